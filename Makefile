@@ -1,0 +1,46 @@
+# Every target makes .venv as needed and asks nothing.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHONHASHSEED := 0
+SEEDS ?= 200
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
+
+# The lock files carry hashes; PySpark is an sdist, so its build backend is locked too and nothing is built in isolation.
+$(VENV)/.installed: requirements/build.txt requirements/dev.txt pyproject.toml packaging/client/pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.txt
+	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e packaging/client -e .
+	touch $@
+
+.PHONY: venv
+venv: $(VENV)/.installed ## make .venv from the lock files
+
+.PHONY: lint
+lint: venv ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+.PHONY: test
+test: venv ## the whole test suite
+	$(BIN)/python -m pytest
+
+.PHONY: proto
+proto: ## generate muster/v1 with the pinned, older tools
+	./proto/generate.sh
+
+.PHONY: lock
+lock: ## renew the lock files
+	./requirements/lock.sh
+
+.PHONY: clean
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

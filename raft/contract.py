@@ -1,0 +1,152 @@
+"""What the rest of muster knows of consensus: one replicated log and the state machine it feeds.
+
+Everything here is synchronous and called from the node's one loop. Entries are opaque bytes. Nothing in this file
+knows PySyncObj, so that the simulator, the shard and the tests can stand on it alone.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import NewType, Protocol
+
+NodeId = NewType("NodeId", int)
+ShardId = NewType("ShardId", int)
+
+ENTRY_BYTES_MAX = 768 * 1024
+"""A longer entry would take PySyncObj's chunk path, which is not used; `propose` refuses it."""
+
+
+class Role(Enum):
+    """A replica's part in its Raft group (thesis section 3.3). A learner neither votes nor counts."""
+
+    FOLLOWER = "Follower"
+    CANDIDATE = "Candidate"
+    LEADER = "Leader"
+    LEARNER = "Learner"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The entry is committed, durable on a majority, and applied here; `result` is what `apply` returned."""
+
+    index: int
+    term: int
+    result: object
+
+
+@dataclass(frozen=True, slots=True)
+class NotLeader:
+    """The entry was never appended. `leader` is who leads, if known."""
+
+    leader: NodeId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Leadership was lost with the entry in the log: it may or may not commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overloaded:
+    """A limit is reached; the entry was never appended. Retry later."""
+
+    what: str
+
+
+Outcome = Applied | NotLeader | Unknown | Overloaded
+
+
+class ReplicatedLog(Protocol):
+    """One replica of one shard's log."""
+
+    @property
+    def shard(self) -> ShardId: ...
+    @property
+    def role(self) -> Role: ...
+    @property
+    def term(self) -> int: ...
+    @property
+    def leader(self) -> NodeId | None:
+        """Who leads in `term`, as far as this replica knows."""
+        ...
+
+    @property
+    def applied_index(self) -> int: ...
+    @property
+    def commit_index(self) -> int: ...
+    @property
+    def ready(self) -> bool:
+        """True on a leader that has applied its own no-op and is not draining: it may serve."""
+        ...
+
+    @property
+    def quorum_heard(self) -> bool:
+        """Check quorum: True on a leader that heard from a majority within 0.4 s and whose control connections to a
+        majority have not been broken for 0.1 s. Without it a leader answers nothing but an error."""
+        ...
+
+    def propose(self, entry: bytes, done: Callable[[Outcome], None]) -> None:
+        """Append `entry` on the leader. `done` is called exactly once, from the loop, never from inside `propose`
+        unless the entry is refused."""
+        ...
+
+    def read_index(self, done: Callable[[bool], None]) -> None:
+        """ReadIndex (thesis section 6.4): `done(True)` once leadership was confirmed by a quorum round that began
+        after this call and every entry committed before it is applied; `done(False)` where that cannot be. One
+        round serves all reads of the turn."""
+        ...
+
+    def transfer_leadership(self, to: NodeId | None = None) -> bool:
+        """Ask a caught-up follower to take over (thesis section 3.10). False if there is none now."""
+        ...
+
+
+class StateBatch(Protocol):
+    """This shard's slice of the node's pending write. Keys are relative to the shard.
+
+    What is put here reaches the disk together with the applied index, in one batch.
+    """
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a state key: part of snapshots."""
+        ...
+
+    def delete(self, key: bytes) -> None: ...
+
+    def put_meta(self, key: bytes, value: bytes) -> None:
+        """Set a key of this replica alone: never part of a snapshot."""
+        ...
+
+    def delete_meta(self, key: bytes) -> None: ...
+
+
+class StateView(Protocol):
+    """This shard's stored state, as of one applied index."""
+
+    @property
+    def applied_index(self) -> int: ...
+    def get(self, key: bytes) -> bytes | None: ...
+    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """State keys that start with `prefix`, in key order."""
+        ...
+
+    def get_meta(self, key: bytes) -> bytes | None: ...
+    def scan_meta(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]: ...
+
+
+class StateMachine(Protocol):
+    """What a shard gives its replica. Must be total and deterministic: an exception stops the process."""
+
+    def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:
+        """Apply one committed entry. No-ops are not passed here; the applied index moves over them."""
+        ...
+
+    def reload(self, view: StateView) -> None:
+        """Forget everything and load from disk: at start and after a snapshot was installed."""
+        ...
+
+    def role_changed(self, role: Role, term: int) -> None:
+        """`LEADER` is told once the replica is `ready`; anything else as soon as it stops being the leader.
+
+        When leadership is lost, the waiting `done` callbacks were called (`Unknown`) before this one."""
+        ...

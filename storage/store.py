@@ -1,0 +1,89 @@
+"""The durability contract: bytes in column families, one pending batch for every shard, one sync at a time.
+
+A turn of the node puts everything it wants to keep into `batch`, then calls `write()` once. The write reaches the
+operating system at once and the disk when its *epoch* is reported as synced. Whatever promises something to somebody
+else waits for the epoch that holds it.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Protocol
+
+
+class Family(IntEnum):
+    """Column families of a node's one database."""
+
+    LOG = 0
+    """Raft entries: shard and index -> term and command."""
+    STATE = 1
+    """Applied state: shard, snapshot id and key -> value."""
+    META = 2
+    """Identity, term and vote, applied index, snapshot ids, peers' store uuids, checkpoints."""
+
+
+class StoreError(Exception):
+    """The store cannot go on: the process ends, an fsync is never retried."""
+
+
+class CorruptStoreError(StoreError):
+    """What is on disk is damaged or not ours. The message says how to rebuild the node."""
+
+
+class Batch(Protocol):
+    """The pending write: ordered and atomic."""
+
+    def put(self, family: Family, key: bytes, value: bytes) -> None: ...
+    def delete(self, family: Family, key: bytes) -> None: ...
+    def delete_range(self, family: Family, start: bytes, end: bytes) -> None:
+        """Delete keys in [start, end)."""
+        ...
+
+
+class Snapshot(Protocol):
+    """A frozen view of the database, taken at one moment."""
+
+    def get(self, family: Family, key: bytes) -> bytes | None: ...
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys in [start, end), in order."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """One database of one node."""
+
+    @property
+    def batch(self) -> Batch: ...
+    @property
+    def pending_epoch(self) -> int:
+        """The epoch that the next `write()` will carry."""
+        ...
+
+    @property
+    def written_epoch(self) -> int: ...
+    @property
+    def synced_epoch(self) -> int:
+        """Everything up to and including this epoch survives a power cut."""
+        ...
+
+    def mark_hard(self) -> None:
+        """The pending batch must be synced: it holds log, term or vote. Soft batches wait for the next hard one, or
+        100 ms."""
+        ...
+
+    def write(self) -> int:
+        """Hand the pending batch to the operating system; returns its epoch. Raises StoreError."""
+        ...
+
+    def on_synced(self, callback: Callable[[int], None]) -> None:
+        """Call `callback(epoch)` on the node's loop whenever `synced_epoch` has moved."""
+        ...
+
+    def get(self, family: Family, key: bytes) -> bytes | None:
+        """Read what is written (the pending batch is not seen)."""
+        ...
+
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
+    def snapshot(self) -> Snapshot: ...
+    def close(self) -> None: ...
