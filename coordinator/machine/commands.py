@@ -1,0 +1,163 @@
+"""What a shard is asked to do: the requests and timer firings that are replicated.
+
+A command's fields are those of the message of the same name in `proto/muster/v1/log.proto` (repeated is a tuple,
+optional is None). A command carries no outcome: every replica decides (group-protocol 5.6.2).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class RoundTimer(IntEnum):
+    """The one timer a group runs: what ends the open wait (gp-4.1)."""
+
+    INITIAL_DELAY = 1
+    """A round that opened from Empty: only this timer completes it (gp-4.3)."""
+    JOIN = 2
+    """A round that opened from anywhere else: whoever has not joined by then is dropped."""
+    SYNC = 3
+    """A formed generation: whoever has not synced by then is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """One assignor that a member supports. `metadata` is opaque to the coordinator."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the group leader gave one member. `assignment` is opaque to the coordinator."""
+
+    member_id: str
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingMember:
+    """One entry of a LeaveGroup batch (KIP-800: `reason` is for people)."""
+
+    member_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCommit:
+    """One partition of an OffsetCommit. `end_offset` is where the member saw the end, if it says so."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+    end_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroup:
+    """A member wants into the next generation (gp-2.2).
+
+    `member_id` is "" on the first join of a membership; the id is then `<client_id>-<join_nonce>` (gp-D2).
+    """
+
+    group_id: str
+    member_id: str
+    client_id: str
+    client_host: str
+    join_nonce: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+    subscribed_topics: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroup:
+    """A member asks for its assignment; the group leader brings everybody's (gp-2.3)."""
+
+    group_id: str
+    member_id: str
+    generation: int
+    protocol_type: str
+    protocol_name: str
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup:
+    """Members go of their own accord (gp-2.5)."""
+
+    group_id: str
+    members: tuple[LeavingMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireMember:
+    """A session ended. Names the generation and the joined round it was armed for (gp-5.6.3)."""
+
+    group_id: str
+    member_id: str
+    generation: int
+    joined_round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRound:
+    """A round's deadline passed. Names the round, the timer and the deadline it was armed for (gp-4.1)."""
+
+    group_id: str
+    round: int
+    timer: RoundTimer
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommit:
+    """A member stores how far it read (gp-2.7).
+
+    Generation -1 is a simple commit, for groups without members; `commit_seq` 0 asks for no check (gp-O9).
+    """
+
+    group_id: str
+    member_id: str
+    generation: int
+    commit_seq: int
+    partitions: tuple[PartitionCommit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """Shard 0: register a topic with this many partitions."""
+
+    name: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions:
+    """Shard 0: grow a topic to this many partitions."""
+
+    name: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceNode:
+    """Shard 0: let a node come back with another store, as a learner (architecture 6)."""
+
+    node_id: int
+    store_uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Every replica records the shard's digest at this index."""
+
+
+GroupCommand = JoinGroup | SyncGroup | LeaveGroup | ExpireMember | CloseRound | OffsetCommit
+ShardCommand = CreateTopic | AddPartitions | ReplaceNode | Checkpoint
+Command = GroupCommand | ShardCommand

@@ -1,0 +1,22 @@
+"""Everything `decide` may know beside the group and the command (architecture section 3, rule 1)."""
+
+from dataclasses import dataclass
+
+from coordinator.machine.limits import Limits
+
+FORMAT = 1
+"""Of entries: how they are written."""
+RULES_VERSION = 1
+"""Of `decide`: a changed outcome stands behind `if env.rules_version >= n`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """`time_ms` is shard time, `wall_ms` a person's. `generation_floor` is the shard's, put in at apply."""
+
+    time_ms: int
+    wall_ms: int
+    rules_version: int
+    limits_version: int
+    generation_floor: int
+    limits: Limits

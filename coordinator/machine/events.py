@@ -1,0 +1,218 @@
+"""What happened: the unit of replies, persistence, metrics, export and replay.
+
+An event's fields are those of the message of the same name in `proto/muster/v1/log.proto`. Only `evolve` (a group's
+events) and `evolve_shard` (the rest) turn events into state.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from coordinator.machine.commands import Assignment, Protocol, RoundTimer
+
+
+class RemovalCause(IntEnum):
+    """Why a member is no longer in the group."""
+
+    LEFT = 1
+    SESSION_EXPIRED = 2
+    NOT_REJOINED = 3
+    NOT_SYNCED = 4
+
+
+class Trigger(IntEnum):
+    """Why a round opened: the closed list of gp-3.4."""
+
+    MEMBER_JOINED = 1
+    METADATA_CHANGED = 2
+    LEADER_REJOINED = 3
+    MEMBER_LEFT = 4
+    SESSION_EXPIRY = 5
+    SYNC_TIMEOUT = 6
+
+
+@dataclass(frozen=True, slots=True)
+class MemberJoined:
+    """A new member; creates the group where there is none. Precedes the RebalanceStarted that it triggers."""
+
+    group_id: str
+    member_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+    subscribed_topics: tuple[str, ...]
+    joined_round: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRejoined:
+    """A known member has joined the open round, with what it said this time."""
+
+    group_id: str
+    member_id: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    subscribed_topics: tuple[str, ...]
+    joined_round: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRemoved:
+    """A member is gone; its parked calls are answered UNKNOWN_MEMBER_ID."""
+
+    group_id: str
+    member_id: str
+    cause: RemovalCause
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceStarted:
+    """A round opened, with its one cause; parked syncs are answered REBALANCE_IN_PROGRESS.
+
+    `timer` is INITIAL_DELAY or JOIN; `remaining_ms` is what the initial delay may still be extended by.
+    """
+
+    group_id: str
+    round: int
+    from_generation: int
+    trigger: Trigger
+    member_id: str
+    reason: str
+    timer: RoundTimer
+    deadline_ms: int
+    remaining_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundExtended:
+    """The initial delay was extended, because somebody else joined meanwhile (gp-4.3)."""
+
+    group_id: str
+    round: int
+    timer: RoundTimer
+    deadline_ms: int
+    remaining_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFormed:
+    """The join barrier completed with at least one member; parked joins are answered.
+
+    `member_ids` are in join order; `deadline_ms` is the sync timer's.
+    """
+
+    group_id: str
+    round: int
+    generation: int
+    protocol_name: str
+    leader_id: str
+    member_ids: tuple[str, ...]
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSynced:
+    """A member asked for its assignment in this generation."""
+
+    group_id: str
+    member_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentPublished:
+    """The group leader's vector stands, one entry per member in join order; parked syncs are answered."""
+
+    group_id: str
+    generation: int
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEmptied:
+    """The join barrier completed with nobody."""
+
+    group_id: str
+    round: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitted:
+    """One partition's offset is stored; creates the group where there is none (a simple group)."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+    end_offset: int | None
+    member_id: str
+    generation: int
+    commit_seq: int
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSuperseded:
+    """A late retry: a newer commit of the same member stands. Changes nothing (gp-O9)."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    member_id: str
+    commit_seq: int
+    kept_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """A topic is registered."""
+
+    name: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAdded:
+    """A topic has this many partitions now."""
+
+    name: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReplaced:
+    """A node may come back with this store."""
+
+    node_id: int
+    store_uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTaken:
+    """The shard's running digest before this command, 16 bytes big-endian."""
+
+    digest: bytes
+
+
+GroupEvent = (
+    MemberJoined
+    | MemberRejoined
+    | MemberRemoved
+    | RebalanceStarted
+    | RoundExtended
+    | GenerationFormed
+    | MemberSynced
+    | AssignmentPublished
+    | GroupEmptied
+    | OffsetCommitted
+    | OffsetSuperseded
+)
+ShardEvent = TopicCreated | PartitionsAdded | NodeReplaced | CheckpointTaken
+Event = GroupEvent | ShardEvent

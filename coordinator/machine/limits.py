@@ -1,0 +1,61 @@
+"""Every maximum and every default, in one value that all replicas share (architecture section 5).
+
+An entry names the version of the limits it was proposed under, so that a later change of a number cannot make two
+replicas decide differently.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+KIB = 1024
+MIB = 1024 * KIB
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Maxima of messages, maps and queues, bounds of timeouts, defaults. Bytes are of UTF-8 where text is meant."""
+
+    client_message_max_bytes: int = 4 * MIB
+    command_max_bytes: int = 512 * KIB
+    entry_max_bytes: int = 768 * KIB
+    id_max_bytes: int = 249
+    """Group id, member id, topic name."""
+    reason_max_chars: int = 255
+    """A longer reason is cut, not refused (KIP-800)."""
+    member_metadata_max_bytes: int = 64 * KIB
+    """Of one member: names and metadata of its protocols, and the topics it names."""
+    group_metadata_max_bytes: int = 3 * MIB
+    member_assignment_max_bytes: int = 64 * KIB
+    assignments_max_bytes: int = 512 * KIB
+    offset_metadata_max_bytes: int = 4096
+    commit_max_partitions: int = 1_000
+    group_max_members: int = 2_000
+    shard_max_groups: int = 100_000
+    """Watched before a command is proposed: what is in flight may overshoot it by one queue."""
+    max_topics: int = 10_000
+    topic_max_partitions: int = 10_000
+    max_nodes: int = 1_000
+    max_parked_calls: int = 10_000
+    max_held_heartbeats: int = 32_768
+    queue_max_commands: int = 4_096
+    queue_max_bytes: int = 8 * MIB
+    session_timeout_min_ms: int = 1_000
+    session_timeout_max_ms: int = 30 * 60 * 1000
+    session_timeout_ms: int = 10_000
+    heartbeat_interval_ms: int = 2_000
+    disconnect_grace_ms: int = 2_000
+    rebalance_timeout_ms: int = 60_000
+    initial_delay_ms: int = 500
+    park_max_ms: int = 25_000
+    offset_retention_ms: int = 7 * DAY_MS
+    shards: int = 16
+    replication: int = 3
+
+
+LIMITS = Limits()
+LIMITS_VERSION = 1
+
+LIMITS_BY_VERSION: Mapping[int, Limits] = MappingProxyType({LIMITS_VERSION: LIMITS})
+"""An entry that names another version is refused by the codec."""

@@ -1,0 +1,125 @@
+"""What a caller is told. A reply is a value; a refusal is one too (architecture section 1.10)."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, NamedTuple
+
+from coordinator.machine.errors import Error
+from coordinator.machine.state import Group
+
+
+class _Parked(Enum):
+    PARKED = "Parked"
+
+
+PARKED: Literal[_Parked.PARKED] = _Parked.PARKED
+"""No answer yet: a later event brings it."""
+
+Parked = Literal[_Parked.PARKED]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing changed. `message` is one plain sentence."""
+
+    error: Error
+    message: str
+
+
+class JoinedMember(NamedTuple):
+    """A member as the group leader sees it; `metadata` is of the selected protocol."""
+
+    member_id: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A place in `generation`. `members` is filled for the group leader alone, in join order (gp-2.2.3)."""
+
+    generation: int
+    protocol_type: str
+    protocol_name: str
+    leader_id: str
+    member_id: str
+    members: tuple[JoinedMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """A member's assignment in `generation`."""
+
+    generation: int
+    protocol_type: str
+    protocol_name: str
+    assignment: bytes
+
+
+class LeaveResult(NamedTuple):
+    """What became of one entry of a LeaveGroup."""
+
+    member_id: str
+    error: Error
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """One result per entry of the request, in its order."""
+
+    results: tuple[LeaveResult, ...]
+
+
+class PartitionResult(NamedTuple):
+    """What became of one partition of an OffsetCommit.
+
+    `superseded`: a newer commit of this member stands; this offset is not acknowledged (gp-O9).
+    """
+
+    topic: str
+    partition: int
+    error: Error
+    message: str
+    superseded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """One result per partition of the request, in its order."""
+
+    partitions: tuple[PartitionResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing more to say: a firing, a shard command."""
+
+
+Reply = Refused | Joined | Synced | Left | Committed | Done
+
+
+def join_reply(group: Group, member_id: str) -> Joined:
+    """A member's place in the current generation, from applied state (CompletingRebalance or Stable)."""
+    members: tuple[JoinedMember, ...] = ()
+    if member_id == group.leader_id:
+        members = tuple(
+            JoinedMember(member.member_id, member.metadata_of(group.protocol_name))
+            for member in group.members.values()
+        )
+    return Joined(
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader_id=group.leader_id,
+        member_id=member_id,
+        members=members,
+    )
+
+
+def sync_reply(group: Group, member_id: str) -> Synced:
+    """A member's assignment, from applied state (Stable)."""
+    return Synced(
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        assignment=group.members[member_id].assignment,
+    )

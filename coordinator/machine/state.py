@@ -1,0 +1,167 @@
+"""A classic consumer group as every replica of its shard holds it.
+
+Two house rules: whatever a later answer depends on is a field here, and `evolve` alone writes the fields. Parked
+calls, sessions and heartbeats are not state: they belong to the coordinator of the day (group-protocol 1.5, 5.6.4).
+
+How each phase answers (gp-1.6; "round" = open a round, "park" = answer when the barrier completes):
+
+====================  =========================  =========================  =========================  =========
+call                  Empty                      PreparingRebalance         CompletingRebalance        Stable
+====================  =========================  =========================  =========================  =========
+Join, new member      round (initial delay)      park; may close the round  round                      round
+Join, known, same     UNKNOWN_MEMBER_ID          park; may close the round  current generation         leader: round; else current
+Join, known, changed  UNKNOWN_MEMBER_ID          park; may close the round  round                      round
+Sync, group leader    UNKNOWN_MEMBER_ID          REBALANCE_IN_PROGRESS      publish, to Stable         stored assignment
+Sync, other           UNKNOWN_MEMBER_ID          REBALANCE_IN_PROGRESS      park                       stored assignment
+Heartbeat             UNKNOWN_MEMBER_ID          REBALANCE_IN_PROGRESS      NONE                       NONE
+Leave, expiry         UNKNOWN_MEMBER_ID          may close the round        round                      round
+Commit, member        UNKNOWN_MEMBER_ID          stored                     REBALANCE_IN_PROGRESS      stored
+Commit, simple (-1)   stored                     UNKNOWN_MEMBER_ID          UNKNOWN_MEMBER_ID          UNKNOWN_MEMBER_ID
+timer INITIAL_DELAY   -                          extend, or close the round -                          -
+timer JOIN            -                          drop the absent, close     -                          -
+timer SYNC            -                          -                          drop the unsynced, round   the same
+====================  =========================  =========================  =========================  =========
+
+Dead answers every call COORDINATOR_NOT_AVAILABLE and is not left. A round that closes with members is
+CompletingRebalance, without is Empty; a round of nobody closes at once. No such group answers like Empty, except that
+a member's commit is GROUP_ID_NOT_FOUND.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from coordinator.machine.commands import Protocol, RoundTimer
+
+
+class Phase(StrEnum):
+    """Kafka's states of a classic group, by Kafka's names (gp-1.3)."""
+
+    EMPTY = "Empty"
+    """No members; maybe offsets."""
+    PREPARING_REBALANCE = "PreparingRebalance"
+    """A round is open: members join."""
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    """A generation is formed: the group leader's assignment is awaited."""
+    STABLE = "Stable"
+    """The assignment is durable and may be had."""
+    DEAD = "Dead"
+    """Deleted; terminal."""
+
+
+LEGAL_PREDECESSORS: Mapping[Phase, tuple[Phase, ...]] = MappingProxyType(
+    {
+        Phase.EMPTY: (Phase.PREPARING_REBALANCE,),
+        Phase.PREPARING_REBALANCE: (Phase.EMPTY, Phase.COMPLETING_REBALANCE, Phase.STABLE),
+        Phase.COMPLETING_REBALANCE: (Phase.PREPARING_REBALANCE,),
+        Phase.STABLE: (Phase.COMPLETING_REBALANCE,),
+        Phase.DEAD: (
+            Phase.EMPTY,
+            Phase.PREPARING_REBALANCE,
+            Phase.COMPLETING_REBALANCE,
+            Phase.STABLE,
+        ),
+    }
+)
+"""Which phases may precede each (gp-1.3); any other transition is a broken invariant."""
+
+NEVER_SYNCED = -1
+"""`synced_generation` of a member that has synced in none."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A member, as it described itself in its last accepted Join. Durations in ms.
+
+    `joined_round` is the last round it joined, `synced_generation` the last generation it synced in (both replicated,
+    so that an open round survives a failover: architecture section 3, rule 5).
+    """
+
+    member_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    subscribed_topics: tuple[str, ...]
+    join_seq: int
+    joined_round: int
+    synced_generation: int = NEVER_SYNCED
+    assignment: bytes = b""
+
+    def supports(self, name: str) -> bool:
+        """True where `name` is among this member's protocols."""
+        return any(protocol.name == name for protocol in self.protocols)
+
+    def metadata_of(self, name: str) -> bytes:
+        """The metadata under protocol `name`; empty where the member does not list it."""
+        return next((p.metadata for p in self.protocols if p.name == name), b"")
+
+
+@dataclass(slots=True)
+class Offset:
+    """A stored offset, and which commit wrote it (gp-O9).
+
+    A simple commit has member "" and `commit_seq` 0. `wall_ms` is for people and for retention.
+    """
+
+    offset: int
+    metadata: str
+    end_offset: int | None
+    member_id: str
+    generation: int
+    commit_seq: int
+    wall_ms: int
+
+
+@dataclass(slots=True)
+class Group:
+    """A group. `members` is in join order (ascending `join_seq`); `deadline_ms` is in shard time.
+
+    `round` is the number of the open or last round, `generation` of the last that formed. While `timer` is None,
+    `deadline_ms` is 0. `remaining_ms` and `new_member_added` belong to the initial delay (gp-4.3).
+    """
+
+    group_id: str
+    phase: Phase = Phase.EMPTY
+    protocol_type: str = ""
+    protocol_name: str = ""
+    generation: int = 0
+    round: int = 0
+    leader_id: str = ""
+    members: dict[str, Member] = field(default_factory=dict)
+    next_join_seq: int = 0
+    offsets: dict[tuple[str, int], Offset] = field(default_factory=dict)
+    timer: RoundTimer | None = None
+    deadline_ms: int = 0
+    remaining_ms: int = 0
+    new_member_added: bool = False
+
+    @property
+    def from_empty(self) -> bool:
+        """True while the open round is an initial one: only its timer completes it (gp-4.3)."""
+        return self.timer is RoundTimer.INITIAL_DELAY
+
+    def has_joined(self, member: Member) -> bool:
+        """True where `member` has joined the open round."""
+        return self.phase is Phase.PREPARING_REBALANCE and member.joined_round == self.round
+
+    def has_synced(self, member: Member) -> bool:
+        """True where `member` has synced in the current generation."""
+        return member.synced_generation == self.generation
+
+
+class DeadlineKey(NamedTuple):
+    """Names a round's timer; with its deadline, the CloseRound that fires it."""
+
+    group_id: str
+    round: int
+    timer: RoundTimer
+
+
+def deadlines(group: Group) -> Iterator[tuple[DeadlineKey, int]]:
+    """What a new coordinator must re-arm for this group, in ms of shard time. Sessions are armed elsewhere."""
+    if group.timer is not None:
+        yield DeadlineKey(group.group_id, group.round, group.timer), group.deadline_ms
