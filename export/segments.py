@@ -1,0 +1,159 @@
+"""Writers of segments and bases: a hidden temporary file, fsync, rename, then the manifest."""
+
+import os
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from export.layout import (
+    BASE,
+    BASE_COLUMNS,
+    COLUMNS,
+    SEGMENT,
+    CheckpointMark,
+    Gap,
+    Manifest,
+    Row,
+    base_name,
+    segment_name,
+    sha256_of,
+    sync_folder,
+    write_manifest,
+)
+
+ROW_GROUP_BYTES = 8 * 1024 * 1024
+"""Commands and events in memory before they are compressed into a row group."""
+ROW_GROUP_ROWS = 65_536
+ROW_OVERHEAD_BYTES = 64
+BASE_BATCH_RECORDS = 16_384
+
+
+class SegmentWriter:
+    """One open segment of one shard. Holds at most one row group in memory."""
+
+    def __init__(self, folder: Path, cluster_id: str, shard: int, node: int, flush_bytes: int):
+        self._folder = folder
+        self._cluster_id = cluster_id
+        self._shard = shard
+        self._node = node
+        self._flush_bytes = min(flush_bytes, ROW_GROUP_BYTES)
+        self._temporary = folder / f".tmp-part-{node}.parquet"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = self._temporary.open("wb")
+        self._parquet = pq.ParquetWriter(self._file, COLUMNS, compression="zstd")
+        self._pending: list[Row] = []
+        self._pending_bytes = 0
+        self.rows = 0
+        self.first: int | None = None
+        self.last = 0
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Add all rows of one entry, or of several, in order."""
+        for row in rows:
+            self._pending.append(row)
+            self._pending_bytes += (
+                ROW_OVERHEAD_BYTES + len(row.command or b"") + len(row.events or b"")
+            )
+            self.rows += 1
+            if self.first is None:
+                self.first = row.index
+            self.last = row.index
+        if self._pending_bytes >= self._flush_bytes or len(self._pending) >= ROW_GROUP_ROWS:
+            self._flush()
+
+    @property
+    def bytes_written(self) -> int:
+        """Compressed bytes in the file so far; what is still in memory is not counted."""
+        return self._file.tell()
+
+    def _flush(self) -> None:
+        if self._pending:
+            columns = zip(*self._pending, strict=True)
+            arrays = [
+                pa.array(column, field.type)
+                for column, field in zip(columns, COLUMNS, strict=True)
+            ]
+            self._parquet.write_table(pa.Table.from_arrays(arrays, schema=COLUMNS))
+            self._pending, self._pending_bytes = [], 0
+
+    def close(self, checkpoint: CheckpointMark | None, gap: Gap | None) -> Manifest | None:
+        """Finish the segment and make it durable; None where there is not a single row."""
+        self._flush()
+        self._parquet.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        if self.first is None:
+            self._temporary.unlink()
+            return None
+        name = segment_name(self.first, self.last, self._node)
+        manifest = Manifest(
+            kind=SEGMENT,
+            file=name,
+            cluster_id=self._cluster_id,
+            shard=self._shard,
+            node=self._node,
+            first=self.first,
+            last=self.last,
+            rows=self.rows,
+            bytes=self._temporary.stat().st_size,
+            sha256=sha256_of(self._temporary),
+            checkpoint=checkpoint,
+            gap=gap,
+        )
+        self._temporary.replace(self._folder / name)
+        sync_folder(self._folder)
+        write_manifest(self._folder, manifest)
+        return manifest
+
+    def abandon(self) -> None:
+        """Drop what was not finished; the rows are read from the log again."""
+        self._parquet.close()
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+def write_base(
+    folder: Path,
+    cluster_id: str,
+    shard: int,
+    node: int,
+    index: int,
+    digest: str,
+    records: Iterable[tuple[bytes, bytes]],
+) -> Manifest:
+    """Write the shard's state records after entry `index`; `digest` is the shard's, 32 hex digits."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".tmp-base-{node}.parquet"
+    rows = 0
+    source = iter(records)
+    with temporary.open("wb") as file:
+        with pq.ParquetWriter(file, BASE_COLUMNS, compression="zstd") as parquet:
+            while batch := list(islice(source, BASE_BATCH_RECORDS)):
+                keys, values = zip(*batch, strict=True)
+                arrays = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
+                parquet.write_table(pa.Table.from_arrays(arrays, schema=BASE_COLUMNS))
+                rows += len(batch)
+        file.flush()
+        os.fsync(file.fileno())
+    name = base_name(index, node)
+    manifest = Manifest(
+        kind=BASE,
+        file=name,
+        cluster_id=cluster_id,
+        shard=shard,
+        node=node,
+        first=index,
+        last=index,
+        rows=rows,
+        bytes=temporary.stat().st_size,
+        sha256=sha256_of(temporary),
+        digest=digest,
+    )
+    temporary.replace(folder / name)
+    sync_folder(folder)
+    write_manifest(folder, manifest)
+    return manifest
