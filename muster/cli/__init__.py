@@ -1,0 +1,80 @@
+"""The `muster` command.
+
+Command families come from the entry-point group `muster.cli`: an entry point's name is the
+command's name, its value a function `register(app: typer.Typer) -> None`. Only the family that is
+asked for is imported, however many the server's packages add. `muster.cli.errors` has the exit
+codes, `muster.cli.output` and `muster.cli.options` the conventions that all families share.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import TYPE_CHECKING, Protocol, cast
+
+if TYPE_CHECKING:
+    import typer
+
+GROUP = "muster.cli"
+HELP = (
+    "Consumer groups as a service. Results go to stdout, everything else to stderr; "
+    "exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or fenced, 5 unhealthy, "
+    "6 no connection or no leader, 7 not permitted, 124 timed out."
+)
+
+
+class Register(Protocol):
+    """What an entry point of the group `muster.cli` is: adds its command or commands to the app."""
+
+    def __call__(self, app: "typer.Typer") -> None:
+        """Add the family to `app`."""
+        ...
+
+
+def wanted(found: EntryPoints, args: Sequence[str]) -> list[EntryPoint]:
+    """The entry points to import: the family that is named, or all (help, completion)."""
+    command = next((arg for arg in args if not arg.startswith("-")), None)
+    named = [point for point in found if point.name == command]
+    return named[:1] or sorted(found, key=lambda point: point.name)
+
+
+def build(args: Sequence[str]) -> "typer.Typer":
+    """The app with the families that `args` needs."""
+    import typer  # noqa: PLC0415  # importing muster.cli for its conventions must not load the parser
+
+    app = typer.Typer(
+        name="muster",
+        help=HELP,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+
+    @app.callback()
+    def root() -> None:
+        """Keep `muster COMMAND` a group even where a single family is loaded."""
+
+    root.__doc__ = HELP
+    loaded: set[object] = set()
+    for point in wanted(entry_points(group=GROUP), args):
+        register = cast("Register", point.load())
+        if register not in loaded:  # one function may stand behind several commands
+            loaded.add(register)
+            register(app)
+    return app
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run `muster`; ends the process with an exit code of `muster.cli.errors.ExitCode`."""
+    from muster.cli.errors import CommandError, report  # noqa: PLC0415
+
+    given = sys.argv[1:] if args is None else list(args)
+    if given == ["version"]:  # without the parser, whose imports take 0.15 s
+        from muster.cli.version import print_versions  # noqa: PLC0415
+
+        print_versions()
+        return
+    try:
+        build(given)(args=given, prog_name="muster")
+    except CommandError as error:
+        report(error)
+        sys.exit(int(error.exit_code))

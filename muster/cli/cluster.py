@@ -1,0 +1,257 @@
+"""`muster cluster`: nodes and shards as each node sees them, and the return of a wiped node."""
+
+from typing import Annotated
+
+import typer
+
+from muster.cli.connection import Connection, NodeAnswer
+from muster.cli.errors import CommandError, ExitCode
+from muster.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_TIMEOUT_S,
+    Bootstrap,
+    DryRun,
+    Output,
+    Timeout,
+    Yes,
+    confirm,
+)
+from muster.cli.output import Format, Result, Table, Value, show
+from muster.cli.verify import verify
+from muster.v1.admin_pb2 import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    Node,
+    ReplaceNodeRequest,
+    Shard,
+)
+
+NODE_COLUMNS = ("NODE", "ENDPOINT", "PEER-ENDPOINT", "STATUS", "LEADS", "VERSION", "STORE-UUID")
+SHARD_COLUMNS = ("SHARD", "LEADER", "TERM", "COMMIT-INDEX", "GROUPS", "BEHIND", "STATUS")
+
+Views = list[NodeAnswer[DescribeClusterResponse]]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `muster cluster`."""
+    family = typer.Typer(help="Nodes, shards, digests.", no_args_is_help=True)
+    family.command("status")(status)
+    family.command("verify")(verify)
+    family.command("replace-node")(replace_node)
+    app.add_typer(family, name="cluster")
+
+
+# ---- status
+
+
+def status(
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show nodes and shards. Exits 5 where a node does not answer or a shard is not served."""
+    with Connection(bootstrap, timeout) as to:
+        cluster, views = _views(to)
+    nodes = [_node_item(cluster, view) for view in views]
+    shards = [_shard_item(shard, views) for shard in range(cluster.shards)]
+    refused = [{"node_id": node.node_id, "store_uuid": node.store_uuid} for node in _refused(views)]
+    show(
+        Result(
+            schema="muster.cluster.status/v1",
+            document={
+                "cluster_id": cluster.cluster_id,
+                "nodes": nodes,
+                "shards": shards,
+                "refused": refused,
+            },
+            tables=[
+                Table(NODE_COLUMNS, [_node_row(item) for item in nodes]),
+                Table(SHARD_COLUMNS, [list(item.values()) for item in shards]),
+                Table(
+                    ("REFUSED-NODE", "STORE-UUID"),
+                    [[node.node_id, node.store_uuid] for node in _refused(views)],
+                ),
+            ],
+            items=nodes,
+            names=[str(item["node_id"]) for item in nodes],
+        ),
+        output,
+    )
+    _require_healthy(nodes, shards)
+
+
+def _views(to: Connection) -> tuple[DescribeClusterResponse, Views]:
+    return to.ask_each(lambda at, s: at.admin.DescribeCluster(DescribeClusterRequest(), timeout=s))
+
+
+def _node_item(
+    cluster: DescribeClusterResponse, view: NodeAnswer[DescribeClusterResponse]
+) -> dict[str, Value]:
+    """A node in its own words where it answers, else as another node knows it."""
+    known = [*(view.answer.nodes if view.answer else ()), *cluster.nodes]
+    node = next(node for node in known if node.node_id == view.node_id)
+    return {
+        "node_id": node.node_id,
+        "endpoint": node.endpoint,
+        "peer_endpoint": node.peer_endpoint,
+        "status": "up" if view.answer else "silent",
+        "leads": len(_led(view.answer)) if view.answer else None,
+        "version": node.version or None,
+        "store_uuid": node.store_uuid or None,
+        "error": view.error or None,
+    }
+
+
+def _node_row(item: dict[str, Value]) -> list[Value]:
+    return [value for key, value in item.items() if key != "error"]
+
+
+def _led(view: DescribeClusterResponse) -> list[Shard]:
+    return [shard for shard in view.shard_states if shard.role == "Leader"]
+
+
+def _shard_item(number: int, views: Views) -> dict[str, Value]:
+    """A shard as its leader sees it; `behind` is what the slowest answering replica lacks."""
+    seen = [
+        (view.node_id, shard)
+        for view in views
+        if view.answer
+        for shard in view.answer.shard_states
+        if shard.shard == number
+    ]
+    leaders = [(shard.term, node_id, shard) for node_id, shard in seen if shard.role == "Leader"]
+    quarantined = sorted(node_id for node_id, shard in seen if shard.quarantined)
+    item: dict[str, Value] = {
+        "shard": number,
+        "leader": None,
+        "term": None,
+        "commit_index": None,
+        "groups": None,
+        "behind": None,
+        "status": "no leader",
+    }
+    if leaders:
+        term, leader_id, shard = max(leaders, key=lambda leader: leader[:2])
+        slowest = min(other.applied_index for _, other in seen)
+        item |= {
+            "leader": leader_id,
+            "term": term,
+            "commit_index": shard.commit_index,
+            "groups": shard.groups,
+            "behind": max(0, shard.commit_index - slowest),
+            "status": "ok",
+        }
+    if quarantined:
+        item["status"] = "quarantined on node " + ", ".join(map(str, quarantined))
+    return item
+
+
+def _refused(views: Views) -> list[Node]:
+    """Stores that some node refused at the door, each once."""
+    found = {
+        (node.node_id, node.store_uuid): node
+        for view in views
+        if view.answer
+        for node in view.answer.refused
+    }
+    return [found[key] for key in sorted(found)]
+
+
+def _require_healthy(nodes: list[dict[str, Value]], shards: list[dict[str, Value]]) -> None:
+    trouble = [
+        f"node {item['node_id']} does not answer ({item['error']})"
+        for item in nodes
+        if item["status"] != "up"
+    ]
+    trouble += [
+        f"shard {item['shard']}: {item['status']}" for item in shards if item["status"] != "ok"
+    ]
+    if trouble:
+        raise CommandError(
+            "; ".join(trouble),
+            next_step="start the node again (`muster serve`); if its disk is lost: "
+            "`muster init`, `muster serve`, `muster cluster replace-node`",
+            exit_code=ExitCode.UNHEALTHY,
+        )
+
+
+# ---- replace-node
+
+
+def replace_node(
+    node_id: Annotated[int, typer.Argument(metavar="NODE", min=0, help="Id of the wiped node.")],
+    store_uuid: Annotated[
+        str,
+        typer.Option(
+            "--store-uuid",
+            help="The new store, as `muster init` printed it. Default: the one refused last.",
+        ),
+    ] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Let a node whose disk was lost come back with a new store.
+
+    It learns everything from the others and votes in no shard until the shard has admitted it.
+    What only the old store held is given up, so this asks first.
+    """
+    with Connection(bootstrap, timeout) as to:
+        cluster, views = _views(to)
+        before = _store_of(cluster, views, node_id)
+        candidates = [node.store_uuid for node in _refused(views) if node.node_id == node_id]
+        after = store_uuid or _only(candidates, node_id)
+        if not dry_run:
+            confirm(
+                f"Replace the store of node {node_id}: {before or 'unknown'} -> {after}?", yes=yes
+            )
+            request = ReplaceNodeRequest(node_id=node_id, store_uuid=after)
+            answer = to.ask(lambda at, s: at.admin.ReplaceNode(request, timeout=s))
+            after = answer.store_uuid or after
+    document: dict[str, Value] = {
+        "node_id": node_id,
+        "store_uuid_before": before,
+        "store_uuid_after": after,
+        "dry_run": dry_run,
+    }
+    word = "would be replaced" if dry_run else "replaced"
+    show(
+        Result(
+            schema="muster.cluster.replace-node/v1",
+            document=document,
+            tables=[Table(("NODE", "BEFORE", "AFTER", "RESULT"), [(node_id, before, after, word)])],
+            items=[document],
+            names=[str(node_id)],
+        ),
+        output,
+    )
+
+
+def _store_of(cluster: DescribeClusterResponse, views: Views, node_id: int) -> str | None:
+    nodes = [*cluster.nodes, *(n for view in views if view.answer for n in view.answer.nodes)]
+    mine = [node for node in nodes if node.node_id == node_id]
+    if not mine:
+        raise CommandError(
+            f"there is no node {node_id} in this cluster",
+            next_step="`muster cluster status` lists the nodes",
+            exit_code=ExitCode.NOT_FOUND,
+        )
+    return next((node.store_uuid for node in mine if node.store_uuid), None)
+
+
+def _only(candidates: list[str], node_id: int) -> str:
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        raise CommandError(
+            f"several new stores of node {node_id} were refused: {', '.join(candidates)}",
+            next_step="name the right one with --store-uuid",
+            exit_code=ExitCode.CONFLICT,
+        )
+    raise CommandError(
+        f"no new store of node {node_id} has come to the door yet",
+        next_step="run `muster init` and `muster serve` on it first, or give --store-uuid",
+        exit_code=ExitCode.NOT_FOUND,
+    )

@@ -1,0 +1,280 @@
+"""Calls to a cluster for commands: synchronous stubs, one deadline, failover between nodes.
+
+A command asks any node, or a group's coordinator. What may succeed elsewhere or later (a node that
+is down, no leader yet, overload) is repeated until the command's time is over: every call that the
+CLI makes is idempotent.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar, cast
+
+import grpc
+
+from muster.cli.errors import CommandError, ExitCode
+from muster.cli.refusals import refused
+from muster.v1.admin_pb2 import DescribeClusterRequest, DescribeClusterResponse
+from muster.v1.admin_pb2_grpc import AdminStub, TopicsStub
+from muster.v1.errors_pb2 import ErrorCode, Status
+from muster.v1.group_pb2 import FindCoordinatorRequest
+from muster.v1.group_pb2_grpc import GroupCoordinatorStub
+
+ATTEMPT_S = 3.0
+"""One attempt at one node; longer than FindCoordinator's hold of 1 s."""
+BACKOFF_S = 0.2
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+PARALLEL_MAX = 16
+"""How many nodes are asked at once."""
+
+_NOBODY = "start a node (`muster dev` runs a cluster here) or name one with --bootstrap"
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.enable_http_proxy", 0),
+)
+_ELSEWHERE = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.CANCELLED,
+}
+
+
+class Answer(Protocol):
+    """A response with one outcome for the whole call."""
+
+    @property
+    def status(self) -> Status:
+        """NONE, or why not."""
+        ...
+
+
+A = TypeVar("A", bound=Answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Stubs:
+    """One node's services."""
+
+    endpoint: str
+    topics: TopicsStub
+    admin: AdminStub
+    groups: GroupCoordinatorStub
+
+
+Call = Callable[[Stubs, float], A]
+"""A call at a node with a timeout in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer(Generic[A]):
+    """What one node said, or why it said nothing."""
+
+    node_id: int
+    endpoint: str
+    answer: A | None
+    error: str = ""
+
+
+class Connection:
+    """Channels to a cluster, opened as they are needed."""
+
+    def __init__(self, bootstrap: str, timeout_s: float) -> None:
+        self._endpoints = parse_bootstrap(bootstrap)
+        self._deadline = time.monotonic() + timeout_s
+        self._stubs: dict[str, Stubs] = {}
+        self._channels: list[grpc.Channel] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for channel in self._channels:
+            channel.close()
+
+    def ask(self, call: Call[A]) -> A:
+        """Ask any node; follow its hint to the right one.
+
+        Raises:
+            CommandError: refused, nobody reachable or time over; see `ExitCode`.
+        """
+        return self._until_answered(call, lambda: self._endpoints)
+
+    def ask_coordinator(self, group_id: str, call: Call[A]) -> A:
+        """Ask the coordinator of `group_id`. Raises as `ask` does."""
+        return self._until_answered(call, lambda: [self._find(group_id)])
+
+    def cluster(self) -> DescribeClusterResponse:
+        """Some node's view of the cluster."""
+        return self.ask(lambda at, s: at.admin.DescribeCluster(DescribeClusterRequest(), timeout=s))
+
+    def ask_each(
+        self, call: Call[A], *, attempt_s: float = ATTEMPT_S
+    ) -> tuple[DescribeClusterResponse, list[NodeAnswer[A]]]:
+        """Ask every node of the cluster once, all at the same time; in the order of node ids."""
+        cluster = self.cluster()
+        nodes = sorted((node.node_id, node.endpoint) for node in cluster.nodes)
+        if not nodes:
+            raise CommandError(
+                "the node that answered knows no nodes, not even itself",
+                next_step="look into that node's log",
+                exit_code=ExitCode.ERROR,
+            )
+        for _, endpoint in nodes:
+            self._at(endpoint)
+
+        def one(node: tuple[int, str]) -> NodeAnswer[A]:
+            node_id, endpoint = node
+            try:
+                answer = call(self._at(endpoint), self._remaining(attempt_s))
+            except grpc.RpcError as error:
+                return NodeAnswer(node_id, endpoint, None, describe(error))
+            if answer.status.code != ErrorCode.NONE:
+                return NodeAnswer(node_id, endpoint, None, _spell(answer.status))
+            return NodeAnswer(node_id, endpoint, answer)
+
+        with ThreadPoolExecutor(max_workers=min(len(nodes), PARALLEL_MAX)) as pool:
+            return cluster, list(pool.map(one, nodes))
+
+    # ---- one call until it is answered
+
+    def _until_answered(self, call: Call[A], route: Callable[[], Sequence[str]]) -> A:
+        while True:
+            failure: CommandError | None = None
+            hopeless = True
+            queue = list(route())
+            hinted: set[str] = set()
+            while queue:
+                endpoint = queue.pop(0)
+                try:
+                    answer = call(self._at(endpoint), self._remaining(ATTEMPT_S))
+                except grpc.RpcError as error:
+                    failure = self._failed(endpoint, error)
+                    hopeless &= _code(error) is grpc.StatusCode.UNAVAILABLE
+                    continue
+                status = answer.status
+                if status.code == ErrorCode.NONE:
+                    return answer
+                failure, hopeless = refused(status.code, status.message), False
+                if status.code == ErrorCode.NOT_COORDINATOR:
+                    hint = status.coordinator.endpoint
+                    if hint and hint not in hinted:
+                        hinted.add(hint)
+                        queue.insert(0, hint)
+                elif not status.retriable:
+                    raise failure
+            if failure is None:
+                raise CommandError("no node to ask", next_step=_NOBODY, exit_code=ExitCode.USAGE)
+            if hopeless or time.monotonic() + BACKOFF_S >= self._deadline:
+                raise failure
+            time.sleep(BACKOFF_S)
+
+    def _find(self, group_id: str) -> str:
+        request = FindCoordinatorRequest(
+            keys=[FindCoordinatorRequest.Key(group_id=group_id, known_term=0)]
+        )
+
+        @dataclass(frozen=True, slots=True)
+        class Found:
+            status: Status
+            endpoint: str
+
+        def call(at: Stubs, timeout_s: float) -> Found:
+            results = at.groups.FindCoordinator(request, timeout=timeout_s).results
+            if not results or results[0].pending:
+                return Found(Status(code=ErrorCode.COORDINATOR_NOT_AVAILABLE, retriable=True), "")
+            return Found(results[0].status, results[0].coordinator.endpoint)
+
+        return self._until_answered(call, lambda: self._endpoints).endpoint
+
+    def _failed(self, endpoint: str, error: grpc.RpcError) -> CommandError:
+        code = _code(error)
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return CommandError(
+                f"no connection to {endpoint}: {_details(error)}",
+                next_step=_NOBODY,
+                exit_code=ExitCode.UNREACHABLE,
+            )
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return CommandError(
+                f"{endpoint} is overloaded or refuses the size: {_details(error)}",
+                next_step="repeat later",
+                exit_code=ExitCode.ERROR,
+            )
+        if code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
+            raise CommandError(
+                f"{endpoint} refuses: {_details(error)}",
+                next_step="ask for the permission, or use other credentials",
+                exit_code=ExitCode.NOT_PERMITTED,
+            ) from error
+        if code in _ELSEWHERE:
+            return CommandError(
+                f"{endpoint} did not answer in time",
+                next_step="see `muster cluster status`; --timeout gives it longer",
+                exit_code=ExitCode.TIMED_OUT,
+            )
+        raise CommandError(
+            f"{endpoint} failed: {describe(error)}",
+            next_step="look into that node's log, and compare `muster version` with its version",
+            exit_code=ExitCode.ERROR,
+        ) from error
+
+    # ---- channels and time
+
+    def _at(self, endpoint: str) -> Stubs:
+        stubs = self._stubs.get(endpoint)
+        if stubs is None:
+            channel = grpc.insecure_channel(endpoint, options=_OPTIONS)
+            self._channels.append(channel)
+            stubs = Stubs(
+                endpoint, TopicsStub(channel), AdminStub(channel), GroupCoordinatorStub(channel)
+            )
+            self._stubs[endpoint] = stubs
+        return stubs
+
+    def _remaining(self, attempt_s: float) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise CommandError(
+                "the time for this command is over",
+                next_step="see `muster cluster status`; --timeout gives it longer",
+                exit_code=ExitCode.TIMED_OUT,
+            )
+        return min(attempt_s, left)
+
+
+def parse_bootstrap(text: str) -> list[str]:
+    """Endpoints from "host:port,host:port". Raises CommandError (usage) for anything else."""
+    endpoints = [part.strip() for part in text.split(",") if part.strip()]
+    for endpoint in endpoints:
+        host, colon, port = endpoint.rpartition(":")
+        if not (host and colon and port.isdecimal() and 0 < int(port) < 2**16):
+            raise CommandError(
+                f"{endpoint!r} is not HOST:PORT",
+                next_step="give --bootstrap (or MUSTER_BOOTSTRAP) as host:port,host:port",
+                exit_code=ExitCode.USAGE,
+            )
+    if not endpoints:
+        raise CommandError(
+            "no node to ask", next_step="give --bootstrap host:port", exit_code=ExitCode.USAGE
+        )
+    return endpoints
+
+
+def describe(error: grpc.RpcError) -> str:
+    """A failed call in a few words."""
+    return f"{_code(error).name}: {_details(error)}"
+
+
+def _code(error: grpc.RpcError) -> grpc.StatusCode:
+    return cast("grpc.Call", error).code()  # what a stub raises is both
+
+
+def _details(error: grpc.RpcError) -> str:
+    details = cast("grpc.Call", error).details()
+    return (details or "no reason given").rpartition("last error: ")[2]
+
+
+def _spell(status: Status) -> str:
+    return refused(status.code, status.message).message

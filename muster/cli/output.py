@@ -1,0 +1,118 @@
+"""What a command prints on stdout: Kafka's columns in tables, snake_case and a schema in JSON.
+
+A value that is not known is `-` in a table and null in JSON. Tables are plain aligned text, so that
+eyes and `awk` scripts carry over from Kafka's tools; only a terminal gets rich's.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+Value = str | int | bool | None
+MISSING = "-"
+
+
+class Format(StrEnum):
+    """Forms of output."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns and rows as people see them."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One command's result in every form.
+
+    `schema` is the name and version of `document`'s shape, such as "muster.group.describe/v1".
+    `items` are the document's main objects, one per line of `jsonl`; `names` what `-o name` prints.
+    """
+
+    schema: str
+    document: Mapping[str, object]
+    tables: Sequence[Table]
+    items: Sequence[Mapping[str, object]] = ()
+    names: Sequence[str] = field(default=())
+
+
+def show(result: Result, form: Format) -> None:
+    """Write the result to stdout."""
+    sys.stdout.write(render(result, form, terminal=sys.stdout.isatty()))
+    sys.stdout.flush()
+
+
+def render(result: Result, form: Format, *, terminal: bool = False) -> str:
+    """The result as text that ends with a newline, or nothing at all."""
+    if form is Format.JSON:
+        return _json({"schema": result.schema, **result.document}, pretty=True)
+    if form is Format.JSONL:
+        return "".join(
+            _json({"schema": result.schema, **item}, pretty=False) for item in result.items
+        )
+    if form is Format.NAME:
+        return "".join(f"{name}\n" for name in result.names)
+    draw = _rich if terminal else _plain
+    return "\n".join(draw(table) for table in result.tables if table.rows)
+
+
+def cell(value: Value) -> str:
+    """A value as a table shows it."""
+    if value is None or value == "":
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def rfc3339(wall_ms: int) -> str | None:
+    """A person's time from milliseconds since 1970, UTC; None for 0, which means unknown."""
+    if wall_ms == 0:
+        return None
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _plain(table: Table) -> str:
+    rows = [list(table.columns), *([cell(value) for value in row] for row in table.rows)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
+    lines = (
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _rich(table: Table) -> str:
+    from rich import box  # noqa: PLC0415  # 60 ms that only a terminal pays
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table as RichTable  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns:
+        drawn.add_column(column, overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(Text(cell(value)) for value in row))
+    console = Console(file=sys.stdout)
+    with console.capture() as captured:
+        console.print(drawn)
+    return captured.get()
+
+
+def _json(document: Mapping[str, object], *, pretty: bool) -> str:
+    import msgspec  # noqa: PLC0415  # not needed for tables
+
+    encoded = msgspec.json.encode(document)
+    if pretty:
+        encoded = msgspec.json.format(encoded, indent=2)
+    return encoded.decode() + "\n"

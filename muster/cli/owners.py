@@ -1,0 +1,74 @@
+"""Who owns what in a described group, where its protocol type is "consumer"."""
+
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from muster.v1.admin_pb2 import DescribeGroupsResponse
+from muster.v1.group_pb2 import ConsumerAssignment
+
+Group = DescribeGroupsResponse.Group
+Partition = tuple[str, int]
+"""Topic and partition number."""
+
+CONSUMER = "consumer"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member with its partitions; `partitions` is None where the assignment cannot be read."""
+
+    member_id: str
+    client_id: str
+    host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    joined: bool
+    synced: bool
+    partitions: tuple[Partition, ...] | None
+
+
+def members_of(group: Group) -> list[Member]:
+    """The group's members in join order."""
+    return [
+        Member(
+            member_id=member.member_id,
+            client_id=member.client_id,
+            host=member.host,
+            session_timeout_ms=member.session_timeout_ms,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            joined=member.joined,
+            synced=member.synced,
+            partitions=_partitions(group.protocol_type, member.assignment),
+        )
+        for member in group.members
+    ]
+
+
+def owners(group: Group) -> dict[Partition, Member]:
+    """Partition -> the member it is assigned to."""
+    return {
+        partition: member for member in members_of(group) for partition in member.partitions or ()
+    }
+
+
+def spelled(partitions: tuple[Partition, ...] | None) -> str | None:
+    """Partitions as Kafka prints them: "orders(0,1),payments(3)"."""
+    if partitions is None:
+        return None
+    topics: dict[str, list[str]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(str(partition))
+    return ",".join(f"{topic}({','.join(numbers)})" for topic, numbers in topics.items())
+
+
+def _partitions(protocol_type: str, assignment: bytes) -> tuple[Partition, ...] | None:
+    if protocol_type != CONSUMER:
+        return None
+    try:
+        decoded = ConsumerAssignment.FromString(assignment)
+    except DecodeError:
+        return None
+    return tuple(
+        sorted((entry.topic, number) for entry in decoded.assigned for number in entry.partitions)
+    )
