@@ -28,6 +28,16 @@ class StoreError(Exception):
 class CorruptStoreError(StoreError):
     """What is on disk is damaged or not ours. The message says how to rebuild the node."""
 
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. {REBUILD}")
+
+
+REBUILD = (
+    "This node must not start on this data. To rebuild it: move the data directory away, run "
+    "`muster init` with the same cluster id and node id on an empty one, then "
+    "`muster cluster replace-node ID` on a healthy node, and start it again"
+)
+
 
 class Batch(Protocol):
     """The pending write: ordered and atomic."""
@@ -57,7 +67,12 @@ class Store(Protocol):
     def batch(self) -> Batch: ...
     @property
     def pending_epoch(self) -> int:
-        """The epoch that the next `write()` will carry."""
+        """The epoch that the next `write()` will carry. Epochs go on rising across restarts."""
+        ...
+
+    @property
+    def pending_bytes(self) -> int:
+        """About how much is pending; 0 when nothing is."""
         ...
 
     @property
@@ -67,17 +82,40 @@ class Store(Protocol):
         """Everything up to and including this epoch survives a power cut."""
         ...
 
+    @property
+    def hard_epoch(self) -> int:
+        """The newest epoch, the pending one included, that holds hard data. A message that may depend
+        on anything put so far waits until this epoch is synced."""
+        ...
+
     def mark_hard(self) -> None:
         """The pending batch must be synced: it holds log, term or vote. Soft batches wait for the next hard one, or
-        100 ms."""
+        100 ms; the driver sees to that."""
         ...
 
     def write(self) -> int:
-        """Hand the pending batch to the operating system; returns its epoch. Raises StoreError."""
+        """Hand the pending batch to the operating system; returns `written_epoch`.
+
+        Where the database asks to wait (a write stall) nothing is written, `written_epoch` stays
+        below `pending_epoch` and the same batch is tried again by the next call. Raises StoreError.
+        """
         ...
 
     def on_synced(self, callback: Callable[[int], None]) -> None:
         """Call `callback(epoch)` on the node's loop whenever `synced_epoch` has moved."""
+        ...
+
+    def write_mark(self, payload: bytes) -> None:
+        """Renew the durable mark: a small file apart from the database that says what had been synced.
+
+        It is written behind the loop's back and carries the present `synced_epoch`; opening a
+        database that ends before it raises CorruptStoreError. `payload` is the caller's, for checks
+        of its own.
+        """
+        ...
+
+    def read_mark(self) -> bytes | None:
+        """The payload of the durable mark found when the store was opened."""
         ...
 
     def get(self, family: Family, key: bytes) -> bytes | None:

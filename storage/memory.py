@@ -1,0 +1,218 @@
+"""A store in memory with an unsynced half: what a power cut takes away is taken away.
+
+For tests and the simulator. Epochs are synced when the owner says so (`sync`), never on their own.
+"""
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from storage.invariant import invariant
+from storage.store import Batch, Family, Snapshot, StoreError
+
+_PUT, _DELETE, _DELETE_RANGE = range(3)
+_Op = tuple[int, Family, bytes, bytes]
+
+
+class _Table:
+    """One column family: a dict and its keys in order."""
+
+    __slots__ = ("keys", "values")
+
+    def __init__(self, values: dict[bytes, bytes] | None = None) -> None:
+        self.values = dict(values or {})
+        self.keys = sorted(self.values)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if key not in self.values:
+            insort(self.keys, key)
+        self.values[key] = value
+
+    def delete(self, key: bytes) -> None:
+        if self.values.pop(key, None) is not None:
+            del self.keys[bisect_left(self.keys, key)]
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        low, high = bisect_left(self.keys, start), bisect_left(self.keys, end)
+        for key in self.keys[low:high]:
+            del self.values[key]
+        del self.keys[low:high]
+
+    def scan(self, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+        low, high = bisect_left(self.keys, start), bisect_left(self.keys, end)
+        return [(key, self.values[key]) for key in self.keys[low:high]]
+
+
+_Tables = dict[Family, _Table]
+
+
+def _apply(tables: _Tables, ops: list[_Op]) -> None:
+    for kind, family, key, value in ops:
+        table = tables[family]
+        if kind == _PUT:
+            table.put(key, value)
+        elif kind == _DELETE:
+            table.delete(key)
+        else:
+            table.delete_range(key, value)
+
+
+class _MemoryBatch:
+    """Operations in order, and about how many bytes they are."""
+
+    __slots__ = ("bytes", "ops")
+
+    def __init__(self) -> None:
+        self.ops: list[_Op] = []
+        self.bytes = 0
+
+    def put(self, family: Family, key: bytes, value: bytes) -> None:
+        self.ops.append((_PUT, family, key, value))
+        self.bytes += len(key) + len(value)
+
+    def delete(self, family: Family, key: bytes) -> None:
+        self.ops.append((_DELETE, family, key, b""))
+        self.bytes += len(key)
+
+    def delete_range(self, family: Family, start: bytes, end: bytes) -> None:
+        self.ops.append((_DELETE_RANGE, family, start, end))
+        self.bytes += len(start) + len(end)
+
+
+class _MemorySnapshot:
+    """Tables copied at one moment."""
+
+    def __init__(self, tables: _Tables) -> None:
+        self._tables = {family: _Table(table.values) for family, table in tables.items()}
+
+    def get(self, family: Family, key: bytes) -> bytes | None:
+        return self._tables[family].values.get(key)
+
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return iter(self._tables[family].scan(start, end))
+
+    def close(self) -> None:
+        self._tables = {family: _Table() for family in Family}
+
+
+class MemoryStore:
+    """storage.store.Store without a disk.
+
+    `on_write(epoch)` is called for each written epoch, so that a simulated disk can call
+    `sync(epoch)` later. `stall_writes` makes the next so many `write()` calls report a stall;
+    `fail_writes` makes them raise.
+    """
+
+    def __init__(self, on_write: Callable[[int], None] | None = None) -> None:
+        self.on_write = on_write
+        self.stall_writes = 0
+        self.fail_writes = False
+        self.syncs = 0
+        self._dead = False
+        self._tables: _Tables = {family: _Table() for family in Family}
+        self._durable: _Tables = {family: _Table() for family in Family}
+        self._unsynced: deque[tuple[int, list[_Op]]] = deque()
+        self._batch = _MemoryBatch()
+        self._hard = 0
+        self._written = 0
+        self._synced = 0
+        self._mark: bytes | None = None
+        self._mark_wanted: bytes | None = None
+        self._callbacks: list[Callable[[int], None]] = []
+
+    @property
+    def batch(self) -> Batch:
+        return self._batch
+
+    @property
+    def pending_epoch(self) -> int:
+        return self._written + 1
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._batch.bytes
+
+    @property
+    def written_epoch(self) -> int:
+        return self._written
+
+    @property
+    def synced_epoch(self) -> int:
+        return self._synced
+
+    @property
+    def hard_epoch(self) -> int:
+        return self._hard
+
+    def mark_hard(self) -> None:
+        self._hard = self._written + 1
+
+    def write(self) -> int:
+        if self._dead or self.fail_writes:
+            raise StoreError("the simulated disk refuses to write")
+        if not self._batch.ops:
+            invariant(self._hard <= self._written, "an empty batch was marked hard")
+            return self._written
+        if self.stall_writes:
+            self.stall_writes -= 1
+            return self._written
+        ops, self._batch = self._batch.ops, _MemoryBatch()
+        self._written += 1
+        self._unsynced.append((self._written, ops))
+        _apply(self._tables, ops)
+        if self.on_write is not None:
+            self.on_write(self._written)
+        return self._written
+
+    def sync(self, epoch: int | None = None) -> None:
+        """The disk has everything up to `epoch` (default: all that is written); tells the listeners."""
+        if self._dead:
+            return
+        target = self._written if epoch is None else min(epoch, self._written)
+        while self._unsynced and self._unsynced[0][0] <= target:
+            _apply(self._durable, self._unsynced.popleft()[1])
+        if self._mark_wanted is not None:
+            self._mark, self._mark_wanted = self._mark_wanted, None
+        if target > self._synced:
+            self._synced = target
+            self.syncs += 1
+            for callback in self._callbacks:
+                callback(target)
+
+    def crash(self, survivors: int = 0) -> "MemoryStore":
+        """Cut the power. Returns the store as the next start finds it; this one is dead.
+
+        `survivors` unsynced epochs happened to reach the disk; a batch that was torn counts as lost.
+        """
+        invariant(not self._dead, "this store has crashed before")
+        self._dead = True
+        found = MemoryStore()
+        for _, (epoch, ops) in zip(range(survivors), self._unsynced, strict=False):
+            _apply(self._durable, ops)
+            self._synced = epoch
+        found._tables = {family: _Table(table.values) for family, table in self._durable.items()}
+        found._durable = self._durable
+        found._written = found._synced = found._hard = self._synced
+        found._mark = self._mark
+        return found
+
+    def on_synced(self, callback: Callable[[int], None]) -> None:
+        self._callbacks.append(callback)
+
+    def write_mark(self, payload: bytes) -> None:
+        self._mark_wanted = payload
+
+    def read_mark(self) -> bytes | None:
+        return self._mark
+
+    def get(self, family: Family, key: bytes) -> bytes | None:
+        return self._tables[family].values.get(key)
+
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return iter(self._tables[family].scan(start, end))
+
+    def snapshot(self) -> Snapshot:
+        return _MemorySnapshot(self._tables)
+
+    def close(self) -> None:
+        self._dead = True

@@ -1,0 +1,6 @@
+class FAIL_REASON:
+    SUCCESS: int
+
+class SyncObjConf:
+    def __init__(self, **kwargs: object) -> None: ...
+    def validate(self) -> None: ...
