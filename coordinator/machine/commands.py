@@ -1,7 +1,8 @@
 """What a shard is asked to do: the requests and timer firings that are replicated.
 
-A command's fields are those of the message of the same name in `proto/muster/v1/log.proto` (repeated is a tuple,
-optional is None). A command carries no outcome: every replica decides (group-protocol 5.6.2).
+A command's fields are those of the message of the same name in `proto/muster/v1/log.proto`
+(repeated is a tuple, optional is None). A command carries no outcome: every replica decides
+(group-protocol 5.6.2).
 """
 
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCommit:
-    """One partition of an OffsetCommit. `end_offset` is where the member saw the end, if it says so."""
+    """One partition of an OffsetCommit. `end_offset`: where the member saw the end."""
 
     topic: str
     partition: int
@@ -58,7 +59,8 @@ class PartitionCommit:
 class JoinGroup:
     """A member wants into the next generation (gp-2.2).
 
-    `member_id` is "" on the first join of a membership; the id is then `<client_id>-<join_nonce>` (gp-D2).
+    `member_id` is "" on the first join of a membership; the id is then `<client_id>-<join_nonce>`
+    (gp-D2).
     """
 
     group_id: str
@@ -107,7 +109,7 @@ class ExpireMember:
 
 @dataclass(frozen=True, slots=True)
 class CloseRound:
-    """A round's deadline passed. Names the round, the timer and the deadline it was armed for (gp-4.1)."""
+    """A round's deadline passed. Names round, timer and deadline it was armed for (gp-4.1)."""
 
     group_id: str
     round: int
@@ -119,7 +121,8 @@ class CloseRound:
 class OffsetCommit:
     """A member stores how far it read (gp-2.7).
 
-    Generation -1 is a simple commit, for groups without members; `commit_seq` 0 asks for no check (gp-O9).
+    Generation -1 is a simple commit, for groups without members; `commit_seq` 0 asks for no check
+    (gp-O9).
     """
 
     group_id: str

@@ -1,4 +1,4 @@
-"""Everything `decide` may know beside the group and the command (architecture section 3, rule 1)."""
+"""Everything `decide` may know beside the group and the command (architecture 3, rule 1)."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ RULES_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """`time_ms` is shard time, `wall_ms` a person's. `generation_floor` is the shard's, put in at apply."""
+    """`time_ms` is shard time, `wall_ms` a person's; `generation_floor` is put in at apply."""
 
     time_ms: int
     wall_ms: int

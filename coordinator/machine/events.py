@@ -1,7 +1,7 @@
 """What happened: the unit of replies, persistence, metrics, export and replay.
 
-An event's fields are those of the message of the same name in `proto/muster/v1/log.proto`. Only `evolve` (a group's
-events) and `evolve_shard` (the rest) turn events into state.
+An event's fields are those of the message of the same name in `proto/muster/v1/log.proto`. Only
+`evolve` (a group's events) and `evolve_shard` (the rest) turn events into state.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Trigger(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemberJoined:
-    """A new member; creates the group where there is none. Precedes the RebalanceStarted that it triggers."""
+    """A new member, before the round it triggers; creates the group where there is none."""
 
     group_id: str
     member_id: str
@@ -73,7 +73,8 @@ class MemberRemoved:
 class RebalanceStarted:
     """A round opened, with its one cause; parked syncs are answered REBALANCE_IN_PROGRESS.
 
-    `timer` is INITIAL_DELAY or JOIN; `remaining_ms` is what the initial delay may still be extended by.
+    `timer` is INITIAL_DELAY or JOIN; `remaining_ms` is what the initial delay may still be extended
+    by.
     """
 
     group_id: str
@@ -125,7 +126,7 @@ class MemberSynced:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentPublished:
-    """The group leader's vector stands, one entry per member in join order; parked syncs are answered."""
+    """The group leader's vector stands, an entry per member in join order; answers syncs."""
 
     group_id: str
     generation: int

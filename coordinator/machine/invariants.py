@@ -1,4 +1,7 @@
-"""What must hold whatever happens. A broken invariant stops the process: it is a bug, not an outcome."""
+"""What must hold whatever happens. A broken invariant stops the process: a bug, not an outcome."""
+
+from coordinator.machine.commands import RoundTimer
+from coordinator.machine.state import Group, Phase
 
 
 class InvariantError(Exception):
@@ -9,3 +12,88 @@ def invariant(condition: bool, message: str) -> None:
     """Stop where `condition` does not hold. Unlike `assert` it stays under -O."""
     if not condition:
         raise InvariantError(message)
+
+
+def check(group: Group, *, at_rest: bool = True) -> None:
+    """The group invariants I1, I2 and I4-I8 of gp-1.4 that one state can show.
+
+    I6 (generations rise) and I8 (one vector per generation) concern two states: `evolve` guards
+    them. `at_rest` is False between the events of one decision, where a member may be in (or out)
+    before the round opens for it.
+    """
+    where = f"group {group.group_id!r} in {group.phase}: "
+    _check_members(group, where)
+    _check_timer(group, where, at_rest=at_rest)
+    if at_rest:
+        _check_phase(group, where)
+
+
+def _check_members(group: Group, where: str) -> None:
+    last_seq = -1
+    for member_id, member in group.members.items():
+        invariant(member.member_id == member_id, where + "a member under another's id (I7)")
+        invariant(member.join_seq > last_seq, where + "members not in join order (I7)")
+        invariant(member.joined_round <= group.round + 1, where + "joined a future round (I1)")
+        invariant(member.synced_generation <= group.generation, where + "synced ahead of time (I4)")
+        last_seq = member.join_seq
+    invariant(last_seq < group.next_join_seq, where + "join sequence behind its members (I7)")
+    invariant(
+        (group.leader_id in group.members) if group.members else not group.leader_id,
+        where + "the group leader is no member (I2)",
+    )
+    if group.members:
+        first = next(iter(group.members.values()))
+        invariant(
+            any(all(m.supports(p.name) for m in group.members.values()) for p in first.protocols),
+            where + "no protocol in common (I5)",
+        )
+
+
+def _check_timer(group: Group, where: str, *, at_rest: bool) -> None:
+    match group.phase:
+        case Phase.EMPTY | Phase.DEAD:
+            timers: tuple[RoundTimer | None, ...] = (None,)
+        case Phase.PREPARING_REBALANCE:
+            timers = (RoundTimer.INITIAL_DELAY, RoundTimer.JOIN)
+        case Phase.COMPLETING_REBALANCE:
+            timers = (RoundTimer.SYNC,)
+        case Phase.STABLE:
+            timers = (RoundTimer.SYNC, None)
+    invariant(group.timer in timers, where + f"timer {group.timer!r}")
+    if group.timer is None:
+        invariant(group.deadline_ms == 0, where + "a deadline without a timer")
+    if not group.from_empty:
+        invariant(group.remaining_ms == 0, where + "an extension outside the initial delay")
+        invariant(not group.new_member_added, where + "a newcomer outside the initial delay")
+    if at_rest and group.phase is Phase.STABLE:
+        pending = any(not group.has_synced(member) for member in group.members.values())
+        invariant(pending == (group.timer is not None), where + "sync timer without a reason (I4)")
+
+
+def _check_phase(group: Group, where: str) -> None:
+    members = group.members.values()
+    match group.phase:
+        case Phase.EMPTY | Phase.DEAD:
+            invariant(not group.members, where + "has members (I2)")
+            invariant(not group.protocol_name, where + "has a protocol (I2)")
+        case Phase.PREPARING_REBALANCE:
+            joined = sum(group.has_joined(member) for member in members)
+            if group.from_empty:
+                invariant(joined == len(members), where + "a member outside the round (I1)")
+            else:
+                invariant(joined < len(members), where + "a complete round left open (I1)")
+        case Phase.COMPLETING_REBALANCE | Phase.STABLE:
+            invariant(bool(group.members), where + "has no members (I2)")
+            invariant(
+                all(m.joined_round == group.round for m in members),
+                where + "a member that did not join the generation's round (I1)",
+            )
+            invariant(
+                all(m.supports(group.protocol_name) for m in members),
+                where + "a member without the selected protocol (I2, I5)",
+            )
+            if group.phase is Phase.COMPLETING_REBALANCE:
+                invariant(
+                    not group.has_synced(group.members[group.leader_id]),
+                    where + "the group leader synced and nothing was published (I8)",
+                )

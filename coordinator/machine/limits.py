@@ -1,7 +1,7 @@
 """Every maximum and every default, in one value that all replicas share (architecture section 5).
 
-An entry names the version of the limits it was proposed under, so that a later change of a number cannot make two
-replicas decide differently.
+An entry names the version of the limits it was proposed under, so that a later change of a number
+cannot make two replicas decide differently.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Maxima of messages, maps and queues, bounds of timeouts, defaults. Bytes are of UTF-8 where text is meant."""
+    """Maxima of messages, maps and queues; bounds of timeouts; defaults. Text counts as UTF-8."""
 
     client_message_max_bytes: int = 4 * MIB
     command_max_bytes: int = 512 * KIB

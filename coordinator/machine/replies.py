@@ -35,7 +35,7 @@ class JoinedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A place in `generation`. `members` is filled for the group leader alone, in join order (gp-2.2.3)."""
+    """A place in `generation`. `members`: for the group leader alone, in join order (gp-2.2.3)."""
 
     generation: int
     protocol_type: str
@@ -98,7 +98,7 @@ Reply = Refused | Joined | Synced | Left | Committed | Done
 
 
 def join_reply(group: Group, member_id: str) -> Joined:
-    """A member's place in the current generation, from applied state (CompletingRebalance or Stable)."""
+    """A member's place in the current generation, from applied state."""
     members: tuple[JoinedMember, ...] = ()
     if member_id == group.leader_id:
         members = tuple(

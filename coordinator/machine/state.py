@@ -1,30 +1,34 @@
 """A classic consumer group as every replica of its shard holds it.
 
-Two house rules: whatever a later answer depends on is a field here, and `evolve` alone writes the fields. Parked
-calls, sessions and heartbeats are not state: they belong to the coordinator of the day (group-protocol 1.5, 5.6.4).
+Two house rules: whatever a later answer depends on is a field here, and `evolve` alone writes the
+fields. Parked calls, sessions and heartbeats are not state: they belong to the coordinator of the
+day (group-protocol 1.5, 5.6.4).
 
-How each phase answers (gp-1.6; "round" = open a round, "park" = answer when the barrier completes):
+How each phase answers (gp-1.6). "Round": a round opens; "park": the answer comes when the round
+closes or, for a Sync, with the assignment; "drop": the member goes.
 
-====================  =========================  =========================  =========================  =========
-call                  Empty                      PreparingRebalance         CompletingRebalance        Stable
-====================  =========================  =========================  =========================  =========
-Join, new member      round (initial delay)      park; may close the round  round                      round
-Join, known, same     UNKNOWN_MEMBER_ID          park; may close the round  current generation         leader: round; else current
-Join, known, changed  UNKNOWN_MEMBER_ID          park; may close the round  round                      round
-Sync, group leader    UNKNOWN_MEMBER_ID          REBALANCE_IN_PROGRESS      publish, to Stable         stored assignment
-Sync, other           UNKNOWN_MEMBER_ID          REBALANCE_IN_PROGRESS      park                       stored assignment
-Heartbeat             UNKNOWN_MEMBER_ID          REBALANCE_IN_PROGRESS      NONE                       NONE
-Leave, expiry         UNKNOWN_MEMBER_ID          may close the round        round                      round
-Commit, member        UNKNOWN_MEMBER_ID          stored                     REBALANCE_IN_PROGRESS      stored
-Commit, simple (-1)   stored                     UNKNOWN_MEMBER_ID          UNKNOWN_MEMBER_ID          UNKNOWN_MEMBER_ID
-timer INITIAL_DELAY   -                          extend, or close the round -                          -
-timer JOIN            -                          drop the absent, close     -                          -
-timer SYNC            -                          -                          drop the unsynced, round   the same
-====================  =========================  =========================  =========================  =========
+====================  ========  ====================  ====================  ======
+call                  Empty     PreparingRebalance    CompletingRebalance   Stable
+====================  ========  ====================  ====================  ======
+Join, new member      round     park, may close       round                 round
+Join, known, same     unknown   park, may close       current generation    (1)
+Join, known, changed  unknown   park, may close       round                 round
+Sync, group leader    unknown   in progress           publish, to Stable    stored
+Sync, other           unknown   in progress           park                  stored
+Heartbeat             unknown   in progress           NONE                  NONE
+Leave, expiry         unknown   drop, may close       drop, round           drop, round
+Commit of a member    unknown   stored                in progress           stored
+Simple commit (-1)    stored    unknown               unknown               unknown
+timer INITIAL_DELAY   -         extend, or close      -                     -
+timer JOIN            -         drop absent, close    -                     -
+timer SYNC            -         -                     drop unsynced, round  the same
+====================  ========  ====================  ====================  ======
 
-Dead answers every call COORDINATOR_NOT_AVAILABLE and is not left. A round that closes with members is
-CompletingRebalance, without is Empty; a round of nobody closes at once. No such group answers like Empty, except that
-a member's commit is GROUP_ID_NOT_FOUND.
+unknown = UNKNOWN_MEMBER_ID, in progress = REBALANCE_IN_PROGRESS. (1): the group leader opens a
+round, others get the current generation. Expiry and timers that name what is past do nothing. A
+round closes to CompletingRebalance, or to Empty without members. Dead answers
+COORDINATOR_NOT_AVAILABLE and is not left. Where there is no group the answers are Empty's, but a
+member's commit is GROUP_ID_NOT_FOUND.
 """
 
 from collections.abc import Iterator, Mapping
@@ -75,8 +79,8 @@ NEVER_SYNCED = -1
 class Member:
     """A member, as it described itself in its last accepted Join. Durations in ms.
 
-    `joined_round` is the last round it joined, `synced_generation` the last generation it synced in (both replicated,
-    so that an open round survives a failover: architecture section 3, rule 5).
+    `joined_round` is the last round it joined, `synced_generation` the last generation it synced in
+    (both replicated, so that an open round survives a failover: architecture section 3, rule 5).
     """
 
     member_id: str
@@ -120,8 +124,9 @@ class Offset:
 class Group:
     """A group. `members` is in join order (ascending `join_seq`); `deadline_ms` is in shard time.
 
-    `round` is the number of the open or last round, `generation` of the last that formed. While `timer` is None,
-    `deadline_ms` is 0. `remaining_ms` and `new_member_added` belong to the initial delay (gp-4.3).
+    `round` is the number of the open or last round, `generation` of the last that formed. While
+    `timer` is None, `deadline_ms` is 0. `remaining_ms` and `new_member_added` belong to the initial
+    delay (gp-4.3).
     """
 
     group_id: str
@@ -162,6 +167,6 @@ class DeadlineKey(NamedTuple):
 
 
 def deadlines(group: Group) -> Iterator[tuple[DeadlineKey, int]]:
-    """What a new coordinator must re-arm for this group, in ms of shard time. Sessions are armed elsewhere."""
+    """What a new coordinator re-arms for this group, in ms of shard time (not sessions)."""
     if group.timer is not None:
         yield DeadlineKey(group.group_id, group.round, group.timer), group.deadline_ms

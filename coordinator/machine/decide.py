@@ -1,0 +1,67 @@
+"""`decide` reads the group and never changes it; one file per command family does the work."""
+
+from typing import assert_never
+
+from coordinator.machine.commands import (
+    CloseRound,
+    ExpireMember,
+    GroupCommand,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    SyncGroup,
+)
+from coordinator.machine.decide_commit import decide_commit
+from coordinator.machine.decide_departure import decide_expiry, decide_leave
+from coordinator.machine.decide_join import decide_join
+from coordinator.machine.decide_sync import decide_sync
+from coordinator.machine.decide_timer import decide_timer
+from coordinator.machine.decision import Decision
+from coordinator.machine.envelope import Envelope
+from coordinator.machine.errors import Error
+from coordinator.machine.replies import Refused
+from coordinator.machine.requests import refuse_request
+from coordinator.machine.state import Group, Phase
+
+
+def decide(group: Group | None, command: GroupCommand, env: Envelope) -> Decision:
+    """The events that `command` causes and its caller's answer. `group` None: there is none yet."""
+    refused = refuse_request(command, env.limits)
+    if refused is not None:
+        return Decision((), refused)
+    match command:
+        case OffsetCommit():
+            return decide_commit(group, command, env)
+        case JoinGroup():
+            return decide_join(group, command, env)
+        case SyncGroup():
+            return decide_sync(group, command)
+        case LeaveGroup():
+            return decide_leave(group, command, env)
+        case ExpireMember():
+            return decide_expiry(group, command, env)
+        case CloseRound():
+            return decide_timer(group, command, env)
+        case _:
+            assert_never(command)
+
+
+def would_refuse(group: Group | None, command: GroupCommand, env: Envelope) -> Refused | None:
+    """The refusal `command` would get from this state, without a log entry (architecture 5)."""
+    reply = decide(group, command, env).reply
+    return reply if isinstance(reply, Refused) else None
+
+
+def heartbeat(group: Group | None, member_id: str, generation: int) -> Error:
+    """What a heartbeat is told, from applied state alone (gp-2.4, H2-H6)."""
+    if group is None:
+        return Error.UNKNOWN_MEMBER_ID
+    if group.phase is Phase.DEAD:
+        return Error.COORDINATOR_NOT_AVAILABLE
+    if member_id not in group.members:
+        return Error.UNKNOWN_MEMBER_ID
+    if generation != group.generation:
+        return Error.ILLEGAL_GENERATION
+    if group.phase is Phase.PREPARING_REBALANCE:
+        return Error.REBALANCE_IN_PROGRESS
+    return Error.NONE

@@ -1,0 +1,123 @@
+"""Shard-wide commands: topics, replaced nodes, checkpoints."""
+
+from typing import NamedTuple, assert_never
+
+from coordinator.machine.commands import (
+    AddPartitions,
+    Checkpoint,
+    CreateTopic,
+    ReplaceNode,
+    ShardCommand,
+)
+from coordinator.machine.digest import digest_bytes
+from coordinator.machine.errors import Error
+from coordinator.machine.events import (
+    CheckpointTaken,
+    NodeReplaced,
+    PartitionsAdded,
+    ShardEvent,
+    TopicCreated,
+)
+from coordinator.machine.invariants import invariant
+from coordinator.machine.limits import Limits
+from coordinator.machine.replies import Done, Refused, Reply
+from coordinator.machine.shard_records import ShardState
+
+
+class ShardDecision(NamedTuple):
+    """Like Decision, of a shard-wide command."""
+
+    events: tuple[ShardEvent, ...]
+    reply: Reply
+
+
+def decide_shard(state: ShardState, command: ShardCommand, limits: Limits) -> ShardDecision:
+    """Topics only grow; a repeated command with the same content is a success (rule 6)."""
+    match command:
+        case CreateTopic():
+            return _decide_create(state, command, limits)
+        case AddPartitions():
+            return _decide_add(state, command, limits)
+        case ReplaceNode():
+            return _decide_replace(state, command, limits)
+        case Checkpoint():
+            return ShardDecision((CheckpointTaken(digest_bytes(state.digest)),), Done())
+        case _:
+            assert_never(command)
+
+
+def _refused(error: Error, message: str) -> ShardDecision:
+    return ShardDecision((), Refused(error, message))
+
+
+def _decide_create(state: ShardState, command: CreateTopic, limits: Limits) -> ShardDecision:
+    name_bytes = len(command.name.encode())
+    if not 0 < name_bytes <= limits.id_max_bytes:
+        return _refused(
+            Error.INVALID_TOPIC_EXCEPTION,
+            f"A topic's name has 1 to {limits.id_max_bytes} bytes; this one has {name_bytes}.",
+        )
+    if not 0 < command.partitions <= limits.topic_max_partitions:
+        return _refused(
+            Error.INVALID_PARTITIONS, f"A topic has 1 to {limits.topic_max_partitions} partitions."
+        )
+    known = state.topics.get(command.name)
+    if known == command.partitions:
+        return ShardDecision((), Done())
+    if known is not None:
+        return _refused(
+            Error.INVALID_PARTITIONS, f"Topic {command.name!r} has {known} partitions already."
+        )
+    if len(state.topics) >= limits.max_topics:
+        return _refused(Error.INVALID_REQUEST, f"The cluster has its {limits.max_topics} topics.")
+    return ShardDecision((TopicCreated(command.name, command.partitions),), Done())
+
+
+def _decide_add(state: ShardState, command: AddPartitions, limits: Limits) -> ShardDecision:
+    known = state.topics.get(command.name)
+    if known is None:
+        return _refused(
+            Error.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {command.name!r}; create it."
+        )
+    if known == command.partitions:
+        return ShardDecision((), Done())
+    if not known < command.partitions <= limits.topic_max_partitions:
+        most = limits.topic_max_partitions
+        return _refused(
+            Error.INVALID_PARTITIONS,
+            f"Topic {command.name!r} has {known} partitions and grows to {most} at most.",
+        )
+    return ShardDecision((PartitionsAdded(command.name, command.partitions),), Done())
+
+
+def _decide_replace(state: ShardState, command: ReplaceNode, limits: Limits) -> ShardDecision:
+    if not command.store_uuid or len(command.store_uuid.encode()) > limits.id_max_bytes:
+        return _refused(Error.INVALID_REQUEST, "A replaced node needs the uuid of its new store.")
+    if command.node_id < 0:
+        return _refused(Error.INVALID_REQUEST, "A node id is at least 0.")
+    if state.replaced_nodes.get(command.node_id) == command.store_uuid:
+        return ShardDecision((), Done())
+    new = command.node_id not in state.replaced_nodes
+    if new and len(state.replaced_nodes) >= limits.max_nodes:
+        return _refused(Error.INVALID_REQUEST, f"At most {limits.max_nodes} nodes are replaced.")
+    return ShardDecision((NodeReplaced(command.node_id, command.store_uuid),), Done())
+
+
+def evolve_shard(state: ShardState, event: ShardEvent) -> None:
+    """Apply one shard-wide event; mutates `state`. CheckpointTaken changes nothing."""
+    match event:
+        case TopicCreated():
+            invariant(event.name not in state.topics, "a topic is created once")
+            state.topics[event.name] = event.partitions
+        case PartitionsAdded():
+            invariant(
+                state.topics.get(event.name, event.partitions) < event.partitions,
+                "topics only grow",
+            )
+            state.topics[event.name] = event.partitions
+        case NodeReplaced():
+            state.replaced_nodes[event.node_id] = event.store_uuid
+        case CheckpointTaken():
+            pass
+        case _:
+            assert_never(event)

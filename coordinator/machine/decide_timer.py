@@ -1,0 +1,77 @@
+"""CloseRound (gp-4.1, gp-4.3): a round's deadline passed."""
+
+from coordinator.machine.commands import CloseRound, RoundTimer
+from coordinator.machine.decision import Decision
+from coordinator.machine.envelope import Envelope
+from coordinator.machine.events import (
+    GroupEvent,
+    MemberRemoved,
+    RemovalCause,
+    RoundExtended,
+    Trigger,
+)
+from coordinator.machine.replies import Done
+from coordinator.machine.rounds import close, rebalance
+from coordinator.machine.state import Group
+
+NOT_REJOINED = "did not rejoin within the rebalance timeout"
+NOT_SYNCED = "did not sync within the rebalance timeout"
+
+
+def decide_timer(group: Group | None, command: CloseRound, env: Envelope) -> Decision:
+    """Act if the firing names the armed timer and its deadline is reached (sc-Y25)."""
+    if (
+        group is None
+        or group.timer is not command.timer
+        or group.round != command.round
+        or group.deadline_ms != command.deadline_ms
+        or env.time_ms < command.deadline_ms
+    ):
+        return Decision((), Done())
+    match command.timer:
+        case RoundTimer.INITIAL_DELAY:
+            events = _end_initial_delay(group, env)
+        case RoundTimer.JOIN:
+            events = _end_join(group, env)
+        case RoundTimer.SYNC:
+            events = _end_sync(group, env)
+    return Decision(tuple(events), Done())
+
+
+def _end_initial_delay(group: Group, env: Envelope) -> list[GroupEvent]:
+    """gp-4.3: wait again if newcomers came, within the first member's rebalance timeout."""
+    if not group.new_member_added or group.remaining_ms == 0:
+        return [close(group, env, group.round, list(group.members.values()))]
+    delay_ms = min(env.limits.initial_delay_ms, group.remaining_ms)
+    return [
+        RoundExtended(
+            group_id=group.group_id,
+            round=group.round,
+            timer=RoundTimer.INITIAL_DELAY,
+            deadline_ms=group.deadline_ms + delay_ms,
+            remaining_ms=group.remaining_ms - delay_ms,
+        )
+    ]
+
+
+def _end_join(group: Group, env: Envelope) -> list[GroupEvent]:
+    """P6: whoever has not joined is dropped, the others form the next generation."""
+    roster = [member for member in group.members.values() if group.has_joined(member)]
+    removed = [
+        MemberRemoved(group.group_id, member.member_id, RemovalCause.NOT_REJOINED, NOT_REJOINED)
+        for member in group.members.values()
+        if not group.has_joined(member)
+    ]
+    return [*removed, close(group, env, group.round, roster)]
+
+
+def _end_sync(group: Group, env: Envelope) -> list[GroupEvent]:
+    """gp-2.3: whoever has not synced is dropped, and the others go round again."""
+    roster = [member for member in group.members.values() if group.has_synced(member)]
+    removed = [
+        MemberRemoved(group.group_id, member.member_id, RemovalCause.NOT_SYNCED, NOT_SYNCED)
+        for member in group.members.values()
+        if not group.has_synced(member)
+    ]
+    events = rebalance(group, env, roster, Trigger.SYNC_TIMEOUT, removed[0].member_id, NOT_SYNCED)
+    return [*removed, *events]

@@ -1,0 +1,117 @@
+"""Canonical bytes: integers of 8 bytes, text with its length, sequences with their count.
+
+One value has one encoding, on every machine and in every version that writes RECORD_VERSION.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+
+RECORD_VERSION = 1
+
+_INT = Struct(">q")
+_LENGTH = Struct(">I")
+
+
+class RecordError(Exception):
+    """A stored record cannot be read: damaged, or written by a later version. Not retriable."""
+
+
+def put_int(value: int) -> bytes:
+    """8 bytes, signed, big-endian."""
+    return _INT.pack(value)
+
+
+def put_optional(value: int | None) -> bytes:
+    """One byte that says whether there is a value, and the value."""
+    return b"\x00" if value is None else b"\x01" + _INT.pack(value)
+
+
+def put_bytes(value: bytes) -> bytes:
+    """Length and bytes."""
+    return _LENGTH.pack(len(value)) + value
+
+
+def put_text(value: str) -> bytes:
+    """Length and UTF-8."""
+    return put_bytes(value.encode())
+
+
+def put_texts(values: Sequence[str]) -> bytes:
+    """Count, then each."""
+    return _LENGTH.pack(len(values)) + b"".join(map(put_text, values))
+
+
+def put_count(count: int) -> bytes:
+    """How many items follow."""
+    return _LENGTH.pack(count)
+
+
+class Reader:
+    """Takes the fields of one record off the front, in the order they were put."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        end = self._at + size
+        if end > len(self._data):
+            raise RecordError(f"a record ends at {len(self._data)}, not at {end} bytes")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+    def integer(self) -> int:
+        """A signed integer."""
+        return int.from_bytes(self.take(_INT.size), "big", signed=True)
+
+    def count(self) -> int:
+        """A length or a count."""
+        return int.from_bytes(self.take(_LENGTH.size), "big")
+
+    def flag(self) -> bool:
+        """One byte, 0 or 1."""
+        flag = self.take(1)
+        if flag not in {b"\x00", b"\x01"}:
+            raise RecordError(f"a flag of a record is {flag!r}")
+        return flag == b"\x01"
+
+    def optional(self) -> int | None:
+        """An integer that may be missing."""
+        return self.integer() if self.flag() else None
+
+    def blob(self) -> bytes:
+        """Bytes with their length."""
+        return self.take(self.count())
+
+    def text(self) -> str:
+        """UTF-8 with its length."""
+        try:
+            return self.blob().decode()
+        except UnicodeDecodeError as error:
+            raise RecordError("text of a record is not UTF-8") from error
+
+    def texts(self) -> tuple[str, ...]:
+        """A sequence of texts."""
+        return tuple(self.text() for _ in range(self.count()))
+
+    def rest(self) -> str:
+        """All that is left, as UTF-8."""
+        try:
+            return self.take(len(self._data) - self._at).decode()
+        except UnicodeDecodeError as error:
+            raise RecordError("text of a record is not UTF-8") from error
+
+    def version(self) -> None:
+        """Each value starts with the version that wrote it."""
+        version = self.take(1)[0]
+        if version != RECORD_VERSION:
+            raise RecordError(f"a record of version {version}; this build reads {RECORD_VERSION}")
+
+    def end(self) -> None:
+        """Nothing may be left."""
+        if self._at != len(self._data):
+            raise RecordError(f"{len(self._data) - self._at} bytes too many in a record")

@@ -1,0 +1,208 @@
+"""`evolve` mutates the group in place: the only code that writes a group's state.
+
+It is total over what `decide` emits and stops at anything else: an event that does not fit is a
+broken invariant.
+"""
+
+from typing import assert_never
+
+from coordinator.machine.commands import RoundTimer
+from coordinator.machine.events import (
+    AssignmentPublished,
+    GenerationFormed,
+    GroupEmptied,
+    GroupEvent,
+    MemberJoined,
+    MemberRejoined,
+    MemberRemoved,
+    MemberSynced,
+    OffsetCommitted,
+    OffsetSuperseded,
+    RebalanceStarted,
+    RoundExtended,
+)
+from coordinator.machine.invariants import invariant
+from coordinator.machine.state import LEGAL_PREDECESSORS, Group, Member, Offset, Phase
+
+
+def evolve(group: Group | None, event: GroupEvent) -> Group | None:
+    """Apply one event; returns the group, which MemberJoined and OffsetCommitted may create."""
+    if group is None:
+        invariant(
+            isinstance(event, MemberJoined | OffsetCommitted),
+            f"{type(event).__name__} without a group",
+        )
+        group = Group(event.group_id)
+    invariant(event.group_id == group.group_id, "an event of another group")
+    _apply(group, event)
+    return group
+
+
+def member_from(event: MemberJoined, join_seq: int) -> Member:
+    """The member that the event adds, at this place in join order."""
+    return Member(
+        member_id=event.member_id,
+        client_id=event.client_id,
+        client_host=event.client_host,
+        session_timeout_ms=event.session_timeout_ms,
+        rebalance_timeout_ms=event.rebalance_timeout_ms,
+        protocols=event.protocols,
+        subscribed_topics=event.subscribed_topics,
+        join_seq=join_seq,
+        joined_round=event.joined_round,
+    )
+
+
+def rejoined(member: Member, event: MemberRejoined) -> Member:
+    """A new value: the member with what it said this time. Its place, assignment and sync stay."""
+    return Member(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        session_timeout_ms=event.session_timeout_ms,
+        rebalance_timeout_ms=event.rebalance_timeout_ms,
+        protocols=event.protocols,
+        subscribed_topics=event.subscribed_topics,
+        join_seq=member.join_seq,
+        joined_round=event.joined_round,
+        synced_generation=member.synced_generation,
+        assignment=member.assignment,
+    )
+
+
+def _apply(group: Group, event: GroupEvent) -> None:
+    match event:
+        case OffsetCommitted():
+            _offset_committed(group, event)
+        case OffsetSuperseded():
+            pass
+        case MemberJoined():
+            _member_joined(group, event)
+        case MemberRejoined():
+            invariant(event.member_id in group.members, "a stranger rejoined")
+            group.members[event.member_id] = rejoined(group.members[event.member_id], event)
+        case MemberRemoved():
+            _member_removed(group, event)
+        case RebalanceStarted():
+            _rebalance_started(group, event)
+        case RoundExtended():
+            invariant(group.from_empty and event.round == group.round, "no such initial delay")
+            _arm(group, event.timer, event.deadline_ms, event.remaining_ms)
+        case GenerationFormed():
+            _generation_formed(group, event)
+        case MemberSynced():
+            _member_synced(group, event)
+        case AssignmentPublished():
+            _assignment_published(group, event)
+        case GroupEmptied():
+            _group_emptied(group, event)
+        case _:
+            assert_never(event)
+
+
+def _move(group: Group, phase: Phase) -> None:
+    invariant(
+        group.phase in LEGAL_PREDECESSORS[phase], f"no way from {group.phase} to {phase} (sc-G02)"
+    )
+    group.phase = phase
+
+
+def _arm(
+    group: Group, timer: RoundTimer | None, deadline_ms: int = 0, remaining_ms: int = 0
+) -> None:
+    """One timer at a time: arming replaces. Whatever the initial delay had noted is over."""
+    group.timer = timer
+    group.deadline_ms = deadline_ms
+    group.remaining_ms = remaining_ms
+    group.new_member_added = False
+
+
+def _disarm_when_all_synced(group: Group) -> None:
+    """The sync timer is over once everybody has synced (gp-2.3)."""
+    if group.phase is Phase.STABLE and all(map(group.has_synced, group.members.values())):
+        _arm(group, None)
+
+
+def _member_joined(group: Group, event: MemberJoined) -> None:
+    invariant(event.member_id not in group.members, "a member joined twice")
+    if not group.members:
+        group.protocol_type = event.protocol_type
+        group.leader_id = event.member_id
+    if group.from_empty:
+        group.new_member_added = True
+    group.members[event.member_id] = member_from(event, group.next_join_seq)
+    group.next_join_seq += 1
+
+
+def _member_removed(group: Group, event: MemberRemoved) -> None:
+    """The first in join order leads where the group leader went (gp-3.3)."""
+    invariant(event.member_id in group.members, "a stranger was removed")
+    del group.members[event.member_id]
+    if group.leader_id == event.member_id:
+        group.leader_id = next(iter(group.members), "")
+
+
+def _rebalance_started(group: Group, event: RebalanceStarted) -> None:
+    """From CompletingRebalance the assignments of the generation before go too (gp-P4)."""
+    invariant(event.round == group.round + 1, "rounds are numbered without gaps")
+    if group.phase is Phase.COMPLETING_REBALANCE:
+        for member in group.members.values():
+            member.assignment = b""
+    _move(group, Phase.PREPARING_REBALANCE)
+    group.round = event.round
+    _arm(group, event.timer, event.deadline_ms, event.remaining_ms)
+
+
+def _generation_formed(group: Group, event: GenerationFormed) -> None:
+    invariant(event.round == group.round, "another round's generation")
+    invariant(event.generation > group.generation, "a generation number is used once (I6)")
+    invariant(event.member_ids == tuple(group.members), "a generation of others")
+    invariant(all(map(group.has_joined, group.members.values())), "a member that did not join")
+    invariant(event.leader_id in group.members, "led by a stranger (I2)")
+    _move(group, Phase.COMPLETING_REBALANCE)
+    group.generation = event.generation
+    group.protocol_name = event.protocol_name
+    group.leader_id = event.leader_id
+    _arm(group, RoundTimer.SYNC, event.deadline_ms)
+
+
+def _member_synced(group: Group, event: MemberSynced) -> None:
+    invariant(event.generation == group.generation, "synced in another generation")
+    invariant(event.member_id in group.members, "a stranger synced")
+    group.members[event.member_id].synced_generation = event.generation
+    _disarm_when_all_synced(group)
+
+
+def _assignment_published(group: Group, event: AssignmentPublished) -> None:
+    invariant(event.generation == group.generation, "an assignment of another generation (I8)")
+    invariant(
+        tuple(entry.member_id for entry in event.assignments) == tuple(group.members),
+        "one entry per member, in join order",
+    )
+    _move(group, Phase.STABLE)
+    for entry in event.assignments:
+        group.members[entry.member_id].assignment = entry.assignment
+    _disarm_when_all_synced(group)
+
+
+def _group_emptied(group: Group, event: GroupEmptied) -> None:
+    """The protocol type stays until the next first member brings its own (gp-1.2)."""
+    invariant(event.round == group.round, "another round's end")
+    invariant(event.generation > group.generation, "a generation number is used once (I6)")
+    invariant(not group.members, "emptied with members (I2)")
+    _move(group, Phase.EMPTY)
+    group.generation = event.generation
+    group.protocol_name = ""
+    _arm(group, None)
+
+
+def _offset_committed(group: Group, event: OffsetCommitted) -> None:
+    group.offsets[event.topic, event.partition] = Offset(
+        offset=event.offset,
+        metadata=event.metadata,
+        end_offset=event.end_offset,
+        member_id=event.member_id,
+        generation=event.generation,
+        commit_seq=event.commit_seq,
+        wall_ms=event.wall_ms,
+    )

@@ -1,0 +1,313 @@
+"""State as key/value records: what is stored, sent as a snapshot and hashed.
+
+Keys are relative to the shard:
+
+    b"g" + group id           + b"h"                        the group without its maps
+    b"g" + group id           + b"m" + member id            a member
+    b"g" + group id           + b"o" + topic + partition    a stored offset
+    b"t" + topic                                            partitions of a topic (shard 0)
+    b"n" + node id                                          the store of a replaced node (shard 0)
+    b"f", b"c"                                              generation floor, shard time; not 0
+
+The group id and the topic of a key carry their length, so the records of one group share a prefix
+with no others. A value is RECORD_VERSION and the dataclass's fields in declared order, without what
+the key says.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from coordinator.machine.commands import Protocol, RoundTimer
+from coordinator.machine.encoding import (
+    RECORD_VERSION,
+    Reader,
+    RecordError,
+    put_bytes,
+    put_count,
+    put_int,
+    put_optional,
+    put_text,
+    put_texts,
+)
+from coordinator.machine.events import (
+    AssignmentPublished,
+    GenerationFormed,
+    GroupEmptied,
+    GroupEvent,
+    MemberJoined,
+    MemberRejoined,
+    MemberRemoved,
+    MemberSynced,
+    OffsetCommitted,
+    OffsetSuperseded,
+    RebalanceStarted,
+    RoundExtended,
+)
+from coordinator.machine.state import Group, Member, Offset, Phase
+
+GROUP_PREFIX = b"g"
+TOPIC_PREFIX = b"t"
+NODE_PREFIX = b"n"
+FLOOR_KEY = b"f"
+TIME_KEY = b"c"
+
+HEADER = b"h"
+_MEMBER = b"m"
+_OFFSET = b"o"
+_VERSION = bytes((RECORD_VERSION,))
+
+Ref = None | str | tuple[str, int]
+"""One record of a group: None its header, a member id, or a (topic, partition)."""
+
+
+def group_prefix(group_id: str) -> bytes:
+    """What all keys of this group start with, and no other's."""
+    return GROUP_PREFIX + put_text(group_id)
+
+
+def group_key(group_id: str, ref: Ref) -> bytes:
+    """The key of one record of a group."""
+    match ref:
+        case None:
+            return group_prefix(group_id) + HEADER
+        case str():
+            return group_prefix(group_id) + _MEMBER + ref.encode()
+        case (topic, partition):
+            return group_prefix(group_id) + _OFFSET + put_text(topic) + put_int(partition)
+        case _:
+            assert_never(ref)
+
+
+def group_value(group: Group | None, ref: Ref) -> bytes | None:
+    """The value of one record of a group, or None where there is no such record."""
+    if group is None:
+        return None
+    match ref:
+        case None:
+            return _put_header(group)
+        case str():
+            member = group.members.get(ref)
+            return None if member is None else _put_member(member)
+        case _:
+            offset = group.offsets.get(ref)
+            return None if offset is None else _put_offset(offset)
+
+
+def group_records(group: Group) -> Iterator[tuple[bytes, bytes]]:
+    """The whole group: its header, then members in join order, then offsets."""
+    refs: tuple[Ref, ...] = (None, *group.members, *group.offsets)
+    for ref in refs:
+        value = group_value(group, ref)
+        if value is not None:
+            yield group_key(group.group_id, ref), value
+
+
+def touched(group: Group | None, event: GroupEvent) -> tuple[Ref, ...]:
+    """Which records `event` may change; `group` is the state before it."""
+    match event:
+        case OffsetCommitted():
+            ref = (event.topic, event.partition)
+            return (None, ref) if group is None else (ref,)
+        case OffsetSuperseded():
+            return ()
+        case MemberJoined() | MemberRemoved() | MemberSynced():
+            return (None, event.member_id)
+        case MemberRejoined():
+            return (event.member_id,)
+        case RebalanceStarted() if group is not None:
+            cleared = group.phase is Phase.COMPLETING_REBALANCE
+            return (None, *group.members) if cleared else (None,)
+        case AssignmentPublished() if group is not None:
+            return (None, *group.members)
+        case GenerationFormed() | GroupEmptied() | RoundExtended():
+            return (None,)
+        case RebalanceStarted() | AssignmentPublished():
+            return (None,)
+        case _:
+            assert_never(event)
+
+
+def group_of_key(key: bytes) -> str:
+    """Whose record a key under GROUP_PREFIX is."""
+    return Reader(key[len(GROUP_PREFIX) :]).text()
+
+
+def load_groups(records: Iterable[tuple[bytes, bytes]]) -> Iterator[Group]:
+    """Groups from their records in key order. Raises RecordError where one cannot be read."""
+    group: Group | None = None
+    for key, value in records:
+        reader = Reader(key[len(GROUP_PREFIX) :])
+        group_id = reader.text()
+        kind = reader.take(1)
+        if kind == HEADER:
+            reader.end()
+            if group is not None:
+                yield _in_join_order(group)
+            group = _take_header(group_id, Reader(value))
+            continue
+        if group is None or group.group_id != group_id:
+            raise RecordError(f"a record of group {group_id!r} before its header")
+        _take_part(group, kind, reader, value)
+    if group is not None:
+        yield _in_join_order(group)
+
+
+def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
+    if kind == _MEMBER:
+        member_id = key.rest()
+        group.members[member_id] = _take_member(member_id, Reader(value))
+    elif kind == _OFFSET:
+        topic, partition = key.text(), key.integer()
+        key.end()
+        group.offsets[topic, partition] = _take_offset(Reader(value))
+    else:
+        raise RecordError(f"a record of unknown kind {kind!r}")
+
+
+def _in_join_order(group: Group) -> Group:
+    """Key order is by id; the order of members is state (architecture section 3, rule 2)."""
+    members = sorted(group.members.values(), key=lambda member: member.join_seq)
+    group.members = {member.member_id: member for member in members}
+    return group
+
+
+def _put_header(group: Group) -> bytes:
+    return b"".join(
+        (
+            _VERSION,
+            put_text(group.phase.value),
+            put_text(group.protocol_type),
+            put_text(group.protocol_name),
+            put_int(group.generation),
+            put_int(group.round),
+            put_text(group.leader_id),
+            put_int(group.next_join_seq),
+            put_optional(group.timer),
+            put_int(group.deadline_ms),
+            put_int(group.remaining_ms),
+            b"\x01" if group.new_member_added else b"\x00",
+        )
+    )
+
+
+def _take_header(group_id: str, reader: Reader) -> Group:
+    reader.version()
+    try:
+        phase = Phase(reader.text())
+        group = Group(
+            group_id=group_id,
+            phase=phase,
+            protocol_type=reader.text(),
+            protocol_name=reader.text(),
+            generation=reader.integer(),
+            round=reader.integer(),
+            leader_id=reader.text(),
+            next_join_seq=reader.integer(),
+        )
+        timer = reader.optional()
+        group.timer = None if timer is None else RoundTimer(timer)
+    except ValueError as error:
+        raise RecordError(f"group {group_id!r}: {error}") from error
+    group.deadline_ms = reader.integer()
+    group.remaining_ms = reader.integer()
+    group.new_member_added = reader.flag()
+    reader.end()
+    return group
+
+
+def _put_member(member: Member) -> bytes:
+    parts = [
+        _VERSION,
+        put_text(member.client_id),
+        put_text(member.client_host),
+        put_int(member.session_timeout_ms),
+        put_int(member.rebalance_timeout_ms),
+        put_count(len(member.protocols)),
+    ]
+    for protocol in member.protocols:
+        parts += (put_text(protocol.name), put_bytes(protocol.metadata))
+    parts += (
+        put_texts(member.subscribed_topics),
+        put_int(member.join_seq),
+        put_int(member.joined_round),
+        put_int(member.synced_generation),
+        put_bytes(member.assignment),
+    )
+    return b"".join(parts)
+
+
+def _take_member(member_id: str, reader: Reader) -> Member:
+    reader.version()
+    member = Member(
+        member_id=member_id,
+        client_id=reader.text(),
+        client_host=reader.text(),
+        session_timeout_ms=reader.integer(),
+        rebalance_timeout_ms=reader.integer(),
+        protocols=tuple(Protocol(reader.text(), reader.blob()) for _ in range(reader.count())),
+        subscribed_topics=reader.texts(),
+        join_seq=reader.integer(),
+        joined_round=reader.integer(),
+        synced_generation=reader.integer(),
+        assignment=reader.blob(),
+    )
+    reader.end()
+    return member
+
+
+def _put_offset(offset: Offset) -> bytes:
+    return b"".join(
+        (
+            _VERSION,
+            put_int(offset.offset),
+            put_text(offset.metadata),
+            put_optional(offset.end_offset),
+            put_text(offset.member_id),
+            put_int(offset.generation),
+            put_int(offset.commit_seq),
+            put_int(offset.wall_ms),
+        )
+    )
+
+
+def _take_offset(reader: Reader) -> Offset:
+    reader.version()
+    offset = Offset(
+        offset=reader.integer(),
+        metadata=reader.text(),
+        end_offset=reader.optional(),
+        member_id=reader.text(),
+        generation=reader.integer(),
+        commit_seq=reader.integer(),
+        wall_ms=reader.integer(),
+    )
+    reader.end()
+    return offset
+
+
+def put_number(number: int) -> bytes:
+    """The value of a shard-wide record that is one number."""
+    return _VERSION + put_int(number)
+
+
+def take_number(value: bytes) -> int:
+    """Back from `put_number`."""
+    reader = Reader(value)
+    reader.version()
+    number = reader.integer()
+    reader.end()
+    return number
+
+
+def put_name(name: str) -> bytes:
+    """The value of a shard-wide record that is one text."""
+    return _VERSION + put_text(name)
+
+
+def take_name(value: bytes) -> str:
+    """Back from `put_name`."""
+    reader = Reader(value)
+    reader.version()
+    name = reader.text()
+    reader.end()
+    return name

@@ -1,0 +1,116 @@
+"""What is wrong with a request whatever the group's state: bounds that need the limits alone.
+
+`decide` refuses by these first, so no replica stores what is out of bounds; a frontend may ask
+before it proposes.
+"""
+
+from collections.abc import Sequence
+
+from coordinator.machine.commands import (
+    GroupCommand,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    SyncGroup,
+)
+from coordinator.machine.errors import Error
+from coordinator.machine.limits import Limits
+from coordinator.machine.protocols import metadata_bytes
+from coordinator.machine.replies import Refused
+
+
+def joining_id(command: JoinGroup) -> str:
+    """The id the command joins under: its own, or `<client_id>-<join_nonce>` (gp-D2)."""
+    return command.member_id or f"{command.client_id}-{command.join_nonce}"
+
+
+def refuse_request(command: GroupCommand, limits: Limits) -> Refused | None:
+    """Why this request can never be accepted, or None."""
+    group_bytes = len(command.group_id.encode())
+    if not 0 < group_bytes <= limits.id_max_bytes:
+        return Refused(
+            Error.INVALID_GROUP_ID,
+            f"A group id has 1 to {limits.id_max_bytes} bytes; this one has {group_bytes}.",
+        )
+    match command:
+        case JoinGroup():
+            return _refuse_join(command, limits)
+        case SyncGroup():
+            return _refuse_sync(command, limits)
+        case OffsetCommit():
+            return _refuse_commit(command, limits)
+        case LeaveGroup():
+            return _refuse_leave(command, limits)
+        case _:
+            return None
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(Error.INVALID_REQUEST, message)
+
+
+def _refuse_join(command: JoinGroup, limits: Limits) -> Refused | None:
+    low, high = limits.session_timeout_min_ms, limits.session_timeout_max_ms
+    if not low <= command.session_timeout_ms <= high:
+        return Refused(
+            Error.INVALID_SESSION_TIMEOUT,
+            f"A session timeout is {low} to {high} ms; this one is {command.session_timeout_ms}.",
+        )
+    if command.rebalance_timeout_ms < 1:
+        return _invalid("A rebalance timeout is at least 1 ms.")
+    if not command.member_id and not command.join_nonce:
+        return _invalid("A first join needs a join_nonce: the member id is made of it.")
+    if len(joining_id(command).encode()) > limits.id_max_bytes:
+        return _invalid(f"A member id has at most {limits.id_max_bytes} bytes.")
+    if len(command.client_host.encode()) > limits.id_max_bytes:
+        return _invalid(f"A client host has at most {limits.id_max_bytes} bytes.")
+    if len(command.client_id.encode()) > limits.id_max_bytes:
+        return _invalid(f"A client id has at most {limits.id_max_bytes} bytes.")
+    if len(command.protocol_type.encode()) > limits.id_max_bytes:
+        return _invalid(f"A protocol type has at most {limits.id_max_bytes} bytes.")
+    if any(not protocol.name for protocol in command.protocols):
+        return _invalid("A protocol needs a name.")
+    weight = metadata_bytes(command.protocols, command.subscribed_topics)
+    if weight > limits.member_metadata_max_bytes:
+        most = limits.member_metadata_max_bytes
+        return _invalid(f"A member's metadata is at most {most} bytes; this one's is {weight}.")
+    return None
+
+
+def _refuse_sync(command: SyncGroup, limits: Limits) -> Refused | None:
+    sizes = [len(entry.assignment) for entry in command.assignments]
+    most = limits.member_assignment_max_bytes
+    if any(size > most for size in sizes):
+        return _invalid(f"A member's assignment is at most {most} bytes; one has {max(sizes)}.")
+    most = limits.assignments_max_bytes
+    if sum(sizes) > most:
+        return _invalid(f"An assignment vector is at most {most} bytes; this has {sum(sizes)}.")
+    return None
+
+
+def _refuse_leave(command: LeaveGroup, limits: Limits) -> Refused | None:
+    if len(command.members) > limits.group_max_members:
+        return _invalid(f"At most {limits.group_max_members} members leave in one call.")
+    return None
+
+
+def _refuse_commit(command: OffsetCommit, limits: Limits) -> Refused | None:
+    if len(command.partitions) > limits.commit_max_partitions:
+        return _invalid(f"A commit has at most {limits.commit_max_partitions} partitions.")
+    if command.commit_seq < 0:
+        return _invalid("A commit_seq is at least 0.")
+    return _refuse_ids([p.topic for p in command.partitions], limits) or next(
+        (
+            _invalid(f"Partition {p.partition} of {p.topic!r} at offset {p.offset}: below 0.")
+            for p in command.partitions
+            if p.partition < 0 or p.offset < 0
+        ),
+        None,
+    )
+
+
+def _refuse_ids(topics: Sequence[str], limits: Limits) -> Refused | None:
+    for topic in topics:
+        if not 0 < len(topic.encode()) <= limits.id_max_bytes:
+            return _invalid(f"A topic's name has 1 to {limits.id_max_bytes} bytes.")
+    return None

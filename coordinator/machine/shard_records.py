@@ -1,0 +1,97 @@
+"""A shard's whole state, and its records: groups and the shard-wide ones."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from coordinator.machine.digest import DIGEST_MODULUS, digest_of, record_digest
+from coordinator.machine.encoding import Reader, RecordError, put_int
+from coordinator.machine.records import (
+    FLOOR_KEY,
+    GROUP_PREFIX,
+    NODE_PREFIX,
+    TIME_KEY,
+    TOPIC_PREFIX,
+    group_records,
+    load_groups,
+    put_name,
+    put_number,
+    take_name,
+    take_number,
+)
+from coordinator.machine.state import Group
+
+
+@dataclass(slots=True)
+class ShardState:
+    """Everything a shard knows. `time_ms` is the largest applied, `digest` of all records."""
+
+    groups: dict[str, Group] = field(default_factory=dict)
+    topics: dict[str, int] = field(default_factory=dict)
+    replaced_nodes: dict[int, str] = field(default_factory=dict)
+    generation_floor: int = 0
+    time_ms: int = 0
+    digest: int = 0
+
+
+def topic_key(name: str) -> bytes:
+    """The key of a topic's record."""
+    return TOPIC_PREFIX + name.encode()
+
+
+def node_key(node_id: int) -> bytes:
+    """The key of a replaced node's record."""
+    return NODE_PREFIX + put_int(node_id)
+
+
+def time_record(state: ShardState) -> tuple[bytes, bytes]:
+    """Shard time's record; it is written once per entry rather than per command."""
+    return TIME_KEY, put_number(state.time_ms)
+
+
+def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
+    """Every record of the shard, in no particular order."""
+    if state.time_ms:
+        yield time_record(state)
+    if state.generation_floor:
+        yield FLOOR_KEY, put_number(state.generation_floor)
+    for name, partitions in state.topics.items():
+        yield topic_key(name), put_number(partitions)
+    for node_id, store_uuid in state.replaced_nodes.items():
+        yield node_key(node_id), put_name(store_uuid)
+    for group in state.groups.values():
+        yield from group_records(group)
+
+
+def load_state(records: Iterable[tuple[bytes, bytes]]) -> ShardState:
+    """A shard from its records in key order. Raises RecordError where one cannot be read."""
+    state = ShardState()
+    groups: list[tuple[bytes, bytes]] = []
+    for key, value in records:
+        state.digest = (state.digest + record_digest(key, value)) % DIGEST_MODULUS
+        if key[:1] == GROUP_PREFIX:
+            groups.append((key, value))
+        else:
+            _load_shard_record(state, key, value)
+    state.groups = {group.group_id: group for group in load_groups(groups)}
+    return state
+
+
+def _load_shard_record(state: ShardState, key: bytes, value: bytes) -> None:
+    if key == TIME_KEY:
+        state.time_ms = take_number(value)
+    elif key == FLOOR_KEY:
+        state.generation_floor = take_number(value)
+    elif key[:1] == TOPIC_PREFIX:
+        state.topics[Reader(key[1:]).rest()] = take_number(value)
+    elif key[:1] == NODE_PREFIX:
+        reader = Reader(key[1:])
+        node_id = reader.integer()
+        reader.end()
+        state.replaced_nodes[node_id] = take_name(value)
+    else:
+        raise RecordError(f"a record with unknown key {key[:16]!r}")
+
+
+def recount(state: ShardState) -> int:
+    """The digest computed anew from the state; equal to `state.digest`."""
+    return digest_of(shard_records(state))

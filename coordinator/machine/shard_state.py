@@ -1,0 +1,213 @@
+"""One shard's whole state, and how an entry changes it: live, in the exporter, in replay alike.
+
+Shard-wide commands (topics, replaced nodes, checkpoints) are decided here; a group's by `decide`.
+The running digest is kept with each record that changes and equals
+`digest_of(shard_records(state))` at every command.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, assert_never
+
+from coordinator.machine.commands import (
+    AddPartitions,
+    Checkpoint,
+    Command,
+    CreateTopic,
+    GroupCommand,
+    ReplaceNode,
+)
+from coordinator.machine.decide import decide
+from coordinator.machine.decide_shard import ShardDecision, decide_shard, evolve_shard
+from coordinator.machine.digest import DIGEST_MODULUS, record_digest
+from coordinator.machine.envelope import Envelope
+from coordinator.machine.events import (
+    CheckpointTaken,
+    Event,
+    GroupEvent,
+    NodeReplaced,
+    PartitionsAdded,
+    ShardEvent,
+    TopicCreated,
+)
+from coordinator.machine.evolve import evolve
+from coordinator.machine.invariants import InvariantError
+from coordinator.machine.limits import LIMITS_BY_VERSION, Limits
+from coordinator.machine.records import (
+    TIME_KEY,
+    Ref,
+    group_key,
+    group_value,
+    put_name,
+    put_number,
+    touched,
+)
+from coordinator.machine.replies import Parked, Reply
+from coordinator.machine.shard_records import (
+    ShardState,
+    load_state,
+    node_key,
+    recount,
+    shard_records,
+    time_record,
+    topic_key,
+)
+from coordinator.machine.state import Group
+
+__all__ = [
+    "CommandResult",
+    "Entry",
+    "ShardDecision",
+    "ShardState",
+    "Write",
+    "apply_entry",
+    "decide_shard",
+    "evolve_counted",
+    "evolve_shard",
+    "evolve_shard_counted",
+    "load_state",
+    "recount",
+    "shard_records",
+    "time_record",
+]
+
+Write = tuple[bytes, bytes | None]
+"""A record to store; None deletes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One log record: the commands of one turn and their envelope (architecture 3, rule 7)."""
+
+    format: int
+    rules_version: int
+    time_ms: int
+    wall_ms: int
+    limits_version: int
+    commands: tuple[Command, ...]
+
+
+class CommandResult(NamedTuple):
+    """What one command of an entry did. `writes` are the records it changed, each once."""
+
+    command: Command
+    events: tuple[Event, ...]
+    reply: Reply | Parked
+    writes: tuple[Write, ...]
+
+
+def apply_entry(
+    state: ShardState,
+    entry: Entry,
+    index: int,
+    observe: Callable[[CommandResult], None] | None = None,
+) -> tuple[CommandResult, ...]:
+    """Decide and evolve each command of `entry` in order; mutates `state`.
+
+    `observe` is called after each command, while `state` stands as that command left it: a later
+    command of the same entry may open the next round (sc-J62). A broken invariant is raised with
+    the place in the log.
+    """
+    limits = LIMITS_BY_VERSION[entry.limits_version]
+    _advance_time(state, entry.time_ms)
+    results = []
+    for sub, command in enumerate(entry.commands):
+        try:
+            result = _apply_command(state, entry, command, limits)
+        except InvariantError as error:
+            error.add_note(f"entry {index}, command {sub}: {type(command).__name__}")
+            raise
+        results.append(result)
+        if observe is not None:
+            observe(result)
+    return tuple(results)
+
+
+def _apply_command(
+    state: ShardState, entry: Entry, command: Command, limits: Limits
+) -> CommandResult:
+    match command:
+        case CreateTopic() | AddPartitions() | ReplaceNode() | Checkpoint():
+            decision = decide_shard(state, command, limits)
+            writes = tuple(w for e in decision.events for w in evolve_shard_counted(state, e))
+            return CommandResult(command, decision.events, decision.reply, writes)
+        case _:
+            return _apply_group_command(state, entry, command, limits)
+
+
+def _apply_group_command(
+    state: ShardState, entry: Entry, command: GroupCommand, limits: Limits
+) -> CommandResult:
+    env = Envelope(
+        time_ms=state.time_ms,
+        wall_ms=entry.wall_ms,
+        rules_version=entry.rules_version,
+        limits_version=entry.limits_version,
+        generation_floor=state.generation_floor,
+        limits=limits,
+    )
+    group = state.groups.get(command.group_id)
+    decision = decide(group, command, env)
+    events = tuple(decision.events)
+    if not events:
+        return CommandResult(command, (), decision.reply, ())
+    group, writes = evolve_counted(state, group, events)
+    return CommandResult(command, events, decision.reply, writes)
+
+
+def evolve_counted(
+    state: ShardState, group: Group | None, events: Iterable[GroupEvent]
+) -> tuple[Group | None, tuple[Write, ...]]:
+    """Evolve one group of `state` by `events` and keep the digest; returns the changed records."""
+    before: dict[Ref, bytes | None] = {}
+    for event in events:
+        for ref in touched(group, event):
+            if ref not in before:
+                before[ref] = group_value(group, ref)
+        group = evolve(group, event)
+        if group is not None:
+            state.groups[group.group_id] = group
+    writes: list[Write] = []
+    if group is not None:
+        for ref, old in before.items():
+            new = group_value(group, ref)
+            if new != old:
+                key = group_key(group.group_id, ref)
+                _count(state, key, old, new)
+                writes.append((key, new))
+    return group, tuple(writes)
+
+
+def _advance_time(state: ShardState, time_ms: int) -> None:
+    """Shard time never goes back (architecture section 3, rule 1)."""
+    if time_ms > state.time_ms:
+        old = put_number(state.time_ms) if state.time_ms else None
+        _count(state, TIME_KEY, old, put_number(time_ms))
+        state.time_ms = time_ms
+
+
+def evolve_shard_counted(state: ShardState, event: ShardEvent) -> tuple[Write, ...]:
+    """`evolve_shard`, keeping the digest; returns the changed record, if any."""
+    match event:
+        case TopicCreated() | PartitionsAdded():
+            key, known = topic_key(event.name), state.topics.get(event.name)
+            old = None if known is None else put_number(known)
+            new = put_number(event.partitions)
+        case NodeReplaced():
+            key, store_uuid = node_key(event.node_id), state.replaced_nodes.get(event.node_id)
+            old = None if store_uuid is None else put_name(store_uuid)
+            new = put_name(event.store_uuid)
+        case CheckpointTaken():
+            return ()
+        case _:
+            assert_never(event)
+    evolve_shard(state, event)
+    _count(state, key, old, new)
+    return ((key, new),)
+
+
+def _count(state: ShardState, key: bytes, old: bytes | None, new: bytes | None) -> None:
+    """Move the running digest from one value of a record to the next."""
+    removed = 0 if old is None else record_digest(key, old)
+    added = 0 if new is None else record_digest(key, new)
+    state.digest = (state.digest + added - removed) % DIGEST_MODULUS
