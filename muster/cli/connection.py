@@ -6,7 +6,7 @@ CLI makes is idempotent.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar, cast
@@ -99,11 +99,11 @@ class Connection:
         Raises:
             CommandError: refused, nobody reachable or time over; see `ExitCode`.
         """
-        return self._until_answered(call, lambda: self._endpoints)
+        return self._until_answered(call)
 
     def ask_coordinator(self, group_id: str, call: Call[A]) -> A:
         """Ask the coordinator of `group_id`. Raises as `ask` does."""
-        return self._until_answered(call, lambda: [self._find(group_id)])
+        return self._until_answered(call, lambda: self._find(group_id))
 
     def cluster(self) -> DescribeClusterResponse:
         """Some node's view of the cluster."""
@@ -139,11 +139,15 @@ class Connection:
 
     # ---- one call until it is answered
 
-    def _until_answered(self, call: Call[A], route: Callable[[], Sequence[str]]) -> A:
+    def _until_answered(self, call: Call[A], find: Callable[[], str] | None = None) -> A:
+        """Ask the node that `find` names, or any; again until the time is over.
+
+        Gives up at once where no node can be connected to, unless `find` may name another.
+        """
         while True:
             failure: CommandError | None = None
-            hopeless = True
-            queue = list(route())
+            hopeless = find is None
+            queue = [find()] if find else list(self._endpoints)
             hinted: set[str] = set()
             while queue:
                 endpoint = queue.pop(0)
@@ -186,7 +190,7 @@ class Connection:
                 return Found(Status(code=ErrorCode.COORDINATOR_NOT_AVAILABLE, retriable=True), "")
             return Found(results[0].status, results[0].coordinator.endpoint)
 
-        return self._until_answered(call, lambda: self._endpoints).endpoint
+        return self._until_answered(call).endpoint
 
     def _failed(self, endpoint: str, error: grpc.RpcError) -> CommandError:
         code = _code(error)
@@ -273,7 +277,8 @@ def _code(error: grpc.RpcError) -> grpc.StatusCode:
 
 def _details(error: grpc.RpcError) -> str:
     details = cast("grpc.Call", error).details()
-    return (details or "no reason given").rpartition("last error: ")[2]
+    reason = (details or "no reason given").rpartition("last error: ")[2]
+    return reason.rpartition("remote host: ")[2]  # gRPC's way of saying which address
 
 
 def _spell(status: Status) -> str:

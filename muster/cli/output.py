@@ -79,7 +79,8 @@ def rfc3339(wall_ms: int) -> str | None:
     """A person's time from milliseconds since 1970, UTC; None for 0, which means unknown."""
     if wall_ms == 0:
         return None
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    moment = datetime.fromtimestamp(wall_ms / 1000, UTC).replace(tzinfo=None)
+    return moment.isoformat(timespec="milliseconds") + "Z"
 
 
 def _plain(table: Table) -> str:

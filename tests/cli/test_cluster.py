@@ -1,0 +1,199 @@
+"""Health and agreement: what `cluster status`, `cluster verify` and `group list` find wrong."""
+
+import json
+
+import pytest
+
+from muster.cli.connection import NodeAnswer
+from muster.cli.verify import Finding, compare
+from muster.v1 import admin_pb2
+from muster.v1.admin_pb2 import VerifyResponse
+
+A, B = b"a" * 16, b"b" * 16
+
+
+def _answer(node_id, digests, *, groups=(), differences=(), index=90):
+    """What a node says: `digests` maps the nodes it compared itself with to shard 2's digest."""
+    return VerifyResponse(
+        node_id=node_id,
+        checkpoints=[
+            VerifyResponse.Checkpoint(
+                shard=2, index=index, node_id=other, digest=digest, equal=digest == digests[node_id]
+            )
+            for other, digest in digests.items()
+        ],
+        groups=[
+            VerifyResponse.GroupDigest(shard=2, group_id=group, digest=digest)
+            for group, digest in groups
+        ],
+        differences=[
+            VerifyResponse.Difference(shard=2, group_id=group, detail=detail)
+            for group, detail in differences
+        ],
+    )
+
+
+def _script(cluster, answers):
+    for node, answer in zip(cluster.nodes, answers, strict=True):
+        node.script["Verify"] = answer
+
+
+def test_verify_names_node_shard_and_group(cluster, muster):
+    """A group whose keys differ on one node of three: exit 5, and exactly that is named."""
+    digests = {1: A, 2: B, 3: A}
+    _script(
+        cluster,
+        [
+            _answer(1, digests, groups=[("billing", A), ("audit", A)]),
+            _answer(
+                2,
+                digests,
+                groups=[("billing", B), ("audit", A)],
+                differences=[("billing", "the keys on disk do not give the running digest")],
+            ),
+            _answer(3, digests, groups=[("billing", A), ("audit", A)]),
+        ],
+    )
+    ran = muster("cluster", "verify", "--shard", "2", "-o", "json")
+    assert ran.exit_code == 5
+    assert "node 2, shard 2, group billing" in ran.err
+    document = json.loads(ran.out)
+    assert document["equal"] is False
+    assert {(d["node_id"], d["shard"], d["group_id"]) for d in document["differences"]} == {
+        (2, 2, "billing")
+    }
+
+
+def test_verify_of_two_nodes_that_differ_blames_neither(cluster, muster):
+    """Without a majority it says that they differ, and does not guess."""
+    cluster.nodes[0].script["DescribeCluster"].nodes.pop()
+    digests = {1: A, 2: B}
+    _script(cluster, [_answer(1, digests), _answer(2, digests), VerifyResponse()])
+    ran = muster("cluster", "verify", "--shard", "2")
+    assert ran.exit_code == 5
+    assert "no majority" in ran.err
+
+
+def test_verify_with_a_silent_node_has_not_passed(cluster, muster):
+    """Equal digests of two nodes do not speak for the third."""
+    digests = {1: A, 2: A, 3: A}
+    _script(cluster, [_answer(n, digests) for n in (1, 2, 3)])
+    cluster.nodes[2].stop()
+    ran = muster("cluster", "verify", "--shard", "2")
+    assert ran.exit_code == 5
+    assert "node 3 did not answer" in ran.err
+
+
+def test_verify_without_a_shared_checkpoint_has_not_passed(cluster, muster):
+    """A shard that nobody could compare is reported, not assumed equal."""
+    _script(cluster, [VerifyResponse(node_id=n) for n in (1, 2, 3)])
+    ran = muster("cluster", "verify", "--shard", "2")
+    assert ran.exit_code == 5
+    assert "shard 2 was not compared" in ran.err
+
+
+def test_verify_of_a_single_node_checks_its_disk(cluster, muster):
+    """One node has nobody to compare with: its keys against its own digest are the check."""
+    del cluster.nodes[0].script["DescribeCluster"].nodes[1:]
+    _script(cluster, [VerifyResponse(node_id=1), VerifyResponse(), VerifyResponse()])
+    assert muster("cluster", "verify").exit_code == 0
+    _script(
+        cluster,
+        [_answer(1, {1: A}, differences=[("", "topics")]), VerifyResponse(), VerifyResponse()],
+    )
+    ran = muster("cluster", "verify")
+    assert ran.exit_code == 5
+    assert "node 1, shard 2, group (shard-wide): topics" in ran.err
+
+
+def test_a_group_that_one_node_lacks_is_found():
+    """A missing group is a difference, not a gap in the comparison."""
+    digests = {1: A, 2: A, 3: B}
+    answers = [
+        NodeAnswer(1, "", _answer(1, digests, groups=[("g", A), ("h", A)])),
+        NodeAnswer(2, "", _answer(2, digests, groups=[("g", A), ("h", A)])),
+        NodeAnswer(3, "", _answer(3, digests, groups=[("h", A)])),
+    ]
+    assert compare(answers) == [Finding(2, 3, "g", "another digest than the others")]
+
+
+def test_a_checkpoint_that_differs_is_found_without_group_digests():
+    """The checkpoints alone name node and shard."""
+    digests = {1: B, 2: A, 3: A}
+    answers = [NodeAnswer(n, "", _answer(n, digests)) for n in (1, 2, 3)]
+    assert compare(answers) == [Finding(2, 1, "", "another digest than the others at index 90")]
+
+
+def test_status_names_a_silent_node_and_a_shard_without_leader(cluster, muster):
+    """Exit 5, with what is wrong on stderr and the rest of the picture on stdout."""
+    cluster.nodes[2].stop()
+    ran = muster("cluster", "status", "-o", "json")
+    assert ran.exit_code == 5
+    assert "node 3 does not answer" in ran.err
+    assert "shard 2: no leader" in ran.err
+    document = json.loads(ran.out)
+    assert [node["status"] for node in document["nodes"]] == ["up", "up", "silent"]
+    assert document["shards"][2]["status"] == "no leader"
+    assert document["shards"][0]["status"] == "ok"
+
+
+def test_status_shows_a_quarantined_shard(cluster, muster):
+    """A quarantined replica is no health."""
+    cluster.nodes[1].script["DescribeCluster"].shard_states[3].quarantined = True
+    ran = muster("cluster", "status")
+    assert ran.exit_code == 5
+    assert "shard 3: quarantined on node 2" in ran.err
+
+
+def test_status_believes_the_leader_of_the_highest_term(cluster, muster):
+    """A deposed leader that has not noticed yet is not shown."""
+    stale = cluster.nodes[0].script["DescribeCluster"].shard_states[2]
+    stale.role, stale.term = "Leader", 6
+    ran = muster("cluster", "status", "-o", "json")
+    assert (json.loads(ran.out)["shards"][2]["leader"], ran.exit_code) == (3, 0)
+
+
+def test_group_list_says_when_it_is_incomplete(cluster, muster):
+    """A dead node's shards are missing from the list: exit 6, and the shards are named."""
+    for node in cluster.nodes:
+        node.script["ListGroups"] = admin_pb2.ListGroupsResponse(
+            groups=[admin_pb2.ListGroupsResponse.Group(group_id=f"g{node.node_id}", state="Empty")]
+        )
+    assert muster("group", "list", "-o", "name").out == "g1\ng2\ng3\n"
+    cluster.nodes[2].stop()
+    ran = muster("group", "list", "-o", "name")
+    assert (ran.exit_code, ran.out) == (6, "g1\ng2\n")
+    assert "shards 2" in ran.err
+
+
+@pytest.mark.parametrize("extra", [("--dry-run",), ()])
+def test_nothing_is_replaced_without_yes_or_in_a_dry_run(cluster, muster, extra):
+    """The dangerous call leaves only with --yes."""
+    for node in cluster.nodes:
+        node.script["ReplaceNode"] = admin_pb2.ReplaceNodeResponse()
+    muster("cluster", "replace-node", "3", "--store-uuid", "u", *extra)
+    assert [node.named("ReplaceNode") for node in cluster.nodes] == [[], [], []]
+
+
+def test_a_dry_run_of_create_changes_nothing(cluster, muster):
+    """--dry-run only reads."""
+    cluster.nodes[0].script["DescribeTopics"] = admin_pb2.DescribeTopicsResponse(
+        results=[
+            admin_pb2.DescribeTopicsResponse.Result(
+                name="t", topic=admin_pb2.Topic(name="t", partitions=1)
+            )
+        ]
+    )
+    assert muster("topic", "create", "t", "--partitions", "1", "--dry-run").exit_code == 0
+    assert {name for name, _ in cluster.nodes[0].calls} == {"DescribeTopics"}
+
+
+def test_two_refused_stores_must_be_told_apart(cluster, muster):
+    """With two candidates the operator names one: exit 4 lists both."""
+    for store in ("u1", "u2"):
+        cluster.nodes[0].script["DescribeCluster"].refused.append(
+            admin_pb2.Node(node_id=3, store_uuid=store)
+        )
+    ran = muster("cluster", "replace-node", "3", "--yes")
+    assert ran.exit_code == 4
+    assert "u1, u2" in ran.err

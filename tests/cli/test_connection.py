@@ -1,0 +1,115 @@
+"""Which node is asked, and what happens when it is the wrong one or gone."""
+
+import pytest
+
+from muster.v1 import admin_pb2, group_pb2
+from muster.v1.errors_pb2 import Coordinator, ErrorCode
+
+TOPICS = admin_pb2.ListTopicsResponse(topics=[admin_pb2.Topic(name="t", partitions=1)])
+
+
+def _node(cluster, number):
+    return cluster.nodes[number - 1]
+
+
+def test_the_hint_of_the_wrong_node_is_followed(cluster, muster, no):
+    """NOT_COORDINATOR with an endpoint leads to the right node at once."""
+    leader = Coordinator(node_id=3, endpoint=_node(cluster, 3).endpoint, term=7)
+    _node(cluster, 1).script["CreateTopic"] = admin_pb2.CreateTopicResponse(
+        status=no(ErrorCode.NOT_COORDINATOR, retriable=True, coordinator=leader)
+    )
+    _node(cluster, 3).script["CreateTopic"] = admin_pb2.CreateTopicResponse(
+        topic=admin_pb2.Topic(name="t", partitions=1), created=True
+    )
+    assert muster("topic", "create", "t", "--partitions", "1").exit_code == 0
+    assert [len(node.named("CreateTopic")) for node in cluster.nodes] == [1, 0, 1]
+
+
+def test_two_nodes_that_name_each_other_do_not_loop(cluster, muster, no):
+    """Hints in a circle are followed once per round, and the command ends with 6."""
+    for mine, other in ((1, 2), (2, 1)):
+        hint = Coordinator(node_id=other, endpoint=_node(cluster, other).endpoint, term=7)
+        _node(cluster, mine).script["CreateTopic"] = admin_pb2.CreateTopicResponse(
+            status=no(ErrorCode.NOT_COORDINATOR, retriable=True, coordinator=hint)
+        )
+    ran = muster("topic", "create", "t", "--partitions", "1", "--timeout", "0.5")
+    assert ran.exit_code == 6
+    assert len(_node(cluster, 1).named("CreateTopic")) < 10
+
+
+def test_a_dead_bootstrap_node_is_passed_over(cluster, muster):
+    """Any living node of the bootstrap list will do."""
+    _node(cluster, 2).script["ListTopics"] = TOPICS
+    dead = _node(cluster, 1).endpoint
+    _node(cluster, 1).stop()
+    ran = muster("topic", "list", "-o", "name", "-b", f"{dead},{_node(cluster, 2).endpoint}")
+    assert (ran.exit_code, ran.out) == (0, "t\n")
+
+
+def test_a_retriable_refusal_is_repeated(cluster, muster, no):
+    """A loading coordinator is asked again, without a word."""
+    loading = no(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, retriable=True)
+    answers = [admin_pb2.ListTopicsResponse(status=loading), TOPICS]
+    _node(cluster, 1).script["ListTopics"] = lambda request: answers.pop(0)
+    ran = muster("topic", "list", "-o", "name")
+    assert (ran.exit_code, ran.out, ran.err) == (0, "t\n", "")
+
+
+def test_a_group_is_asked_at_its_coordinator_only(cluster, muster):
+    """FindCoordinator names node 3; the others see no DescribeGroups."""
+    cluster.coordinate(_node(cluster, 3))
+    _node(cluster, 3).script["DescribeGroups"] = admin_pb2.DescribeGroupsResponse(
+        groups=[admin_pb2.DescribeGroupsResponse.Group(group_id="g", state="Empty")]
+    )
+    assert muster("group", "describe", "g", "-o", "name").out == "g\n"
+    assert [len(node.named("DescribeGroups")) for node in cluster.nodes] == [0, 0, 1]
+
+
+def test_a_coordinator_that_died_is_looked_up_again(cluster, muster):
+    """The coordinator may move between FindCoordinator and the call: the new one is asked."""
+    dead = _node(cluster, 2)
+    dead.stop()
+    first = group_pb2.FindCoordinatorResponse.Result(
+        group_id="g", coordinator=Coordinator(node_id=2, endpoint=dead.endpoint, term=7)
+    )
+    second = group_pb2.FindCoordinatorResponse.Result(
+        group_id="g",
+        coordinator=Coordinator(node_id=3, endpoint=_node(cluster, 3).endpoint, term=8),
+    )
+    answers = [first, second]
+    _node(cluster, 1).script["FindCoordinator"] = lambda request: group_pb2.FindCoordinatorResponse(
+        results=[answers.pop(0)]
+    )
+    _node(cluster, 3).script["DescribeGroups"] = admin_pb2.DescribeGroupsResponse(
+        groups=[admin_pb2.DescribeGroupsResponse.Group(group_id="g", state="Empty")]
+    )
+    ran = muster("group", "describe", "g", "-o", "name")
+    assert (ran.exit_code, ran.out) == (0, "g\n")
+
+
+def test_a_pending_coordinator_is_no_coordinator(cluster, muster):
+    """`pending` means ask again; at the end of the time it is exit 6."""
+    for node in cluster.nodes:
+        node.script["FindCoordinator"] = group_pb2.FindCoordinatorResponse(
+            results=[group_pb2.FindCoordinatorResponse.Result(group_id="g", pending=True)]
+        )
+    assert muster("group", "describe", "g", "--timeout", "0.5").exit_code == 6
+
+
+@pytest.mark.parametrize("text", ["", ",", "host", "host:", ":7070", "host:0", "host:65536", "h:x"])
+def test_a_bootstrap_that_is_no_endpoint_is_a_usage_error(muster, text):
+    """Nothing is dialled before the list is understood."""
+    ran = muster("topic", "list", "--bootstrap", text)
+    assert ran.exit_code == 2
+    assert "HOST:PORT" in ran.err or "host:port" in ran.err
+
+
+def test_flags_win_over_the_environment(cluster, muster, monkeypatch):
+    """--bootstrap and -o beat MUSTER_BOOTSTRAP and MUSTER_OUTPUT, which beat the defaults."""
+    for number, name in ((1, "environment"), (2, "flag")):
+        topic = admin_pb2.Topic(name=name, partitions=1)
+        _node(cluster, number).script["ListTopics"] = admin_pb2.ListTopicsResponse(topics=[topic])
+    monkeypatch.setenv("MUSTER_OUTPUT", "name")
+    assert muster("topic", "list").out == "environment\n"
+    assert muster("topic", "list", "-b", _node(cluster, 2).endpoint).out == "flag\n"
+    assert muster("topic", "list", "-o", "jsonl").out.startswith("{")

@@ -1,0 +1,230 @@
+"""What people and scripts see: golden output of every command on a scripted cluster.
+
+A file in tests/testdata/cli holds blocks: a command line, then its output, each line marked `out|`
+or `err|`, then `exit CODE`. `pytest --rewrite` writes them anew: read the diff before you commit it.
+"""
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from muster.v1 import admin_pb2, group_pb2
+from muster.v1.errors_pb2 import Coordinator, ErrorCode
+
+SCENARIOS = sorted((Path(__file__).parents[1] / "testdata" / "cli").glob("*.txt"))
+Described = admin_pb2.DescribeGroupsResponse
+WALL_MS = 1_795_273_591_042
+
+
+def _assignment(**topics: list[int]) -> bytes:
+    return group_pb2.ConsumerAssignment(
+        assigned=[
+            group_pb2.TopicPartitions(topic=topic, partitions=numbers)
+            for topic, numbers in topics.items()
+        ]
+    ).SerializeToString()
+
+
+def _billing(cluster) -> Described.Group:
+    return Described.Group(
+        group_id="billing",
+        state="Stable",
+        protocol_type="consumer",
+        protocol_name="range",
+        generation=12,
+        leader_id="worker-1-aa",
+        coordinator=_where(cluster.nodes[1]),
+        applied_index=101,
+        shard=1,
+        members=[
+            Described.Member(
+                member_id="worker-1-aa",
+                client_id="worker-1",
+                host="10.0.0.1",
+                assignment=_assignment(orders=[0, 1]),
+                session_timeout_ms=10000,
+                rebalance_timeout_ms=60000,
+                joined=True,
+                synced=True,
+            ),
+            Described.Member(
+                member_id="worker-2-bb",
+                client_id="worker-2",
+                host="10.0.0.2",
+                assignment=_assignment(orders=[2], payments=[0]),
+                session_timeout_ms=10000,
+                rebalance_timeout_ms=60000,
+                joined=True,
+                synced=True,
+            ),
+        ],
+    )
+
+
+def _audit(cluster) -> Described.Group:
+    """A group of another protocol type: its assignments are opaque."""
+    return Described.Group(
+        group_id="audit",
+        state="CompletingRebalance",
+        protocol_type="connect",
+        protocol_name="sessioned",
+        generation=3,
+        leader_id="w-cc",
+        coordinator=_where(cluster.nodes[1]),
+        applied_index=101,
+        shard=1,
+        members=[Described.Member(member_id="w-cc", client_id="w", host="10.0.0.3", joined=True)],
+    )
+
+
+def _where(node) -> Coordinator:
+    return Coordinator(node_id=node.node_id, endpoint=node.endpoint, term=7)
+
+
+def _offsets() -> group_pb2.OffsetFetchResponse:
+    entry = group_pb2.OffsetFetchResponse.Partition
+    return group_pb2.OffsetFetchResponse(
+        applied_index=101,
+        term=7,
+        partitions=[
+            entry(
+                topic="orders",
+                partition=0,
+                offset=40,
+                end_offset=52,
+                wall_ms=WALL_MS,
+                generation=12,
+            ),
+            entry(
+                topic="orders", partition=1, offset=7, metadata="m", wall_ms=WALL_MS, generation=11
+            ),
+            entry(topic="old", partition=0, offset=2**62, wall_ms=WALL_MS, generation=-1),
+        ],
+    )
+
+
+@pytest.fixture
+def scene(cluster, no):
+    """Three topics' worth of registry, two groups, two stores at the door."""
+    topics = {"orders": 3, "payments": 2}
+    groups = {"billing": _billing(cluster), "audit": _audit(cluster)}
+
+    def describe_topics(request):
+        result = admin_pb2.DescribeTopicsResponse.Result
+        unknown = no(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+        return admin_pb2.DescribeTopicsResponse(
+            results=[
+                result(name=n, topic=admin_pb2.Topic(name=n, partitions=topics[n]))
+                if n in topics
+                else result(name=n, status=unknown)
+                for n in request.names
+            ]
+        )
+
+    def create(request):
+        count = topics.get(request.name, request.partitions)
+        if count != request.partitions:
+            text = f"{request.name} has {count} partitions; ask for {count}, or use another name"
+            return admin_pb2.CreateTopicResponse(status=no(ErrorCode.INVALID_PARTITIONS, text))
+        return admin_pb2.CreateTopicResponse(
+            topic=admin_pb2.Topic(name=request.name, partitions=count),
+            created=request.name not in topics,
+        )
+
+    def describe_groups(request):
+        missing = no(ErrorCode.GROUP_ID_NOT_FOUND, "there is no such group")
+        return Described(
+            groups=[
+                groups.get(g, Described.Group(group_id=g, status=missing))
+                for g in request.group_ids
+            ]
+        )
+
+    def list_groups(request):
+        rows = [
+            admin_pb2.ListGroupsResponse.Group(
+                group_id=group.group_id,
+                state=group.state,
+                protocol_type=group.protocol_type,
+                members=len(group.members),
+                generation=group.generation,
+            )
+            for group in groups.values()
+            if not request.states or group.state in request.states
+        ]
+        return admin_pb2.ListGroupsResponse(groups=rows)
+
+    checkpoint = admin_pb2.VerifyResponse.Checkpoint
+    for node in cluster.nodes:
+        node.script |= {
+            "ListTopics": admin_pb2.ListTopicsResponse(
+                topics=[admin_pb2.Topic(name=n, partitions=p) for n, p in topics.items()]
+            ),
+            "DescribeTopics": describe_topics,
+            "CreateTopic": create,
+            "ListGroups": admin_pb2.ListGroupsResponse(),
+            "Verify": admin_pb2.VerifyResponse(
+                node_id=node.node_id,
+                checkpoints=[
+                    checkpoint(shard=s, index=90, node_id=n, digest=b"d" * 16, equal=True)
+                    for s in range(4)
+                    for n in (1, 2, 3)
+                ],
+            ),
+            "ReplaceNode": lambda request: admin_pb2.ReplaceNodeResponse(
+                store_uuid=request.store_uuid
+            ),
+        }
+    cluster.nodes[1].script |= {
+        "ListGroups": list_groups,
+        "DescribeGroups": describe_groups,
+        "OffsetFetch": _offsets(),
+    }
+    cluster.coordinate(cluster.nodes[1])
+    refused = admin_pb2.Node(node_id=3, store_uuid="feedface-0000-4000-8000-000000000003")
+    cluster.nodes[0].script["DescribeCluster"].refused.append(refused)
+    return cluster
+
+
+def _transcript(command: str, ran, masked: Callable[[str], str]) -> str:
+    lines = [command]
+    lines += [f"out| {line}".rstrip() for line in masked(ran.out).splitlines()]
+    lines += [f"err| {line}".rstrip() for line in masked(ran.err).splitlines()]
+    return "\n".join([*lines, f"exit {ran.exit_code}"])
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_output_is_as_recorded(path, scene, muster, masked, request, monkeypatch):
+    """Tables, JSON, messages and exit codes are an interface: they change on purpose only."""
+    monkeypatch.setenv("COLUMNS", "200")
+    comment, *blocks = path.read_text().rstrip("\n").split("\n\n")
+    assert comment.startswith("#"), "the first paragraph says what the file is for"
+    seen = [comment]
+    for block in blocks:
+        command = block.splitlines()[0]
+        program, *args = shlex.split(command)
+        assert program == "muster", command
+        seen.append(_transcript(command, muster(*args), masked))
+    text = "\n\n".join(seen) + "\n"
+    if request.config.getoption("--rewrite", default=False):
+        assert "CI" not in os.environ, "golden files are not rewritten in CI"
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def test_scenarios_cover_every_command():
+    """Each command of the client CLI has a golden run that succeeds and one that fails."""
+    text = "\n".join(path.read_text() for path in SCENARIOS)
+    blocks = [block for block in text.split("\n\n") if block.startswith("muster ")]
+    commands = (
+        *("topic create", "topic list", "topic describe"),
+        *("group list", "group describe", "group offsets"),
+        *("cluster status", "cluster verify", "cluster replace-node"),
+    )
+    for command in commands:
+        ends = [b.splitlines()[-1] for b in blocks if b.startswith(f"muster {command}")]
+        assert "exit 0" in ends, command
+        assert any(end != "exit 0" for end in ends), command

@@ -1,0 +1,85 @@
+"""Start-up stays light: what each command may import, and how families are found."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from muster.cli import wanted
+from muster.cli.errors import CommandError, ExitCode
+from muster.cli.options import Format, confirm
+from muster.cli.output import Result, Table, render
+
+PROBE = """
+import json, sys
+from muster.cli import main
+try:
+    main({args!r})
+except SystemExit as end:
+    assert not end.code, end.code
+loaded = {{name.split(".")[0] for name in sys.modules}}
+print(json.dumps(sorted(loaded)), file=sys.stderr)
+"""
+
+
+def _loaded(*args):
+    code = PROBE.format(args=list(args))
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return ran.stdout, set(json.loads(ran.stderr.splitlines()[-1]))
+
+
+def test_version_loads_no_parser_and_no_grpc():
+    """`muster version` is under 150 ms because it imports next to nothing."""
+    out, loaded = _loaded("version")
+    assert "muster-client" in out
+    assert not loaded & {"typer", "pydantic", "rich", "grpc", "google", "msgspec", "coordinator"}
+
+
+def test_a_family_is_loaded_alone():
+    """Help of one family imports no server package, and no rich without a terminal."""
+    out, loaded = _loaded("topic", "--help")
+    assert "create" in out
+    assert not loaded & {"coordinator", "raft", "pyspark", "pyarrow", "rocksdict", "rich"}
+
+
+def test_only_the_named_family_is_wanted():
+    """Options before the command do not matter; help and unknown commands see all families."""
+    points = EntryPoints(EntryPoint(name, "m:f", "muster.cli") for name in ("topic", "group"))
+    assert [p.name for p in wanted(points, ["topic", "group"])] == ["topic"]
+    assert [p.name for p in wanted(points, ["--help"])] == ["group", "topic"]
+    assert [p.name for p in wanted(points, ["tpoic"])] == ["group", "topic"]
+
+
+def test_an_unknown_command_is_a_usage_error(muster):
+    """A typo ends with 2."""
+    assert muster("tpoic").exit_code == 2
+
+
+def test_a_terminal_gets_a_drawn_table_and_a_pipe_plain_text(monkeypatch):
+    """The same cells either way; a pipe sees no escape code, whatever TERM says."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    result = Result("s/v1", {}, [Table(("A-B", "N"), [("x", None)])])
+    assert render(result, Format.TABLE) == "A-B  N\nx    -\n"
+    drawn = render(result, Format.TABLE, terminal=True)
+    assert "A-B" in drawn
+    assert "─" in drawn
+
+
+def test_markup_in_a_name_is_printed_as_it_is():
+    """A group called [bold] is data, not formatting."""
+    result = Result("s/v1", {}, [Table(("GROUP",), [("[bold]g[/bold]",)])])
+    assert "[bold]g[/bold]" in render(result, Format.TABLE, terminal=True)
+
+
+def test_confirmation_on_a_terminal_takes_the_answer(monkeypatch):
+    """Yes goes on, no ends the command with 1."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", lambda question, err: True)
+    confirm("sure?", yes=False)
+    monkeypatch.setattr("typer.confirm", lambda question, err: False)
+    with pytest.raises(CommandError) as refused:
+        confirm("sure?", yes=False)
+    assert refused.value.exit_code is ExitCode.ERROR
