@@ -680,3 +680,67 @@ class ReplaceNodeResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["status", b"status", "store_uuid", b"store_uuid"]) -> None: ...
 
 global___ReplaceNodeResponse = ReplaceNodeResponse
+
+@typing.final
+class CheckpointsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SHARDS_FIELD_NUMBER: builtins.int
+    @property
+    def shards(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """none = all"""
+
+    def __init__(
+        self,
+        *,
+        shards: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["shards", b"shards"]) -> None: ...
+
+global___CheckpointsRequest = CheckpointsRequest
+
+@typing.final
+class CheckpointsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Checkpoint(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        SHARD_FIELD_NUMBER: builtins.int
+        INDEX_FIELD_NUMBER: builtins.int
+        DIGEST_FIELD_NUMBER: builtins.int
+        shard: builtins.int
+        index: builtins.int
+        digest: builtins.bytes
+        """16 bytes"""
+        def __init__(
+            self,
+            *,
+            shard: builtins.int = ...,
+            index: builtins.int = ...,
+            digest: builtins.bytes = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["digest", b"digest", "index", b"index", "shard", b"shard"]) -> None: ...
+
+    STATUS_FIELD_NUMBER: builtins.int
+    NODE_ID_FIELD_NUMBER: builtins.int
+    CHECKPOINTS_FIELD_NUMBER: builtins.int
+    node_id: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    @property
+    def checkpoints(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CheckpointsResponse.Checkpoint]:
+        """per shard the latest 8, by index"""
+
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        node_id: builtins.int = ...,
+        checkpoints: collections.abc.Iterable[global___CheckpointsResponse.Checkpoint] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["checkpoints", b"checkpoints", "node_id", b"node_id", "status", b"status"]) -> None: ...
+
+global___CheckpointsResponse = CheckpointsResponse

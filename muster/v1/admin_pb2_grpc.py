@@ -262,6 +262,11 @@ class AdminStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.ReplaceNodeRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.ReplaceNodeResponse.FromString,
                 _registered_method=True)
+        self.Checkpoints = channel.unary_unary(
+                '/muster.v1.Admin/Checkpoints',
+                request_serializer=muster_dot_v1_dot_admin__pb2.CheckpointsRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.CheckpointsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -302,6 +307,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Checkpoints(self, request, context):
+        """What this node recorded at its latest checkpoints. Nodes ask each other, so that a replica that differs is found.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -329,6 +341,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ReplaceNode,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.ReplaceNodeRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.ReplaceNodeResponse.SerializeToString,
+            ),
+            'Checkpoints': grpc.unary_unary_rpc_method_handler(
+                    servicer.Checkpoints,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.CheckpointsRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.CheckpointsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -466,6 +483,33 @@ class Admin(object):
             '/muster.v1.Admin/ReplaceNode',
             muster_dot_v1_dot_admin__pb2.ReplaceNodeRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.ReplaceNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Checkpoints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/Checkpoints',
+            muster_dot_v1_dot_admin__pb2.CheckpointsRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.CheckpointsResponse.FromString,
             options,
             channel_credentials,
             insecure,

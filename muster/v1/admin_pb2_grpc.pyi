@@ -129,6 +129,12 @@ class AdminStub:
     ]
     """Lets a wiped node come back as a learner. Answered after it is committed in shard 0."""
 
+    Checkpoints: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.CheckpointsRequest,
+        muster.v1.admin_pb2.CheckpointsResponse,
+    ]
+    """What this node recorded at its latest checkpoints. Nodes ask each other, so that a replica that differs is found."""
+
 class AdminAsyncStub:
     ListGroups: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.ListGroupsRequest,
@@ -159,6 +165,12 @@ class AdminAsyncStub:
         muster.v1.admin_pb2.ReplaceNodeResponse,
     ]
     """Lets a wiped node come back as a learner. Answered after it is committed in shard 0."""
+
+    Checkpoints: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.CheckpointsRequest,
+        muster.v1.admin_pb2.CheckpointsResponse,
+    ]
+    """What this node recorded at its latest checkpoints. Nodes ask each other, so that a replica that differs is found."""
 
 class AdminServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -200,5 +212,13 @@ class AdminServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[muster.v1.admin_pb2.ReplaceNodeResponse, collections.abc.Awaitable[muster.v1.admin_pb2.ReplaceNodeResponse]]:
         """Lets a wiped node come back as a learner. Answered after it is committed in shard 0."""
+
+    @abc.abstractmethod
+    def Checkpoints(
+        self,
+        request: muster.v1.admin_pb2.CheckpointsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.CheckpointsResponse, collections.abc.Awaitable[muster.v1.admin_pb2.CheckpointsResponse]]:
+        """What this node recorded at its latest checkpoints. Nodes ask each other, so that a replica that differs is found."""
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

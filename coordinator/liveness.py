@@ -1,0 +1,211 @@
+"""Who is alive and which round is late: the leader's own deadlines of one shard, never replicated.
+
+Two heaps of integer milliseconds. *Rounds* run in shard time. *Sessions* run in the session clock, which is shard
+time minus everything for which the members are not to blame: turns late by more than 200 ms, and the time without a
+quorum. A deadline only ever proposes a command; what happens is decided when that is applied.
+
+Before a session ends, the coordinator proves that it had read everything the member could have sent: a passed
+deadline *ripens* over full rounds of the node's loop that began after it (architecture 3 rules 1 and 5).
+"""
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from coordinator.keyed_heap import KeyedHeap
+from coordinator.machine import deadlines
+from coordinator.machine.commands import CloseRound, RoundTimer
+from coordinator.machine.state import Group
+from coordinator.timeouts import DISCONNECT_GRACE_MS, FIRING_RETRY_MS, LAG_FORGIVEN_MS
+
+ROUNDS_TO_PROVE: Final = 3
+"""Full rounds of the loop between a passed deadline and its firing: one in which the socket is read, one in which
+gRPC delivers the call, one in which its handler takes its first step and calls `heard`."""
+
+FIRINGS_PER_TURN_MAX: Final = 512
+"""The rest fires in the next turn."""
+
+SPREAD_MEMBERS_PER_MS: Final = 1
+"""Promotion spreads the sessions of a shard so that at most about this many can end in one millisecond ..."""
+
+SPREAD_SHARE: Final = 4
+"""... but by no more than a quarter of the session."""
+
+
+class MemberKey(NamedTuple):
+    """One member of one group of this shard."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(slots=True)
+class _Session:
+    timeout_ms: int
+    calls: int = 0
+    """Calls of this member held here: while there is one the session does not run."""
+
+
+class Liveness:
+    """The sessions and round timers of a shard that this node leads; empty elsewhere."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[MemberKey, _Session] = {}
+        self._early_calls: dict[MemberKey, int] = {}
+        self._ends: KeyedHeap[MemberKey] = KeyedHeap()
+        self._ripening: dict[MemberKey, int] = {}
+        self._rounds: KeyedHeap[str] = KeyedHeap()
+        self._firing: dict[str, CloseRound] = {}
+        self._time_ms = 0
+        self._clock_ms = 0
+        self._loop_round = 0
+        self.forgiven_lag_ms_total = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    # ---- the coordinator role
+
+    def promote(self, groups: Iterable[Group], time_ms: int) -> None:
+        """Arm everything from applied state: full sessions, spread out, and the rounds' own deadlines."""
+        self.demote()
+        self._time_ms = self._clock_ms = time_ms
+        keys: list[MemberKey] = []
+        for group in groups:
+            self.rounds_changed(group.group_id, group)
+            for member in group.members.values():
+                key = MemberKey(group.group_id, member.member_id)
+                self._sessions[key] = _Session(member.session_timeout_ms)
+                keys.append(key)
+        window_ms = len(keys) // SPREAD_MEMBERS_PER_MS
+        for key in keys:
+            timeout_ms = self._sessions[key].timeout_ms
+            spread_ms = min(window_ms, timeout_ms // SPREAD_SHARE)
+            extra_ms = zlib.crc32("/".join(key).encode()) % (spread_ms + 1)
+            self._ends.arm(key, self._clock_ms + timeout_ms + extra_ms)
+
+    def demote(self) -> None:
+        """Forget every deadline: sessions belong to whoever leads."""
+        self._sessions.clear()
+        self._early_calls.clear()
+        self._ends.clear()
+        self._ripening.clear()
+        self._rounds.clear()
+        self._firing.clear()
+
+    # ---- what applied state says
+
+    def member_present(self, key: MemberKey, timeout_ms: int) -> None:
+        """A member joined or said something new: its session has this length from now on."""
+        session = self._sessions.get(key)
+        if session is None:
+            session = self._sessions[key] = _Session(timeout_ms, self._early_calls.pop(key, 0))
+        session.timeout_ms = timeout_ms
+        if not session.calls:
+            self._arm(key, timeout_ms)
+
+    def member_gone(self, key: MemberKey) -> None:
+        """A member was removed: its deadline goes, its open calls are remembered until they end."""
+        session = self._sessions.pop(key, None)
+        if session is not None and session.calls:
+            self._early_calls[key] = session.calls
+        self._ends.drop(key)
+        self._ripening.pop(key, None)
+
+    def rounds_changed(self, group_id: str, group: Group | None) -> None:
+        """Arm the round timers of a group again from its state; None = the group is gone."""
+        self._rounds.drop(group_id)
+        self._firing.pop(group_id, None)
+        if group is None:
+            return
+        for key, deadline_ms in deadlines(group):
+            self._firing[group_id] = CloseRound(
+                group_id=group_id, round=key.round, timer=key.timer, deadline_ms=deadline_ms
+            )
+            self._rounds.arm(group_id, deadline_ms)
+
+    # ---- what members say
+
+    def heard(self, key: MemberKey) -> None:
+        """A call of this member ended with a reply, or came without being held: the full session begins."""
+        session = self._sessions.get(key)
+        if session is not None and not session.calls:
+            self._arm(key, session.timeout_ms)
+
+    def call_opened(self, key: MemberKey) -> None:
+        """A call of this member is held here: it does not expire. Every one is closed once."""
+        session = self._sessions.get(key)
+        if session is None:
+            self._early_calls[key] = self._early_calls.get(key, 0) + 1
+            return
+        session.calls += 1
+        self._ends.drop(key)
+        self._ripening.pop(key, None)
+
+    def call_closed(self, key: MemberKey, *, replied: bool) -> None:
+        """A held call ended. With a reply the full session begins; broken off, the disconnect grace, unless another
+        call of the member is open here. (`heard` forgives it, where the whole node's calls break: breaks.py.)"""
+        session = self._sessions.get(key)
+        if session is None:
+            left = self._early_calls.get(key, 0) - 1
+            if left > 0:
+                self._early_calls[key] = left
+            else:
+                self._early_calls.pop(key, None)
+            return
+        session.calls = max(session.calls - 1, 0)
+        if session.calls:
+            return
+        if replied:
+            self._arm(key, session.timeout_ms)
+        else:
+            self.broke_off(key)
+
+    def broke_off(self, key: MemberKey) -> None:
+        """The process behind this member seems gone: min(session, grace) is left, if no call of it is open here."""
+        session = self._sessions.get(key)
+        if session is None or session.calls:
+            return
+        self._arm(key, min(session.timeout_ms, DISCONNECT_GRACE_MS))
+
+    # ---- time
+
+    def turn(self, time_ms: int, *, lag_ms: int, loop_round: int, paused: bool) -> None:
+        """Begin a turn at shard time `time_ms`. `lag_ms` is how late the turn is, `loop_round` the number of full
+        rounds of the loop so far; `paused` where no quorum is heard, so that nobody's session runs."""
+        elapsed_ms = time_ms - self._time_ms
+        self._time_ms = time_ms
+        self._loop_round = loop_round
+        if paused:
+            return
+        self._clock_ms += elapsed_ms
+        if lag_ms > LAG_FORGIVEN_MS:
+            self._clock_ms -= lag_ms
+            self.forgiven_lag_ms_total += lag_ms
+            self._ripening.clear()
+
+    def rounds_due(self) -> list[CloseRound]:
+        """Round timers that passed; each comes again in 500 ms unless its round moves."""
+        due = self._rounds.pop_due(self._time_ms, FIRINGS_PER_TURN_MAX)
+        for group_id, _ in due:
+            self._rounds.arm(group_id, self._time_ms + FIRING_RETRY_MS)
+        return [self._firing[group_id] for group_id, _ in due]
+
+    def sessions_due(self) -> list[MemberKey]:
+        """Members whose session ended and whose silence is proven; each comes again in 500 ms unless removed."""
+        for key, _ in self._ends.pop_due(self._clock_ms, FIRINGS_PER_TURN_MAX):
+            self._ripening.setdefault(key, self._loop_round + ROUNDS_TO_PROVE)
+            self._ends.arm(key, self._clock_ms + FIRING_RETRY_MS)
+        if not self._ripening:
+            return []
+        proven = [key for key, ripe in self._ripening.items() if ripe <= self._loop_round]
+        del proven[FIRINGS_PER_TURN_MAX:]
+        for key in proven:
+            del self._ripening[key]
+            self._ends.arm(key, self._clock_ms + FIRING_RETRY_MS)
+        return proven
+
+    def _arm(self, key: MemberKey, timeout_ms: int) -> None:
+        self._ripening.pop(key, None)
+        self._ends.arm(key, self._clock_ms + timeout_ms)

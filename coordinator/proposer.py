@@ -1,0 +1,163 @@
+"""Gathers the commands of one turn into one log entry, and sheds what does not fit.
+
+The entry is closed at the end of the turn that heard the commands, so one sync and one quorum round serve them all.
+While entries are under way the next commands gather, so the batch grows with the load by itself.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator.answers import Answer
+from coordinator.calls import Call
+from coordinator.codec import encode_entry
+from coordinator.machine.commands import Command
+from coordinator.machine.envelope import FORMAT, RULES_VERSION
+from coordinator.machine.invariants import invariant
+from coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from coordinator.machine.shard_state import Entry
+from raft.contract import ENTRY_BYTES_MAX, Applied, Outcome
+
+ENTRIES_IN_FLIGHT_MAX: Final = 8
+"""More would add nothing but small entries; the commands behind them gather into bigger ones."""
+
+ENTRY_OVERHEAD_BYTES: Final = 64
+"""An entry's own fields: five integers of at most ten bytes with their tags."""
+
+COMMAND_OVERHEAD_BYTES: Final = 8
+"""A command's tag and length inside an entry."""
+
+Propose = Callable[[bytes, Callable[[Outcome], None]], None]
+
+
+@dataclass(slots=True)
+class Pending:
+    """A command on its way; `call` is None for what the coordinator itself proposes. `size` is in bytes."""
+
+    command: Command
+    size: int
+    call: Call | None
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """An entry that was proposed and is not applied yet."""
+
+    entry: bytes
+    pending: tuple[Pending, ...]
+    size: int
+
+
+class Proposer:
+    """The queue of one shard: at most 4,096 commands or 8 MiB, waiting or under way."""
+
+    def __init__(self, failed: Callable[[Pending, Outcome], None]) -> None:
+        """`failed` is told of each command whose entry was refused or whose outcome is not known."""
+        self._failed = failed
+        self._queue: deque[Pending] = deque()
+        self._flights: deque[Flight] = deque()
+        self._groups: Counter[str] = Counter()
+        self.commands = 0
+        self.bytes = 0
+        self.shed_total = 0
+        self.entries_total = 0
+
+    def busy(self, group_id: str) -> bool:
+        """True where a command of this group is waiting or under way."""
+        return group_id in self._groups
+
+    @property
+    def open(self) -> bool:
+        """True where the next flush may close an entry."""
+        return len(self._flights) < ENTRIES_IN_FLIGHT_MAX
+
+    @property
+    def drains(self) -> bool:
+        """True where the next flush closes entries over everything that waits, with room to spare."""
+        in_flight = sum(flight.size for flight in self._flights)
+        return self.open and self.bytes - in_flight < ENTRY_BYTES_MAX // 2
+
+    def offer(self, command: Command, size: int, call: Call | None = None) -> str | None:
+        """Queue a command whose encoding is at most `size` bytes; the name of the limit where it is shed."""
+        invariant(size <= LIMITS.command_max_bytes, "commands are measured before they are offered")
+        if self.commands >= LIMITS.queue_max_commands:
+            self.shed_total += 1
+            return "the shard's queue of commands"
+        if self.bytes + size > LIMITS.queue_max_bytes:
+            self.shed_total += 1
+            return "the bytes in the shard's queue"
+        self._queue.append(Pending(command, size, call))
+        self.commands += 1
+        self.bytes += size
+        group_id = getattr(command, "group_id", None)
+        if group_id is not None:
+            self._groups[group_id] += 1
+        return None
+
+    def flush(self, time_ms: int, wall_ms: int, propose: Propose) -> None:
+        """Close entries over what is queued, as long as the log takes more."""
+        while self._queue and self.open:
+            taken = self._close_entry()
+            entry = encode_entry(
+                Entry(
+                    format=FORMAT,
+                    rules_version=RULES_VERSION,
+                    time_ms=time_ms,
+                    wall_ms=wall_ms,
+                    limits_version=LIMITS_VERSION,
+                    commands=tuple(pending.command for pending in taken),
+                )
+            )
+            invariant(len(entry) <= ENTRY_BYTES_MAX, "an entry never takes PySyncObj's chunk path")
+            flight = Flight(entry, taken, sum(pending.size for pending in taken))
+            self._flights.append(flight)
+            self.entries_total += 1
+            propose(entry, lambda outcome, flight=flight: self._done(flight, outcome))
+
+    def applied(self, entry: bytes) -> tuple[Pending, ...]:
+        """Take the oldest entry under way, which is the one being applied; nothing where it is not ours."""
+        if not self._flights:
+            return ()
+        flight = self._flights.popleft()
+        invariant(flight.entry == entry, "a leader's entries are applied in the order it proposed")
+        self._forget(flight.pending)
+        return flight.pending
+
+    def fail_queue(self, answer: Answer) -> None:
+        """Answer what no entry holds yet: the shard is not led here any more."""
+        waiting = tuple(self._queue)
+        self._queue.clear()
+        self._forget(waiting)
+        for pending in waiting:
+            if pending.call is not None:
+                pending.call.answer(answer)
+
+    def _close_entry(self) -> tuple[Pending, ...]:
+        size = ENTRY_OVERHEAD_BYTES
+        taken: list[Pending] = []
+        while self._queue:
+            size += self._queue[0].size + COMMAND_OVERHEAD_BYTES
+            if taken and size > ENTRY_BYTES_MAX:
+                break
+            taken.append(self._queue.popleft())
+        return tuple(taken)
+
+    def _done(self, flight: Flight, outcome: Outcome) -> None:
+        if isinstance(outcome, Applied):
+            return  # `applied` took it, in the order of the log
+        if flight in self._flights:
+            self._flights.remove(flight)
+            self._forget(flight.pending)
+            for pending in flight.pending:
+                self._failed(pending, outcome)
+
+    def _forget(self, pending: tuple[Pending, ...]) -> None:
+        self.commands -= len(pending)
+        for item in pending:
+            self.bytes -= item.size
+            group_id = getattr(item.command, "group_id", None)
+            if group_id is not None:
+                self._groups[group_id] -= 1
+                if not self._groups[group_id]:
+                    del self._groups[group_id]

@@ -1,0 +1,403 @@
+"""The gRPC frontend for group members: decode, check, route, admit, hand to the core, encode.
+
+Every outcome of the protocol is a Status in the message; gRPC status is for transport, deadline and overload
+(RESOURCE_EXHAUSTED) alone. Cancellation is never swallowed: a cancelled call is abandoned in the core, which un-parks
+it and keeps the member.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import grpc
+
+from coordinator import translate
+from coordinator.admission import Admission, Admitted
+from coordinator.answers import Answer, Loading, NotHere, ParkOver, Shed
+from coordinator.heartbeats import Beat, BeatAnswer, Heartbeats
+from coordinator.liveness import MemberKey
+from coordinator.machine.commands import Command, JoinGroup
+from coordinator.machine.errors import Error
+from coordinator.machine.limits import LIMITS
+from coordinator.machine.replies import Committed, Joined, Left, PartitionResult, Refused, Synced
+from coordinator.machine.requests import refuse_request
+from coordinator.routing import Directory, shard_of
+from coordinator.shard import Shard, Standing
+from coordinator.statuses import Statuses
+from coordinator.timeouts import FIND_COORDINATOR_HOLD_MS, LOADING_HOLD_MS
+from coordinator.topics import Topics
+from coordinator.watch import LeaderWatch
+from muster.v1 import group_pb2 as pb
+from muster.v1 import group_pb2_grpc
+from raft.contract import NodeId
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+FIND_KEYS_MAX = 1_000
+"""Pairs in one FindCoordinator."""
+
+HEARTBEAT_MEMBERS_MAX = 2_000
+"""Members in one Heartbeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What the frontends use of a node."""
+
+    shards: Sequence[Shard]
+    heartbeats: Heartbeats
+    topics: Topics
+    directory: Directory
+    statuses: Statuses
+    admission: Admission
+    watch: LeaderWatch
+
+    def shard_for(self, group_id: str) -> Shard:
+        """The shard a group lives in."""
+        return self.shards[shard_of(group_id, len(self.shards))]
+
+    async def loaded(self, shards: Iterable[Shard]) -> None:
+        """Hold a call while one of the shards is loading, 1 s at most (group-protocol 2.0.2 step 6)."""
+        waiting = [shard for shard in shards if shard.standing is Standing.LOADING]
+        if waiting:
+            await self.watch.until(
+                lambda: all(shard.standing is not Standing.LOADING for shard in waiting),
+                LOADING_HOLD_MS,
+            )
+
+    async def ask(
+        self, shard: Shard, command: Command, size: int, admitted: Admitted
+    ) -> Answer:
+        """Put a command to a shard and wait for its answer."""
+        if shard.standing is Standing.LOADING:
+            await self.loaded((shard,))
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        call = shard.submit(command, size, future.set_result)
+        call.on_park = admitted.leave
+        try:
+            return await future
+        finally:
+            if not call.ended:
+                shard.abandon(call)
+
+    async def confirmed(self, shard: Shard) -> NotHere | Loading | None:
+        """None once applied state holds all that was acknowledged before; otherwise who to ask (ReadIndex)."""
+        if shard.standing is Standing.LOADING:
+            await self.loaded((shard,))
+        if shard.standing is Standing.LOADING:
+            return Loading()
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def done(still_leader: bool) -> None:
+            if not future.done():  # the caller may be gone
+                future.set_result(still_leader)
+
+        shard.read(done)
+        return None if await future else shard.elsewhere()
+
+
+async def shed(context: Context, what: str) -> NoReturn:
+    """Refuse for overload: nothing was done, the caller may repeat the call after a pause."""
+    await context.abort(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        f"{what}: the limit is reached, nothing was done; repeat after a pause.",
+    )
+
+
+async def admit(core: Core, context: Context) -> Admitted:
+    """Count the call as active, or refuse it before any work is done."""
+    admitted = core.admission.enter()
+    if admitted is None:
+        await shed(context, "active calls on this node")
+    return admitted
+
+
+class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
+    """muster.v1.GroupCoordinator."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    # ---- discovery
+
+    async def FindCoordinator(
+        self, request: pb.FindCoordinatorRequest, context: Context
+    ) -> pb.FindCoordinatorResponse:
+        """Name coordinators of later terms than the caller knows; wait up to 1 s for the first."""
+        admitted = await admit(self._core, context)
+        try:
+            if len(request.keys) > FIND_KEYS_MAX:
+                await shed(context, f"more than {FIND_KEYS_MAX} keys in one FindCoordinator")
+            admitted.leave()
+            return await self._find(request)
+        finally:
+            admitted.leave()
+
+    async def _find(self, request: pb.FindCoordinatorRequest) -> pb.FindCoordinatorResponse:
+        core = self._core
+        pairs = [(key.group_id, key.known_term, _refuse_group(key.group_id)) for key in request.keys]
+
+        def found() -> bool:
+            return not pairs or any(
+                refused is not None or self._later(group_id, known_term) is not None
+                for group_id, known_term, refused in pairs
+            )
+
+        await core.watch.until(found, FIND_COORDINATOR_HOLD_MS)
+        response = pb.FindCoordinatorResponse()
+        for group_id, known_term, refused in pairs:
+            result = response.results.add(group_id=group_id)
+            leader = self._later(group_id, known_term)
+            if refused is not None:
+                result.status.CopyFrom(core.statuses.of(refused))
+            elif leader is not None:
+                result.coordinator.CopyFrom(core.statuses.coordinator(*leader))
+            else:
+                result.pending = True
+                result.status.CopyFrom(
+                    core.statuses.error(
+                        Error.COORDINATOR_NOT_AVAILABLE,
+                        "No coordinator of a later term is known yet: ask again.",
+                    )
+                )
+        for node, endpoint in core.directory.all().items():
+            response.nodes.add(node_id=node, endpoint=endpoint)
+        return response
+
+    def _later(self, group_id: str, known_term: int) -> tuple[NodeId, int] | None:
+        log = self._core.shard_for(group_id).log
+        leader, term = log.leader, log.term
+        if leader is None or term <= known_term or not self._core.directory.endpoint(leader):
+            return None
+        return leader, term
+
+    # ---- membership
+
+    async def JoinGroup(
+        self, request: pb.JoinGroupRequest, context: Context
+    ) -> pb.JoinGroupResponse:
+        """Park until the round's barrier completes, 25 s at most."""
+        core = self._core
+        admitted = await admit(core, context)
+        try:
+            command = translate.join(request, client_host(context.peer()))
+            size = translate.command_bytes(request.ByteSize())
+            refused = (
+                translate.too_large(size)
+                or refuse_request(command, LIMITS)
+                or translate.refuse_join_form(command)
+            )
+            if refused is not None:
+                return self._join_failed(request, refused)
+            shard = core.shard_for(command.group_id)
+            answer = await core.ask(shard, command, size, admitted)
+            if isinstance(answer, Joined):
+                return translate.joined(answer, self._counts(shard, command, answer))
+            if isinstance(answer, Shed):
+                await shed(context, answer.what)
+            return self._join_failed(request, answer)
+        finally:
+            admitted.leave()
+
+    def _counts(self, shard: Shard, command: JoinGroup, answer: Joined) -> dict[str, int]:
+        """Partition counts for the group leader, from this node's registry at the time of the answer."""
+        group = shard.state.groups.get(command.group_id)
+        if group is None or answer.leader_id != answer.member_id:
+            return {}
+        return self._core.topics.counts_for(group)
+
+    def _join_failed(self, request: pb.JoinGroupRequest, answer: Answer) -> pb.JoinGroupResponse:
+        return pb.JoinGroupResponse(
+            status=self._core.statuses.of(answer),  # type: ignore[arg-type]
+            generation=-1,
+            member_id=request.member_id,
+            park_again=isinstance(answer, ParkOver),
+        )
+
+    async def SyncGroup(
+        self, request: pb.SyncGroupRequest, context: Context
+    ) -> pb.SyncGroupResponse:
+        """Park until the group leader's assignment is durable, 25 s at most."""
+        core = self._core
+        admitted = await admit(core, context)
+        try:
+            command = translate.sync(request)
+            size = translate.command_bytes(request.ByteSize())
+            refused = translate.too_large(size) or refuse_request(command, LIMITS)
+            answer: Answer = refused or await core.ask(
+                core.shard_for(command.group_id), command, size, admitted
+            )
+            if isinstance(answer, Synced):
+                return translate.synced(answer)
+            if isinstance(answer, Shed):
+                await shed(context, answer.what)
+            return pb.SyncGroupResponse(
+                status=core.statuses.of(answer),  # type: ignore[arg-type]
+                generation=-1,
+                park_again=isinstance(answer, ParkOver),
+            )
+        finally:
+            admitted.leave()
+
+    async def LeaveGroup(
+        self, request: pb.LeaveGroupRequest, context: Context
+    ) -> pb.LeaveGroupResponse:
+        """Answered after the removal is durable on a majority."""
+        core = self._core
+        admitted = await admit(core, context)
+        try:
+            command = translate.leave(request)
+            size = translate.command_bytes(request.ByteSize())
+            refused = translate.too_large(size) or refuse_request(command, LIMITS)
+            answer: Answer = refused or await core.ask(
+                core.shard_for(command.group_id), command, size, admitted
+            )
+            if isinstance(answer, Shed):
+                await shed(context, answer.what)
+            if not isinstance(answer, Left):
+                return pb.LeaveGroupResponse(status=core.statuses.of(answer))  # type: ignore[arg-type]
+            response = pb.LeaveGroupResponse()
+            for member_id, error in answer.results:
+                result = response.results.add(member_id=member_id)
+                if error is not Error.NONE:
+                    result.status.CopyFrom(core.statuses.heartbeat(error))
+            return response
+        finally:
+            admitted.leave()
+
+    # ---- heartbeats
+
+    async def Heartbeat(
+        self, request: pb.HeartbeatRequest, context: Context
+    ) -> pb.HeartbeatResponse:
+        """Hold the call until a member must act or the interval is over; never refused for active calls."""
+        core = self._core
+        if not 0 < len(request.client_nonce) <= LIMITS.id_max_bytes:
+            return self._beat_invalid(request, "A heartbeat needs a client_nonce of 1 to 249 bytes.")
+        if len(request.members) > HEARTBEAT_MEMBERS_MAX:
+            return self._beat_invalid(
+                request, f"A heartbeat has at most {HEARTBEAT_MEMBERS_MAX} members."
+            )
+        beats = [
+            Beat(
+                shard_of(member.group_id, len(core.shards)),
+                MemberKey(member.group_id, member.member_id),
+                member.generation,
+            )
+            for member in request.members
+        ]
+        await core.loaded({beat.shard: core.shards[beat.shard] for beat in beats}.values())
+        future: asyncio.Future[BeatAnswer] = asyncio.get_running_loop().create_future()
+        call = core.heartbeats.beat(
+            request.client_nonce, request.call_seq, beats, future.set_result
+        )
+        if call is None:
+            await shed(context, "held heartbeats on this node")
+        try:
+            answer = await future
+        finally:
+            if not call.ended:
+                core.heartbeats.abandon(call)
+        response = pb.HeartbeatResponse(
+            interval_ms=answer.interval_ms, superseded=answer.superseded
+        )
+        if not answer.superseded:
+            for beat, status in zip(beats, answer.statuses, strict=True):
+                result = response.results.add(
+                    group_id=beat.key.group_id, member_id=beat.key.member_id
+                )
+                if status is not Error.NONE:
+                    result.status.CopyFrom(core.statuses.heartbeat(status))
+        return response
+
+    def _beat_invalid(self, request: pb.HeartbeatRequest, message: str) -> pb.HeartbeatResponse:
+        response = pb.HeartbeatResponse(interval_ms=LIMITS.heartbeat_interval_ms)
+        status = self._core.statuses.error(Error.INVALID_REQUEST, message)
+        for member in request.members[:HEARTBEAT_MEMBERS_MAX]:
+            response.results.add(
+                group_id=member.group_id, member_id=member.member_id, status=status
+            )
+        return response
+
+    # ---- offsets
+
+    async def OffsetCommit(
+        self, request: pb.OffsetCommitRequest, context: Context
+    ) -> pb.OffsetCommitResponse:
+        """Answered after the offsets are durable on a majority."""
+        core = self._core
+        admitted = await admit(core, context)
+        try:
+            command = translate.commit(request)
+            size = translate.command_bytes(request.ByteSize())
+            refused = translate.too_large(size) or refuse_request(command, LIMITS)
+            if refused is not None:
+                return pb.OffsetCommitResponse(status=core.statuses.of(refused))
+            unknown = core.topics.split(command)
+            if unknown.remainder is None:
+                return _commit_response(unknown.results)
+            shard = core.shard_for(command.group_id)
+            answer = await core.ask(shard, unknown.remainder, size, admitted)
+            if isinstance(answer, Committed):
+                return _commit_response(unknown.merge(answer.partitions))
+            if isinstance(answer, Shed):
+                await shed(context, answer.what)
+            return pb.OffsetCommitResponse(status=core.statuses.of(answer))  # type: ignore[arg-type]
+        finally:
+            admitted.leave()
+
+    async def OffsetFetch(
+        self, request: pb.OffsetFetchRequest, context: Context
+    ) -> pb.OffsetFetchResponse:
+        """Linearizable: read after a quorum confirmed that this node leads."""
+        core = self._core
+        admitted = await admit(core, context)
+        try:
+            refused = _refuse_group(request.group_id) or _refuse_fetch(request)
+            if refused is not None:
+                return pb.OffsetFetchResponse(status=core.statuses.of(refused))
+            shard = core.shard_for(request.group_id)
+            elsewhere = await core.confirmed(shard)
+            if elsewhere is not None:
+                return pb.OffsetFetchResponse(status=core.statuses.of(elsewhere))
+            response = translate.fetched(shard.state.groups.get(request.group_id), request)
+            response.applied_index = shard.log.applied_index
+            response.term = shard.log.term
+            return response
+        finally:
+            admitted.leave()
+
+
+def client_host(peer: str) -> str:
+    """The host of a gRPC peer such as "ipv4:10.0.0.7:5123" or "ipv6:%5B::1%5D:5123"."""
+    kind, _, rest = peer.partition(":")
+    if kind not in {"ipv4", "ipv6"}:
+        return peer[: LIMITS.id_max_bytes]
+    host, _, _ = rest.rpartition(":")
+    return host.replace("%5B", "").replace("%5D", "").strip("[]")
+
+
+def _refuse_group(group_id: str) -> Refused | None:
+    size = len(group_id.encode())
+    if 0 < size <= LIMITS.id_max_bytes:
+        return None
+    return Refused(
+        Error.INVALID_GROUP_ID,
+        f"A group id has 1 to {LIMITS.id_max_bytes} bytes; this one has {size}.",
+    )
+
+
+def _refuse_fetch(request: pb.OffsetFetchRequest) -> Refused | None:
+    if request.all and request.partitions:
+        return Refused(Error.INVALID_REQUEST, "Ask for all offsets or for partitions, not both.")
+    if len(request.partitions) > LIMITS.commit_max_partitions:
+        return Refused(
+            Error.INVALID_REQUEST,
+            f"At most {LIMITS.commit_max_partitions} partitions are fetched in one call.",
+        )
+    return None
+
+
+def _commit_response(results: Sequence[PartitionResult]) -> pb.OffsetCommitResponse:
+    return pb.OffsetCommitResponse(partitions=[translate.committed(r) for r in results])

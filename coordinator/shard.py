@@ -1,0 +1,475 @@
+"""One replicated shard: applies entries, answers callers, and leads when its replica does.
+
+Everything is synchronous and called from the node's one loop: the simulator runs this file as it is. State is what
+was applied, never ahead of it. Parked calls, sessions and timers are the leader's own and are built anew at each
+promotion (architecture 4, Failover; group-protocol 5.6).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from coordinator import persist
+from coordinator.answers import Answer, Loading, NotHere, Respond, Shed
+from coordinator.calls import Call, Desk
+from coordinator.codec import decode_entry
+from coordinator.liveness import Liveness, MemberKey
+from coordinator.machine import heartbeat, is_noop_join, would_refuse
+from coordinator.machine.commands import (
+    Checkpoint,
+    Command,
+    ExpireMember,
+    GroupCommand,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    SyncGroup,
+)
+from coordinator.machine.envelope import RULES_VERSION, Envelope
+from coordinator.machine.errors import Error
+from coordinator.machine.events import (
+    Event,
+    GenerationFormed,
+    MemberJoined,
+    MemberRejoined,
+    MemberRemoved,
+    RebalanceStarted,
+)
+from coordinator.machine.invariants import invariant
+from coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from coordinator.machine.replies import PARKED, Committed, Refused
+from coordinator.machine.requests import joining_id
+from coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
+from coordinator.machine.state import Group
+from coordinator.proposer import Pending, Proposer
+from coordinator.shard_time import ShardTime
+from coordinator.timeouts import CHECKPOINT_INTERVAL_MS, ORPHAN_HOLD_MS
+from coordinator.waiters import Barrier, Waiters
+from raft.contract import (
+    NodeId,
+    NotLeader,
+    Outcome,
+    Overloaded,
+    ReplicatedLog,
+    Role,
+    ShardId,
+    StateBatch,
+    StateView,
+)
+
+FIRING_BYTES: Final = 1_024
+"""A timer firing's encoding is shorter: two ids of at most 249 bytes, a reason, a few integers."""
+
+Applied = Callable[[ShardId, int, Entry, tuple[CommandResult, ...]], None]
+"""An observer of applied entries: shard, index, the entry, what came of each command."""
+
+
+class Standing(Enum):
+    """May this replica answer for its shard?"""
+
+    SERVING = "serving"
+    LOADING = "loading"
+    """It leads, and has not applied its own no-op yet: calls are held."""
+    ELSEWHERE = "elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a turn knows. `clock_ms` is CLOCK_MONOTONIC, `lag_ms` how late the turn is, `loop_round` the number of
+    full rounds of the node's loop so far (see liveness.py)."""
+
+    clock_ms: int
+    lag_ms: int = 0
+    loop_round: int = 0
+
+
+class Shard:
+    """The state machine of one replica and, while it leads, the coordinator of the shard's groups.
+
+    `attach` gives it its log before anything else is called. `wake` asks the node for a turn soon.
+    """
+
+    def __init__(
+        self,
+        number: ShardId,
+        desk: Desk,
+        wall_ms: Callable[[], int],
+        wake: Callable[[], None],
+    ) -> None:
+        self.number = number
+        self.state = ShardState()
+        self.liveness = Liveness()
+        self.proposer = Proposer(self._failed)
+        self.waiters = Waiters()
+        self.observers: list[Applied] = []
+        self.draining = False
+        self.quarantined = False
+        self.group_moved: Callable[[int, str], None] = _ignore_group
+        self.shard_moved: Callable[[int], None] = _ignore_shard
+        self._desk = desk
+        self._wall_ms = wall_ms
+        self._wake = wake
+        self._log: ReplicatedLog | None = None
+        self._time = ShardTime()
+        self._clock_ms = 0
+        self._promoted = False
+        self._heard_quorum = False
+        self._orphans: list[Call] = []
+        self._orphans_end_ms = 0
+        self._checkpoint_due_ms = 0
+        self._moved_since_checkpoint = True
+        self.refused_early_total = 0
+        self.promotions_total = 0
+
+    def attach(self, log: ReplicatedLog) -> None:
+        """Give the shard its replica, once."""
+        invariant(self._log is None, "a shard has one replica")
+        self._log = log
+
+    @property
+    def log(self) -> ReplicatedLog:
+        """This shard's replica."""
+        invariant(self._log is not None, "attach comes first")
+        return self._log  # type: ignore[return-value]
+
+    # ---- the state machine of the replica (raft/contract.py)
+
+    def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:
+        """Apply one committed entry: decide, evolve, persist; on the leader also answer."""
+        decoded = decode_entry(entry)
+        pending = self.proposer.applied(entry) if self._promoted else ()
+        position = 0
+
+        def seen(result: CommandResult) -> None:
+            nonlocal position
+            call = pending[position].call if pending else None
+            position += 1
+            self._lead(result, call)
+
+        results = apply_entry(self.state, decoded, index, seen if self._promoted else None)
+        persist.write(batch, self.state, index, results)
+        if any(not isinstance(command, Checkpoint) for command in decoded.commands):
+            self._moved_since_checkpoint = True
+        for observer in self.observers:
+            observer(self.number, index, decoded, results)
+        return results
+
+    def reload(self, view: StateView) -> None:
+        """Forget everything and load from the keys: at start and after a snapshot was installed."""
+        self.state = persist.load(view)
+        self._moved_since_checkpoint = True
+
+    def role_changed(self, role: Role, term: int) -> None:
+        """Promote or demote; see `StateMachine.role_changed`."""
+        if role is Role.LEADER:
+            self._promote()
+        elif self._promoted:
+            self._demote()
+
+    # ---- standing
+
+    @property
+    def standing(self) -> Standing:
+        """Whether calls are answered, held or turned away."""
+        log = self.log
+        if self.draining or self.quarantined or log.role is not Role.LEADER:
+            return Standing.ELSEWHERE
+        if not self._promoted:
+            return Standing.LOADING
+        return Standing.SERVING if log.quorum_heard else Standing.ELSEWHERE
+
+    def elsewhere(self) -> NotHere:
+        """Who coordinates this shard, as far as this replica knows."""
+        log = self.log
+        leader = None if log.role is Role.LEADER else log.leader
+        return NotHere(leader, log.term)
+
+    @property
+    def time_ms(self) -> int:
+        """Shard time: the last turn's on the leader, the last applied entry's elsewhere."""
+        return self._time.now_ms if self._promoted else self.state.time_ms
+
+    # ---- what callers ask
+
+    def submit(self, command: Command, size: int, respond: Respond) -> Call:
+        """Take a validated request whose encoding is at most `size` bytes. Answers now or later, once."""
+        call = Call(command, respond, self.liveness, self._desk)
+        standing = self.standing
+        if standing is not Standing.SERVING:
+            call.answer(Loading() if standing is Standing.LOADING else self.elsewhere())
+            return call
+        if isinstance(command, JoinGroup | SyncGroup | LeaveGroup | OffsetCommit):
+            self._submit_to_group(call, command, size)
+        else:
+            self._offer(call, size)
+        return call
+
+    def abandon(self, call: Call) -> None:
+        """The caller is gone: nothing is answered, the member keeps the disconnect grace."""
+        self.waiters.unpark(call)
+        call.abandon()
+
+    def read(self, done: Callable[[bool], None]) -> None:
+        """Call `done(True)` when applied state holds everything that was acknowledged before this call; `done(False)`
+        where that cannot be said here (ReadIndex, group-protocol 2.9)."""
+        if self.standing is not Standing.SERVING:
+            done(False)
+            return
+        self.log.read_index(done)
+        self._wake()
+
+    def heartbeat(self, key: MemberKey, generation: int) -> Error | NotHere | Loading:
+        """How a member stands (gp-H2..H6): a pure read, under check quorum."""
+        standing = self.standing
+        if standing is Standing.LOADING:
+            return Loading()
+        if standing is Standing.ELSEWHERE:
+            return self.elsewhere()
+        return heartbeat(self.state.groups.get(key.group_id), key.member_id, generation)
+
+    def waits_for_others(self, key: MemberKey) -> bool:
+        """True where the member has joined the open round and has nothing to do but wait."""
+        group = self.state.groups.get(key.group_id)
+        member = group.members.get(key.member_id) if group else None
+        return group is not None and member is not None and group.has_joined(member)
+
+    def session_timeout_ms(self, key: MemberKey) -> int | None:
+        """A member's session timeout from applied state; None where there is no such member."""
+        group = self.state.groups.get(key.group_id)
+        member = group.members.get(key.member_id) if group else None
+        return member.session_timeout_ms if member else None
+
+    def checkpoint_soon(self) -> None:
+        """Propose a Checkpoint in the next turn, if this node leads the shard."""
+        self._moved_since_checkpoint = True
+        self._checkpoint_due_ms = self._clock_ms
+        self._wake()
+
+    # ---- the turn
+
+    def turn(self, turn: Turn) -> None:
+        """Fire what is due and close this turn's entry: after everything delivered was taken in, before the tick."""
+        self._clock_ms = turn.clock_ms
+        if self._orphans:
+            self._answer_orphans()
+        if not self._promoted:
+            return
+        time_ms = self._time.advance(turn.clock_ms)
+        heard = self.log.quorum_heard
+        if self._heard_quorum and not heard:
+            self.shard_moved(self.number)
+        self._heard_quorum = heard
+        self.liveness.turn(
+            time_ms, lag_ms=turn.lag_ms, loop_round=turn.loop_round, paused=not heard
+        )
+        self.waiters.turn(turn.clock_ms)
+        if heard:
+            self._fire()
+        self.proposer.flush(time_ms, self._wall_ms(), self.log.propose)
+
+    def _fire(self) -> None:
+        for closing in self.liveness.rounds_due():
+            self.proposer.offer(closing, FIRING_BYTES)
+        if self.proposer.drains:  # so that a call heard until now withdraws it (gp-H19)
+            for key in self.liveness.sessions_due():
+                expiry = self._expiry(key)
+                if expiry is not None:
+                    self.proposer.offer(expiry, FIRING_BYTES)
+        if self._moved_since_checkpoint and self._clock_ms >= self._checkpoint_due_ms:
+            if self.proposer.offer(Checkpoint(), FIRING_BYTES) is None:
+                self._moved_since_checkpoint = False
+            self._checkpoint_due_ms = self._clock_ms + CHECKPOINT_INTERVAL_MS
+
+    def _expiry(self, key: MemberKey) -> ExpireMember | None:
+        group = self.state.groups.get(key.group_id)
+        member = group.members.get(key.member_id) if group else None
+        if group is None or member is None:
+            self.liveness.member_gone(key)
+            return None
+        return ExpireMember(
+            group_id=key.group_id,
+            member_id=key.member_id,
+            generation=group.generation,
+            joined_round=member.joined_round,
+            reason=f"not heard from within its session of {member.session_timeout_ms} ms",
+        )
+
+    # ---- requests of groups
+
+    def _submit_to_group(
+        self, call: Call, command: JoinGroup | SyncGroup | LeaveGroup | OffsetCommit, size: int
+    ) -> None:
+        group = self.state.groups.get(command.group_id)
+        if isinstance(command, JoinGroup):
+            holds = call.hold(MemberKey(command.group_id, joining_id(command)))
+        elif isinstance(command, SyncGroup):
+            holds = call.hold(MemberKey(command.group_id, command.member_id))
+        else:
+            holds = True
+            if isinstance(command, OffsetCommit):
+                self._heard_by_commit(command)
+        if not holds:
+            call.answer(Shed("parked calls"))
+        elif group is None and len(self.state.groups) >= LIMITS.shard_max_groups:
+            call.answer(Shed("groups in this shard"))
+        elif self.proposer.busy(command.group_id):
+            self._offer(call, size)
+        elif isinstance(command, JoinGroup) and is_noop_join(group, command):
+            self._park(call)
+        elif self._refusal(command) is not None:
+            self._confirm_refusal(call, command, size)
+        else:
+            self._offer(call, size)
+
+    def _heard_by_commit(self, command: OffsetCommit) -> None:
+        """A commit is a sign of life when it comes, not only when it is applied (gp-H12)."""
+        group = self.state.groups.get(command.group_id)
+        standing = heartbeat(group, command.member_id, command.generation)
+        if standing in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
+            self.liveness.heard(MemberKey(command.group_id, command.member_id))
+
+    def _refusal(self, command: GroupCommand) -> Refused | None:
+        env = Envelope(
+            time_ms=self.time_ms,
+            wall_ms=self._wall_ms(),
+            rules_version=RULES_VERSION,
+            limits_version=LIMITS_VERSION,
+            generation_floor=self.state.generation_floor,
+            limits=LIMITS,
+        )
+        return would_refuse(self.state.groups.get(command.group_id), command, env)
+
+    def _confirm_refusal(self, call: Call, command: GroupCommand, size: int) -> None:
+        """Refuse without an entry: once leadership is confirmed and if nothing has changed by then (architecture 5)."""
+
+        def confirmed(still_leader: bool) -> None:
+            if call.ended:
+                return
+            if not still_leader:
+                call.answer(self.elsewhere())
+                return
+            refusal = self._refusal(command)
+            if refusal is None or self.proposer.busy(command.group_id):
+                self._offer(call, size)
+                return
+            self.refused_early_total += 1
+            call.answer(refusal)
+
+        self.log.read_index(confirmed)
+        self._wake()
+
+    def _offer(self, call: Call, size: int) -> None:
+        shed = self.proposer.offer(call.command, size, call)
+        if shed is not None:
+            call.answer(Shed(shed))
+        else:
+            self._wake()
+
+    def _failed(self, pending: Pending, outcome: Outcome) -> None:
+        call = pending.call
+        if call is None or call.ended:
+            return
+        if isinstance(outcome, Overloaded):
+            call.answer(Shed(outcome.what))
+        elif isinstance(outcome, NotLeader):
+            call.answer(NotHere(outcome.leader, self.log.term))
+        else:
+            self._orphan(call)
+
+    # ---- what applied commands mean for the leader's own tables
+
+    def _lead(self, result: CommandResult, call: Call | None) -> None:
+        """Consume one command's events in order, right after it was applied."""
+        command, events, reply = result.command, result.events, result.reply
+        if call is not None and call.ended:
+            if call.broken and reply is PARKED and call.held is not None:
+                self.liveness.broke_off(call.held)
+            call = None
+        if call is not None and reply is PARKED:
+            self._park(call)
+        group_id: str | None = getattr(command, "group_id", None)
+        if group_id is not None and events:
+            group = self.state.groups.get(group_id)
+            for event in events:
+                self._watch_members(event)
+                self.waiters.consume(event, group)
+            self.liveness.rounds_changed(group_id, group)
+            if any(isinstance(event, _MOVES) for event in events):
+                self.group_moved(self.number, group_id)
+        if call is None or reply is PARKED:
+            return
+        if isinstance(command, OffsetCommit) and isinstance(reply, Committed):
+            self.liveness.heard(MemberKey(command.group_id, command.member_id))
+        call.answer(reply)
+
+    def _watch_members(self, event: Event) -> None:
+        match event:
+            case MemberJoined() | MemberRejoined():
+                key = MemberKey(event.group_id, event.member_id)
+                self.liveness.member_present(key, event.session_timeout_ms)
+            case MemberRemoved():
+                self.liveness.member_gone(MemberKey(event.group_id, event.member_id))
+            case _:
+                pass
+
+    def _park(self, call: Call) -> None:
+        command = call.command
+        if isinstance(command, JoinGroup):
+            barrier, member_id = Barrier.JOIN, joining_id(command)
+        else:
+            invariant(isinstance(command, SyncGroup), "only joins and syncs are parked")
+            barrier, member_id = Barrier.SYNC, command.member_id  # type: ignore[union-attr]
+        call.parking()
+        self.waiters.park(barrier, command.group_id, member_id, call, self._clock_ms)  # type: ignore[union-attr]
+
+    # ---- promote and demote
+
+    def _promote(self) -> None:
+        self._promoted = True
+        self._heard_quorum = True
+        self.promotions_total += 1
+        self._time.restart(self.state.time_ms)
+        self.liveness.promote(self.state.groups.values(), self.state.time_ms)
+        self._checkpoint_due_ms = self._clock_ms + CHECKPOINT_INTERVAL_MS // 10
+        self._moved_since_checkpoint = True
+        self._wake()
+
+    def _demote(self) -> None:
+        self._promoted = False
+        self.liveness.demote()
+        for call in self.waiters.release():
+            self._orphan(call)
+        self.proposer.fail_queue(self.elsewhere())
+        self.shard_moved(self.number)
+
+    def _orphan(self, call: Call) -> None:
+        """Keep a call for a moment: the new leader's name is worth a round trip to its caller."""
+        if not self._orphans:
+            self._orphans_end_ms = self._clock_ms + ORPHAN_HOLD_MS
+        self._orphans.append(call)
+        self._wake()
+
+    def _answer_orphans(self) -> None:
+        answer: Answer = self.elsewhere()
+        known = isinstance(answer, NotHere) and answer.leader is not None
+        if not known and self._clock_ms < self._orphans_end_ms and not self._promoted:
+            return
+        orphans, self._orphans = self._orphans, []
+        for call in orphans:
+            call.answer(answer)
+
+    def leader_hint(self) -> NodeId | None:
+        """Who leads, where this replica knows."""
+        return self.log.leader
+
+
+_MOVES = (GenerationFormed, MemberRemoved, RebalanceStarted)
+
+
+def _ignore_group(_shard: int, _group_id: str) -> None:
+    """Nobody holds heartbeats."""
+
+
+def _ignore_shard(_shard: int) -> None:
+    """Nobody holds heartbeats."""

@@ -1,0 +1,79 @@
+"""The topic registry: applied on shard 0, read on every node from its own copy (architecture 6)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coordinator.machine.commands import OffsetCommit, PartitionCommit
+from coordinator.machine.errors import Error
+from coordinator.machine.replies import PartitionResult
+from coordinator.machine.state import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A commit without its partitions that do not exist. `results` has None where the log will answer."""
+
+    remainder: OffsetCommit | None
+    refused: tuple[PartitionResult | None, ...]
+
+    @property
+    def results(self) -> tuple[PartitionResult, ...]:
+        """The refusals alone, in the order of the request."""
+        return tuple(result for result in self.refused if result is not None)
+
+    def merge(self, answered: Sequence[PartitionResult]) -> tuple[PartitionResult, ...]:
+        """One result per partition of the request, in its order."""
+        rest = iter(answered)
+        return tuple(next(rest) if result is None else result for result in self.refused)
+
+
+class Topics:
+    """This node's copy. It may lag behind shard 0's leader: topics only grow, so what it knows is true."""
+
+    def __init__(self, registry: Callable[[], Mapping[str, int]]) -> None:
+        """`registry` gives the applied topics of shard 0 (name -> partition count)."""
+        self._registry = registry
+
+    def all(self) -> Mapping[str, int]:
+        """Every topic with its partition count, by name."""
+        return dict(sorted(self._registry().items()))
+
+    def count(self, name: str) -> int | None:
+        """The partition count of a topic; None where it is not known here."""
+        return self._registry().get(name)
+
+    def split(self, command: OffsetCommit) -> Split:
+        """Refuse what does not exist, as far as this node knows, before anything is proposed (group-protocol O2).
+
+        Where nothing remains of a commit that had partitions, the coordinator is not consulted.
+        """
+        registry = self._registry()
+        refused = tuple(_refuse(partition, registry) for partition in command.partitions)
+        kept = tuple(
+            partition
+            for partition, result in zip(command.partitions, refused, strict=True)
+            if result is None
+        )
+        if len(kept) == len(refused):
+            return Split(command, refused)
+        return Split(replace(command, partitions=kept) if kept else None, refused)
+
+    def counts_for(self, group: Group) -> dict[str, int]:
+        """Partition counts of the topics that any member of the group subscribes to and that exist."""
+        registry = self._registry()
+        wanted = {t for member in group.members.values() for t in member.subscribed_topics}
+        return {name: registry[name] for name in sorted(wanted) if name in registry}
+
+
+def _refuse(partition: PartitionCommit, registry: Mapping[str, int]) -> PartitionResult | None:
+    count = registry.get(partition.topic)
+    if count is not None and partition.partition < count:
+        return None
+    message = (
+        f"There is no topic {partition.topic!r}: create it first."
+        if count is None
+        else f"Topic {partition.topic!r} has {count} partitions: add some first."
+    )
+    return PartitionResult(
+        partition.topic, partition.partition, Error.UNKNOWN_TOPIC_OR_PARTITION, message, False
+    )

@@ -1,0 +1,177 @@
+"""Requests of the wire to the machine's commands, and its replies back. Pure; no checks of the group's state."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from coordinator.machine.commands import (
+    Assignment,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    OffsetCommit,
+    PartitionCommit,
+    Protocol,
+    SyncGroup,
+)
+from coordinator.machine.errors import Error
+from coordinator.machine.limits import LIMITS
+from coordinator.machine.replies import Joined, PartitionResult, Refused, Synced
+from coordinator.machine.state import Group
+from muster.v1 import group_pb2 as pb
+
+COMMAND_MARGIN_BYTES: Final = 512
+"""A command is its request plus what the server adds: the client's host (at most 249 bytes), tags and lengths."""
+
+_NONCE: Final = re.compile(r"[0-9a-f]{32}")
+
+
+def command_bytes(request_bytes: int) -> int:
+    """At most so many bytes does the command of a request take in an entry."""
+    return request_bytes + COMMAND_MARGIN_BYTES
+
+
+def too_large(size: int) -> Refused | None:
+    """A command that no entry may hold."""
+    most = LIMITS.command_max_bytes
+    if size <= most:
+        return None
+    return Refused(
+        Error.INVALID_REQUEST,
+        f"The request takes {size} bytes in the log; at most {most} are taken: send less at once.",
+    )
+
+
+def join(request: pb.JoinGroupRequest, client_host: str) -> JoinGroup:
+    """A JoinGroup command. The reason is cut to 255 characters (KIP-800)."""
+    return JoinGroup(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        client_id=request.client_id,
+        client_host=client_host,
+        join_nonce=request.join_nonce,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple(Protocol(p.name, p.metadata) for p in request.protocols),
+        subscribed_topics=tuple(request.subscribed_topics),
+        reason=request.reason[: LIMITS.reason_max_chars],
+    )
+
+
+def refuse_join_form(command: JoinGroup) -> Refused | None:
+    """What the wire demands of a Join beyond the machine's own bounds."""
+    if not command.member_id and not _NONCE.fullmatch(command.join_nonce):
+        return Refused(
+            Error.INVALID_REQUEST,
+            "A first join needs a join_nonce of 32 lower-case hex digits, drawn anew for each membership.",
+        )
+    names = [protocol.name for protocol in command.protocols]
+    if len(set(names)) != len(names):
+        return Refused(Error.INVALID_REQUEST, "A protocol is listed twice: list each name once.")
+    return None
+
+
+def sync(request: pb.SyncGroupRequest) -> SyncGroup:
+    """A SyncGroup command."""
+    return SyncGroup(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        generation=request.generation,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments=tuple(Assignment(a.member_id, a.assignment) for a in request.assignments),
+    )
+
+
+def leave(request: pb.LeaveGroupRequest) -> LeaveGroup:
+    """A LeaveGroup command. Reasons are cut to 255 characters."""
+    return LeaveGroup(
+        group_id=request.group_id,
+        members=tuple(
+            LeavingMember(m.member_id, m.reason[: LIMITS.reason_max_chars])
+            for m in request.members
+        ),
+    )
+
+
+def commit(request: pb.OffsetCommitRequest) -> OffsetCommit:
+    """An OffsetCommit command."""
+    return OffsetCommit(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        generation=request.generation,
+        commit_seq=request.commit_seq,
+        partitions=tuple(
+            PartitionCommit(
+                p.topic,
+                p.partition,
+                p.offset,
+                p.metadata,
+                p.end_offset if p.HasField("end_offset") else None,
+            )
+            for p in request.partitions
+        ),
+    )
+
+
+def joined(reply: Joined, counts: Mapping[str, int]) -> pb.JoinGroupResponse:
+    """A Join's success; members and partition counts go to the group leader alone."""
+    return pb.JoinGroupResponse(
+        generation=reply.generation,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol_name,
+        leader_id=reply.leader_id,
+        member_id=reply.member_id,
+        members=[
+            pb.JoinGroupResponse.Member(member_id=member_id, metadata=metadata)
+            for member_id, metadata in reply.members
+        ],
+        partition_counts=counts,
+    )
+
+
+def synced(reply: Synced) -> pb.SyncGroupResponse:
+    """A Sync's success."""
+    return pb.SyncGroupResponse(
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol_name,
+        assignment=reply.assignment,
+        generation=reply.generation,
+    )
+
+
+def committed(result: PartitionResult) -> pb.OffsetCommitResponse.Partition:
+    """One partition of a commit's answer."""
+    answer = pb.OffsetCommitResponse.Partition(
+        topic=result.topic, partition=result.partition, superseded=result.superseded
+    )
+    if result.error is not Error.NONE:
+        answer.status.code = int(result.error)  # type: ignore[assignment]
+        answer.status.message = result.message
+        answer.status.retriable = result.error.retriable
+    return answer
+
+
+def fetched(group: Group | None, request: pb.OffsetFetchRequest) -> pb.OffsetFetchResponse:
+    """The offsets asked for, or every one in key order; -1 where none is committed (group-protocol F3, F5)."""
+    response = pb.OffsetFetchResponse()
+    if request.all:
+        wanted = sorted(group.offsets) if group else []
+    else:
+        wanted = [(p.topic, p.partition) for p in request.partitions]
+    for topic, partition in wanted:
+        stored = group.offsets.get((topic, partition)) if group else None
+        if stored is None:
+            response.partitions.add(topic=topic, partition=partition, offset=-1, generation=-1)
+        else:
+            response.partitions.add(
+                topic=topic,
+                partition=partition,
+                offset=stored.offset,
+                metadata=stored.metadata,
+                wall_ms=stored.wall_ms,
+                end_offset=stored.end_offset,
+                generation=stored.generation,
+            )
+    return response
