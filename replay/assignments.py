@@ -1,0 +1,49 @@
+"""What an assignment says about partitions, and how few of them had to move.
+
+Only protocol type `consumer` can be parsed; other vectors are opaque to the coordinator and to replay.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from google.protobuf.message import DecodeError
+
+from muster.v1.group_pb2 import ConsumerAssignment
+
+CONSUMER = "consumer"
+
+Partition = tuple[str, int]
+
+
+def partitions_of(protocol_type: str, assignment: bytes) -> list[Partition] | None:
+    """The partitions in one member's assignment, in its order; None where it is opaque."""
+    if protocol_type != CONSUMER:
+        return None
+    try:
+        parsed = ConsumerAssignment.FromString(assignment)
+    except DecodeError:
+        return None
+    return [(entry.topic, number) for entry in parsed.assigned for number in entry.partitions]
+
+
+def moved(before: Mapping[Partition, str], after: Mapping[Partition, str]) -> int:
+    """Partitions that had an owner and have another one now."""
+    return sum(1 for partition, owner in after.items() if before.get(partition, owner) != owner)
+
+
+def minimum_moves(
+    before: Mapping[Partition, str], after: Mapping[Partition, str], members: int
+) -> int:
+    """The least number of moves that gives `members` members shares of `after` that differ by at most one.
+
+    The largest shares go to whoever owns most already; what they own beyond their share must move, and so must what
+    belongs to nobody who is still here. Right where all members subscribe to the same topics.
+    """
+    stay = {partition: before[partition] for partition in after if partition in before}
+    present = set(after.values())
+    owned = sorted(Counter(owner for owner in stay.values() if owner in present).values())
+    share, larger = divmod(len(after), members)
+    kept = 0
+    for rank, count in enumerate(reversed(owned)):
+        kept += min(count, share + 1 if rank < larger else share)
+    return len(stay) - kept
