@@ -1016,3 +1016,21 @@ class CheckpointTaken(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["digest", b"digest"]) -> None: ...
 
 global___CheckpointTaken = CheckpointTaken
+
+@typing.final
+class EventList(google.protobuf.message.Message):
+    """The events of one command, as one value (export)."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: builtins.int
+    @property
+    def events(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Event]: ...
+    def __init__(
+        self,
+        *,
+        events: collections.abc.Iterable[global___Event] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["events", b"events"]) -> None: ...
+
+global___EventList = EventList

@@ -1,0 +1,201 @@
+"""protobuf and the machine's types: the only importer of `muster.v1.log_pb2`.
+
+Commands and events have the fields of the messages of the same name, so the mapping is read off the
+dataclasses once, at import; a field, an enum number or a kind that this build does not know is
+refused, never skipped: replicas that skipped different things would diverge silently (architecture
+3, rule 7).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from enum import IntEnum
+from types import NoneType, UnionType
+from typing import Any, Final, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from google.protobuf.message import DecodeError, Message
+
+from coordinator.machine import commands, events
+from coordinator.machine.commands import Command
+from coordinator.machine.envelope import FORMAT, RULES_VERSION
+from coordinator.machine.events import Event
+from coordinator.machine.limits import LIMITS_BY_VERSION
+from coordinator.machine.shard_state import Entry
+from muster.v1 import log_pb2
+
+
+class UnknownFormatError(Exception):
+    """Bytes that this version cannot read as written. Not retriable: upgrade this node."""
+
+
+_Convert = Callable[[Any], Any]
+_T = TypeVar("_T")
+
+_NESTED: Final[dict[type, type[Message]]] = {
+    commands.Protocol: log_pb2.Protocol,
+    commands.Assignment: log_pb2.Assignment,
+    commands.LeavingMember: log_pb2.LeaveGroup.Member,
+    commands.PartitionCommit: log_pb2.OffsetCommit.Partition,
+}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class _Struct(Generic[_T]):
+    """One dataclass and its message: field by field, with a converter each."""
+
+    def __init__(self, cls: type[_T], message: type[Message]) -> None:
+        self.cls = cls
+        self.message = message
+        hints = get_type_hints(cls)
+        self._fields = [(f.name, *_converters(hints[f.name])) for f in fields(cast("Any", cls))]
+
+    def encode(self, value: _T) -> Message:
+        return self.message(**{name: put(getattr(value, name)) for name, put, _, _ in self._fields})
+
+    def decode(self, message: Message) -> _T:
+        return self.cls(
+            *(
+                None if optional and not message.HasField(name) else take(getattr(message, name))
+                for name, _, take, optional in self._fields
+            )
+        )
+
+
+def _converters(hint: Any) -> tuple[_Convert, _Convert, bool]:
+    """How a field of this type is put and taken, and whether it may be missing."""
+    if isinstance(hint, UnionType):
+        (inner,) = (arg for arg in get_args(hint) if arg is not NoneType)
+        put, take, _ = _converters(inner)
+        return put, take, True
+    if get_origin(hint) is tuple:
+        item = get_args(hint)[0]
+        if item not in _NESTED:
+            return _same, tuple, False
+        struct = _Struct(item, _NESTED[item])
+        return (
+            lambda values: [struct.encode(value) for value in values],
+            lambda values: tuple(struct.decode(value) for value in values),
+            False,
+        )
+    if isinstance(hint, type) and issubclass(hint, IntEnum):
+        return _same, hint, False
+    return _same, _same, False
+
+
+class _Choice(Generic[_T]):
+    """A message whose one field of the oneof `kind` says which dataclass it is."""
+
+    def __init__(self, outer: type[Message], classes: Iterable[type[_T]]) -> None:
+        self.outer = outer
+        by_message = {cls.__name__: cls for cls in classes}
+        self._by_field: dict[str, _Struct[_T]] = {}
+        self._field_of: dict[type, tuple[str, _Struct[_T]]] = {}
+        for descriptor in outer.DESCRIPTOR.oneofs_by_name["kind"].fields:
+            kind = descriptor.message_type
+            cls = by_message.pop(kind.name if kind is not None else descriptor.name)
+            struct = _Struct(cls, getattr(log_pb2, cls.__name__))
+            self._by_field[descriptor.name] = struct
+            self._field_of[cls] = (descriptor.name, struct)
+        if by_message:
+            raise TypeError(f"no message for {sorted(by_message)}")
+
+    def encode(self, value: _T) -> Message:
+        name, struct = self._field_of[type(value)]
+        return self.outer(**{name: struct.encode(value)})
+
+    def decode(self, message: Message) -> _T:
+        name = message.WhichOneof("kind")
+        if name is None:
+            raise UnknownFormatError(f"a {type(message).__name__} of a kind unknown to this build")
+        return self._by_field[name].decode(getattr(message, name))
+
+
+_COMMANDS: Final[_Choice[Command]] = _Choice(log_pb2.Command, get_args(commands.Command))
+_EVENTS: Final[_Choice[Event]] = _Choice(log_pb2.Event, get_args(events.Event))
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """One log record."""
+    return log_pb2.Entry(
+        format=entry.format,
+        rules_version=entry.rules_version,
+        time_ms=entry.time_ms,
+        wall_ms=entry.wall_ms,
+        limits_version=entry.limits_version,
+        commands=[cast("log_pb2.Command", _COMMANDS.encode(c)) for c in entry.commands],
+    ).SerializeToString()
+
+
+def decode_entry(data: bytes) -> Entry:
+    """Back from `encode_entry`. Raises UnknownFormatError where this build would differ."""
+    message = _parse(log_pb2.Entry(), data, _refuse_versions)
+    return Entry(
+        format=message.format,
+        rules_version=message.rules_version,
+        time_ms=message.time_ms,
+        wall_ms=message.wall_ms,
+        limits_version=message.limits_version,
+        commands=_each(_COMMANDS, message.commands),
+    )
+
+
+def encode_command(command: Command) -> bytes:
+    """One command."""
+    return _COMMANDS.encode(command).SerializeToString()
+
+
+def decode_command(data: bytes) -> Command:
+    """Back from `encode_command`. Raises UnknownFormatError."""
+    return _each(_COMMANDS, (_parse(log_pb2.Command(), data),))[0]
+
+
+def encode_events(happened: Iterable[Event]) -> bytes:
+    """The events of one command, in order; b"" for none."""
+    return log_pb2.EventList(
+        events=[cast("log_pb2.Event", _EVENTS.encode(event)) for event in happened]
+    ).SerializeToString()
+
+
+def decode_events(data: bytes) -> tuple[Event, ...]:
+    """Back from `encode_events`. Raises UnknownFormatError."""
+    return _each(_EVENTS, _parse(log_pb2.EventList(), data).events)
+
+
+_M = TypeVar("_M", bound=Message)
+
+
+def _parse(message: _M, data: bytes, first: Callable[[_M], None] = lambda _: None) -> _M:
+    """Parse, and refuse what protobuf would have skipped; `first` may name a better reason."""
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise UnknownFormatError(f"not a {type(message).__name__}: {error}") from error
+    first(message)
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    if message.ByteSize() != size:
+        raise UnknownFormatError(f"a {type(message).__name__} with a field unknown to this build")
+    return message
+
+
+def _each(choice: _Choice[_T], messages: Iterable[Message]) -> tuple[_T, ...]:
+    try:
+        return tuple(choice.decode(message) for message in messages)
+    except ValueError as error:
+        raise UnknownFormatError(f"a number unknown to this build: {error}") from error
+
+
+def _refuse_versions(message: log_pb2.Entry) -> None:
+    if not 1 <= message.format <= FORMAT:
+        raise UnknownFormatError(f"an entry of format {message.format}; this build reads {FORMAT}")
+    if not 1 <= message.rules_version <= RULES_VERSION:
+        raise UnknownFormatError(
+            f"an entry under rules {message.rules_version}; this build has {RULES_VERSION}"
+        )
+    if message.limits_version not in LIMITS_BY_VERSION:
+        raise UnknownFormatError(
+            f"an entry under limits {message.limits_version}; this build has "
+            f"{sorted(LIMITS_BY_VERSION)}"
+        )

@@ -1,0 +1,131 @@
+"""A shard's state on disk: records in the replica's batch, loaded back from a view.
+
+The records themselves are the machine's (`coordinator.machine.records`). Checkpoints are kept
+beside them, as meta of this replica: they are never part of a snapshot, because each replica
+vouches for its own state.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from coordinator.machine.digest import DIGEST_BYTES, DIGEST_MODULUS, record_digest
+from coordinator.machine.encoding import RecordError
+from coordinator.machine.events import CheckpointTaken
+from coordinator.machine.invariants import invariant
+from coordinator.machine.records import GROUP_PREFIX, group_of_key
+from coordinator.machine.shard_state import (
+    CommandResult,
+    ShardState,
+    load_state,
+    time_record,
+)
+from raft.contract import StateBatch, StateView
+
+CHECKPOINTS_MAX: Final = 100
+CHECKPOINT_PREFIX: Final = b"checkpoint/"
+_INDEX_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """What this replica recorded: the shard's digest (16 bytes) at a log index."""
+
+    index: int
+    digest: bytes
+
+
+def stored_checkpoints(view: StateView) -> tuple[CheckpointRecord, ...]:
+    """What this replica recorded, oldest first. Raises RecordError on an unreadable key."""
+    return tuple(
+        CheckpointRecord(_index_of(key), value) for key, value in view.scan_meta(CHECKPOINT_PREFIX)
+    )
+
+
+class Persist:
+    """Writes what entries change and knows the last 100 checkpoints. One per shard of a node."""
+
+    def __init__(self) -> None:
+        self._checkpoints: deque[CheckpointRecord] = deque()
+
+    @property
+    def checkpoints(self) -> tuple[CheckpointRecord, ...]:
+        """Oldest first."""
+        return tuple(self._checkpoints)
+
+    def load(self, view: StateView) -> ShardState:
+        """Forget everything and read the shard. Raises RecordError on an unreadable record."""
+        self._checkpoints = deque(stored_checkpoints(view))
+        return load_state(view.scan())
+
+    def write(
+        self, batch: StateBatch, index: int, state: ShardState, results: Iterable[CommandResult]
+    ) -> None:
+        """Put everything that the entry at `index` changed; `state` is as it left it."""
+        if state.time_ms:
+            batch.put(*time_record(state))
+        changed: dict[bytes, bytes | None] = {}
+        for result in results:
+            changed.update(result.writes)
+            for event in result.events:
+                if isinstance(event, CheckpointTaken):
+                    self._keep(batch, CheckpointRecord(index, event.digest))
+        for key, value in changed.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+
+    def _keep(self, batch: StateBatch, checkpoint: CheckpointRecord) -> None:
+        """The newest of two checkpoints in one entry stands, under the one index."""
+        invariant(len(checkpoint.digest) == DIGEST_BYTES, "a checkpoint's digest has 16 bytes")
+        if self._checkpoints and self._checkpoints[-1].index == checkpoint.index:
+            self._checkpoints.pop()
+        self._checkpoints.append(checkpoint)
+        batch.put_meta(_checkpoint_key(checkpoint.index), checkpoint.digest)
+        while len(self._checkpoints) > CHECKPOINTS_MAX:
+            batch.delete_meta(_checkpoint_key(self._checkpoints.popleft().index))
+
+
+def _checkpoint_key(index: int) -> bytes:
+    return CHECKPOINT_PREFIX + index.to_bytes(_INDEX_BYTES, "big")
+
+
+def _index_of(key: bytes) -> int:
+    tail = key[len(CHECKPOINT_PREFIX) :]
+    if len(tail) != _INDEX_BYTES:
+        raise RecordError(f"a checkpoint under key {key!r}")
+    return int.from_bytes(tail, "big")
+
+
+@dataclass(slots=True)
+class StoredDigests:
+    """Digests recomputed from the keys on disk: of the shard, of each group, of the rest."""
+
+    total: int = 0
+    shard_wide: int = 0
+    groups: dict[str, int] = field(default_factory=dict)
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """Count one record. Raises RecordError where the key does not say whose it is."""
+        digest = record_digest(key, value)
+        self.total = (self.total + digest) % DIGEST_MODULUS
+        if key.startswith(GROUP_PREFIX):
+            group_id = group_of_key(key)
+            self.groups[group_id] = (self.groups.get(group_id, 0) + digest) % DIGEST_MODULUS
+        else:
+            self.shard_wide = (self.shard_wide + digest) % DIGEST_MODULUS
+
+
+def scrub(view: StateView, slice_records: int = 1_000) -> Iterator[StoredDigests]:
+    """Recompute the digests from disk in slices: yields after each; the last is whole.
+
+    `view` must stand still meanwhile (one applied index).
+    """
+    digests = StoredDigests()
+    for count, (key, value) in enumerate(view.scan(), start=1):
+        digests.add(key, value)
+        if count % slice_records == 0:
+            yield digests
+    yield digests
