@@ -62,14 +62,19 @@ class Call:
     )
 
     def __init__(
-        self, command: Command, respond: Respond, liveness: Liveness, desk: Desk
+        self,
+        command: Command,
+        respond: Respond,
+        liveness: Liveness,
+        desk: Desk,
+        on_park: Callable[[], None] | None = None,
     ) -> None:
         self.command = command
         self.liveness = liveness
         self.held: MemberKey | None = None
         self.ended = False
         self.broken = False
-        self.on_park: Callable[[], None] | None = None
+        self.on_park = on_park
         self._respond = respond
         self._desk = desk
 

@@ -6,9 +6,9 @@ it and keeps the member.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 
@@ -32,6 +32,7 @@ from muster.v1 import group_pb2 as pb
 from muster.v1 import group_pb2_grpc
 from raft.contract import NodeId
 
+T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 FIND_KEYS_MAX = 1_000
@@ -73,8 +74,7 @@ class Core:
         if shard.standing is Standing.LOADING:
             await self.loaded((shard,))
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        call = shard.submit(command, size, future.set_result)
-        call.on_park = admitted.leave
+        call = shard.submit(command, size, settle(future), admitted.leave)
         try:
             return await future
         finally:
@@ -88,13 +88,18 @@ class Core:
         if shard.standing is Standing.LOADING:
             return Loading()
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        def done(still_leader: bool) -> None:
-            if not future.done():  # the caller may be gone
-                future.set_result(still_leader)
-
-        shard.read(done)
+        shard.read(settle(future))
         return None if await future else shard.elsewhere()
+
+
+def settle(future: asyncio.Future[T]) -> Callable[[T], None]:
+    """The bridge from the core's turn to a waiting handler. The caller may be gone: then nothing is said."""
+
+    def answer(value: T) -> None:
+        if not future.done():
+            future.set_result(value)
+
+    return answer
 
 
 async def shed(context: Context, what: str) -> NoReturn:
@@ -290,7 +295,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         await core.loaded({beat.shard: core.shards[beat.shard] for beat in beats}.values())
         future: asyncio.Future[BeatAnswer] = asyncio.get_running_loop().create_future()
         call = core.heartbeats.beat(
-            request.client_nonce, request.call_seq, beats, future.set_result
+            request.client_nonce, request.call_seq, beats, settle(future)
         )
         if call is None:
             await shed(context, "held heartbeats on this node")

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from coordinator import persist
 from coordinator.answers import Answer, Loading, NotHere, Respond, Shed
 from coordinator.calls import Call, Desk
 from coordinator.codec import decode_entry
 from coordinator.liveness import Liveness, MemberKey
-from coordinator.machine import heartbeat, is_noop_join, would_refuse
+from coordinator.machine import heartbeat, is_noop_join, is_noop_sync, would_refuse
 from coordinator.machine.commands import (
     Checkpoint,
     Command,
@@ -42,6 +41,8 @@ from coordinator.machine.replies import PARKED, Committed, Refused
 from coordinator.machine.requests import joining_id
 from coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
 from coordinator.machine.state import Group
+from coordinator.persist import Persist
+from coordinator.persist import Persist
 from coordinator.proposer import Pending, Proposer
 from coordinator.shard_time import ShardTime
 from coordinator.timeouts import CHECKPOINT_INTERVAL_MS, ORPHAN_HOLD_MS
@@ -99,6 +100,8 @@ class Shard:
     ) -> None:
         self.number = number
         self.state = ShardState()
+        self.persist = Persist()
+        self.persist = Persist()
         self.liveness = Liveness()
         self.proposer = Proposer(self._failed)
         self.waiters = Waiters()
@@ -147,8 +150,9 @@ class Shard:
             position += 1
             self._lead(result, call)
 
-        results = apply_entry(self.state, decoded, index, seen if self._promoted else None)
-        persist.write(batch, self.state, index, results)
+        observe = seen if self._promoted else None
+        results = apply_entry(self.state, decoded, index, observe)
+        self.persist.write(batch, index, self.state, results)
         if any(not isinstance(command, Checkpoint) for command in decoded.commands):
             self._moved_since_checkpoint = True
         for observer in self.observers:
@@ -157,7 +161,7 @@ class Shard:
 
     def reload(self, view: StateView) -> None:
         """Forget everything and load from the keys: at start and after a snapshot was installed."""
-        self.state = persist.load(view)
+        self.state = self.persist.load(view)
         self._moved_since_checkpoint = True
 
     def role_changed(self, role: Role, term: int) -> None:
@@ -192,9 +196,18 @@ class Shard:
 
     # ---- what callers ask
 
-    def submit(self, command: Command, size: int, respond: Respond) -> Call:
-        """Take a validated request whose encoding is at most `size` bytes. Answers now or later, once."""
-        call = Call(command, respond, self.liveness, self._desk)
+    def submit(
+        self,
+        command: Command,
+        size: int,
+        respond: Respond,
+        on_park: Callable[[], None] | None = None,
+    ) -> Call:
+        """Take a validated request whose encoding is at most `size` bytes. Answers now or later, once.
+
+        `on_park` is told when the answer will be long in coming.
+        """
+        call = Call(command, respond, self.liveness, self._desk, on_park)
         standing = self.standing
         if standing is not Standing.SERVING:
             call.answer(Loading() if standing is Standing.LOADING else self.elsewhere())
@@ -315,7 +328,7 @@ class Shard:
             call.answer(Shed("groups in this shard"))
         elif self.proposer.busy(command.group_id):
             self._offer(call, size)
-        elif isinstance(command, JoinGroup) and is_noop_join(group, command):
+        elif _parks_at_once(group, command):
             self._park(call)
         elif self._refusal(command) is not None:
             self._confirm_refusal(call, command, size)
@@ -382,9 +395,8 @@ class Shard:
     def _lead(self, result: CommandResult, call: Call | None) -> None:
         """Consume one command's events in order, right after it was applied."""
         command, events, reply = result.command, result.events, result.reply
+        broken = call.held if call is not None and call.broken and reply is PARKED else None
         if call is not None and call.ended:
-            if call.broken and reply is PARKED and call.held is not None:
-                self.liveness.broke_off(call.held)
             call = None
         if call is not None and reply is PARKED:
             self._park(call)
@@ -397,6 +409,8 @@ class Shard:
             self.liveness.rounds_changed(group_id, group)
             if any(isinstance(event, _MOVES) for event in events):
                 self.group_moved(self.number, group_id)
+        if broken is not None:  # its process died while its Join or Sync was in the log
+            self.liveness.broke_off(broken)
         if call is None or reply is PARKED:
             return
         if isinstance(command, OffsetCommit) and isinstance(reply, Committed):
@@ -462,6 +476,13 @@ class Shard:
     def leader_hint(self) -> NodeId | None:
         """Who leads, where this replica knows."""
         return self.log.leader
+
+
+def _parks_at_once(group: Group | None, command: GroupCommand) -> bool:
+    """True where the log has nothing to add: the member has joined (synced) already and only waits again."""
+    if isinstance(command, JoinGroup):
+        return is_noop_join(group, command)
+    return isinstance(command, SyncGroup) and is_noop_sync(group, command)
 
 
 _MOVES = (GenerationFormed, MemberRemoved, RebalanceStarted)
