@@ -33,6 +33,10 @@ lint: venv ## ruff, mypy --strict, import contracts
 test: venv ## the whole test suite
 	$(BIN)/python -m pytest
 
+.PHONY: bench
+bench: venv ## run one benchmark, for instance NAME=failover; its last line is JSON
+	$(BIN)/python -m bench $(NAME)
+
 .PHONY: proto
 proto: ## generate muster/v1 with the pinned, older tools
 	./proto/generate.sh

@@ -1,0 +1,35 @@
+"""`python -m bench NAME [options]`: run one benchmark in this process."""
+
+import argparse
+import importlib
+import sys
+
+NAMES = {
+    "loops": "one loop, a thread or a process for the coordinator (docs/adr/0001-one-loop.md)",
+    "failover": "kill -9 and SIGSTOP of the node that leads most: time to the next commit",
+    "overload": "three times one node's capacity, offered for a minute",
+    "rejoin": "a wiped node rejoins behind a shard of 100 MB",
+    "idle": "CPU and memory of a node with 100 members that only heartbeat",
+    "commits": "acknowledged offset commits per second beside a bare gRPC echo",
+}
+
+
+def main() -> int:
+    """Pick the benchmark; the rest of the command line is its own. Returns the exit code.
+
+    0: every condition of the benchmark holds. 1: one does not (its line says which). 2: usage.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        epilog="\n".join(f"  {name:9} {what}" for name, what in NAMES.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", choices=NAMES, metavar="NAME")
+    arguments, rest = parser.parse_known_args()
+    module = importlib.import_module(f"bench.{arguments.name}")
+    code: int = module.main(rest)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,396 @@
+"""A real cluster of `muster serve` processes for a benchmark, on loopback, gone when it ends.
+
+Nodes run in a folder of their own, die with the benchmark however that ends, and are waited for by
+condition: every node sees every shard led and every peer connected.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+
+import grpc
+
+from bench.child import command_with_parent
+from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
+
+POLL_S = 0.05
+PORTS = range(20_000, 30_000)
+"""Below the kernel's range for outgoing connections, so that no client takes a node's port."""
+
+
+class ClusterError(Exception):
+    """A node ended, or a condition did not come true in time; the message has the node's log."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One node: where it lives and, while it runs, its process."""
+
+    node_id: int
+    folder: Path
+    endpoint: str
+    peer_endpoint: str
+    metrics_endpoint: str
+    process: subprocess.Popen[bytes] | None = None
+    log: TextIO | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id of a running node."""
+        if self.process is None:
+            raise ClusterError(f"node {self.node_id} does not run")
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process was started and has not ended."""
+        return self.process is not None and self.process.poll() is None
+
+
+class Cluster:
+    """As a context manager: inside the block every shard has a leader and serves."""
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        shards: int = 16,
+        *,
+        wrap: Sequence[str] = (),
+        serve: Sequence[str] = (),
+    ) -> None:
+        """Lay out the nodes; `with` starts them.
+
+        `wrap`: run each server as `python WRAP... -m muster.cli serve`; `serve`: more flags of it.
+        In both, "{node_id}" and "{folder}" stand for the node's own.
+        """
+        self.shards = shards
+        self.folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
+        self._wrap = list(wrap)
+        self._serve = list(serve)
+        ports = free_ports(3 * nodes)
+        self.nodes = {
+            n: Node(
+                node_id=n,
+                folder=self.folder / f"node-{n}",
+                endpoint=f"127.0.0.1:{next(ports)}",
+                peer_endpoint=f"127.0.0.1:{next(ports)}",
+                metrics_endpoint=f"127.0.0.1:{next(ports)}",
+            )
+            for n in range(nodes)
+        }
+        self._channels: dict[int, grpc.Channel] = {}
+
+    def __enter__(self) -> Self:
+        """Init and start every node, wait until every shard serves."""
+        try:
+            for node_id in self.nodes:
+                self.init(node_id)
+            for node_id in self.nodes:
+                self.start(node_id)
+            self.wait_settled()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop everything and remove the data."""
+        self.close()
+
+    # ---- one node's life
+
+    def init(self, node_id: int) -> None:
+        """`muster init`: write the node's identity."""
+        node = self.nodes[node_id]
+        done = subprocess.run(
+            self._muster("init", *self._init_flags(node)), capture_output=True, check=False
+        )
+        if done.returncode != 0:
+            raise ClusterError(f"init of node {node_id}: {done.stderr.decode()}")
+
+    def start(self, node_id: int) -> None:
+        """`muster serve`; does not wait."""
+        node = self.nodes[node_id]
+        if node.log is None:
+            node.log = (self.folder / f"node-{node_id}.log").open("a")
+        node.process = subprocess.Popen(
+            command_with_parent(self._serve_command(node)),
+            stdin=subprocess.DEVNULL,
+            stdout=node.log,
+            stderr=node.log,
+        )
+
+    def signal(self, node_id: int, number: signal.Signals) -> float:
+        """Send a signal; returns the CLOCK_MONOTONIC seconds just before it. SIGKILL is reaped."""
+        node = self.nodes[node_id]
+        process = node.process
+        if process is None:
+            raise ClusterError(f"node {node_id} does not run")
+        before = time.monotonic()
+        os.kill(process.pid, number)
+        if number == signal.SIGKILL:
+            process.wait()
+            node.process = None
+        return before
+
+    def stop(self, node_id: int, timeout_s: float = 15.0) -> int:
+        """SIGTERM and wait; returns the exit code."""
+        process = self.nodes[node_id].process
+        if process is None:
+            raise ClusterError(f"node {node_id} does not run")
+        process.terminate()
+        code = process.wait(timeout_s)
+        self.nodes[node_id].process = None
+        return code
+
+    def wipe(self, node_id: int) -> None:
+        """Remove a stopped node's data."""
+        shutil.rmtree(self.nodes[node_id].folder)
+
+    def muster(self, *arguments: str) -> str:
+        """Run one command of the client CLI against all nodes; returns its stdout."""
+        endpoints = ",".join(node.endpoint for node in self.nodes.values())
+        done = subprocess.run(
+            self._muster(*arguments),
+            capture_output=True,
+            check=False,
+            env={**os.environ, "MUSTER_BOOTSTRAP": endpoints},
+        )
+        if done.returncode != 0:
+            raise ClusterError(f"muster {' '.join(arguments)}: {done.stderr.decode()}")
+        return done.stdout.decode()
+
+    def close(self) -> None:
+        """Kill what runs and remove the data."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+        for node in self.nodes.values():
+            if node.process is not None and node.process.poll() is None:
+                node.process.kill()
+                node.process.wait()
+            if node.log is not None:
+                node.log.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _muster(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "muster.cli", *arguments]
+
+    def _serve_command(self, node: Node) -> list[str]:
+        own = {"node_id": str(node.node_id), "folder": str(node.folder)}
+        wrap = [word.format(**own) for word in self._wrap]
+        more = [word.format(**own) for word in self._serve]
+        flags = [*self._serve_flags(node), *more]
+        return [sys.executable, *wrap, "-m", "muster.cli", "serve", *flags]
+
+    def _init_flags(self, node: Node) -> list[str]:
+        return [
+            f"--data-dir={node.folder}",
+            "--cluster-id=bench",
+            f"--node-id={node.node_id}",
+            f"--shards={self.shards}",
+            f"--nodes={len(self.nodes)}",
+        ]
+
+    def _serve_flags(self, node: Node) -> list[str]:
+        others = [other for other in self.nodes.values() if other is not node]
+        return [
+            f"--data-dir={node.folder}",
+            f"--listen={node.endpoint}",
+            f"--peer-listen={node.peer_endpoint}",
+            f"--metrics-listen={node.metrics_endpoint}",
+            *(f"--peer={other.node_id}={other.peer_endpoint}" for other in others),
+        ]
+
+    # ---- what the cluster says of itself
+
+    def admin(self, node_id: int) -> admin_pb2_grpc.AdminStub:
+        """The admin stub of one node; its channel is kept."""
+        return admin_pb2_grpc.AdminStub(self._channel(node_id))
+
+    def describe(self, node_id: int) -> admin_pb2.DescribeClusterResponse | None:
+        """One node's view, or None where it does not answer within a second."""
+        try:
+            return self.admin(node_id).DescribeCluster(
+                admin_pb2.DescribeClusterRequest(), timeout=1.0
+            )
+        except grpc.RpcError:
+            return None
+
+    def views(self) -> dict[int, admin_pb2.DescribeClusterResponse]:
+        """The view of every node that answers."""
+        found = {}
+        for node_id, node in self.nodes.items():
+            if node.running and (view := self.describe(node_id)) is not None:
+                found[node_id] = view
+        return found
+
+    def leaders(self) -> dict[int, int]:
+        """Shard -> node id of the replica that says it leads in the highest term seen."""
+        best: dict[int, tuple[int, int]] = {}
+        for node_id, view in self.views().items():
+            for state in view.shard_states:
+                if state.role == "Leader":
+                    best[state.shard] = max(best.get(state.shard, (-1, -1)), (state.term, node_id))
+        return {shard: node_id for shard, (_, node_id) in best.items()}
+
+    def terms(self) -> dict[int, int]:
+        """Shard -> the highest term that any node knows. A change of leader raises it."""
+        highest: dict[int, int] = {}
+        for view in self.views().values():
+            for state in view.shard_states:
+                highest[state.shard] = max(highest.get(state.shard, 0), state.term)
+        return highest
+
+    def settled(self) -> bool:
+        """All running nodes agree on a leader of every shard, are connected and have caught up."""
+        views = self.views()
+        if len(views) != sum(node.running for node in self.nodes.values()):
+            return False
+        told = [
+            {state.shard: (state.term, state.leader_id) for state in view.shard_states}
+            for view in views.values()
+        ]
+        commit: dict[int, int] = {}
+        for view in views.values():
+            for state in view.shard_states:
+                commit[state.shard] = max(commit.get(state.shard, 0), state.commit_index)
+        return (
+            all(one == told[0] for one in told)
+            and len(told[0]) == self.shards
+            and all(leader in views for _, leader in told[0].values())
+            and all(
+                state.role in ("Leader", "Follower")
+                and commit[state.shard] - state.applied_index <= CAUGHT_UP_ENTRIES
+                for view in views.values()
+                for state in view.shard_states
+            )
+        )
+
+    def wait_settled(self, timeout_s: float = 60.0) -> None:
+        """Wait until `settled` holds."""
+        self.wait(self.settled, timeout_s, "every shard led, every node caught up")
+
+    def wait_balanced(self, timeout_s: float = 90.0) -> None:
+        """Wait until every shard is led by its preferred node, `shard % nodes`."""
+        wanted = {shard: shard % len(self.nodes) for shard in range(self.shards)}
+        self.wait(lambda: self.leaders() == wanted, timeout_s, "leaders spread evenly")
+
+    def wait(
+        self, holds: Callable[[], bool], timeout_s: float, what: str, poll_s: float = POLL_S
+    ) -> None:
+        """Poll a condition; raises ClusterError after `timeout_s` or where a node has ended."""
+        deadline = time.monotonic() + timeout_s
+        while not holds():
+            for node in self.nodes.values():
+                if node.process is not None and node.process.poll() is not None:
+                    raise ClusterError(
+                        f"node {node.node_id} ended with code {node.process.returncode}\n"
+                        + self.log_tail(node.node_id)
+                    )
+            if time.monotonic() > deadline:
+                tails = "\n".join(self.log_tail(node_id) for node_id in self.nodes)
+                raise ClusterError(f"not within {timeout_s} s: {what}\n{tails}")
+            time.sleep(poll_s)
+
+    def log_tail(self, node_id: int, lines: int = 15) -> str:
+        """The last lines that a node logged."""
+        path = self.folder / f"node-{node_id}.log"
+        if not path.exists():
+            return f"node {node_id}: no log"
+        return f"node {node_id}:\n" + "\n".join(path.read_text().splitlines()[-lines:])
+
+    def leads_most(self) -> tuple[int, set[int]]:
+        """The running node that leads most shards, and which; the lowest id where several do."""
+        led: dict[int, set[int]] = {node_id: set() for node_id in self.nodes}
+        for shard, node_id in self.leaders().items():
+            led[node_id].add(shard)
+        node_id = max(led, key=lambda one: (len(led[one]), -one))
+        return node_id, led[node_id]
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The client endpoints of all nodes."""
+        return [node.endpoint for node in self.nodes.values()]
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Create a topic and wait until every running node knows it."""
+        request = admin_pb2.CreateTopicRequest(name=name, partitions=partitions)
+
+        self.wait(lambda: self._created(request), 15.0, f"topic {name} created")
+        self.wait(lambda: self._known(request), 15.0, f"topic {name} known to every node")
+
+    def _created(self, request: admin_pb2.CreateTopicRequest) -> bool:
+        for node_id, node in self.nodes.items():
+            if not node.running:
+                continue
+            with contextlib.suppress(grpc.RpcError):
+                status = self.topics(node_id).CreateTopic(request, timeout=2.0).status
+                if status.code == errors_pb2.NONE:
+                    return True
+                if not status.retriable and status.code != errors_pb2.NOT_COORDINATOR:
+                    raise ClusterError(f"topic {request.name}: {status.message}")
+        return False
+
+    def _known(self, request: admin_pb2.CreateTopicRequest) -> bool:
+        wanted = admin_pb2.DescribeTopicsRequest(names=[request.name])
+        for node_id, node in self.nodes.items():
+            if node.running:
+                try:
+                    got = self.topics(node_id).DescribeTopics(wanted, timeout=2.0)
+                except grpc.RpcError:
+                    return False
+                if [one.topic.partitions for one in got.results] != [request.partitions]:
+                    return False
+        return True
+
+    def topics(self, node_id: int) -> admin_pb2_grpc.TopicsStub:
+        """The topics stub of one node."""
+        return admin_pb2_grpc.TopicsStub(self._channel(node_id))
+
+    def _channel(self, node_id: int) -> grpc.Channel:
+        if node_id not in self._channels:
+            self._channels[node_id] = grpc.insecure_channel(
+                self.nodes[node_id].endpoint,
+                options=[
+                    ("grpc.initial_reconnect_backoff_ms", 50),
+                    ("grpc.min_reconnect_backoff_ms", 50),
+                    ("grpc.max_reconnect_backoff_ms", 500),
+                ],
+            )
+        return self._channels[node_id]
+
+
+CAUGHT_UP_ENTRIES = 200
+"""How far a follower's applied index may be behind under load and still count as caught up."""
+
+
+def free_ports(count: int) -> Iterator[int]:
+    """Ports on loopback that were free a moment ago, all different."""
+    found: list[int] = []
+    start = PORTS.start + (os.getpid() * 37) % (len(PORTS) // 2)
+    for port in range(start, PORTS.stop):
+        if len(found) == count:
+            break
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+    if len(found) < count:
+        raise ClusterError(f"no {count} free ports in {PORTS}")
+    return iter(found)

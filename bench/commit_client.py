@@ -1,0 +1,266 @@
+"""A process that offers OffsetCommits by raw stubs: closed loop or open loop.
+
+Config: {"endpoints": [...], "groups": [...], "name": str}, or {"echo": endpoint} to call a bare
+server that has no groups, or with "simple": true to commit outside group management. Verbs:
+`closed` (in_flight, seconds), `open` (per_s, seconds, start_s), `fill` (mib), and `begin` and `end`
+around an unmeasured closed loop whose gaps are of interest.
+"""
+
+import asyncio
+import base64
+import collections
+import itertools
+import os
+import time
+
+import grpc.aio
+
+from bench import child
+from bench.loops_core import tune_gc
+from bench.raw import (
+    PARTITIONS,
+    TOPIC,
+    Member,
+    Pool,
+    RawError,
+    find,
+    name_of,
+    settle_all,
+)
+from muster.v1 import errors_pb2, group_pb2
+
+CALL_S = 3.0
+"""Deadline of a commit: the longest hold (1 s without a leader) and more than enough."""
+LATE_S = 0.1
+"""An open-loop call that cannot be sent this soon after it was due is not sent at all."""
+OUTSTANDING_MAX = 20_000
+
+FILL_METADATA_BYTES = 4000
+FILL_PARTITIONS = 100
+"""400 kB a commit: below the command limit of 512 KiB."""
+
+ACKNOWLEDGED = "acknowledged"
+SUPERSEDED = "superseded"
+
+
+class Client:
+    """Members with the longest session, which need no heartbeat, and commits in their name."""
+
+    def __init__(self, config: child.Message) -> None:
+        """Take the groups of the config; `prepare` joins them."""
+        self._pool = Pool()
+        self._endpoints: list[str] = config.get("endpoints", [config.get("echo", "")])
+        self._members = [
+            Member(group, config.get("name", "bench")) for group in config.get("groups", ["echo"])
+        ]
+        self._is_echo = "echo" in config
+        self._is_simple = config.get("simple", False)
+        self._seq = itertools.count(1)
+        self._slots = itertools.count()
+        self._running: list[asyncio.Task[None]] = []
+        self._last_ack_s = 0.0
+        self._gap_s = 0.0
+
+    async def prepare(self) -> None:
+        """Join every group, or just connect."""
+        if self._is_echo:
+            self._members[0].endpoint = self._endpoints[0]
+            await self.call(self._members[0], 0)
+        elif self._is_simple:
+            found = await find(self._pool, self._endpoints, [m.group for m in self._members])
+            for member in self._members:
+                member.endpoint = found[member.group]
+        else:
+            await settle_all(self._pool, self._endpoints, self._members)
+
+    async def call(self, member: Member, partition: int) -> str:
+        """One commit; returns "acknowledged", "superseded", an error's or a gRPC status' name."""
+        seq = next(self._seq)
+        request = group_pb2.OffsetCommitRequest(
+            group_id=member.group,
+            member_id=member.member_id,
+            generation=member.generation,
+            commit_seq=seq,
+        )
+        request.partitions.add(topic=TOPIC, partition=partition, offset=seq)
+        try:
+            answer = await self._pool.at(member.endpoint).OffsetCommit(request, timeout=CALL_S)
+        except grpc.aio.AioRpcError as error:
+            return str(error.code().name)
+        if answer.status.code != errors_pb2.NONE:
+            if answer.status.code == errors_pb2.NOT_COORDINATOR:
+                member.endpoint = answer.status.coordinator.endpoint or member.endpoint
+            return name_of(answer.status.code)
+        part = answer.partitions[0]
+        if part.status.code != errors_pb2.NONE:
+            return name_of(part.status.code)
+        return SUPERSEDED if part.superseded else ACKNOWLEDGED
+
+    async def closed(self, in_flight: int, seconds: float) -> child.Message:
+        """`in_flight` workers, each with partitions of its own, for `seconds`."""
+        latencies_s: list[float] = []
+        outcomes: collections.Counter[str] = collections.Counter()
+        start_s = time.monotonic()
+        end_s = start_s + seconds
+
+        async def work(number: int) -> None:
+            member = self._members[number % len(self._members)]
+            partition = number // len(self._members) % PARTITIONS
+            while (before_s := time.monotonic()) < end_s:
+                outcome = await self.call(member, partition)
+                after_s = time.monotonic()
+                if after_s <= end_s:
+                    outcomes[outcome] += 1
+                    if outcome == ACKNOWLEDGED:
+                        latencies_s.append(after_s - before_s)
+                if outcome != ACKNOWLEDGED:
+                    await asyncio.sleep(0.01)
+
+        await asyncio.gather(*(work(number) for number in range(in_flight)))
+        return {"latencies_s": latencies_s, "outcomes": outcomes, "elapsed_s": seconds}
+
+    async def open(self, per_s: float, seconds: float, start_s: float) -> child.Message:
+        """`per_s` calls a second from CLOCK_MONOTONIC `start_s` on, whatever the answers are.
+
+        Latency counts from the moment a call was due. Calls that this process could not send within
+        0.1 s of it are counted as never sent.
+        """
+        outcomes: collections.Counter[str] = collections.Counter()
+        acknowledged: list[tuple[float, float]] = []  # (due, latency), seconds after start_s
+        outstanding: set[asyncio.Task[None]] = set()
+        never_sent = 0
+
+        async def one(due_s: float) -> None:
+            slot = next(self._slots)
+            member = self._members[slot % len(self._members)]
+            outcome = await self.call(member, slot // len(self._members) % PARTITIONS)
+            outcomes[outcome] += 1
+            if outcome == ACKNOWLEDGED:
+                acknowledged.append((due_s - start_s, time.monotonic() - due_s))
+
+        total = int(per_s * seconds)
+        sent = 0
+        while sent < total:
+            due_s = start_s + sent / per_s
+            now_s = time.monotonic()
+            if due_s > now_s:
+                await asyncio.sleep(due_s - now_s)
+                continue
+            sent += 1
+            if now_s - due_s > LATE_S or len(outstanding) >= OUTSTANDING_MAX:
+                never_sent += 1
+                continue
+            task = asyncio.create_task(one(due_s))
+            outstanding.add(task)
+            task.add_done_callback(outstanding.discard)
+            if sent % 16 == 0:
+                await asyncio.sleep(0)
+        if outstanding:
+            await asyncio.gather(*outstanding)
+        return {
+            "outcomes": outcomes,
+            "acknowledged": acknowledged,
+            "never_sent": never_sent,
+            "offered": total,
+        }
+
+    async def fill(self, mib: int) -> child.Message:
+        """Simple commits with large metadata until the offsets hold `mib` MiB; 4 in flight.
+
+        Each group gets every partition of the topic once, so nothing is overwritten.
+        """
+        wanted = mib << 20
+        batches = (
+            (member, first)
+            for member in self._members
+            for first in range(0, PARTITIONS, FILL_PARTITIONS)
+        )
+        written = 0
+
+        async def work() -> None:
+            nonlocal written
+            for member, first in batches:
+                if written >= wanted:
+                    return
+                written += await self._fill_one(member, first)
+
+        await asyncio.gather(*(work() for _ in range(4)))
+        if written < wanted:
+            return {"error": f"the groups hold only {written >> 20} of {mib} MiB"}
+        return {"bytes": written}
+
+    async def _fill_one(self, member: Member, first: int) -> int:
+        request = group_pb2.OffsetCommitRequest(group_id=member.group, generation=-1)
+        for partition in range(first, min(first + FILL_PARTITIONS, PARTITIONS)):
+            metadata = base64.b64encode(os.urandom(FILL_METADATA_BYTES * 3 // 4)).decode()
+            request.partitions.add(topic=TOPIC, partition=partition, offset=1, metadata=metadata)
+        while True:
+            try:
+                answer = await self._pool.at(member.endpoint).OffsetCommit(request, timeout=10)
+            except grpc.aio.AioRpcError as error:
+                if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise
+                await asyncio.sleep(0.05)
+                continue
+            if answer.status.code == errors_pb2.NONE:
+                return len(request.partitions) * FILL_METADATA_BYTES
+            if not answer.status.retriable:
+                raise RawError(f"fill: {name_of(answer.status.code)} {answer.status.message}")
+            await asyncio.sleep(0.05)
+
+    def begin(self, in_flight: int, pause_s: float) -> None:
+        """Start a closed loop that goes on until `end`; its longest gap is kept."""
+        self._last_ack_s, self._gap_s = time.monotonic(), 0.0
+
+        async def work(number: int) -> None:
+            member = self._members[number % len(self._members)]
+            while True:
+                outcome = await self.call(member, number // len(self._members) % PARTITIONS)
+                if outcome == ACKNOWLEDGED:
+                    now_s = time.monotonic()
+                    self._gap_s = max(self._gap_s, now_s - self._last_ack_s)
+                    self._last_ack_s = now_s
+                elif outcome != "NOT_COORDINATOR":
+                    await member.settle(self._pool, self._endpoints)
+                await asyncio.sleep(pause_s)
+
+        self._running = [asyncio.create_task(work(number)) for number in range(in_flight)]
+
+    async def end(self) -> child.Message:
+        """Stop the loop of `begin`; the longest time without any acknowledged commit."""
+        gap_s = max(self._gap_s, time.monotonic() - self._last_ack_s)
+        failures = [repr(task.exception()) for task in self._running if task.done()]
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        if failures:
+            return {"error": failures[0]}
+        return {"gap_s": gap_s}
+
+
+async def _main() -> None:
+    client = Client(child.config())
+    await client.prepare()
+    tune_gc()
+    child.answer(ready=True)
+    async for command in child.commands():
+        match command["verb"]:
+            case "closed":
+                child.answer(**await client.closed(command["in_flight"], command["seconds"]))
+            case "open":
+                child.answer(
+                    **await client.open(command["per_s"], command["seconds"], command["start_s"])
+                )
+            case "fill":
+                child.answer(**await client.fill(command["mib"]))
+            case "begin":
+                client.begin(command["in_flight"], command["pause_s"])
+                child.answer(begun=True)
+            case "end":
+                child.answer(**await client.end())
+            case verb:
+                child.answer(error=f"unknown verb {verb}")
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())

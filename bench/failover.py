@@ -1,0 +1,199 @@
+"""How long a group goes without an acknowledged commit when its coordinator's node dies.
+
+Three nodes, 48 groups over 16 shards, each with a member of the public SDK in client processes of
+their own: held heartbeat, one commit always in flight. Ten times the node that leads most shards is
+killed with `kill -9` and restarted; ten times it is stopped with SIGSTOP and continued. For every
+group that it led: the time from the signal to the first commit that a coordinator of a later term
+acknowledged. For the other groups: their longest gap between two acknowledgements around the kill.
+"""
+
+import argparse
+import signal
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bench.child import Child, ask_all, close_all
+from bench.cluster import Cluster
+from bench.raw import TOPIC, group_names, shard_of
+from bench.report import Report, median, quantile
+
+GROUPS = 48
+PARTITIONS = 4
+CLIENTS = 8
+WATCH_S = 3.0
+"""How long after the signal a gap of a group that was not led there is looked for."""
+CALM_S = 1.0
+"""Commits flow this long before each signal."""
+FIRST_COMMIT_MAX_S = 30.0
+
+KILL_MEDIAN_MAX_S, KILL_P95_MAX_S, KILL_OTHERS_MAX_S = 0.15, 0.5, 0.3
+STOP_MEDIAN_MAX_S = 1.0
+
+
+class Commit(NamedTuple):
+    """One acknowledged commit, CLOCK_MONOTONIC seconds."""
+
+    sent_s: float
+    acknowledged_s: float
+    term: int
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark; see the module's docstring. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench failover")
+    parser.add_argument("--rounds", type=int, default=10)
+    options = parser.parse_args(arguments)
+    report = Report("failover", arguments)
+    clients: list[Child] = []
+    with Cluster() as cluster:
+        try:
+            _run(report, cluster, clients, options.rounds)
+        finally:
+            close_all(clients)
+    return report.finish()
+
+
+def _run(report: Report, cluster: Cluster, clients: list[Child], rounds: int) -> None:
+    cluster.create_topic(TOPIC, PARTITIONS)
+    cluster.wait_balanced()
+    names = group_names("failover", GROUPS, cluster.shards)
+    bootstrap = ",".join(cluster.endpoints)
+    for number in range(CLIENTS):
+        config = {"bootstrap": bootstrap, "groups": names[number::CLIENTS], "name": f"c{number}"}
+        clients.append(Child("bench.sdk_member", config))
+    for client in clients:
+        client.ready(timeout_s=60)
+    cluster.wait(lambda: _all_own(clients), 60.0, "every member owns its partitions")
+    before = _statuses(clients)
+    killed = _rounds(report, cluster, clients, signal.SIGKILL, rounds)
+    stopped = _rounds(report, cluster, clients, signal.SIGSTOP, rounds)
+    after = _statuses(clients)
+    report.add("kill9_first_commit_s", killed.first_s, "s")
+    report.add("kill9_other_groups_gap_s", killed.gap_s, "s")
+    report.add("sigstop_first_commit_s", stopped.first_s, "s")
+    _judge(report, killed, stopped)
+    report.require(
+        before == after,
+        "no generation changed, nothing was lost, no commit raised "
+        f"({[group for group in before if before[group] != after[group]]})",
+    )
+
+
+class Figures(NamedTuple):
+    """Of all rounds of one signal: seconds."""
+
+    first_s: list[float]
+    gap_s: list[float]
+
+
+def _rounds(
+    report: Report, cluster: Cluster, clients: list[Child], number: signal.Signals, rounds: int
+) -> Figures:
+    figures = Figures([], [])
+    for count in range(rounds):
+        got = _round(cluster, clients, number)
+        figures.first_s.extend(got.first_s)
+        figures.gap_s.extend(got.gap_s)
+        report.say(
+            f"{number.name} {count + 1}: {len(got.first_s)} groups moved, first commit after "
+            f"{min(got.first_s):.3f} / {median(got.first_s):.3f} / {max(got.first_s):.3f} s "
+            f"(min, median, max); longest gap of the others {max(got.gap_s):.3f} s"
+        )
+    return figures
+
+
+def _round(cluster: Cluster, clients: list[Child], number: signal.Signals) -> Figures:
+    """Signal the node that leads most; bring it back; wait until all is as before."""
+    _commits(clients)
+    time.sleep(CALM_S)
+    node_id, shards = cluster.leads_most()
+    terms = cluster.terms()
+    at_s = cluster.signal(node_id, number)
+    commits: dict[str, list[Commit]] = {}
+    moved: dict[str, float] = {}
+
+    def all_moved() -> bool:
+        for group, more in _commits(clients).items():
+            commits.setdefault(group, []).extend(more)
+            shard = shard_of(group, cluster.shards)
+            if shard in shards and group not in moved:
+                later = [c for c in more if c.term > terms[shard] and c.acknowledged_s > at_s]
+                if later:
+                    moved[group] = later[0].acknowledged_s - at_s
+        led = sum(shard_of(group, cluster.shards) in shards for group in commits)
+        return len(moved) == led and time.monotonic() > at_s + WATCH_S
+
+    # Asked rarely: the question costs CPU that the failover needs.
+    cluster.wait(
+        all_moved, FIRST_COMMIT_MAX_S, "a commit in every group that the node led", poll_s=0.5
+    )
+    if number == signal.SIGKILL:
+        cluster.start(node_id)
+    else:
+        cluster.signal(node_id, signal.SIGCONT)
+    cluster.wait_settled()
+    others = [
+        longest_gap_s(one, at_s, at_s + WATCH_S)
+        for group, one in commits.items()
+        if shard_of(group, cluster.shards) not in shards
+    ]
+    return Figures(list(moved.values()), others)
+
+
+def longest_gap_s(commits: Sequence[Commit], from_s: float, to_s: float) -> float:
+    """The longest time between two acknowledgements that overlaps [from_s, to_s].
+
+    The end of the window counts as one: silence until there is a gap too.
+    """
+    longest = 0.0
+    last_s = from_s
+    for commit in commits:
+        now_s = min(commit.acknowledged_s, to_s)
+        if now_s > from_s:
+            longest = max(longest, now_s - last_s)
+        if commit.acknowledged_s > to_s:
+            return longest
+        last_s = commit.acknowledged_s
+    return max(longest, to_s - last_s)
+
+
+def _commits(clients: list[Child]) -> dict[str, list[Commit]]:
+    return {
+        group: [Commit(*one) for one in commits]
+        for answer in ask_all(clients, "commits")
+        for group, commits in answer["commits"].items()
+    }
+
+
+def _statuses(clients: list[Child]) -> dict[str, object]:
+    return {
+        group: status
+        for answer in ask_all(clients, "status")
+        for group, status in answer["groups"].items()
+    }
+
+
+def _all_own(clients: list[Child]) -> bool:
+    return all(
+        status["generation"] is not None
+        for answer in ask_all(clients, "status")
+        for status in answer["groups"].values()
+    )
+
+
+def _judge(report: Report, killed: Figures, stopped: Figures) -> None:
+    half, most = median(killed.first_s), quantile(killed.first_s, 0.95)
+    report.require(
+        half <= KILL_MEDIAN_MAX_S, f"kill -9: median {half:.3f} s, at most {KILL_MEDIAN_MAX_S} s"
+    )
+    report.require(most <= KILL_P95_MAX_S, f"kill -9: p95 {most:.3f} s, at most {KILL_P95_MAX_S} s")
+    gap_s = max(killed.gap_s)
+    report.require(
+        gap_s <= KILL_OTHERS_MAX_S,
+        f"kill -9: the other groups' longest gap {gap_s:.3f} s, at most {KILL_OTHERS_MAX_S} s",
+    )
+    half = median(stopped.first_s)
+    report.require(
+        half <= STOP_MEDIAN_MAX_S, f"SIGSTOP: median {half:.3f} s, at most {STOP_MEDIAN_MAX_S} s"
+    )

@@ -1,0 +1,154 @@
+"""A client process with members that only heartbeat: one held call per coordinator, by raw stubs.
+
+Config: {"endpoints": [...], "groups": [...], "session_timeout_ms": n, "name": str}: one member per
+group. Verbs: `join`, `status`, `begin` (forget what was counted), `report`.
+"""
+
+import asyncio
+import collections
+import secrets
+import time
+
+import grpc.aio
+
+from bench import child
+from bench.loops_core import tune_gc
+from bench.raw import Member, Pool, name_of, settle_all
+from muster.v1 import errors_pb2, group_pb2
+
+GRACE_S = 1.0
+"""A heartbeat counts as answered within the interval that its coordinator dictated and this."""
+
+
+class ClientProcess:
+    """Members of one process, and their heartbeats."""
+
+    def __init__(self, config: child.Message) -> None:
+        """Take the groups of the config; `join` joins them."""
+        self._endpoints: list[str] = config["endpoints"]
+        self._pool = Pool()
+        self._session_s = config["session_timeout_ms"] / 1000
+        self._members = [
+            Member(group, config["name"], session_timeout_ms=config["session_timeout_ms"])
+            for group in config["groups"]
+        ]
+        self._nonce = secrets.token_hex(16)
+        self._seq = 0
+        self._loops: dict[str, asyncio.Task[None]] = {}
+        self._rejoins: set[asyncio.Task[None]] = set()
+        self._interval_s: dict[str, float] = {}
+        self._answered = 0
+        self._failures: collections.Counter[str] = collections.Counter()
+        self._over_interval_s: list[float] = []
+
+    async def join(self) -> None:
+        """Join all groups at once, then start to heartbeat."""
+        await settle_all(self._pool, self._endpoints, self._members)
+        self._beat_everywhere()
+
+    def status(self) -> child.Message:
+        """Which generation each member is stable in; None while it is not."""
+        return {
+            "generations": [
+                [member.group, member.generation if member.stable else None]
+                for member in self._members
+            ],
+            "joins": sum(member.joins for member in self._members),
+        }
+
+    def begin(self) -> None:
+        """Forget what was counted so far."""
+        self._answered = 0
+        self._failures.clear()
+        self._over_interval_s = []
+
+    def report(self) -> child.Message:
+        """What became of the heartbeats since `begin`: one per member and call."""
+        return {
+            "answered": self._answered,
+            "failures": self._failures,
+            "over_interval_s": self._over_interval_s,
+            **self.status(),
+        }
+
+    def _beat_everywhere(self) -> None:
+        for endpoint in {member.endpoint for member in self._members if member.stable}:
+            if endpoint not in self._loops or self._loops[endpoint].done():
+                self._loops[endpoint] = asyncio.create_task(self._beat_forever(endpoint))
+                self._loops[endpoint].add_done_callback(_must_not_fail)
+
+    async def _beat_forever(self, endpoint: str) -> None:
+        """Call after call while a stable member has its coordinator here."""
+        while members := [m for m in self._members if m.stable and m.endpoint == endpoint]:
+            self._seq += 1
+            request = group_pb2.HeartbeatRequest(client_nonce=self._nonce, call_seq=self._seq)
+            for member in members:
+                request.members.add(
+                    group_id=member.group,
+                    member_id=member.member_id,
+                    generation=member.generation,
+                )
+            # Before the first answer the interval is not known: at most a third of the session.
+            interval_s = self._interval_s.get(endpoint, self._session_s / 3)
+            before_s = time.monotonic()
+            try:
+                answer = await self._pool.at(endpoint).Heartbeat(
+                    request, timeout=interval_s + GRACE_S
+                )
+            except grpc.aio.AioRpcError as error:
+                self._failures[f"gRPC {error.code().name}"] += len(members)
+                await asyncio.sleep(0.05)
+                continue
+            self._over_interval_s.append(time.monotonic() - before_s - interval_s)
+            self._interval_s[endpoint] = answer.interval_ms / 1000
+            self._take(members, answer)
+
+    def _take(self, members: list[Member], answer: group_pb2.HeartbeatResponse) -> None:
+        if answer.superseded or len(answer.results) != len(members):
+            self._failures["superseded or incomplete"] += len(members)
+            return
+        for member, result in zip(members, answer.results, strict=True):
+            if result.status.code == errors_pb2.NONE:
+                self._answered += 1
+                continue
+            self._failures[name_of(result.status.code)] += 1
+            if result.status.code == errors_pb2.NOT_COORDINATOR:
+                member.endpoint = result.status.coordinator.endpoint
+            member.stable = False
+            rejoin = asyncio.create_task(self._rejoin(member))
+            self._rejoins.add(rejoin)
+            rejoin.add_done_callback(self._rejoins.discard)
+            rejoin.add_done_callback(_must_not_fail)
+
+    async def _rejoin(self, member: Member) -> None:
+        await member.settle(self._pool, self._endpoints)
+        self._beat_everywhere()
+
+
+def _must_not_fail(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        child.answer(error=repr(error))
+
+
+async def _main() -> None:
+    process = ClientProcess(child.config())
+    tune_gc()
+    child.answer(ready=True)
+    async for command in child.commands():
+        match command["verb"]:
+            case "join":
+                await process.join()
+                child.answer(joined=True)
+            case "status":
+                child.answer(**process.status())
+            case "begin":
+                process.begin()
+                child.answer(begun=True)
+            case "report":
+                child.answer(**process.report())
+            case verb:
+                child.answer(error=f"unknown verb {verb}")
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())

@@ -1,0 +1,200 @@
+"""Three times one node's capacity, offered for a minute, while 200 members heartbeat through it.
+
+Three nodes, raw stubs. First the capacity C of the node that leads most shards: closed loop at
+concurrency 64, groups of its shards only. Then 3 C in open loop from several processes to the same
+node, which also coordinates 10 groups of 20 members in 20 client processes. Calls that the load
+processes could not send when due are reported apart.
+"""
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from bench import machine
+from bench.child import Child, ask_all, close_all
+from bench.cluster import Cluster
+from bench.commit_client import ACKNOWLEDGED
+from bench.member_client import GRACE_S
+from bench.raw import PARTITIONS, TOPIC, group_names
+from bench.report import Report, median, quantile
+
+PROCESSES = 20
+MEMBER_GROUPS = 10
+SESSION_MS = 10_000
+COMMIT_GROUPS = 24
+WINDOW_S = 10.0
+ADMITTED_P99_MAX_S = 1.0
+GOODPUT_MIN = 0.5
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark; see the module's docstring. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench overload")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--factor", type=float, default=3.0)
+    parser.add_argument("--load-processes", type=int, default=3)
+    options = parser.parse_args(arguments)
+    report = Report("overload", arguments)
+    children: list[Child] = []
+    with Cluster() as cluster:
+        try:
+            _run(report, cluster, children, options)
+        finally:
+            close_all(children)
+    return report.finish()
+
+
+def _run(
+    report: Report, cluster: Cluster, children: list[Child], options: argparse.Namespace
+) -> None:
+    cluster.create_topic(TOPIC, PARTITIONS)
+    cluster.wait_balanced()
+    node_id, shards = cluster.leads_most()
+    load = _load(cluster, shards, options.load_processes)
+    children += load
+    for one in load:
+        one.ready(timeout_s=60)
+    capacity = _capacity(report, load[0])
+    members = start_members(
+        cluster,
+        [group_names("members", MEMBER_GROUPS, cluster.shards, shards)] * PROCESSES,
+        SESSION_MS,
+        children,
+    )
+    report.say(f"node {node_id} leads {len(shards)} shards; 200 members are stable")
+    before = _Before(cluster, members)
+    pids = [child.pid for child in children] + [node.pid for node in cluster.nodes.values()]
+    busy = machine.busy(pids)
+    per_s = options.factor * capacity
+    got = ask_all(
+        load,
+        "open",
+        timeout_s=options.seconds + 60,
+        per_s=per_s / len(load),
+        seconds=options.seconds,
+        start_s=time.monotonic() + 0.5,
+    )
+    others = machine.others_cores(busy, machine.busy(pids))
+    report.say(f"other work kept {others:.2f} cores busy meanwhile")
+    _judge_load(report, got, capacity, options.seconds)
+    before.judge(report, cluster, members)
+
+
+def _load(cluster: Cluster, shards: set[int], processes: int) -> list[Child]:
+    groups = group_names("overload", COMMIT_GROUPS * processes, cluster.shards, shards)
+    return [
+        Child(
+            "bench.commit_client",
+            {"endpoints": cluster.endpoints, "groups": groups[n::processes], "name": f"load-{n}"},
+        )
+        for n in range(processes)
+    ]
+
+
+def _capacity(report: Report, client: Child) -> float:
+    """C: the median of three closed-loop runs at concurrency 64, acknowledged commits/s."""
+    rates = []
+    for _ in range(3):
+        got = client.ask("closed", 60, in_flight=64, seconds=4.0)
+        rates.append(got["outcomes"].get(ACKNOWLEDGED, 0) / got["elapsed_s"])
+    report.say(f"capacity of one node: {', '.join(f'{rate:,.0f}' for rate in rates)} commits/s")
+    return median(rates)
+
+
+def _judge_load(report: Report, got: list[dict], capacity: float, seconds: float) -> None:  # type: ignore[type-arg]
+    outcomes: Counter[str] = Counter()
+    for one in got:
+        outcomes.update(one["outcomes"])
+    offered = sum(one["offered"] for one in got)
+    never_sent = sum(one["never_sent"] for one in got)
+    goodput = outcomes[ACKNOWLEDGED] / seconds
+    report.say(f"offered {offered:,} calls; {never_sent:,} of them were never sent")
+    report.say(f"answers: {dict(outcomes)}; goodput {goodput:,.0f}/s is {goodput / capacity:.2f} C")
+    acknowledged = [pair for one in got for pair in one["acknowledged"]]
+    windows: dict[int, list[float]] = {}
+    for due_s, latency_s in acknowledged:
+        windows.setdefault(int(due_s // WINDOW_S), []).append(latency_s)
+    report.add("admitted_p99_s", [quantile(one, 0.99) for one in windows.values()], "s")
+    p99_s = quantile((latency_s for _, latency_s in acknowledged), 0.99)
+    report.require(
+        p99_s < ADMITTED_P99_MAX_S, f"admitted p99 {p99_s:.3f} s is under {ADMITTED_P99_MAX_S} s"
+    )
+    wrong = {
+        what: number
+        for what, number in outcomes.items()
+        if what not in (ACKNOWLEDGED, "RESOURCE_EXHAUSTED")
+    }
+    report.require(not wrong, f"every other answer is RESOURCE_EXHAUSTED (not so: {wrong})")
+    report.require(
+        goodput >= GOODPUT_MIN * capacity, f"goodput is at least {GOODPUT_MIN} C ({capacity:,.0f})"
+    )
+    report.require(
+        offered - never_sent >= 2 * capacity * seconds,
+        f"at least 2 C was really sent ({(offered - never_sent) / seconds / capacity:.2f} C)",
+    )
+
+
+class _Before:
+    """What must not change while the load is on."""
+
+    def __init__(self, cluster: Cluster, members: list[Child]) -> None:
+        self.terms = cluster.terms()
+        self.members = [one["generations"] for one in ask_all(members, "status")]
+        ask_all(members, "begin")
+
+    def judge(self, report: Report, cluster: Cluster, members: list[Child]) -> None:
+        """Compare with now; adds leader_changes and heartbeats_failed."""
+        got = ask_all(members, "report")
+        after = cluster.terms()
+        changes = sum(after[shard] - term for shard, term in self.terms.items())
+        report.add_count("leader_changes", changes)
+        report.require(changes == 0, "no shard changed its leader")
+        failures: Counter[str] = Counter()
+        for one in got:
+            failures.update(one["failures"])
+        report.add_count("heartbeats_failed", sum(failures.values()))
+        answered = sum(one["answered"] for one in got)
+        late_s = [late_s for one in got for late_s in one["over_interval_s"]]
+        report.say(
+            f"{answered:,} heartbeats answered, at most {max(late_s):.2f} s over their interval"
+        )
+        report.require(
+            not failures and min(len(one["over_interval_s"]) for one in got) > 0,
+            f"every heartbeat was answered within its interval and {GRACE_S} s ({dict(failures)})",
+        )
+        report.require(
+            [one["generations"] for one in got] == self.members, "nobody expired or rejoined"
+        )
+
+
+def start_members(
+    cluster: Cluster, groups: list[list[str]], session_ms: int, children: list[Child]
+) -> list[Child]:
+    """One client process per list of groups, joined at once; waits until all share a generation."""
+    members = [
+        Child(
+            "bench.member_client",
+            {
+                "endpoints": cluster.endpoints,
+                "groups": own,
+                "session_timeout_ms": session_ms,
+                "name": f"client-{number}",
+            },
+        )
+        for number, own in enumerate(groups)
+    ]
+    children += members
+    for member in members:
+        member.ready(timeout_s=60)
+    ask_all(members, "join", timeout_s=120)
+
+    def stable() -> bool:
+        seen: dict[str, set[int | None]] = {}
+        for one in ask_all(members, "status"):
+            for group, generation in one["generations"]:
+                seen.setdefault(group, set()).add(generation)
+        return all(len(each) == 1 and None not in each for each in seen.values())
+
+    cluster.wait(stable, 60.0, "all members in one generation of their group")
+    return members

@@ -1,0 +1,91 @@
+"""A client process of the public SDK: a member per group, each with one commit always in flight.
+
+Config: {"bootstrap": "...", "groups": [...], "name": str}. Verbs: `status` (generation, rebalances
+and losses per group), `commits` (what was acknowledged since the last `commits`: per group the
+times a commit was handed to the SDK and acknowledged, and the term that answered).
+"""
+
+import asyncio
+import time
+
+from bench import child
+from bench.loops_core import tune_gc
+from bench.raw import TOPIC
+from muster.client import Client
+from muster.consumer import Group
+from muster.errors import MusterError
+from muster.types import Assignment, TopicPartition
+
+
+class Committer:
+    """Commits 1, 2, 3, ... to every partition it owns, without a pause."""
+
+    def __init__(self, client: Client, group_id: str) -> None:
+        """Make the membership; `run` joins."""
+        self.group_id = group_id
+        self.generation: int | None = None
+        self.assignments = 0
+        self.lost = 0
+        self.errors: list[str] = []
+        self.commits: list[tuple[float, float, int]] = []
+        self._group: Group = client.group(group_id, [TOPIC], on_lost=self._on_lost)
+
+    def _on_lost(self, assignment: Assignment) -> None:  # noqa: ARG002 - only the fact counts
+        self.lost += 1
+
+    async def run(self) -> None:
+        """Commit until cancelled. What the SDK raises is kept: a failover must not raise."""
+        offset = 0
+        async with self._group as group:
+            while True:
+                assignment = await group.next_assignment()
+                self.generation = assignment.generation
+                self.assignments += 1
+                partition: TopicPartition = assignment.partitions[0]
+                while True:
+                    offset += 1
+                    before_s = time.monotonic()
+                    try:
+                        result = await group.commit({partition: offset})
+                    except MusterError as error:
+                        self.errors.append(f"{type(error).__name__}: {error}")
+                        break
+                    if result.acknowledged:
+                        self.commits.append((before_s, time.monotonic(), result.term))
+
+
+async def _main() -> None:
+    config = child.config()
+    async with Client(config["bootstrap"], client_id=config["name"]) as client:
+        committers = [Committer(client, group_id) for group_id in config["groups"]]
+        tasks = [asyncio.create_task(committer.run()) for committer in committers]
+        tune_gc()
+        child.answer(ready=True)
+        async for command in child.commands():
+            failed = [repr(task.exception()) for task in tasks if task.done()]
+            if failed:
+                child.answer(error=f"a member ended: {failed[0]}")
+                break
+            if command["verb"] == "status":
+                child.answer(
+                    groups={
+                        one.group_id: {
+                            "generation": one.generation,
+                            "assignments": one.assignments,
+                            "lost": one.lost,
+                            "errors": one.errors,
+                        }
+                        for one in committers
+                    }
+                )
+            else:
+                child.answer(commits={one.group_id: one.commits for one in committers})
+                for one in committers:
+                    one.commits = []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())
