@@ -1,0 +1,254 @@
+"""The vocabulary of `muster.membership`: its inputs, and the actions that it asks for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from muster.assignors import Assignor
+from muster.errors import ErrorCode, MusterError
+from muster.types import Assignment
+
+
+class Identity(NamedTuple):
+    """Under which name a call goes out; an answer counts only while it is still ours."""
+
+    member_id: str  # "" before the first answered Join
+    generation: int  # -1 outside a generation
+
+
+@dataclass(frozen=True, slots=True)
+class MemberConfig:
+    """What a membership must know of its group."""
+
+    group_id: str
+    client_id: str
+    assignors: tuple[Assignor, ...]
+
+    def assignor(self, name: str) -> Assignor | None:
+        """The one that the group chose, if this member offered it."""
+        return next((a for a in self.assignors if a.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An outcome other than what was asked for. Transport failures come as 7 or 15."""
+
+    code: int
+    message: str = ""
+    retriable: bool = False
+    park_again: bool = False
+
+
+OK = Refusal(ErrorCode.NONE)
+"""A heartbeat that was answered NONE."""
+
+# ---- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Begin. A second one does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswered:
+    """The barrier completed."""
+
+    call_id: int
+    member_id: str
+    generation: int
+    protocol_name: str
+    leader_id: str
+    members: tuple[
+        tuple[str, bytes], ...
+    ] = ()  # (member id, metadata) in join order, for the group leader
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRefused:
+    """Join failed, or was let go after `held_ms`."""
+
+    call_id: int
+    refusal: Refusal
+    member_id: str = ""
+    held_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAnswered:
+    """The assignment of this member, encoded."""
+
+    call_id: int
+    assignment: bytes
+    protocol_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRefused:
+    """Sync failed, or was let go after `held_ms`."""
+
+    call_id: int
+    refusal: Refusal
+    held_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswered:
+    """What the coordinator said to a heartbeat that went out under `identity`."""
+
+    identity: Identity
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRefused:
+    """A commit that went out under `identity` was refused."""
+
+    identity: Identity
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The user has let go of the assignment of the last Revoke or Lose."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """The wait of StartTimer is over."""
+
+    timer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Give everything up and leave."""
+
+    reason: str = "closed by the application"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAnswered:
+    """Leave was answered, or its time ran out: all the same (best effort)."""
+
+
+Input = (
+    Start
+    | JoinAnswered
+    | JoinRefused
+    | SyncAnswered
+    | SyncRefused
+    | HeartbeatAnswered
+    | CommitRefused
+    | Released
+    | TimerFired
+    | Close
+    | LeaveAnswered
+)
+
+# ---- actions
+
+
+@dataclass(frozen=True, slots=True)
+class SendJoin:
+    """Call JoinGroup; feed JoinAnswered or JoinRefused."""
+
+    call_id: int
+    member_id: str
+    join_nonce: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendSync:
+    """Call SyncGroup; feed SyncAnswered or SyncRefused."""
+
+    call_id: int
+    identity: Identity
+    protocol_name: str
+    assignments: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendLeave:
+    """Call LeaveGroup, best effort; feed LeaveAnswered whatever comes of it."""
+
+    member_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """Heartbeat under this identity from now on; feed HeartbeatAnswered."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class StopKeepAlive:
+    """No more heartbeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """The user owns this now."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """The user shall finish, may still commit, and then Released is fed."""
+
+    assignment: Assignment
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """Fenced: stop at once, commits are refused. May follow a Revoke; still one Released."""
+
+    assignment: Assignment
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """Feed TimerFired after this long. A later one replaces it."""
+
+    timer_id: int
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonCalls:
+    """Cancel Join and Sync calls that are still open: nobody waits for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Tell the user; nothing more happens until Close."""
+
+    error: MusterError
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The membership is over."""
+
+
+Action = (
+    SendJoin
+    | SendSync
+    | SendLeave
+    | KeepAlive
+    | StopKeepAlive
+    | Give
+    | Revoke
+    | Lose
+    | StartTimer
+    | AbandonCalls
+    | Fail
+    | Ended
+)

@@ -1,0 +1,347 @@
+"""One call to a group's coordinator, whoever that is by the time it is answered.
+
+The same bytes go out until somebody answers for good: to the coordinator known, again after a lost
+connection, and, where another node knows a coordinator of a later term, there too, beside the
+first. The first answer wins and the other attempts are cancelled explicitly (an aio call that is
+only dropped is never collected).
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from muster import backoff, timeouts
+from muster.discovery import Discovery, Routes, Want, coordinator_of
+from muster.errors import (
+    CallFailed,
+    CoordinatorNotAvailable,
+    ErrorCode,
+    GroupAuthorizationFailed,
+    InvalidRequest,
+    MusterError,
+    RequestTimedOut,
+    UnsupportedVersion,
+    error_from_status,
+)
+from muster.nodes import MESSAGE_BYTES_MAX, Answers, Nodes
+from muster.types import Coordinator, Counters
+from muster.v1 import errors_pb2, group_pb2
+
+ATTEMPTS_OPEN_MAX = 3
+"""Beside each other, for one call."""
+
+HINTS_MAX = 3
+"""Hints of NOT_COORDINATOR that one call follows in a row; then it asks around."""
+
+SPREAD_MS = 50
+"""A Join waits up to this long before it goes to a new coordinator: no fleet arrives at once."""
+
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[R]):
+    """How one RPC is called."""
+
+    path: str
+    parse: Answers[R]
+    status: Callable[[R], errors_pb2.Status]
+    attempt_ms: int = timeouts.COMMIT_ATTEMPT_MS
+    patient: bool = False
+    """The server may park it."""
+
+
+def _method(name: str) -> str:
+    return f"/muster.v1.GroupCoordinator/{name}"
+
+
+JOIN = Method(
+    _method("JoinGroup"),
+    group_pb2.JoinGroupResponse.FromString,
+    lambda r: r.status,
+    timeouts.PARKED_ATTEMPT_MS,
+    patient=True,
+)
+SYNC = Method(
+    _method("SyncGroup"),
+    group_pb2.SyncGroupResponse.FromString,
+    lambda r: r.status,
+    timeouts.PARKED_ATTEMPT_MS,
+    patient=True,
+)
+LEAVE = Method(_method("LeaveGroup"), group_pb2.LeaveGroupResponse.FromString, lambda r: r.status)
+COMMIT = Method(
+    _method("OffsetCommit"), group_pb2.OffsetCommitResponse.FromString, lambda r: r.status
+)
+FETCH = Method(_method("OffsetFetch"), group_pb2.OffsetFetchResponse.FromString, lambda r: r.status)
+
+Gate = Callable[[Coordinator], Awaitable[None]]
+"""Awaited before the first attempt at each coordinator."""
+
+
+class Caller:
+    """Makes calls; shared by everything in one client."""
+
+    def __init__(
+        self, nodes: Nodes, routes: Routes, discovery: Discovery, counters: Counters
+    ) -> None:
+        self.nodes = nodes
+        self.routes = routes
+        self.discovery = discovery
+        self.counters = counters
+
+    async def call(
+        self,
+        group_id: str,
+        method: Method[R],
+        request: bytes,
+        *,
+        timeout_ms: float,
+        gate: Gate | None = None,
+    ) -> tuple[R, Coordinator]:
+        """The answer and who gave it; its status may be a refusal, which is the caller's to handle.
+
+        Raises:
+            RequestTimedOut: the time is up and at least one attempt went out: the result is not
+                known.
+            CoordinatorNotAvailable: the time is up and nobody was found.
+            InvalidRequest: the request is longer than a message may be.
+            CallFailed: gRPC refuses in a way that trying again does not mend.
+        """
+        if len(request) > MESSAGE_BYTES_MAX:
+            raise InvalidRequest(
+                f"the request has {len(request)} bytes; a message has {MESSAGE_BYTES_MAX} at most"
+            )
+        self.counters.calls += 1
+        return await _Call(self, group_id, method, request, timeout_ms, gate).run()
+
+
+Outcome = Message | grpc.aio.AioRpcError | None  # None: the channel was closed under the attempt
+
+
+class _Call(Generic[R]):
+    """The life of one call."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        group_id: str,
+        method: Method[R],
+        request: bytes,
+        timeout_ms: float,
+        gate: Gate | None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._caller = caller
+        self._counters = caller.counters
+        self._group_id = group_id
+        self._method = method
+        self._request = request
+        self._gate = gate
+        self._deadline = self._loop.time() + timeout_ms / 1000
+        self._news = asyncio.Event()
+        self._attempts: dict[asyncio.Task[R | grpc.aio.AioRpcError], Coordinator] = {}
+        self._want: Want | None = None
+        self._tried: Coordinator | None = None  # whom the latest attempt went to
+        self._suspect_at: float | None = None
+        self._retry_at = 0.0  # no attempt at the same coordinator before this
+        self._failures = 0
+        self._sent = False
+        self._last = "nobody was asked"
+
+    async def run(self) -> tuple[R, Coordinator]:
+        unwatch = self._caller.routes.watch(self._group_id, self._news.set)
+        try:
+            while True:
+                self._news.clear()
+                await self._start_attempt()
+                await self._wait()
+                for task in [task for task in self._attempts if task.done()]:
+                    coordinator = self._attempts.pop(task)
+                    answer = self._judge(task, coordinator)
+                    if answer is not None:
+                        return answer, coordinator
+                if self._want is not None and self._want.error is not None:
+                    raise self._want.error
+        finally:
+            unwatch()
+            if self._want is not None:
+                self._want.close()
+            for task in self._attempts:
+                task.cancel()
+
+    # ---- attempts
+
+    async def _start_attempt(self) -> None:
+        now = self._loop.time()
+        coordinator = self._caller.routes.get(self._group_id)
+        if coordinator is None:
+            self._search(None)
+            return
+        is_new = coordinator != self._tried
+        if is_new and self._want is not None:
+            self._want.close()
+            self._want = None
+        if not is_new and (now < self._retry_at or coordinator in self._attempts.values()):
+            return
+        if len(self._attempts) >= ATTEMPTS_OPEN_MAX:
+            return
+        if is_new and self._tried is not None and self._method is JOIN:
+            await asyncio.sleep(random.random() * SPREAD_MS / 1000)  # noqa: S311 - jitter
+        if is_new and self._gate is not None:
+            await self._gate(coordinator)
+            if self._caller.routes.get(self._group_id) != coordinator:
+                self._news.set()  # the gate took long enough for another change
+                return
+        self._tried = coordinator
+        self._sent = True
+        self._suspect_at = self._loop.time() + timeouts.SUSPECT_MS / 1000
+        self._counters.attempts += 1
+        task = asyncio.create_task(self._attempt(coordinator.endpoint))
+        task.add_done_callback(lambda _: self._news.set())
+        self._attempts[task] = coordinator
+
+    async def _attempt(self, endpoint: str) -> R | grpc.aio.AioRpcError:
+        left_ms = max(1.0, (self._deadline - self._loop.time()) * 1000)
+        call = self._caller.nodes.unary(
+            endpoint,
+            self._method.path,
+            self._method.parse,
+            self._request,
+            min(self._method.attempt_ms, left_ms),
+        )
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            return error
+        finally:
+            if not call.done():
+                call.cancel()
+
+    async def _wait(self) -> None:
+        """Until an attempt ends, the route changes, an attempt turns suspect or a wait is over."""
+        now = self._loop.time()
+        if self._suspect_at is not None and now >= self._suspect_at:
+            self._suspect_at = None
+            if self._attempts and self._want is None:
+                self._counters.unanswered += 1
+                self._search(self._tried)
+        if now >= self._deadline:
+            self._give_up()
+        times = [self._deadline]
+        if self._suspect_at is not None:
+            times.append(self._suspect_at)
+        if self._retry_at > now and self._tried not in self._attempts.values():
+            times.append(self._retry_at)
+        timer = self._loop.call_at(min(times), self._news.set)
+        try:
+            await self._news.wait()
+        finally:
+            timer.cancel()
+
+    def _give_up(self) -> None:
+        # Whatever answers next is right: the search must not insist on a term that may never come.
+        self._caller.routes.forget(self._group_id)
+        name = self._method.path.rpartition("/")[2]
+        if self._sent:
+            raise RequestTimedOut(f"{name} of group {self._group_id!r}: {self._last}")
+        raise CoordinatorNotAvailable(f"no coordinator for group {self._group_id!r}: {self._last}")
+
+    def _search(self, known: Coordinator | None) -> None:
+        if self._want is None:
+            self._want = self._caller.discovery.want(
+                self._group_id,
+                known=known,
+                # After a failure there is nothing to be patient about: only a parked call may be
+                # quiet.
+                patient=self._method.patient and bool(self._attempts),
+                wake=self._news.set,
+            )
+
+    # ---- answers
+
+    def _judge(
+        self, task: "asyncio.Task[R | grpc.aio.AioRpcError]", coordinator: Coordinator
+    ) -> R | None:
+        """The answer, if it is one for good; otherwise None, and what to do next is arranged."""
+        if task.cancelled():
+            raise CallFailed("the client was closed during the call", grpc_code="CANCELLED")
+        outcome = task.result()
+        if isinstance(outcome, grpc.aio.AioRpcError):
+            self._on_rpc_error(outcome, coordinator)
+            return None
+        status = self._method.status(outcome)
+        match status.code:
+            case ErrorCode.NOT_COORDINATOR:
+                self._counters.not_coordinator += 1
+                self._last = f"{coordinator.endpoint} is not the coordinator"
+                hint = coordinator_of(status.coordinator)
+                hinted = hint.endpoint != coordinator.endpoint or hint.term > coordinator.term
+                if hinted and self._failures < HINTS_MAX:
+                    self._caller.routes.learn(self._group_id, hint)
+                self._again(coordinator, search=True)
+            case ErrorCode.COORDINATOR_NOT_AVAILABLE | ErrorCode.REQUEST_TIMED_OUT:
+                self._last = f"{coordinator.endpoint} answers {status.message or status.code}"
+                self._again(coordinator, search=True)
+            case ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                self._counters.loading += 1
+                self._last = f"{coordinator.endpoint} is loading"
+                self._again(coordinator, search=False, after_ms=status.retry_after_ms)
+            case _:
+                return outcome
+        return None
+
+    def _again(self, coordinator: Coordinator, *, search: bool, after_ms: int = 0) -> None:
+        self._failures += 1
+        if coordinator == self._tried:
+            delay_ms = max(after_ms, backoff.CALL.delay_ms(self._failures, random.random))
+            self._retry_at = self._loop.time() + delay_ms / 1000
+            self._suspect_at = None
+        if search and self._caller.routes.get(self._group_id) == coordinator:
+            if self._want is not None and self._want.patient:
+                self._want.close()
+                self._want = None
+            self._search(coordinator)
+
+    def _on_rpc_error(self, error: grpc.aio.AioRpcError, coordinator: Coordinator) -> None:
+        code, details = error.code(), error.details() or ""
+        self._last = f"{coordinator.endpoint}: {code.name} {details}"
+        match code:
+            case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
+                self._counters.connections_lost += 1
+                self._again(coordinator, search=True)
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._counters.deadlines += 1
+                self._again(coordinator, search=True)
+            case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" not in details:
+                self._counters.overloaded += 1
+                self._again(coordinator, search=False)
+            case grpc.StatusCode.INTERNAL | grpc.StatusCode.UNKNOWN | grpc.StatusCode.ABORTED:
+                self._again(coordinator, search=True)
+            case _:
+                raise rpc_failure(error)
+
+
+def rpc_failure(error: grpc.aio.AioRpcError) -> MusterError:
+    """The exception for a gRPC status that trying again does not mend."""
+    code, details = error.code(), error.details() or ""
+    match code:
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return InvalidRequest(details)
+        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+            return GroupAuthorizationFailed(details)
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return UnsupportedVersion(details)
+        case _:
+            return CallFailed(details, grpc_code=code.name)
+
+
+def raise_status(status: errors_pb2.Status) -> None:
+    """Raise what a Status other than NONE stands for."""
+    if int(status.code) != ErrorCode.NONE:
+        raise error_from_status(status)

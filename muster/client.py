@@ -1,0 +1,239 @@
+"""The way in: a client has channels to all nodes and everything that its groups share."""
+
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from muster import admin, timeouts
+from muster.actions import MemberConfig
+from muster.assignors import Assignor, resolve
+from muster.calls import COMMIT, Caller
+from muster.committer import CoordinatorHook
+from muster.consumer import Group, GroupOptions, Listener
+from muster.discovery import Discovery, Routes
+from muster.errors import GroupClosed, InvalidConfig
+from muster.heartbeats import Heartbeats
+from muster.nodes import Nodes, Tls, parse_endpoints
+from muster.offsets import Offsets, commit_request, fetch, partition_results
+from muster.rounds import JoinOptions
+from muster.types import CommitResult, Committed, Coordinator, Counters, Topic, TopicPartition
+
+ID_BYTES_MAX = 249
+"""Of a group, client or topic id in UTF-8 (architecture.md 5)."""
+
+
+class Client:
+    """A cluster as one process uses it.
+
+    Opened by `async with`, or by `open` and `close`. It belongs to the event loop that opened it.
+    Nothing is started before that: no thread, no connection.
+
+    Args:
+        bootstrap: addresses of some nodes, `"host:port,host:port"`; the others are learned.
+        client_id: the first part of this process's member ids, for people.
+        tls: PEM files; without it connections are plain.
+        token: sent as a bearer token with each call.
+        request_timeout_ms: how long a call may take, all attempts together.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str = "muster",
+        tls: Tls | None = None,
+        token: str = "",
+        request_timeout_ms: int = timeouts.REQUEST_MS,
+    ) -> None:
+        self._bootstrap = parse_endpoints(bootstrap)
+        self._client_id = _checked_id("client_id", client_id)
+        self._tls = tls
+        self._token = token
+        self._timeout_ms = request_timeout_ms
+        self._core: _Core | None = None
+        self._groups: list[Group] = []
+        self.counters = Counters()
+        """What the SDK met since this client was made."""
+
+    # ---- life
+
+    async def open(self) -> Self:
+        """Start connecting. It returns before any node has answered."""
+        if self._core is None:
+            self._core = _Core(self._bootstrap, self._tls, self._token, self.counters)
+        return self
+
+    async def close(self) -> None:
+        """Close every group (members leave), then the channels."""
+        if self._core is None:
+            return
+        for group in list(self._groups):
+            await group.close()
+        self._groups.clear()
+        core, self._core = self._core, None
+        await core.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _opened(self) -> "_Core":
+        if self._core is None:
+            raise GroupClosed("the client is not open", hint="use it inside `async with`")
+        return self._core
+
+    # ---- topics
+
+    async def create_topic(self, name: str, partitions: int, *, exist_ok: bool = False) -> Topic:
+        """Create a topic; with `exist_ok`, one that exists with the same count is fine.
+
+        Raises:
+            TopicAlreadyExists: it exists, and `exist_ok` is False.
+            InvalidPartitions: it exists with another count, or the count is not possible.
+            InvalidTopic: the name is not possible.
+        """
+        core = self._opened()
+        return await admin.create_topic(
+            core.caller, name, partitions, exist_ok=exist_ok, timeout_ms=self._timeout_ms
+        )
+
+    async def topics(self) -> list[Topic]:
+        """Every topic of the registry, by name, as the node asked knows it."""
+        return await admin.list_topics(self._opened().caller, self._timeout_ms)
+
+    async def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """These topics.
+
+        Raises:
+            UnknownTopicOrPartition: one of them does not exist, as far as the node asked knows.
+        """
+        return await admin.describe_topics(self._opened().caller, names, self._timeout_ms)
+
+    async def add_partitions(self, name: str, partitions: int) -> Topic:
+        """Raise a topic's count to this total.
+
+        Raises:
+            InvalidPartitions: it has more already.
+            UnknownTopicOrPartition: there is no such topic.
+        """
+        core = self._opened()
+        return await admin.add_partitions(core.caller, name, partitions, self._timeout_ms)
+
+    # ---- groups
+
+    def group(
+        self,
+        group_id: str,
+        topics: Sequence[str],
+        *,
+        assignor: str | Assignor | Sequence[str | Assignor] = "range",
+        session_timeout_ms: int = 10_000,
+        rebalance_timeout_ms: int = 60_000,
+        commit_interval_ms: int = timeouts.COMMIT_INTERVAL_MS,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+        on_coordinator_change: CoordinatorHook | None = None,
+    ) -> Group:
+        """One membership of a group: it joins when first waited on, and leaves when it is closed.
+
+        Args:
+            group_id: 1 to 249 bytes of UTF-8.
+            topics: what this member subscribes to; they must exist.
+            assignor: name, object, or several in order of preference.
+            session_timeout_ms: how long the member may be silent.
+            rebalance_timeout_ms: how long it may take to give up its partitions.
+            commit_interval_ms: how often buffered commits (`Partition.commit`) go out, at most.
+            on_assigned: called before the new assignment is handed out. Listeners may be async;
+                their errors close the group and are raised by `run` and `next_assignment`.
+            on_revoked: called when the assignment ends in good order: commits still count until it
+                returns.
+            on_lost: called when this member was fenced: another one may already own the partitions,
+                commits are refused.
+            on_coordinator_change: called when the group has a later coordinator than the one its
+                last commit went to, before another commit, or another attempt of one, goes out. It
+                may read (`committed`), not commit.
+        """
+        core = self._opened()
+        _checked_id("group_id", group_id)
+        if not topics or isinstance(topics, str):
+            raise InvalidConfig("topics: give a list of at least one topic name")
+        options = GroupOptions(
+            join=JoinOptions(
+                MemberConfig(group_id, self._client_id, resolve(assignor)),
+                tuple(sorted(set(topics))),
+                session_timeout_ms,
+                rebalance_timeout_ms,
+            ),
+            commit_interval_ms=commit_interval_ms,
+            request_timeout_ms=self._timeout_ms,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            on_coordinator_change=on_coordinator_change,
+        )
+        group = Group(core.caller, core.heartbeats, options, forget=self._forget)
+        self._groups.append(group)
+        return group
+
+    def _forget(self, group: Group) -> None:
+        if group in self._groups:
+            self._groups.remove(group)
+
+    async def committed(
+        self, group_id: str, partitions: Collection[TopicPartition] | None = None
+    ) -> Committed:
+        """Read committed offsets linearizably, as anybody; None = every offset of the group."""
+        return await fetch(self._opened().caller, group_id, partitions, self._timeout_ms)
+
+    async def commit_offsets(self, group_id: str, offsets: Offsets) -> CommitResult:
+        """Commit from outside, for a group without members (generation -1).
+
+        Raises:
+            UnknownMemberId: the group has members; only they may commit.
+        """
+        request = commit_request(group_id, "", -1, 0, offsets)
+        response, coordinator = await self._opened().caller.call(
+            group_id, COMMIT, request.SerializeToString(), timeout_ms=self._timeout_ms
+        )
+        return partition_results(request, response, coordinator)
+
+    def coordinator(self, group_id: str) -> Coordinator | None:
+        """The group's coordinator as last heard; None before the first call."""
+        return self._opened().caller.routes.get(group_id)
+
+    def coordinators(self) -> Mapping[str, Coordinator]:
+        """All of them, by group id."""
+        return self._opened().caller.routes.known()
+
+
+class _Core:
+    """What exists while a client is open."""
+
+    def __init__(
+        self, bootstrap: Sequence[str], tls: Tls | None, token: str, counters: Counters
+    ) -> None:
+        self.nodes = Nodes(bootstrap, tls, token)
+        routes = Routes(counters)
+        self.discovery = Discovery(self.nodes, routes, counters)
+        self.caller = Caller(self.nodes, routes, self.discovery, counters)
+        self.heartbeats = Heartbeats(self.caller)
+
+    async def close(self) -> None:
+        await self.heartbeats.close()
+        await self.discovery.close()
+        await self.nodes.close()
+
+
+def _checked_id(what: str, value: str) -> str:
+    size = len(value.encode())
+    if not 0 < size <= ID_BYTES_MAX:
+        raise InvalidConfig(f"{what} has {size} bytes; 1 to {ID_BYTES_MAX} are possible")
+    return value

@@ -1,0 +1,457 @@
+"""One membership of a group as its user sees it; carries out what `muster.membership` decides."""
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, overload
+
+from muster import admin, timeouts
+from muster.actions import (
+    AbandonCalls,
+    Action,
+    Close,
+    Ended,
+    Fail,
+    Give,
+    HeartbeatAnswered,
+    Identity,
+    Input,
+    KeepAlive,
+    Lose,
+    Refusal,
+    Released,
+    Revoke,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    Start,
+    StartTimer,
+    StopKeepAlive,
+    TimerFired,
+)
+from muster.calls import Caller
+from muster.committer import Committer, CoordinatorHook, maybe
+from muster.errors import (
+    GroupClosed,
+    IllegalGeneration,
+    InvalidRequest,
+    MusterError,
+    RebalanceInProgress,
+    UnknownTopicOrPartition,
+)
+from muster.heartbeats import Heartbeats, Pulse
+from muster.membership import Membership, State
+from muster.offsets import Offsets, fetch
+from muster.partitions import Handler, PartitionTasks, drain_on_sigterm
+from muster.rounds import JoinOptions, Rounds
+from muster.types import Assignment, CommitResult, Committed, TopicPartition
+
+log = logging.getLogger("muster")
+
+Listener = Callable[[Assignment], Awaitable[None] | None]
+
+TOPICS_WAIT_MS = 3_000
+"""How long a missing topic is looked for before joining: registry copies may lag."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """See `Client.group`."""
+
+    join: JoinOptions
+    commit_interval_ms: int
+    request_timeout_ms: int
+    on_assigned: Listener | None
+    on_revoked: Listener | None
+    on_lost: Listener | None
+    on_coordinator_change: CoordinatorHook | None
+
+
+class Group:
+    """A member of a group. Make it with `Client.group`, use it inside `async with`.
+
+    Either let it run one task per owned partition (`on_partition`, `run`), or take one assignment
+    after the other (`next_assignment`) and commit yourself. It joins when it is first waited on.
+    """
+
+    def __init__(
+        self,
+        caller: Caller,
+        heartbeats: Heartbeats,
+        options: GroupOptions,
+        *,
+        forget: Callable[["Group"], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._caller = caller
+        self._heartbeats = heartbeats
+        self._options = options
+        self._forget = forget
+        config = options.join.config
+        self._group_id = config.group_id
+        self._machine = Membership(
+            config, draw_nonce=lambda: secrets.token_hex(16), jitter=random.random
+        )
+        self._rounds = Rounds(caller, options.join)
+        self._committer = Committer(
+            caller, config.group_id, hook=options.on_coordinator_change, refused=self._feed
+        )
+        self._pulse: Pulse | None = None
+        self._round: asyncio.Task[None] | None = None  # the Join or Sync that counts
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._changed: asyncio.Future[None] = self._loop.create_future()
+        self._user_lock = asyncio.Lock()  # the user's listeners run one after the other
+        self._offered: Assignment | None = None  # after on_assigned, until it is over
+        self._taken: Assignment | None = None  # what next_assignment returned last
+        self._lost: Assignment | None = None
+        self._releasing: Assignment | None = None
+        self._error: BaseException | None = None
+        self._ended = False
+        self._handler: Handler | None = None
+        self._grace_ms = 0
+        self._runner: PartitionTasks | None = None
+
+    # ---- what the user sees
+
+    @property
+    def group_id(self) -> str:
+        """The group."""
+        return self._group_id
+
+    @property
+    def member_id(self) -> str:
+        """This member's id in the current membership; "" before the first answered Join."""
+        return self._machine.identity.member_id
+
+    @property
+    def state(self) -> str:
+        """Of the membership, for people; the names are those of `muster.membership.State`."""
+        return self._machine.state.value
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """What this member owns now; None while it joins, and once it is lost."""
+        held = self._machine.assignment
+        return None if held is self._lost else held
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def next_assignment(self) -> Assignment:
+        """Wait for an assignment that was not returned before. The first call joins the group.
+
+        Raises:
+            GroupClosed: the group is closed.
+            MusterError: joining is of no use, and why.
+            Exception: what a listener or a partition's task raised.
+        """
+        if self._starting is None and not self._is_over():
+            self._starting = self._spawn(self._first_join())
+        while True:
+            if self._error is not None:
+                raise self._error
+            if self._is_over():
+                raise GroupClosed(f"group {self._group_id!r} is closed")
+            current = self._offered
+            if current is not None and current is not self._taken:
+                self._taken = current
+                return current
+            await asyncio.shield(self._changed)
+
+    @overload
+    def on_partition(self, handler: Handler) -> Handler: ...
+    @overload
+    def on_partition(self, *, grace_ms: int) -> Callable[[Handler], Handler]: ...
+    def on_partition(
+        self, handler: Handler | None = None, *, grace_ms: int = 0
+    ) -> Handler | Callable[[Handler], Handler]:
+        """Decorate the coroutine that works on one partition; `run` starts one task for each.
+
+        Args:
+            handler: `async def work(p: muster.Partition)`.
+            grace_ms: on revoke, the time between `p.revoking` being set and the task being
+                cancelled. Keep it well below the rebalance timeout.
+        """
+
+        def decorate(given: Handler) -> Handler:
+            self._handler = given
+            self._grace_ms = grace_ms
+            return given
+
+        return decorate if handler is None else decorate(handler)
+
+    async def run(self, *, handle_sigterm: bool = True) -> None:
+        """Work until `stop` or SIGTERM; then give up what is owned, flush commits, and leave.
+
+        Args:
+            handle_sigterm: drain on SIGTERM, where the process has no handler of its own for it.
+
+        Raises:
+            MusterError: joining is of no use, and why.
+            Exception: what a partition's task or a listener raised; the group is closed first.
+        """
+        if self._handler is None:
+            raise InvalidRequest("decorate a coroutine with @group.on_partition before run()")
+        with drain_on_sigterm(self.stop, enabled=handle_sigterm):
+            try:
+                while True:
+                    self._work_on(await self.next_assignment(), self._handler)
+            except GroupClosed:
+                pass
+            finally:
+                await self.close()
+        if self._error is not None:
+            raise self._error
+
+    def stop(self, reason: str = "closed by the application") -> None:
+        """Begin to close; `run` returns when it is done. Call it from this loop or its signals."""
+        starting = self._starting
+        if starting is not None and starting is not _current_task():
+            starting.cancel()
+        self._feed(Close(reason))
+
+    async def close(self) -> None:
+        """Give up what is owned, flush, leave. Bounded by the rebalance timeout and 3 s for Leave.
+
+        Called from a listener it only begins to close, because closing waits for the listener.
+        """
+        self.stop()
+        if _current_task() in self._tasks:
+            return
+        while not self._ended or self._releasing is not None:
+            await asyncio.shield(self._changed)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+        self._forget(self)
+
+    async def commit(
+        self, offsets: Offsets, *, assignment: Assignment | None = None, timeout_ms: int = 0
+    ) -> CommitResult:
+        """Commit, and wait until it is durable on a majority.
+
+        One commit is in flight per member, others queue behind it. A retry is byte-equal and
+        carries the same number, so a commit that was taken twice counts once, and one that arrives
+        late never undoes a newer one (group-protocol rule O9).
+
+        Args:
+            offsets: the next offset to read, per partition; all owned under the assignment.
+            assignment: under which the work was done; by default the current one. Give it where the
+                work may outlive an assignment, so that it cannot commit under a newer generation.
+            timeout_ms: all attempts together; 0 = the client's `request_timeout_ms`.
+
+        Returns:
+            What is acknowledged, and what a newer commit superseded (no acknowledgement).
+
+        Raises:
+            IllegalGeneration, UnknownMemberId: the assignment is over; others may own it now.
+            RebalanceInProgress: no assignment now; commit under the next, if it has the partition.
+            RequestTimedOut: the result is not known; the same may be committed again.
+        """
+        return await self._committer.commit(
+            lambda: self._committable(assignment, offsets),
+            offsets,
+            timeout_ms or self._options.request_timeout_ms,
+        )
+
+    async def committed(self, partitions: Collection[TopicPartition] | None = None) -> Committed:
+        """Read this group's committed offsets, linearizably; None = every offset of the group."""
+        return await fetch(
+            self._caller, self._group_id, partitions, self._options.request_timeout_ms
+        )
+
+    def _committable(self, assignment: Assignment | None, offsets: Offsets) -> Assignment:
+        held = self._machine.assignment
+        under = assignment or held
+        if self._is_over():
+            raise GroupClosed(f"group {self._group_id!r} is closed")
+        if under is None:
+            raise RebalanceInProgress("this member has no assignment now")
+        if under is not held or under is self._lost:
+            raise IllegalGeneration(f"the assignment of generation {under.generation} is over")
+        for partition in offsets:
+            if partition not in under.partitions:
+                raise IllegalGeneration(
+                    f"{partition} is not in the assignment of generation {under.generation}"
+                )
+        return under
+
+    def _is_over(self) -> bool:
+        return self._machine.state in (State.LEAVING, State.LEFT)
+
+    # ---- carrying out what the machine decides
+
+    def _feed(self, given: Input) -> None:
+        for action in self._machine.handle(given):
+            self._do(action)
+        if not self._changed.done():
+            self._changed.set_result(None)
+        self._changed = self._loop.create_future()
+
+    def _spawn(self, work: "Awaitable[None]") -> "asyncio.Task[None]":
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _do(self, action: Action) -> None:  # noqa: C901 - one arm per action
+        match action:
+            case SendJoin() | SendSync():
+                self._abandon_round()
+                self._round = self._spawn(self._call(action))
+            case SendLeave():
+                self._spawn(self._leave(action))
+            case KeepAlive(identity):
+                self._stop_pulse()
+                self._pulse = self._heartbeats.keep(self._group_id, identity, self._on_heartbeat)
+            case StopKeepAlive():
+                self._stop_pulse()
+            case Give(assignment):
+                self._spawn(self._hand_over(assignment))
+            case Revoke(assignment, reason):
+                log.info("group %s: revoked: %s", self._group_id, reason)
+                self._take_back(assignment)
+            case Lose(assignment, reason):
+                log.warning("group %s: partitions lost: %s", self._group_id, reason)
+                self._lost = assignment
+                if self._runner is not None:
+                    self._runner.lose()
+                self._take_back(assignment)
+            case StartTimer(timer_id, delay_ms):
+                self._stop_timer()
+                fired = TimerFired(timer_id)
+                self._timer = self._loop.call_later(delay_ms / 1000, self._feed, fired)
+            case AbandonCalls():
+                self._abandon_round()
+            case Fail(error):
+                self._error = self._error or error
+            case Ended():
+                self._ended = True
+                self._stop_timer()
+
+    def _abandon_round(self) -> None:
+        if self._round is not None and self._round is not _current_task():
+            self._round.cancel()
+        self._round = None
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _stop_pulse(self) -> None:
+        if self._pulse is not None:
+            self._pulse.stop()
+            self._pulse = None
+
+    def _on_heartbeat(self, identity: Identity, refusal: Refusal) -> None:
+        self._feed(HeartbeatAnswered(identity, refusal))
+
+    async def _call(self, action: SendJoin | SendSync) -> None:
+        if isinstance(action, SendJoin):
+            self._feed(await self._rounds.join(action))
+        else:
+            self._feed(await self._rounds.sync(action))
+
+    async def _leave(self, action: SendLeave) -> None:
+        self._feed(await self._rounds.leave(action))
+
+    async def _first_join(self) -> None:
+        """Join, if the topics exist: a member of a topic that does not would idle for ever."""
+        deadline = self._loop.time() + TOPICS_WAIT_MS / 1000
+        topics, timeout_ms = self._options.join.topics, self._options.request_timeout_ms
+        while True:
+            try:
+                await admin.describe_topics(self._caller, topics, timeout_ms)
+            except UnknownTopicOrPartition as error:
+                if self._loop.time() >= deadline:
+                    self._crash(error)
+                    return
+                await asyncio.sleep(timeouts.RECONNECT_MS_MAX / 1000)
+            except MusterError as error:
+                self._crash(error)
+                return
+            else:
+                self._feed(Start())
+                return
+
+    # ---- handing over and taking back
+
+    async def _hand_over(self, assignment: Assignment) -> None:
+        async with self._user_lock:
+            if self._machine.assignment is not assignment or self._releasing is not None:
+                return
+            try:
+                if self._options.on_assigned is not None:
+                    await maybe(self._options.on_assigned(assignment))
+            except Exception as error:  # noqa: BLE001 - the user's: next_assignment raises it
+                self._crash(error)
+                return
+            if self._machine.assignment is assignment and self._releasing is None:
+                self._offered = assignment
+                if not self._changed.done():
+                    self._changed.set_result(None)
+                self._changed = self._loop.create_future()
+
+    def _take_back(self, assignment: Assignment) -> None:
+        """Once per assignment: a loss may come while it is being revoked."""
+        self._offered = None
+        if self._releasing is None:
+            self._releasing = assignment
+            self._spawn(self._release(assignment))
+
+    async def _release(self, assignment: Assignment) -> None:
+        """Stop the tasks, flush, tell the user, then the machine."""
+        try:
+            async with self._user_lock:
+                if self._runner is not None:
+                    await self._runner.stop(self._options.join.rebalance_timeout_ms)
+                if self._lost is None and self._options.on_revoked is not None:
+                    await maybe(self._options.on_revoked(assignment))
+                if self._lost is not None and self._options.on_lost is not None:
+                    await maybe(self._options.on_lost(assignment))
+        except Exception as error:  # noqa: BLE001 - the user's: next_assignment raises it
+            self._crash(error)
+        finally:
+            self._runner = self._lost = self._releasing = None
+            self._feed(Released())
+
+    def _work_on(self, assignment: Assignment, handler: Handler) -> None:
+        if self._offered is assignment:
+            self._runner = PartitionTasks(
+                assignment,
+                handler,
+                read=self.committed,
+                commit=lambda offsets: self.commit(offsets, assignment=assignment),
+                crash=self._crash,
+                grace_ms=self._grace_ms,
+                commit_interval_ms=self._options.commit_interval_ms,
+            )
+
+    def _crash(self, error: BaseException) -> None:
+        """The user's code failed, or joining is of no use: close; the waiting call raises it."""
+        self._error = self._error or error
+        self.stop(f"{type(error).__name__} in this member")
+
+
+def _current_task() -> "asyncio.Task[object] | None":
+    """The running task; None in a callback of the loop."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

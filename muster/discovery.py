@@ -1,0 +1,289 @@
+"""Who coordinates a group: the cache, and the search for a later coordinator.
+
+A search runs while somebody wants it. It asks two nodes at a time, never first the one that has
+gone quiet, with (group id, known term) pairs; the node holds the question until it knows a leader
+of a later term, 1 s at most. Pairs that come up in the same turn of the loop share one call, so a
+node's death costs a process two calls, not two per group.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import grpc
+
+from muster import backoff, timeouts
+from muster.errors import ErrorCode, MusterError, error_from_status
+from muster.nodes import Nodes
+from muster.types import Coordinator, Counters
+from muster.v1 import errors_pb2, group_pb2
+
+KEYS_MAX = 1000
+"""Pairs in one call."""
+
+ASKED_AT_ONCE = 2
+_PATH = "/muster.v1.GroupCoordinator/FindCoordinator"
+_ASK_AGAIN = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+
+Results = dict[str, group_pb2.FindCoordinatorResponse.Result]
+
+
+def coordinator_of(message: errors_pb2.Coordinator) -> Coordinator:
+    """From the wire."""
+    return Coordinator(message.node_id, message.endpoint, message.term)
+
+
+class Routes:
+    """Group id -> the latest coordinator known; one entry per group that this process uses."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._known: dict[str, Coordinator] = {}
+        self._watchers: dict[str, dict[object, Callable[[], None]]] = {}
+        self._counters = counters
+
+    def get(self, group_id: str) -> Coordinator | None:
+        """The latest known; None before the first answer."""
+        return self._known.get(group_id)
+
+    def learn(self, group_id: str, found: Coordinator) -> bool:
+        """Take what an answer said, unless something later is known; tell who watches."""
+        known = self._known.get(group_id)
+        if not found.endpoint or (known and (found.term < known.term or found == known)):
+            return False
+        self._known[group_id] = found
+        if known and found.term > known.term:
+            self._counters.coordinator_changes += 1
+        for wake in list(self._watchers.get(group_id, {}).values()):
+            wake()
+        return True
+
+    def known(self) -> dict[str, Coordinator]:
+        """A copy of all of them."""
+        return dict(self._known)
+
+    def forget(self, group_id: str) -> None:
+        """Begin anew: whatever answers next is right, with an earlier term too."""
+        self._known.pop(group_id, None)
+
+    def watch(self, group_id: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` after each change of this route, until the returned function is called."""
+        key = object()
+        self._watchers.setdefault(group_id, {})[key] = wake
+
+        def unwatch() -> None:
+            watchers = self._watchers.get(group_id, {})
+            watchers.pop(key, None)
+            if not watchers:
+                self._watchers.pop(group_id, None)
+
+        return unwatch
+
+
+@dataclass(eq=False, slots=True)
+class _Search:
+    """The running search for one group's coordinator, shared by all who want it."""
+
+    group_id: str
+    known_term: int
+    avoid: str
+    wants: "dict[Want, None]" = field(default_factory=dict)
+    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+
+    @property
+    def patient(self) -> bool:
+        return all(want.patient for want in self.wants)
+
+
+class Want:
+    """One interest in a coordinator of a later term. It ends by `close`, or when one is found."""
+
+    def __init__(
+        self, discovery: "Discovery", group_id: str, *, patient: bool, wake: Callable[[], None]
+    ) -> None:
+        self.group_id = group_id
+        self.patient = patient
+        self.error: MusterError | None = None
+        """Set where searching is of no use: the group id is refused."""
+        self._discovery = discovery
+        self._wake = wake
+
+    def fail(self, error: MusterError) -> None:
+        """The cluster refuses the question itself."""
+        self.error = error
+        self._wake()
+
+    def close(self) -> None:
+        """No interest any more."""
+        self._discovery.drop(self)
+
+
+@dataclass(slots=True)
+class _Batch:
+    keys: dict[str, int]
+    results: "asyncio.Future[Results | None]"
+
+
+class Discovery:
+    """Searches for coordinators; what it finds goes into the routes."""
+
+    def __init__(self, nodes: Nodes, routes: Routes, counters: Counters) -> None:
+        self._nodes = nodes
+        self._routes = routes
+        self._counters = counters
+        self._searches: dict[str, _Search] = {}
+        self._batches: dict[str, _Batch] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def want(
+        self, group_id: str, *, known: Coordinator | None, patient: bool, wake: Callable[[], None]
+    ) -> Want:
+        """Search for a later coordinator than `known`, or for any.
+
+        Args:
+            group_id: whose.
+            known: the one that is quiet, gone or wrong; it is asked last.
+            patient: the call in question may be parked, so its silence means little: ask with
+                pauses.
+            wake: called where searching is of no use. What is found is told by `Routes.watch`.
+        """
+        want = Want(self, group_id, patient=patient, wake=wake)
+        search = self._searches.get(group_id)
+        term = known.term if known else 0
+        if search is None or search.known_term < term:
+            wants = search.wants if search else {}
+            self._stop(search)
+            search = _Search(group_id, term, known.endpoint if known else "", wants)
+            self._searches[group_id] = search
+            slots = max(1, min(ASKED_AT_ONCE, self._nodes.others_count(search.avoid)))
+            search.tasks = [asyncio.create_task(self._run(search, s)) for s in range(slots)]
+        search.wants[want] = None
+        return want
+
+    def drop(self, want: Want) -> None:
+        """See `Want.close`."""
+        search = self._searches.get(want.group_id)
+        if search is not None:
+            search.wants.pop(want, None)
+            if not search.wants:
+                self._stop(self._searches.pop(want.group_id))
+
+    async def close(self) -> None:
+        """Stop searching."""
+        for search in self._searches.values():
+            self._stop(search)
+        self._searches.clear()
+        for task in list(self._asking):
+            task.cancel()
+        if self._asking:
+            await asyncio.wait(list(self._asking))
+
+    def _stop(self, search: _Search | None) -> None:
+        for task in search.tasks if search else ():
+            task.cancel()
+
+    async def _run(self, search: _Search, turn: int) -> None:
+        """One of a search's askers: the same node while it answers, another one after a failure."""
+        loop = asyncio.get_running_loop()
+        idle = 0
+        while True:
+            order = self._nodes.order(search.avoid)
+            asked_at = loop.time()
+            results = await self._ask(order[turn % len(order)], search)
+            result = results.get(search.group_id) if results else None
+            if result is None:
+                turn += 1
+            elif self._is_over(search, result):
+                return
+            held_ms = (loop.time() - asked_at) * 1000
+            if results and any(not one.pending for one in results.values()):
+                idle = (
+                    0  # shards elect one by one: another group of this call was found, ours is next
+                )
+                continue
+            if held_ms >= timeouts.SUSPECT_MS:
+                idle = 0
+                pause_ms = timeouts.PATIENT_GAP_MS if search.patient else 0
+            else:
+                idle += 1
+                pause_ms = backoff.CALL.delay_ms(idle, random.random)
+            if pause_ms:
+                await asyncio.sleep(pause_ms / 1000)
+
+    def _is_over(self, search: _Search, result: group_pb2.FindCoordinatorResponse.Result) -> bool:
+        known = self._routes.get(search.group_id)
+        if known and known.term > search.known_term:
+            return True
+        if int(result.status.code) in _ASK_AGAIN or result.status.retriable:
+            return False
+        for want in list(search.wants):
+            want.fail(error_from_status(result.status))
+        return True
+
+    # ---- one call for all pairs of this turn of the loop
+
+    async def _ask(self, endpoint: str, search: _Search) -> Results | None:
+        """The answer's results by group id; None where the node did not answer."""
+        batch = self._batches.get(endpoint)
+        if batch is None:
+            loop = asyncio.get_running_loop()
+            batch = self._batches[endpoint] = _Batch({}, loop.create_future())
+            loop.call_soon(self._send, endpoint)
+        batch.keys[search.group_id] = search.known_term
+        if len(batch.keys) >= KEYS_MAX:
+            self._send(endpoint)
+        return await asyncio.shield(batch.results)
+
+    def _send(self, endpoint: str) -> None:
+        batch = self._batches.pop(endpoint, None)
+        if batch is not None:
+            # The call is never cancelled for want of interest: it ends by itself within its second.
+            task = asyncio.create_task(self._find(endpoint, batch))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+
+    async def _find(self, endpoint: str, batch: _Batch) -> None:
+        keys = [
+            group_pb2.FindCoordinatorRequest.Key(group_id=g, known_term=t)
+            for g, t in batch.keys.items()
+        ]
+        self._counters.find_coordinator += 1
+        results: Results | None = None
+        try:
+            call = self._nodes.unary(
+                endpoint,
+                _PATH,
+                group_pb2.FindCoordinatorResponse.FromString,
+                group_pb2.FindCoordinatorRequest(keys=keys).SerializeToString(),
+                timeouts.FIND_ATTEMPT_MS,
+            )
+            try:
+                response = await call
+            finally:
+                if not call.done():
+                    call.cancel()
+            results = {one.group_id: one for one in response.results}
+            self._learn(response, results.values())
+        except grpc.aio.AioRpcError:
+            pass  # the askers see no results and turn to another node
+        finally:
+            if not batch.results.done():
+                batch.results.set_result(results)
+
+    def _learn(
+        self,
+        response: group_pb2.FindCoordinatorResponse,
+        results: Iterable[group_pb2.FindCoordinatorResponse.Result],
+    ) -> None:
+        self._nodes.learn(node.endpoint for node in response.nodes)
+        for one in results:
+            if int(one.status.code) == ErrorCode.NONE and not one.pending:
+                self._routes.learn(one.group_id, coordinator_of(one.coordinator))

@@ -1,0 +1,344 @@
+"""One heartbeat call per client and coordinator, carrying all members that this client has there.
+
+The coordinator holds the call for an interval of its choice and answers at once when a member must
+act. A newer call (`call_seq`) releases the older one, so a member that comes or changes is heard at
+once and nothing is ever cancelled in normal running. A member that was told to act sits out the
+rest of its interval, so that the others' call is held again.
+"""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable
+
+import grpc
+
+from muster import backoff, timeouts
+from muster.actions import Identity, Refusal
+from muster.calls import Caller
+from muster.discovery import Want, coordinator_of
+from muster.errors import ErrorCode
+from muster.types import Coordinator
+from muster.v1 import errors_pb2, group_pb2
+
+_PATH = "/muster.v1.GroupCoordinator/Heartbeat"
+CALL_GAP_MS = 20
+"""Between the starts of two calls: members that come together share one."""
+
+EARLY_MS = 25
+"""An answer without news sooner than this is met with a pause: no server makes a client spin."""
+
+_ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+Answered = Callable[[Identity, Refusal], None]
+
+
+class Pulse:
+    """One member that is kept alive."""
+
+    def __init__(
+        self, beats: "Heartbeats", group_id: str, identity: Identity, answered: Answered
+    ) -> None:
+        self.group_id = group_id
+        self.identity = identity
+        self.answered = answered
+        self.due_at = 0.0
+        self.failures = 0
+        self.beat: _Beat | None = None
+        self._beats = beats
+        self._want: Want | None = None
+        self._unwatch = beats.caller.routes.watch(group_id, self._on_route)
+        self._on_route()
+
+    def stop(self) -> None:
+        """No more heartbeats for this one; what is still answered is dropped."""
+        self._unwatch()
+        self.found()
+        if self.beat is not None:
+            self.beat.remove(self)
+            self.beat = None
+
+    def search(self, known: Coordinator | None) -> None:
+        """The coordinator is quiet, gone or wrong: ask others beside it."""
+        if self._want is None:
+            self._want = self._beats.caller.discovery.want(
+                self.group_id, known=known, patient=False, wake=self.found
+            )
+
+    def found(self) -> None:
+        """An answer came, from whomever: no search any more."""
+        if self._want is not None:
+            self._want.close()
+            self._want = None
+
+    def _on_route(self) -> None:
+        coordinator = self._beats.caller.routes.get(self.group_id)
+        if coordinator is None:
+            self.search(None)
+            return
+        self.found()
+        self.failures = 0
+        self.due_at = 0.0
+        beat = self._beats.beat(coordinator.endpoint)
+        if self.beat is not None and self.beat is not beat:
+            self.beat.remove(self)
+        self.beat = beat
+        beat.add(self)
+
+
+class Heartbeats:
+    """All members of one client."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.client_nonce = secrets.token_hex(16)
+        self._call_seq = 0
+        self._beats: dict[str, _Beat] = {}
+
+    def keep(self, group_id: str, identity: Identity, answered: Answered) -> Pulse:
+        """Keep a member alive until `stop` is called on what this returns.
+
+        Args:
+            group_id: the group.
+            identity: the member and its generation.
+            answered: called with each outcome that concerns the membership (not with NONE, nor with
+                what a search for another coordinator mends).
+        """
+        return Pulse(self, group_id, identity, answered)
+
+    def beat(self, endpoint: str) -> "_Beat":
+        """The one call to an endpoint."""
+        beat = self._beats.get(endpoint)
+        if beat is None:
+            beat = self._beats[endpoint] = _Beat(self, endpoint)
+        return beat
+
+    def next_seq(self) -> int:
+        """Rises over all endpoints."""
+        self._call_seq += 1
+        return self._call_seq
+
+    async def close(self) -> None:
+        """Cancel what is in flight. Members should have left before."""
+        for beat in self._beats.values():
+            await beat.close()
+
+
+class _Call:
+    """One heartbeat in flight."""
+
+    def __init__(self, pulses: list[Pulse], task: "asyncio.Task[_Answer]", now: float) -> None:
+        self.pulses = {pulse: pulse.identity for pulse in pulses}
+        self.task = task
+        self.started_at = now
+
+
+_Answer = group_pb2.HeartbeatResponse | grpc.aio.AioRpcError
+
+
+class _Beat:
+    """The members at one endpoint and the calls that carry them; a task while there are any."""
+
+    def __init__(self, beats: Heartbeats, endpoint: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._beats = beats
+        self._counters = beats.caller.counters
+        self._endpoint = endpoint
+        self._pulses: dict[Pulse, None] = {}
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._current: _Call | None = None
+        self._older: set[asyncio.Task[_Answer]] = set()
+        self._suspect_at: float | None = None
+        self._start_at = 0.0
+        self._early = 0
+        self._interval_ms = timeouts.HEARTBEAT_INTERVAL_MS
+
+    def add(self, pulse: Pulse) -> None:
+        self._pulses[pulse] = None
+        self._news.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+
+    def remove(self, pulse: Pulse) -> None:
+        self._pulses.pop(pulse, None)
+        self._news.set()
+
+    async def close(self) -> None:
+        self._pulses.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    # ---- the loop
+
+    async def _run(self) -> None:
+        try:
+            while self._pulses:
+                self._news.clear()
+                self._call_if_due()
+                self._suspect_if_due()
+                await self._wait()
+                if self._current is not None and self._current.task.done():
+                    call, self._current = self._current, None
+                    self._on_answer(call)
+        finally:
+            tasks = [*self._older, *([self._current.task] if self._current else [])]
+            self._current = None
+            for task in tasks:
+                task.cancel()
+
+    def _uncovered(self, now: float) -> list[Pulse]:
+        """Members that are due and not in the call that is held."""
+        held = self._current.pulses if self._current else {}
+        return [p for p in self._pulses if p not in held and p.due_at <= now]
+
+    def _call_if_due(self) -> None:
+        now = self._loop.time()
+        due = self._uncovered(now)
+        if not due or now < self._start_at:
+            return
+        if self._current is not None:
+            due = [p for p in self._current.pulses if p in self._pulses] + due
+            self._older.add(self._current.task)
+            self._current.task.add_done_callback(self._older.discard)
+        self._start_at = now + CALL_GAP_MS / 1000
+        self._suspect_at = now + (self._interval_ms + timeouts.SUSPECT_MS) / 1000
+        self._counters.calls += 1
+        self._counters.attempts += 1
+        task = asyncio.create_task(self._call(due))
+        task.add_done_callback(lambda _: self._news.set())
+        self._current = _Call(due, task, now)
+
+    async def _call(self, due: list[Pulse]) -> _Answer:
+        members = [
+            group_pb2.HeartbeatRequest.Member(
+                group_id=p.group_id,
+                member_id=p.identity.member_id,
+                generation=p.identity.generation,
+            )
+            for p in due
+        ]
+        request = group_pb2.HeartbeatRequest(
+            client_nonce=self._beats.client_nonce,
+            call_seq=self._beats.next_seq(),
+            members=members,
+        )
+        call = self._beats.caller.nodes.unary(
+            self._endpoint,
+            _PATH,
+            group_pb2.HeartbeatResponse.FromString,
+            request.SerializeToString(),
+            self._interval_ms + timeouts.HEARTBEAT_MARGIN_MS,
+        )
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            return error
+        finally:
+            if not call.done():
+                call.cancel()
+
+    def _suspect_if_due(self) -> None:
+        """Quiet for longer than it may be held: ask others, beside it."""
+        if self._current is None or self._suspect_at is None:
+            return
+        if self._loop.time() >= self._suspect_at:
+            self._suspect_at = None
+            self._counters.unanswered += 1
+            self._search(self._current)
+
+    async def _wait(self) -> None:
+        now = self._loop.time()
+        held = self._current.pulses if self._current else {}
+        times = [max(p.due_at, self._start_at) for p in self._pulses if p not in held]
+        if self._current is not None and self._suspect_at is not None:
+            times.append(self._suspect_at)
+        timer = self._loop.call_at(max(now, min(times)), self._news.set) if times else None
+        try:
+            await self._news.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    # ---- answers
+
+    def _on_answer(self, call: _Call) -> None:
+        if call.task.cancelled():
+            return
+        answer = call.task.result()
+        if isinstance(answer, grpc.aio.AioRpcError):
+            self._on_rpc_error(call, answer.code())
+            return
+        if answer.superseded:
+            return  # by another call under this nonce; the members go into the next one
+        self._interval_ms = min(
+            max(answer.interval_ms, timeouts.HEARTBEAT_INTERVAL_MS_MIN),
+            timeouts.HEARTBEAT_INTERVAL_MS_MAX,
+        )
+        by_member = {(r.group_id, r.member_id): r.status for r in answer.results}
+        any_news = False
+        for pulse, identity in call.pulses.items():
+            status = by_member.get((pulse.group_id, identity.member_id))
+            if pulse in self._pulses and pulse.identity == identity and status is not None:
+                any_news |= self._on_status(pulse, status)
+        self._pause_if_early(call, any_news=any_news)
+
+    def _pause_if_early(self, call: _Call, *, any_news: bool) -> None:
+        now = self._loop.time()
+        if any_news or now - call.started_at >= EARLY_MS / 1000:
+            self._early = 0
+            return
+        self._early += 1
+        delay_ms = backoff.CALL.delay_ms(self._early, random.random)
+        self._start_at = max(self._start_at, now + delay_ms / 1000)
+
+    def _on_status(self, pulse: Pulse, status: errors_pb2.Status) -> bool:
+        """Take one member's outcome; whether it was news."""
+        code = int(status.code)
+        now = self._loop.time()
+        if code == ErrorCode.NONE:
+            pulse.found()
+            pulse.failures = 0
+            pulse.due_at = now
+            return False
+        if code in _ELSEWHERE or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self._retry_later(pulse)
+            if code in _ELSEWHERE:
+                self._on_elsewhere(pulse, status)
+            return True
+        pulse.found()
+        pulse.due_at = now + self._interval_ms / 1000
+        pulse.answered(pulse.identity, Refusal(code, status.message, retriable=status.retriable))
+        return True
+
+    def _on_elsewhere(self, pulse: Pulse, status: errors_pb2.Status) -> None:
+        self._counters.not_coordinator += 1
+        routes = self._beats.caller.routes
+        known = routes.get(pulse.group_id)
+        hint = coordinator_of(status.coordinator)
+        if not (hint.endpoint != self._endpoint and routes.learn(pulse.group_id, hint)):
+            pulse.search(known)
+
+    def _on_rpc_error(self, call: _Call, code: grpc.StatusCode) -> None:
+        match code:
+            case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
+                self._counters.connections_lost += 1
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._counters.deadlines += 1
+            case grpc.StatusCode.RESOURCE_EXHAUSTED:
+                self._counters.overloaded += 1
+        for pulse in call.pulses:
+            if pulse in self._pulses:
+                self._retry_later(pulse)
+        if code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+            self._search(call)
+
+    def _retry_later(self, pulse: Pulse) -> None:
+        pulse.failures += 1
+        delay_ms = backoff.CALL.delay_ms(pulse.failures, random.random)
+        pulse.due_at = self._loop.time() + delay_ms / 1000
+
+    def _search(self, call: _Call) -> None:
+        for pulse in call.pulses:
+            if pulse in self._pulses:
+                pulse.search(self._beats.caller.routes.get(pulse.group_id))

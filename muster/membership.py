@@ -1,0 +1,464 @@
+"""The member's side of the classic protocol, without I/O: inputs in, actions out.
+
+Two rules for this file. Everything that decides about membership lives here; the clock, the random
+source, gRPC and the user's callbacks do not. The states are those of Kafka's client (group-protocol
+rules, section 6.7):
+
+    UNJOINED   not in a round: at the start, or waiting before another Join
+    RELEASING  the user is giving up the last assignment; the old generation still counts for
+    commits, unless lost JOINING    Join sent (Kafka: PREPARING_REBALANCE) SYNCING    Join answered,
+    Sync sent (Kafka: COMPLETING_REBALANCE) STABLE     owns an assignment CLOSING    the user is
+    giving up the last assignment, then the member leaves LEAVING    Leave sent LEFT       over
+    FAILED     an error that joining again does not mend; only Close leads on
+
+Every answer names the call or the identity it was asked under and is dropped where that is over
+("if unchanged", KAFKA-9823): a late answer never touches a newer identity.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from muster import backoff
+from muster.actions import (
+    AbandonCalls,
+    Action,
+    Close,
+    CommitRefused,
+    Ended,
+    Fail,
+    Give,
+    HeartbeatAnswered,
+    Identity,
+    Input,
+    JoinAnswered,
+    JoinRefused,
+    KeepAlive,
+    LeaveAnswered,
+    Lose,
+    MemberConfig,
+    Refusal,
+    Released,
+    Revoke,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    Start,
+    StartTimer,
+    StopKeepAlive,
+    SyncAnswered,
+    SyncRefused,
+    TimerFired,
+)
+from muster.assignors import Assignor, Subscriber, checked_shares
+from muster.embedded import (
+    NotOurMetadataError,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+)
+from muster.errors import ErrorCode, InconsistentGroupProtocol, MusterError, error_class
+from muster.types import Assignment
+
+IMMEDIATE_RETRIES_MAX = 3
+"""Joins in a row without a wait; then back-off (group-protocol rules, section 6.11)."""
+
+TOPIC_LOOKUPS_MAX = 5
+"""How often the group leader joins again while its coordinator lacks a subscribed topic."""
+
+HOLD_MS_MIN = 1000
+"""A parked call let go sooner counts as a failure, so that no server makes a member spin."""
+
+_FATAL_IN_SYNC = frozenset(
+    {
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+_BACK_OFF_IN_JOIN = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+_FATAL_IN_HEARTBEAT = frozenset(
+    {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED}
+)
+_NO_MEMBER_THERE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+
+
+class State(StrEnum):
+    """See the head of this file."""
+
+    UNJOINED = "Unjoined"
+    RELEASING = "Releasing"
+    JOINING = "Joining"
+    SYNCING = "Syncing"
+    STABLE = "Stable"
+    CLOSING = "Closing"
+    LEAVING = "Leaving"
+    LEFT = "Left"
+    FAILED = "Failed"
+
+
+class Membership:
+    """One member of one group. `handle` is the only way in; it never raises for an outcome."""
+
+    def __init__(
+        self, config: MemberConfig, *, draw_nonce: Callable[[], str], jitter: backoff.Jitter
+    ) -> None:
+        self.state = State.UNJOINED
+        self.identity = Identity("", -1)
+        self.assignment: Assignment | None = None
+        self._config = config
+        self._draw_nonce = draw_nonce
+        self._jitter = jitter
+        self._nonce = ""  # of the current membership; "" = draw one
+        self._call_id = 0  # of the Join or Sync that counts
+        self._timer_id = 0
+        self._wait_ms = 0  # before the Join that follows the release
+        self._failures = 0  # joins in a row that led nowhere
+        self._topic_lookups = 0
+        self._lost = False  # the assignment being released may not be committed under any more
+        self._protocol_name = ""
+        self._leads = False
+        self._reason = "first join"
+        self._failed_with = 0
+        self._out: list[Action] = []
+
+    def handle(self, given: Input) -> list[Action]:  # noqa: C901 - one arm per input
+        """Take one input; what the caller must do now, in order."""
+        self._out = []
+        match given:
+            case Start():
+                self._on_start()
+            case JoinAnswered():
+                self._on_join_answered(given)
+            case JoinRefused():
+                self._on_join_refused(given)
+            case SyncAnswered():
+                self._on_sync_answered(given)
+            case SyncRefused():
+                self._on_sync_refused(given)
+            case HeartbeatAnswered():
+                self._on_heartbeat(given)
+            case CommitRefused():
+                self._on_commit_refused(given)
+            case Released():
+                self._on_released()
+            case TimerFired():
+                self._on_timer(given)
+            case Close():
+                self._on_close(given)
+            case LeaveAnswered():
+                self._on_leave_answered()
+        return self._out
+
+    # ---- joining
+
+    def _on_start(self) -> None:
+        if self.state is State.UNJOINED and self._call_id == 0:
+            self._send_join()
+
+    def _send_join(self) -> None:
+        if not self._nonce:
+            # Each membership has a nonce of its own, so a repeated first Join finds the same
+            # member, and a commit_seq of an earlier membership can never be taken for one of this
+            # (architecture.md 3, rule 6).
+            self._nonce = self._draw_nonce()
+        self._call_id += 1
+        self._timer_id += 1
+        self.state = State.JOINING
+        self._out += [
+            StopKeepAlive(),
+            SendJoin(self._call_id, self.identity.member_id, self._nonce, self._reason),
+        ]
+
+    def _on_join_answered(self, answer: JoinAnswered) -> None:
+        if self.state is not State.JOINING or answer.call_id != self._call_id:
+            return
+        self.identity = Identity(answer.member_id, answer.generation)
+        self._protocol_name = answer.protocol_name
+        self._leads = answer.leader_id == answer.member_id
+        assignor = self._config.assignor(answer.protocol_name)
+        if assignor is None:
+            message = f"the group chose {answer.protocol_name!r}, which this member did not offer"
+            self._fail(InconsistentGroupProtocol(message))
+            return
+        self._out.append(KeepAlive(self.identity))
+        if not self._leads:
+            self._send_sync(())
+            return
+        try:
+            shares = self._shares(answer, assignor)
+        except (MusterError, NotOurMetadataError) as error:
+            self._fail(
+                error if isinstance(error, MusterError) else InconsistentGroupProtocol(str(error))
+            )
+            return
+        if shares is None:
+            self._topic_lookups += 1
+            self._wait(backoff.JOIN.delay_ms(self._topic_lookups, self._jitter))
+            return
+        self._send_sync(shares)
+
+    def _shares(
+        self, answer: JoinAnswered, assignor: Assignor
+    ) -> tuple[tuple[str, bytes], ...] | None:
+        """Every member's encoded assignment; None where a topic is not known there yet."""
+        subscribers = [
+            Subscriber(member_id, decode_subscription(member_id, metadata))
+            for member_id, metadata in answer.members
+        ]
+        missing = {t for s in subscribers for t in s.topics} - answer.partition_counts.keys()
+        if missing and self._topic_lookups < TOPIC_LOOKUPS_MAX:
+            return None
+        shares = checked_shares(assignor, subscribers, answer.partition_counts)
+        return tuple((s.member_id, encode_assignment(shares[s.member_id])) for s in subscribers)
+
+    def _on_join_refused(self, answer: JoinRefused) -> None:
+        if self.state is not State.JOINING or answer.call_id != self._call_id:
+            return
+        refusal = answer.refusal
+        match refusal.code:
+            case ErrorCode.REBALANCE_IN_PROGRESS if refusal.park_again:
+                self._rejoin(refusal, counts=answer.held_ms < HOLD_MS_MIN)
+            case ErrorCode.REBALANCE_IN_PROGRESS:
+                self._rejoin(refusal)
+            case ErrorCode.UNKNOWN_MEMBER_ID:
+                self._forget_member()
+                self._rejoin(refusal)
+            case ErrorCode.ILLEGAL_GENERATION:
+                self._forget_generation()
+                self._rejoin(refusal)
+            case ErrorCode.MEMBER_ID_REQUIRED:
+                self.identity = Identity(answer.member_id, -1)
+                self._rejoin(refusal)
+            case code if code in _BACK_OFF_IN_JOIN or (_unknown(code) and refusal.retriable):
+                self._rejoin(refusal, at_once=False)
+            case _:
+                self._fail(_error(refusal))
+
+    # ---- syncing
+
+    def _send_sync(self, shares: tuple[tuple[str, bytes], ...]) -> None:
+        self._call_id += 1
+        self.state = State.SYNCING
+        self._out.append(SendSync(self._call_id, self.identity, self._protocol_name, shares))
+
+    def _on_sync_answered(self, answer: SyncAnswered) -> None:
+        if self.state is not State.SYNCING or answer.call_id != self._call_id:
+            return
+        if answer.protocol_name not in ("", self._protocol_name):
+            message = (
+                f"Sync answers {answer.protocol_name!r} where Join said {self._protocol_name!r}"
+            )
+            self._fail(InconsistentGroupProtocol(message))
+            return
+        try:
+            partitions = decode_assignment(answer.assignment)
+        except NotOurMetadataError as error:
+            self._fail(InconsistentGroupProtocol(str(error)))
+            return
+        self._failures = self._topic_lookups = 0
+        self._lost = False
+        self.state = State.STABLE
+        self.assignment = Assignment(
+            group_id=self._config.group_id,
+            generation=self.identity.generation,
+            member_id=self.identity.member_id,
+            partitions=partitions,
+            protocol_name=self._protocol_name,
+            is_group_leader=self._leads,
+        )
+        self._out.append(Give(self.assignment))
+
+    def _on_sync_refused(self, answer: SyncRefused) -> None:
+        if self.state is not State.SYNCING or answer.call_id != self._call_id:
+            return
+        refusal = answer.refusal
+        match refusal.code:
+            case ErrorCode.REBALANCE_IN_PROGRESS if refusal.park_again:
+                self._sync_again(counts=answer.held_ms < HOLD_MS_MIN)
+            case ErrorCode.REBALANCE_IN_PROGRESS:
+                self._rejoin(refusal)
+            case ErrorCode.UNKNOWN_MEMBER_ID:
+                self._forget_member()
+                self._rejoin(refusal)
+            case ErrorCode.ILLEGAL_GENERATION:
+                self._forget_generation()
+                self._rejoin(refusal)
+            case code if code in _FATAL_IN_SYNC:
+                self._fail(_error(refusal))
+            case _:
+                # Never fatal on a number that is not known to be: back off and join again (section
+                # 6.11).
+                self._rejoin(refusal, at_once=False)
+
+    def _sync_again(self, *, counts: bool) -> None:
+        """Park again, without assignments: the first accepted vector wins (section 2.3)."""
+        self._failures += counts
+        if self._failures > IMMEDIATE_RETRIES_MAX:
+            self._rejoin(Refusal(ErrorCode.REBALANCE_IN_PROGRESS), counts=False, at_once=False)
+        else:
+            self._send_sync(())
+
+    # ---- owning
+
+    def _on_heartbeat(self, answer: HeartbeatAnswered) -> None:
+        if answer.identity != self.identity:
+            return
+        code = answer.refusal.code
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            if self.state is State.STABLE:
+                self._reason = "the group is rebalancing"
+                self._wait_ms = 0
+                self._release(State.RELEASING)
+        elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._on_fenced(answer.refusal)
+        elif code in _FATAL_IN_HEARTBEAT and self.state not in (State.LEAVING, State.LEFT):
+            self._fail(_error(answer.refusal))
+
+    def _on_commit_refused(self, answer: CommitRefused) -> None:
+        # As after a heartbeat; but that a commit is not allowed says nothing about the membership.
+        if answer.refusal.code != ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            self._on_heartbeat(HeartbeatAnswered(answer.identity, answer.refusal))
+
+    def _on_fenced(self, refusal: Refusal) -> None:
+        """The generation, or the whole member, is over: what it owned is lost, not revoked."""
+        if self.state in (State.LEAVING, State.LEFT, State.FAILED, State.UNJOINED, State.JOINING):
+            return
+        was_closing = self.state is State.CLOSING
+        if refusal.code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._forget_member()
+        else:
+            self._forget_generation()
+        if self.state is State.SYNCING:
+            self._call_id += 1  # whatever the Sync still answers is over
+            self._rejoin(refusal)
+            return
+        self._out.append(StopKeepAlive())
+        if self.state is State.STABLE:
+            self._wait_ms = self._next_wait_ms(at_once=True)
+            self._reason = _reason(refusal)
+        if self.assignment is not None and not self._lost:
+            self._lost = True
+            self._out.append(Lose(self.assignment, _reason(refusal)))
+        self.state = State.CLOSING if was_closing else State.RELEASING
+
+    def _release(self, state: State) -> None:
+        self.state = state
+        if self.assignment is not None:
+            self._out.append(Revoke(self.assignment, self._reason))
+
+    def _on_released(self) -> None:
+        self.assignment = None
+        self._lost = False
+        if self.state is State.RELEASING:
+            if self._wait_ms:
+                self._wait(self._wait_ms)
+            else:
+                self._send_join()
+        elif self.state is State.CLOSING:
+            self._leave()
+
+    # ---- again, or not
+
+    def _rejoin(self, refusal: Refusal, *, at_once: bool = True, counts: bool = True) -> None:
+        """Join again; after a wait unless `at_once`, or where immediate retries are used up."""
+        if not refusal.park_again:
+            self._reason = _reason(refusal)
+        wait_ms = self._next_wait_ms(at_once=at_once, counts=counts)
+        if wait_ms:
+            self._wait(wait_ms)
+        else:
+            self._send_join()
+
+    def _next_wait_ms(self, *, at_once: bool, counts: bool = True) -> int:
+        self._failures += counts
+        late = self._failures - IMMEDIATE_RETRIES_MAX if at_once else self._failures
+        return backoff.JOIN.delay_ms(late, self._jitter) if late > 0 else 0
+
+    def _wait(self, delay_ms: int) -> None:
+        self._timer_id += 1
+        self.state = State.UNJOINED
+        self._out.append(StartTimer(self._timer_id, delay_ms))
+
+    def _on_timer(self, fired: TimerFired) -> None:
+        if self.state is State.UNJOINED and fired.timer_id == self._timer_id:
+            self._send_join()
+
+    def _forget_generation(self) -> None:
+        self.identity = Identity(self.identity.member_id, -1)
+
+    def _forget_member(self) -> None:
+        self.identity = Identity("", -1)
+        self._nonce = ""
+
+    def _fail(self, error: MusterError) -> None:
+        self._call_id += 1
+        self._timer_id += 1
+        self._failed_with = error.code
+        self._out.append(StopKeepAlive())
+        if self.assignment is not None and not self._lost:
+            self._lost = True
+            self._out.append(Lose(self.assignment, str(error)))
+        self.state = State.FAILED
+        self._out.append(Fail(error))
+
+    # ---- leaving
+
+    def _on_close(self, given: Close) -> None:
+        self._reason = given.reason
+        self._timer_id += 1
+        match self.state:
+            case State.STABLE:
+                self._release(State.CLOSING)
+            case State.RELEASING:
+                self.state = State.CLOSING
+            case State.CLOSING | State.LEAVING | State.LEFT:
+                pass
+            case State.FAILED if self._failed_with in _NO_MEMBER_THERE:
+                self._end()
+            case _:
+                self._leave()
+
+    def _leave(self) -> None:
+        # The id of a first Join that is still parked is known before its answer: client id and
+        # nonce.
+        member_id = self.identity.member_id
+        if not member_id and self._nonce:
+            member_id = f"{self._config.client_id}-{self._nonce}"
+        if not member_id:
+            self._end()
+            return
+        self.state = State.LEAVING
+        self._out += [StopKeepAlive(), SendLeave(member_id, self._reason)]
+
+    def _on_leave_answered(self) -> None:
+        if self.state is State.LEAVING:
+            self._end()
+
+    def _end(self) -> None:
+        self.state = State.LEFT
+        self._call_id += 1
+        self._out += [StopKeepAlive(), AbandonCalls(), Ended()]
+
+
+def _unknown(code: int) -> bool:
+    return code not in ErrorCode._value2member_map_
+
+
+def _reason(refusal: Refusal) -> str:
+    return refusal.message or error_class(refusal.code).__name__
+
+
+def _error(refusal: Refusal) -> MusterError:
+    return error_class(refusal.code)(
+        refusal.message, code=refusal.code, retriable=refusal.retriable or None
+    )

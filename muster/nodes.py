@@ -1,0 +1,196 @@
+"""The cluster's nodes as this process sees them: one channel to each, kept open."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar, cast
+
+import grpc
+from google.protobuf.message import Message
+
+from muster import timeouts
+from muster.errors import InvalidConfig
+
+NODES_MAX = 64
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+"""Both ways, the server's limit too (architecture.md 5)."""
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.initial_reconnect_backoff_ms", timeouts.RECONNECT_FIRST_MS),
+    ("grpc.min_reconnect_backoff_ms", timeouts.RECONNECT_FIRST_MS),
+    ("grpc.max_reconnect_backoff_ms", timeouts.RECONNECT_MS_MAX),
+    ("grpc.keepalive_time_ms", timeouts.KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", timeouts.KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    # Retries are this SDK's own: only it knows terms, hints and what is idempotent.
+    ("grpc.enable_retries", 0),
+)
+
+Response_co = TypeVar("Response_co", bound=Message, covariant=True)
+
+
+class Answers(Protocol[Response_co]):
+    """How to read a response: `FromString` of its class."""
+
+    def __call__(self, data: bytes, /) -> Response_co:
+        """Parse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files for connections. Without `cert` and `key` the client shows no certificate."""
+
+    ca: str
+    cert: str = ""
+    key: str = ""
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """Read the files now.
+
+        Raises:
+            InvalidConfig: a file cannot be read, or only one of `cert` and `key` is given.
+        """
+        if bool(self.cert) != bool(self.key):
+            raise InvalidConfig("tls: cert and key go together")
+        try:
+            ca, cert, key = (
+                Path(name).read_bytes() if name else None for name in (self.ca, self.cert, self.key)
+            )
+        except OSError as error:
+            raise InvalidConfig(f"tls: {error}") from error
+        return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+def parse_endpoints(given: str | Sequence[str]) -> tuple[str, ...]:
+    """`"h:p,h:p"` or a list of `"h:p"`, in order, each once.
+
+    Raises:
+        InvalidConfig: none, too many, or one that is not host:port.
+    """
+    several = given.split(",") if isinstance(given, str) else given
+    endpoints = tuple(dict.fromkeys(one.strip() for one in several if one.strip()))
+    if not endpoints or len(endpoints) > NODES_MAX:
+        raise InvalidConfig(f"give 1 to {NODES_MAX} addresses as host:port, not {given!r}")
+    for endpoint in endpoints:
+        host, _, port = endpoint.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) <= 65535:  # noqa: PLR2004 - a port
+            raise InvalidConfig(f"{endpoint!r} is not host:port")
+    return endpoints
+
+
+class Nodes:
+    """Channels by endpoint: opened when a node is learned, closed when it is gone."""
+
+    def __init__(self, bootstrap: Iterable[str], tls: Tls | None, token: str) -> None:
+        self._credentials = tls.credentials() if tls else None
+        self.metadata: tuple[tuple[str, str], ...] = (
+            (("authorization", f"Bearer {token}"),) if token else ()
+        )
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._calls: dict[tuple[str, str], Callable[..., object]] = {}  # by endpoint and path
+        self._closing: set[asyncio.Task[None]] = set()
+        self._bootstrap = tuple(bootstrap)
+        self._learned: tuple[str, ...] = ()
+        for endpoint in self._bootstrap:
+            self._open(endpoint)
+
+    def endpoints(self) -> tuple[str, ...]:
+        """What the cluster said of itself; before that, what the user gave."""
+        return self._learned or self._bootstrap
+
+    def order(self, avoid: str = "") -> list[str]:
+        """Whom to ask: connected ones first, the one to avoid last.
+
+        The addresses that the user gave come after those that the cluster names, so that a cluster
+        which advertises an address that cannot be reached from here can still be asked.
+        """
+        known = dict.fromkeys((*self._learned, *self._bootstrap))
+        return sorted(known, key=lambda e: (e == avoid, not self._is_ready(e)))
+
+    def others_count(self, avoid: str) -> int:
+        """How many nodes there are besides one."""
+        return sum(endpoint != avoid for endpoint in self.endpoints())
+
+    def learn(self, endpoints: Iterable[str]) -> None:
+        """Take the cluster's own list: open channels to new nodes, close those of gone ones."""
+        learned = tuple(dict.fromkeys(e for e in endpoints if e))[:NODES_MAX]
+        if not learned or set(learned) == set(self._learned):
+            return
+        for endpoint in set(self._learned) - set(learned) - set(self._bootstrap):
+            self._drop(endpoint)
+        self._learned = learned
+        for endpoint in learned:
+            self._open(endpoint)
+
+    def unary(
+        self,
+        endpoint: str,
+        path: str,
+        parse: Answers[Response_co],
+        request: bytes,
+        timeout_ms: float,
+    ) -> "grpc.aio.UnaryUnaryCall[bytes, Response_co]":
+        """Start one call. The request goes out as it is, so that a retry is byte-equal."""
+        start: Callable[..., object] | None = self._calls.get((endpoint, path))
+        if start is None:
+            start = self._open(endpoint).unary_unary(
+                path, request_serializer=bytes, response_deserializer=parse
+            )
+            self._calls[endpoint, path] = start
+        call = start(request, timeout=timeout_ms / 1000, metadata=self.metadata or None)
+        return cast("grpc.aio.UnaryUnaryCall[bytes, Response_co]", call)
+
+    def _open(self, endpoint: str) -> grpc.aio.Channel:
+        """The channel to a node; also to one that a hint named before the node list did."""
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            if self._credentials:
+                channel = grpc.aio.secure_channel(endpoint, self._credentials, CHANNEL_OPTIONS)
+            else:
+                channel = grpc.aio.insecure_channel(endpoint, CHANNEL_OPTIONS)
+            self._channels[endpoint] = channel
+            self._keepers[endpoint] = asyncio.create_task(_keep_open(channel))
+        return channel
+
+    def _is_ready(self, endpoint: str) -> bool:
+        channel = self._channels.get(endpoint)
+        return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
+
+    def _drop(self, endpoint: str) -> None:
+        channel = self._channels.pop(endpoint, None)
+        keeper = self._keepers.pop(endpoint, None)
+        for key in [key for key in self._calls if key[0] == endpoint]:
+            del self._calls[key]
+        if channel is not None and keeper is not None:
+            task = asyncio.create_task(_close(channel, keeper, timeouts.COMMIT_ATTEMPT_MS / 1000))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close every channel; calls still open are cancelled."""
+        for endpoint in list(self._channels):
+            channel, keeper = self._channels.pop(endpoint), self._keepers.pop(endpoint)
+            await _close(channel, keeper, None)
+        self._calls.clear()
+        for task in list(self._closing):
+            await task
+
+
+async def _keep_open(channel: grpc.aio.Channel) -> None:
+    """A channel without its connection goes idle; connect at once, not with the next call."""
+    state = channel.get_state(try_to_connect=True)
+    while state is not grpc.ChannelConnectivity.SHUTDOWN:
+        await channel.wait_for_state_change(state)
+        state = channel.get_state(try_to_connect=True)
+
+
+async def _close(
+    channel: grpc.aio.Channel, keeper: "asyncio.Task[None]", grace_s: float | None
+) -> None:
+    keeper.cancel()
+    await asyncio.wait([keeper])
+    await channel.close(grace_s)

@@ -1,0 +1,161 @@
+"""Join, Sync and Leave as calls: actions of the membership in, its inputs out."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from muster import timeouts
+from muster.actions import (
+    JoinAnswered,
+    JoinRefused,
+    LeaveAnswered,
+    MemberConfig,
+    Refusal,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    SyncAnswered,
+    SyncRefused,
+)
+from muster.calls import JOIN, LEAVE, SYNC, Caller
+from muster.embedded import PROTOCOL_TYPE, encode_subscription
+from muster.errors import ErrorCode, MusterError
+from muster.v1 import errors_pb2, group_pb2
+
+log = logging.getLogger("muster")
+
+REASON_CHARACTERS_MAX = 255
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOptions:
+    """What a member says of itself when it joins."""
+
+    config: MemberConfig
+    topics: tuple[str, ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+
+
+class _Parked(Protocol):
+    """What the refusals of Join and Sync have in common."""
+
+    @property
+    def status(self) -> errors_pb2.Status: ...
+    @property
+    def park_again(self) -> bool: ...
+
+
+class Rounds:
+    """One member's calls around a rebalance. None of them raises for an outcome."""
+
+    def __init__(self, caller: Caller, options: JoinOptions) -> None:
+        self._caller = caller
+        self._options = options
+        self._group_id = options.config.group_id
+        self._subscription = encode_subscription(options.topics)
+
+    async def join(self, action: SendJoin) -> JoinAnswered | JoinRefused:
+        """Call JoinGroup; it may be parked."""
+        options = self._options
+        request = group_pb2.JoinGroupRequest(
+            group_id=self._group_id,
+            member_id=action.member_id,
+            client_id=options.config.client_id,
+            join_nonce=action.join_nonce,
+            session_timeout_ms=options.session_timeout_ms,
+            rebalance_timeout_ms=options.rebalance_timeout_ms,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                group_pb2.JoinGroupRequest.Protocol(name=a.name, metadata=self._subscription)
+                for a in options.config.assignors
+            ],
+            reason=action.reason[:REASON_CHARACTERS_MAX],
+            subscribed_topics=options.topics,
+        )
+        self._caller.counters.rejoins += bool(action.member_id)
+        started_at = asyncio.get_running_loop().time()
+        try:
+            answer, _ = await self._caller.call(
+                self._group_id,
+                JOIN,
+                request.SerializeToString(),
+                timeout_ms=timeouts.JOIN_REQUEST_MS,
+            )
+        except MusterError as error:
+            return JoinRefused(action.call_id, _from_error(error))
+        if int(answer.status.code) != ErrorCode.NONE:
+            held_ms = _since_ms(started_at)
+            return JoinRefused(action.call_id, _refusal(answer), answer.member_id, held_ms)
+        return JoinAnswered(
+            call_id=action.call_id,
+            member_id=answer.member_id,
+            generation=answer.generation,
+            protocol_name=answer.protocol_name,
+            leader_id=answer.leader_id,
+            members=tuple((m.member_id, m.metadata) for m in answer.members),
+            partition_counts=dict(answer.partition_counts),
+        )
+
+    async def sync(self, action: SendSync) -> SyncAnswered | SyncRefused:
+        """Call SyncGroup; it may be parked."""
+        request = group_pb2.SyncGroupRequest(
+            group_id=self._group_id,
+            member_id=action.identity.member_id,
+            generation=action.identity.generation,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=action.protocol_name,
+            assignments=[
+                group_pb2.SyncGroupRequest.Assignment(member_id=m, assignment=a)
+                for m, a in action.assignments
+            ],
+        )
+        started_at = asyncio.get_running_loop().time()
+        try:
+            answer, _ = await self._caller.call(
+                self._group_id,
+                SYNC,
+                request.SerializeToString(),
+                timeout_ms=timeouts.JOIN_REQUEST_MS,
+            )
+        except MusterError as error:
+            return SyncRefused(action.call_id, _from_error(error))
+        if int(answer.status.code) != ErrorCode.NONE:
+            return SyncRefused(action.call_id, _refusal(answer), _since_ms(started_at))
+        return SyncAnswered(action.call_id, answer.assignment, answer.protocol_name)
+
+    async def leave(self, action: SendLeave) -> LeaveAnswered:
+        """Call LeaveGroup, best effort: where it fails the session ends by itself."""
+        member = group_pb2.LeaveGroupRequest.Member(
+            member_id=action.member_id, reason=action.reason[:REASON_CHARACTERS_MAX]
+        )
+        request = group_pb2.LeaveGroupRequest(group_id=self._group_id, members=[member])
+        try:
+            await self._caller.call(
+                self._group_id,
+                LEAVE,
+                request.SerializeToString(),
+                timeout_ms=timeouts.LEAVE_REQUEST_MS,
+            )
+        except MusterError as error:
+            log.warning("group %s: leaving failed: %s", self._group_id, error)
+        return LeaveAnswered()
+
+
+def _since_ms(started_at: float) -> int:
+    return int((asyncio.get_running_loop().time() - started_at) * 1000)
+
+
+def _from_error(error: MusterError) -> Refusal:
+    return Refusal(error.code, error.message, retriable=error.retriable)
+
+
+def _refusal(answer: _Parked) -> Refusal:
+    status = answer.status
+    return Refusal(
+        int(status.code),
+        status.message,
+        retriable=status.retriable,
+        park_again=answer.park_again,
+    )

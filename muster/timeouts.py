@@ -1,0 +1,50 @@
+"""Every wait of the SDK, in milliseconds. A deadline exceeds the server's longest hold by 1 s.
+
+docs/timeouts.md lists them beside the server's; a test checks the inequalities.
+"""
+
+COMMIT_ATTEMPT_MS = 2_000
+"""OffsetCommit, OffsetFetch, LeaveGroup: the server holds them for 1 s at most, while it loads."""
+
+PARKED_ATTEMPT_MS = 30_000
+"""JoinGroup, SyncGroup: the server lets go after 25 s."""
+
+FIND_ATTEMPT_MS = 2_000
+"""FindCoordinator: the server waits for a later term for 1 s at most."""
+
+HEARTBEAT_MARGIN_MS = 2_000
+"""A held heartbeat's deadline is the interval that the server dictates plus this."""
+
+HEARTBEAT_INTERVAL_MS = 2_000
+"""Until the server has said its own."""
+
+HEARTBEAT_INTERVAL_MS_MIN = 50
+HEARTBEAT_INTERVAL_MS_MAX = 60_000
+"""What a server may dictate; outside of it the nearer bound counts."""
+
+ADMIN_ATTEMPT_MS = 5_000
+"""Topics: a change of the registry is committed before its answer."""
+
+SUSPECT_MS = 300
+"""An attempt that is unanswered for so long makes the SDK ask another node beside it."""
+
+PATIENT_GAP_MS = 1_000
+"""Pause between two such questions while the call is one that the server may park."""
+
+REQUEST_MS = 30_000
+"""A call as the user sees it, all attempts together; `Client(request_timeout_ms=...)`."""
+
+JOIN_REQUEST_MS = 60_000
+"""A Join or Sync as the membership sees it; then it backs off and tries again."""
+
+LEAVE_REQUEST_MS = 3_000
+"""Closing waits so long for the answer to Leave, at most."""
+
+RECONNECT_FIRST_MS = 50
+RECONNECT_MS_MAX = 500
+KEEPALIVE_MS = 10_000
+KEEPALIVE_TIMEOUT_MS = 5_000
+"""Of the channels (interfaces.md 1.3)."""
+
+COMMIT_INTERVAL_MS = 100
+"""Buffered commits go out this often, at most."""

@@ -1,0 +1,150 @@
+"""The values that users hold: partitions, assignments, offsets. All immutable."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one member owns in one generation; the next generation brings another one."""
+
+    group_id: str
+    generation: int
+    """int64, rises for ever within a group, across failover too (architecture.md 3, rule 8)."""
+    member_id: str
+    partitions: tuple[TopicPartition, ...]
+    """Sorted by topic and partition; may be empty."""
+    protocol_name: str
+    """The assignor that the group voted for."""
+    is_group_leader: bool
+    """Whether this member computed the assignment of all."""
+
+    @property
+    def fencing_token(self) -> int:
+        """What a store compares before it takes a write: here the generation."""
+        return self.generation
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """What to commit for a partition where a bare offset does not say enough."""
+
+    offset: int
+    """The next offset to read; >= 0."""
+    metadata: str = ""
+    """At most 4096 bytes of UTF-8."""
+    end_offset: int | None = None
+    """Where the member saw the partition's end; lag is known only where this is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """An offset as the coordinator holds it."""
+
+    offset: int
+    metadata: str
+    end_offset: int | None
+    generation: int
+    """The generation it was committed under; -1 = outside group management."""
+    wall_ms: int
+    """When, for people: milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed(Mapping[TopicPartition, CommittedOffset | None]):
+    """A linearizable read of committed offsets; None where nothing was ever committed."""
+
+    offsets: Mapping[TopicPartition, CommittedOffset | None]
+    term: int
+    """The Raft term of the group's shard in which it was read."""
+    applied_index: int
+    """The position of the shard's log at which it was read."""
+
+    def __getitem__(self, key: TopicPartition) -> CommittedOffset | None:
+        return self.offsets[key]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def offset(self, partition: TopicPartition) -> int | None:
+        """The committed offset of one partition; None where there is none."""
+        found = self.offsets.get(partition)
+        return None if found is None else found.offset
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """What became of a commit that was answered. One that was refused raises."""
+
+    acknowledged: Mapping[TopicPartition, int]
+    """Durable on a majority."""
+    superseded: Mapping[TopicPartition, int]
+    """A newer commit of this member was there first: these offsets are *not* acknowledged."""
+    commit_seq: int
+    term: int
+    """The term of the coordinator that answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """Where a group's coordinator is, and since which Raft term."""
+
+    node_id: int
+    endpoint: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorChange:
+    """A later coordinator of a group than the one that the group's last commit went to."""
+
+    group_id: str
+    old: Coordinator
+    new: Coordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of the registry."""
+
+    name: str
+    partitions: int
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the SDK met, since the client was opened. Plain numbers, read whenever you like."""
+
+    calls: int = 0
+    """Calls made by the user or by the SDK itself, heartbeats included."""
+    attempts: int = 0
+    """gRPC calls sent to coordinators for them; `attempts - calls` is what retrying cost."""
+    connections_lost: int = 0
+    unanswered: int = 0
+    """Attempts that were quiet for so long that another node was asked beside them."""
+    deadlines: int = 0
+    """Attempts that ended without an answer."""
+    not_coordinator: int = 0
+    loading: int = 0
+    overloaded: int = 0
+    find_coordinator: int = 0
+    coordinator_changes: int = 0
+    """Groups that were seen under a later coordinator."""
+    rejoins: int = 0
+    """Joins after the first of each membership."""
+    commits_acknowledged: int = 0
+    commits_failed: int = 0
