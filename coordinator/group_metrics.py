@@ -1,0 +1,250 @@
+"""What a node knows of the groups it coordinates, for metrics: bounded, counted where they lead.
+
+Every replica applies every event, but only the coordinator counts it, so that a sum over the nodes
+is the truth. At most `groups_max` groups have series of their own, the most active ones; what
+happens to the others is counted under OTHER. A series that is displaced disappears; its later
+events go to OTHER, so that no counter ever falls.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from coordinator.histogram import REBALANCE_BOUNDS_S, Histogram
+from coordinator.machine.commands import OffsetCommit
+from coordinator.machine.events import (
+    AssignmentPublished,
+    Event,
+    GroupEmptied,
+    MemberRemoved,
+    RebalanceStarted,
+    RemovalCause,
+    Trigger,
+)
+from coordinator.machine.shard_state import CommandResult, Entry
+from coordinator.machine.state import Group, Phase
+from coordinator.routing import shard_of
+from coordinator.shard import Shard
+from muster.v1.group_pb2 import ConsumerAssignment
+from raft.contract import Role, ShardId
+
+OTHER: Final = "(other)"
+"""The label of all groups without series of their own. A group of that very name is among them."""
+GROUPS_MAX: Final = 200
+RIVALS_MAX: Final = 10_000
+"""Groups without series whose activity is watched; beyond that they wait for the next round."""
+ROUND_S: Final = 60.0
+"""How often the most active groups are chosen anew."""
+OPEN_ROUNDS_MAX: Final = 100_000
+COMMIT_RESULTS: Final = ("ok", "superseded", "fenced", "rejected", "retriable")
+
+Partition = tuple[str, int]
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """Counters of one group, or of all others together."""
+
+    rebalances: dict[Trigger, int] = field(default_factory=lambda: dict.fromkeys(Trigger, 0))
+    commits: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COMMIT_RESULTS, 0))
+    expirations: int = 0
+    partitions_moved: int = 0
+    activity: float = 0.0
+    owners: dict[Partition, str] = field(default_factory=dict)
+    """Who owned what in `owners_generation`; kept to count what moves. Empty for OTHER."""
+    owners_generation: int = -1
+
+
+class GroupMeter:
+    """Counts what happens to groups. `applied` is an observer of every shard."""
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        clock_s: Callable[[], float],
+        groups_max: int = GROUPS_MAX,
+    ) -> None:
+        self.own: dict[str, GroupCounts] = {}
+        self.other = GroupCounts()
+        self.durations = {trigger: Histogram(REBALANCE_BOUNDS_S) for trigger in Trigger}
+        self._shards = shards
+        self._clock_s = clock_s
+        self._groups_max = groups_max
+        self._rivals: dict[str, int] = {}
+        self._opened: dict[str, tuple[int, Trigger]] = {}
+        self._next_round_s = clock_s() + ROUND_S
+
+    # ---- counting
+
+    def of(self, group_id: str) -> GroupCounts:
+        """Where an event of this group is counted. Only groups that exist here get their own."""
+        counts = self.own.get(group_id)
+        if counts is None:
+            if len(self.own) >= self._groups_max or self.find(group_id) is None:
+                self._rival(group_id)
+                return self.other
+            counts = self._admit(group_id)
+        counts.activity += 1
+        return counts
+
+    def applied(
+        self, shard: ShardId, _index: int, entry: Entry, results: Sequence[CommandResult]
+    ) -> None:
+        """Count the events of one entry, if this node leads the shard."""
+        if self._shards[shard].log.role is not Role.LEADER:
+            return
+        for result in results:
+            if type(result.command) is not OffsetCommit:  # counted where it is answered
+                for event in result.events:
+                    self._count(event, entry.time_ms)
+
+    def _count(self, event: Event, time_ms: int) -> None:
+        match event:
+            case RebalanceStarted():
+                self.of(event.group_id).rebalances[event.trigger] += 1
+                if len(self._opened) < OPEN_ROUNDS_MAX:
+                    self._opened.setdefault(event.group_id, (time_ms, event.trigger))
+            case AssignmentPublished():
+                self._closed(event.group_id, time_ms)
+                self._moved(event)
+            case GroupEmptied():
+                self._closed(event.group_id, time_ms)
+            case MemberRemoved() if event.cause is RemovalCause.SESSION_EXPIRED:
+                self.of(event.group_id).expirations += 1
+            case _:
+                pass
+
+    def _closed(self, group_id: str, time_ms: int) -> None:
+        """A rebalance ends with its assignment; opened again in between, it is still one."""
+        opened = self._opened.pop(group_id, None)
+        if opened is not None:
+            began_ms, trigger = opened
+            self.durations[trigger].observe(max(0, time_ms - began_ms) / 1000)
+
+    def _moved(self, event: AssignmentPublished) -> None:
+        counts = self.of(event.group_id)
+        if counts is self.other:
+            return
+        before = counts.owners
+        after = owners_of((a.member_id, a.assignment) for a in event.assignments)
+        counts.owners, counts.owners_generation = after, event.generation
+        counts.partitions_moved += sum(
+            1 for partition, owner in after.items() if before.get(partition, owner) != owner
+        )
+
+    # ---- which groups have series of their own
+
+    def find(self, group_id: str) -> Group | None:
+        """The group, where this node coordinates it."""
+        shard = self._shards[shard_of(group_id, len(self._shards))]
+        return shard.state.groups.get(group_id) if shard.log.role is Role.LEADER else None
+
+    def led(self) -> Iterator[Group]:
+        """Every group that this node coordinates, as of now, shard by shard."""
+        for shard in self._shards:
+            if shard.log.role is Role.LEADER:
+                yield from list(shard.state.groups.values())
+
+    def choose(self) -> None:
+        """Drop series of groups that are gone; fill free places; once a round let rivals in."""
+        for group_id in [g for g in self.own if self.find(g) is None]:
+            del self.own[group_id]
+        if self._clock_s() >= self._next_round_s:
+            self._next_round_s = self._clock_s() + ROUND_S
+            self._displace()
+        for group in self.led():
+            if len(self.own) >= self._groups_max:
+                break
+            if group.group_id not in self.own:
+                self._admit(group.group_id)
+        self._opened = {g: o for g, o in self._opened.items() if self.find(g) is not None}
+
+    def _displace(self) -> None:
+        """The busiest rivals take the places of groups that were less than half as busy."""
+        rivals = sorted(self._rivals.items(), key=lambda rival: (-rival[1], rival[0]))
+        quiet = sorted(self.own, key=lambda group_id: (self.own[group_id].activity, group_id))
+        free = self._groups_max - len(self.own)
+        for group_id, activity in rivals[: self._groups_max]:
+            if self.find(group_id) is None:
+                continue
+            if free > 0:
+                free -= 1
+            elif quiet and activity > 2 * self.own[quiet[0]].activity:
+                del self.own[quiet.pop(0)]
+            else:
+                break
+            self._admit(group_id).activity = activity
+        self._rivals.clear()
+        for counts in self.own.values():
+            counts.activity /= 2
+
+    def _admit(self, group_id: str) -> GroupCounts:
+        if group_id == OTHER:
+            return self.other
+        counts = self.own[group_id] = GroupCounts()
+        return counts
+
+    def _rival(self, group_id: str) -> None:
+        if group_id in self._rivals or len(self._rivals) < RIVALS_MAX:
+            self._rivals[group_id] = self._rivals.get(group_id, 0) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Of a Stable group of protocol type "consumer": partitions of its topics, and members."""
+
+    unassigned: int
+    idle_members: int
+
+
+def ownership(group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> Ownership | None:
+    """Who owns nothing, what nobody owns; None while the group rebalances or is not readable."""
+    if group.phase is not Phase.STABLE or group.protocol_type != "consumer":
+        return None
+    if counts.owners_generation != group.generation:
+        counts.owners = owners_of((m.member_id, m.assignment) for m in group.members.values())
+        counts.owners_generation = group.generation
+    subscribed = {topic for member in group.members.values() for topic in member.subscribed_topics}
+    owned: dict[str, int] = {}
+    for topic, _ in counts.owners:
+        owned[topic] = owned.get(topic, 0) + 1
+    unassigned = sum(max(0, topics.get(t, 0) - owned.get(t, 0)) for t in sorted(subscribed))
+    busy = set(counts.owners.values())
+    return Ownership(unassigned, sum(1 for member in group.members if member not in busy))
+
+
+@dataclass(slots=True)
+class TopicOffsets:
+    """A group's offsets in one topic. `lag` is None where no member reports `end_offset`."""
+
+    last_commit_ms: int = 0
+    lag: int | None = None
+
+
+def offsets_by_topic(group: Group) -> dict[str, TopicOffsets]:
+    """Newest commit and lag per topic."""
+    topics: dict[str, TopicOffsets] = {}
+    for (topic, _), offset in group.offsets.items():
+        found = topics.get(topic)
+        if found is None:
+            found = topics[topic] = TopicOffsets()
+        found.last_commit_ms = max(found.last_commit_ms, offset.wall_ms)
+        if offset.end_offset is not None:
+            found.lag = (found.lag or 0) + max(0, offset.end_offset - offset.offset)
+    return topics
+
+
+def owners_of(assignments: Iterable[tuple[str, bytes]]) -> dict[Partition, str]:
+    """Partition -> member, from assignments of protocol type "consumer"; others own nothing."""
+    owners: dict[Partition, str] = {}
+    for member_id, assignment in assignments:
+        try:
+            decoded = ConsumerAssignment.FromString(assignment)
+        except DecodeError:
+            continue
+        for entry in decoded.assigned:
+            for number in entry.partitions:
+                owners[entry.topic, number] = member_id
+    return owners

@@ -1,0 +1,142 @@
+"""`/metrics` over HTTP on the node's own loop, written in slices.
+
+A scrape of a node with many groups is thousands of lines; made in one go it would hold the loop,
+and with it consensus, for longer than a heartbeat may be late. So the page is made a few hundred
+lines at a time, and the loop turns between them.
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import Metric
+
+SLICE_S: Final = 0.002
+"""After so much work the loop gets a turn."""
+SLICE_SAMPLES: Final = 200
+"""Samples encoded between two looks at the clock: about 1 ms."""
+HEAD_BYTES_MAX: Final = 8 * 1024
+CONNECTIONS_MAX: Final = 16
+REQUEST_S: Final = 5.0
+"""A client that has not sent its request, or not taken the answer, by then is dropped."""
+
+Families = Callable[[], Iterable[Metric | None]]
+"""Makes the page's families; None stands where it would like the loop to turn."""
+
+
+class _One:
+    """A registry of one family: what prometheus_client encodes."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        """The family."""
+        return (self._metric,)
+
+
+def encode(metric: Metric) -> Iterator[bytes]:
+    """One family in the text format 0.0.4, in pieces of at most SLICE_SAMPLES samples."""
+    for start in range(0, max(1, len(metric.samples)), SLICE_SAMPLES):
+        piece = Metric(metric.name, metric.documentation, metric.type)
+        piece.samples = metric.samples[start : start + SLICE_SAMPLES]
+        text = generate_latest(_One(piece))
+        # HELP and TYPE come once per family.
+        yield text if start == 0 else text.split(b"\n", 2)[2]
+
+
+async def sliced(families: Families) -> AsyncIterator[bytes]:
+    """The page in pieces; lets the loop turn after each SLICE_S of work."""
+    began = time.perf_counter()
+    for metric in families():
+        for piece in encode(metric) if metric is not None else (b"",):
+            if piece:
+                yield piece
+            if time.perf_counter() - began >= SLICE_S:
+                await asyncio.sleep(0)
+                began = time.perf_counter()
+
+
+class MetricsPage:
+    """An HTTP/1.1 server of one page."""
+
+    def __init__(self, families: Families) -> None:
+        self._families = families
+        self._server: asyncio.Server | None = None
+        self._connections = 0
+        self.scrapes_total = 0
+        self.dropped_total = 0
+
+    async def start(self, *, host: str, port: int) -> int:
+        """Listen; returns the port (of interest where 0 was asked for)."""
+        self._server = await asyncio.start_server(self._connected, host, port, limit=HEAD_BYTES_MAX)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def start_on(self, sock: socket.socket) -> None:
+        """Listen on a socket that a launcher has bound."""
+        self._server = await asyncio.start_server(
+            self._connected,
+            sock=sock,
+            limit=HEAD_BYTES_MAX,
+        )
+
+    async def stop(self) -> None:
+        """Close the port."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                if self._connections > CONNECTIONS_MAX:
+                    await _answer(writer, "503 Service Unavailable", b"too many connections\n")
+                else:
+                    await self._serve(reader, writer)
+        except (TimeoutError, ConnectionError):
+            self.dropped_total += 1  # the scraper is gone or too slow: nothing is owed to it
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            method, target, _version = head.split(b"\r\n", 1)[0].split(b" ")
+        except (asyncio.LimitOverrunError, asyncio.IncompleteReadError, ValueError):
+            await _answer(writer, "400 Bad Request", b"this port speaks HTTP: GET /metrics\n")
+            return
+        path = target.split(b"?", 1)[0]
+        if path != b"/metrics":
+            await _answer(writer, "404 Not Found", b"try /metrics\n")
+        elif method not in {b"GET", b"HEAD"}:
+            await _answer(writer, "405 Method Not Allowed", b"use GET\n", "Allow: GET, HEAD\r\n")
+        else:
+            self.scrapes_total += 1
+            body = b"".join([piece async for piece in sliced(self._families)])
+            await _answer(writer, "200 OK", body, head_only=method == b"HEAD")
+
+
+async def _answer(
+    writer: asyncio.StreamWriter,
+    status: str,
+    body: bytes,
+    headers: str = "",
+    *,
+    head_only: bool = False,
+) -> None:
+    kind = CONTENT_TYPE_PLAIN_0_0_4 if status.startswith("200") else "text/plain"
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        f"{headers}Connection: close\r\n\r\n"
+    )
+    writer.write(head.encode())
+    if not head_only:
+        writer.write(body)
+    await writer.drain()
