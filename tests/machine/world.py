@@ -1,0 +1,332 @@
+"""One shard, spoken to in words: the commands of a scenario.
+
+`g` is the group unless `group=` says otherwise; member a of client a with nonce 1 is `a-1`.
+Several commands of one log entry stand on one line, between ` ; `.
+
+    time MS               shard time from here on
+    limits NAME=VALUE ... replicated limits of this scenario
+    join CLIENT [nonce=1] [protocols=range] [meta=x] [topics=t,u] [type=consumer]
+                [session=MS] [rebalance=MS] [reason=]
+    rejoin MEMBER ...     a Join that names its member id
+    sync MEMBER [gen=N] [type=] [name=] [MEMBER:ASSIGNMENT ...]
+    leave MEMBER ... [reason=]
+    expire MEMBER [gen=N] [round=N]           as armed now, unless told otherwise
+    fire                                      move to the armed deadline and fire it
+    close ROUND TIMER DEADLINE                fire what is named
+    commit MEMBER TOPIC/PARTITION=OFFSET[@END][:METADATA] ... [gen=N] [seq=N]
+                                              member `-`: a simple commit
+    heartbeat MEMBER [gen=N]
+    topic NAME COUNT | grow NAME COUNT | replace NODE UUID | checkpoint
+    restart               a new coordinator that loads the stored records; parked calls are lost
+    show                  the group as applied
+
+Every command is held against the promises of architecture section 3: `decide` changes nothing,
+invariants hold after each event, live = restored, the running digest is the recomputed one,
+commands and events survive the codec.
+"""
+
+from copy import deepcopy
+from dataclasses import replace
+
+from coordinator.codec import (
+    decode_command,
+    decode_entry,
+    decode_events,
+    encode_command,
+    encode_entry,
+    encode_events,
+)
+from coordinator.machine import deadlines, decide, evolve, heartbeat
+from coordinator.machine.commands import (
+    AddPartitions,
+    Assignment,
+    Checkpoint,
+    CloseRound,
+    Command,
+    CreateTopic,
+    ExpireMember,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    OffsetCommit,
+    PartitionCommit,
+    Protocol,
+    ReplaceNode,
+    RoundTimer,
+    ShardCommand,
+    SyncGroup,
+)
+from coordinator.machine.envelope import FORMAT, Envelope
+from coordinator.machine.events import (
+    AssignmentPublished,
+    Event,
+    GenerationFormed,
+    MemberRemoved,
+    RebalanceStarted,
+)
+from coordinator.machine.invariants import check
+from coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from coordinator.machine.replies import (
+    PARKED,
+    join_reply,
+    sync_reply,
+)
+from coordinator.machine.shard_state import (
+    CommandResult,
+    Entry,
+    ShardState,
+    apply_entry,
+    load_state,
+    recount,
+    shard_records,
+)
+from coordinator.machine.state import Group
+from tests.machine.printing import WALL_MS, put_event, put_group, put_reply
+
+
+class World:
+    """One shard, spoken to in words, with the parked calls of its coordinator."""
+
+    def __init__(self, rules_version: int = 1) -> None:
+        self.state = ShardState()
+        self.limits = LIMITS
+        self.rules_version = rules_version
+        self.now_ms = 0
+        self.index = 0
+        self.parked: list[tuple[str, str, str]] = []
+        self.history: list[tuple[Command, tuple[Event, ...]]] = []
+        self.out: list[str] = []
+
+    def run(self, line: str) -> str:
+        """One line of a block; returns what it printed."""
+        self.out = []
+        entry: list[Command] = []
+        for words in (part.split() for part in line.split(" ; ")):
+            verb, *args = words
+            options = dict(a.split("=", 1) for a in args if "=" in a and "/" not in a)
+            plain = [a for a in args if "=" not in a or "/" in a]
+            made = getattr(self, f"do_{verb}")(plain, options)
+            if made is not None:
+                entry.append(made)
+        if entry:
+            self.apply(*entry)
+        return "\n".join(self.out)
+
+    def apply(self, *commands: Command) -> tuple[CommandResult, ...]:
+        """One log entry, held against every promise on the way."""
+        entry = Entry(
+            format=FORMAT,
+            rules_version=self.rules_version,
+            time_ms=self.now_ms,
+            wall_ms=WALL_MS + self.now_ms,
+            limits_version=LIMITS_VERSION,
+            commands=commands,
+        )
+        assert decode_entry(encode_entry(entry)) == entry
+        self.index += 1
+        self._forecast = self._decide_first(commands[0])
+        results = apply_entry(self.state, entry, self.index, self._seen)
+        assert self.state.digest == recount(self.state)
+        assert load_state(sorted(shard_records(self.state))) == self.state
+        return results
+
+    # ---- promises
+
+    def envelope(self) -> Envelope:
+        """What the next command of a group is decided with."""
+        return Envelope(
+            time_ms=self.now_ms,
+            wall_ms=WALL_MS + self.now_ms,
+            rules_version=self.rules_version,
+            limits_version=LIMITS_VERSION,
+            generation_floor=self.state.generation_floor,
+            limits=self.limits,
+        )
+
+    def _decide_first(self, command: Command) -> tuple[Event, ...] | None:
+        """Decide apart from applying: nothing changes, and every event keeps the invariants."""
+        if isinstance(command, ShardCommand):
+            return None
+        before = recount(self.state)
+        group = self.state.groups.get(command.group_id)
+        decision = decide(group, command, self.envelope())
+        assert recount(self.state) == before, "decide changed state"
+        group = deepcopy(group)
+        for event in decision.events:
+            group = evolve(group, event)
+            assert group is not None
+            check(group, at_rest=False)
+        return tuple(decision.events)
+
+    def _seen(self, result: CommandResult) -> None:
+        command, events = result.command, result.events
+        if self._forecast is not None:
+            assert self._forecast == events
+            self._forecast = None
+        assert decode_command(encode_command(command)) == command
+        assert decode_events(encode_events(events)) == events
+        for group in self.state.groups.values():
+            check(group)
+        self.history.append((command, events))
+        if result.reply is PARKED:
+            kind = "join" if isinstance(command, JoinGroup) else "sync"
+            member_id = command.member_id or f"{command.client_id}-{command.join_nonce}"
+            seat = (command.group_id, member_id, kind)
+            if seat not in self.parked:
+                self.parked.append(seat)
+        for event in events:
+            self.out.append(put_event(event))
+            self._answer(event)
+        self.out.append(f"-> {put_reply(result.reply)}".rstrip())
+
+    def _answer(self, event: Event) -> None:
+        """Whom the coordinator answers, from state right after the event's command (gp-1.5)."""
+        for seat in list(self.parked):
+            group_id, member_id, kind = seat
+            if group_id != getattr(event, "group_id", None):
+                continue
+            group = self.state.groups[group_id]
+            match event:
+                case GenerationFormed() if kind == "join":
+                    answer = put_reply(join_reply(group, member_id))
+                case AssignmentPublished() if kind == "sync":
+                    answer = put_reply(sync_reply(group, member_id))
+                case RebalanceStarted() if kind == "sync":
+                    answer = "REBALANCE_IN_PROGRESS"
+                case MemberRemoved() if event.member_id == member_id:
+                    answer = "UNKNOWN_MEMBER_ID"
+                case _:
+                    continue
+            self.parked.remove(seat)
+            self.out.append(f"   {kind} of {member_id}: {answer}")
+
+    # ---- commands
+
+    def group(self, options: dict[str, str]) -> Group | None:
+        """The group a line speaks of."""
+        return self.state.groups.get(options.get("group", "g"))
+
+    def do_time(self, plain, _options):
+        self.now_ms = int(plain[0])
+        self.out.append(f"time {self.now_ms}")
+
+    def do_limits(self, _plain, options):
+        self.limits = replace(self.limits, **{name: int(v) for name, v in options.items()})
+        self.out.append("ok")
+
+    def do_join(self, plain, options):
+        return self._join("", plain[0], options)
+
+    def do_rejoin(self, plain, options):
+        return self._join(plain[0], plain[0].rsplit("-", 1)[0], options)
+
+    def _join(self, member_id, client_id, options):
+        meta = options.get("meta", "x").encode()
+        names = [name for name in options.get("protocols", "range").split(",") if name]
+        return JoinGroup(
+            group_id=options.get("group", "g"),
+            member_id=member_id,
+            client_id=client_id,
+            client_host="10.0.0.1",
+            join_nonce=options.get("nonce", "1"),
+            session_timeout_ms=int(options.get("session", "10000")),
+            rebalance_timeout_ms=int(options.get("rebalance", "60000")),
+            protocol_type=options.get("type", "consumer"),
+            protocols=tuple(Protocol(name, meta) for name in names),
+            subscribed_topics=tuple(options.get("topics", "t").split(",")),
+            reason=options.get("reason", ""),
+        )
+
+    def do_sync(self, plain, options):
+        member_id, *pairs = plain
+        group = self.group(options)
+        vector = [pair.split(":", 1) for pair in pairs]
+        return SyncGroup(
+            group_id=options.get("group", "g"),
+            member_id=member_id,
+            generation=int(options.get("gen", group.generation if group else 0)),
+            protocol_type=options.get("type", ""),
+            protocol_name=options.get("name", ""),
+            assignments=tuple(Assignment(name, value.encode()) for name, value in vector),
+        )
+
+    def do_leave(self, plain, options):
+        reason = options.get("reason", "")
+        return LeaveGroup(
+            options.get("group", "g"), tuple(LeavingMember(name, reason) for name in plain)
+        )
+
+    def do_expire(self, plain, options):
+        group = self.group(options)
+        member = group.members.get(plain[0]) if group else None
+        return ExpireMember(
+            group_id=options.get("group", "g"),
+            member_id=plain[0],
+            generation=int(options.get("gen", group.generation if group else 0)),
+            joined_round=int(options.get("round", member.joined_round if member else 0)),
+            reason="silent",
+        )
+
+    def do_fire(self, _plain, options):
+        ((key, deadline_ms),) = deadlines(self.group(options))
+        self.now_ms = max(self.now_ms, deadline_ms)
+        self.out.append(f"time {self.now_ms}")
+        return CloseRound(key.group_id, key.round, key.timer, deadline_ms)
+
+    def do_close(self, plain, options):
+        number, timer, deadline_ms = plain
+        group_id = options.get("group", "g")
+        return CloseRound(group_id, int(number), RoundTimer[timer], int(deadline_ms))
+
+    def do_commit(self, plain, options):
+        member_id, *partitions = plain
+        member_id = "" if member_id == "-" else member_id
+        group = self.group(options)
+        current = group.generation if group and member_id else -1
+        return OffsetCommit(
+            group_id=options.get("group", "g"),
+            member_id=member_id,
+            generation=int(options.get("gen", current)),
+            commit_seq=int(options.get("seq", "0")),
+            partitions=tuple(_partition(text) for text in partitions),
+        )
+
+    def do_heartbeat(self, plain, options):
+        group = self.group(options)
+        generation = int(options.get("gen", group.generation if group else 0))
+        self.out.append(heartbeat(group, plain[0], generation).name)
+
+    def do_topic(self, plain, _options):
+        return CreateTopic(plain[0], int(plain[1]))
+
+    def do_grow(self, plain, _options):
+        return AddPartitions(plain[0], int(plain[1]))
+
+    def do_replace(self, plain, _options):
+        return ReplaceNode(int(plain[0]), plain[1])
+
+    def do_checkpoint(self, _plain, _options):
+        return Checkpoint()
+
+    def do_restart(self, _plain, _options):
+        digest = self.state.digest
+        self.state = load_state(sorted(shard_records(self.state)))
+        assert self.state.digest == digest
+        self.parked.clear()
+        self.out += [
+            f"armed {key.timer.name} of {key.group_id} at {deadline_ms}"
+            for group in self.state.groups.values()
+            for key, deadline_ms in deadlines(group)
+        ] or ["nothing armed"]
+
+    def do_show(self, _plain, options):
+        group = self.group(options)
+        self.out += ["no group"] if group is None else list(put_group(group))
+
+
+def _partition(text: str) -> PartitionCommit:
+    place, _, value = text.partition("=")
+    topic, _, partition = place.rpartition("/")
+    value, _, metadata = value.partition(":")
+    offset, _, end = value.partition("@")
+    return PartitionCommit(topic, int(partition), int(offset), metadata, int(end) if end else None)
