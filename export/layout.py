@@ -65,7 +65,7 @@ class Row(NamedTuple):
 
     cluster_id: str
     shard: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     sub: int
     term: int
     time_ms: int
@@ -105,7 +105,8 @@ class Gap:
 class Manifest:
     """What is known of one file; for a base, `first` and `last` are its index and `digest` the shard's digest.
 
-    `gap` is what is missing directly before `first`. A deleted segment keeps its manifest with `deleted` set.
+    `gap` is what is missing directly before `first` (before a base: up to its index). A deleted segment keeps its
+    manifest with `deleted` set. `finished_wall_ms` is the exporter's wall clock; retention goes by it.
     """
 
     kind: str
@@ -118,6 +119,7 @@ class Manifest:
     rows: int
     bytes: int
     sha256: str
+    finished_wall_ms: int
     schema_version: int = SCHEMA_VERSION
     checkpoint: CheckpointMark | None = None
     digest: str | None = None

@@ -79,7 +79,9 @@ class SegmentWriter:
             self._parquet.write_table(pa.Table.from_arrays(arrays, schema=COLUMNS))
             self._pending, self._pending_bytes = [], 0
 
-    def close(self, checkpoint: CheckpointMark | None, gap: Gap | None) -> Manifest | None:
+    def close(
+        self, checkpoint: CheckpointMark | None, gap: Gap | None, wall_ms: int
+    ) -> Manifest | None:
         """Finish the segment and make it durable; None where there is not a single row."""
         self._flush()
         self._parquet.close()
@@ -101,6 +103,7 @@ class SegmentWriter:
             rows=self.rows,
             bytes=self._temporary.stat().st_size,
             sha256=sha256_of(self._temporary),
+            finished_wall_ms=wall_ms,
             checkpoint=checkpoint,
             gap=gap,
         )
@@ -124,6 +127,8 @@ def write_base(
     index: int,
     digest: str,
     records: Iterable[tuple[bytes, bytes]],
+    gap: Gap | None,
+    wall_ms: int,
 ) -> Manifest:
     """Write the shard's state records after entry `index`; `digest` is the shard's, 32 hex digits."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +156,9 @@ def write_base(
         rows=rows,
         bytes=temporary.stat().st_size,
         sha256=sha256_of(temporary),
+        finished_wall_ms=wall_ms,
         digest=digest,
+        gap=gap,
     )
     temporary.replace(folder / name)
     sync_folder(folder)

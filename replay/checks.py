@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from coordinator.codec import decode_events
 from coordinator.machine.events import CheckpointTaken
 from coordinator.machine.records import TIME_KEY, take_number
+from export.history import BATCH_ROWS, read_records
 from export.layout import (
     BASE,
     BASE_COLUMNS,
@@ -28,7 +29,7 @@ from export.layout import (
     sha256_of,
     shard_folders,
 )
-from replay.rows import BATCH_ROWS, merged, read_records
+from replay.rows import merged
 from replay.tables import FAILED, MARKED, OK, Integrity
 
 CHECKPOINT = "checkpoint"

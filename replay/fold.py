@@ -31,12 +31,13 @@ from coordinator.machine.shard_state import (
     evolve_shard_counted,
     load_state,
 )
+from export.history import read_records
 from export.layout import NOOP, Row
 from replay.checks import finding
 from replay.digests import to_delta
 from replay.moment import Moment
 from replay.plan import ShardPlan
-from replay.rows import read_records, read_rows
+from replay.rows import read_rows
 from replay.tables import FAILED, MARKED, Emitted, Integrity, Tally
 from replay.trackers import (
     OPEN,

@@ -8,7 +8,7 @@ US_PER_MS = 1000
 class Moment(NamedTuple):
     """`index` and `sub` order inside the shard, `time_ms` is shard time, `wall_ms` a person's."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     sub: int
     time_ms: int
     wall_ms: int

@@ -13,6 +13,7 @@ from coordinator.machine.digest import DIGEST_MODULUS, record_digest
 from coordinator.machine.records import TIME_KEY, put_number
 from export.layout import BASE, Manifest
 from replay.checks import Conflict, Inspection, SourceFile, Survey, finding
+from replay.rows import Piece
 from replay.tables import FAILED, MARKED, OK, Integrity
 
 Start = tuple[SourceFile, int]
@@ -20,15 +21,6 @@ Start = tuple[SourceFile, int]
 
 END_OF_ENTRY = 1 << 31
 """As a `sub`: after every command of an entry (a sub is a 32-bit int)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Entries [first, last] to be read from one file."""
-
-    path: str
-    first: int
-    last: int
 
 
 @dataclass(frozen=True, slots=True)

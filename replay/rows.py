@@ -1,34 +1,26 @@
-"""Rows of segments, streamed from Parquet with pyarrow, and records of bases."""
+"""Rows of segments, a range of one file or several files merged."""
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq
+from export.history import read_rows as read_segment
+from export.layout import Row
 
-from export.layout import BASE_COLUMNS, COLUMNS, Row
 
-BATCH_ROWS = 8192
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Entries [first, last] to be read from one file."""
+
+    path: str
+    first: int
+    last: int
 
 
 def read_rows(path: Path, first: int, last: int) -> Iterator[Row]:
     """The rows of one segment with `first` <= index <= `last`, in their order."""
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=COLUMNS.names):
-            columns = [batch.column(name).to_pylist() for name in COLUMNS.names]
-            for values in zip(*columns, strict=True):
-                row = Row._make(values)
-                if first <= row.index <= last:
-                    yield row
-
-
-def read_records(path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """The (key, value) records of one base, in key order."""
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=BASE_COLUMNS.names):
-            yield from zip(
-                batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True
-            )
+    return (row for row in read_segment(path) if first <= row.index <= last)
 
 
 def merged(paths: Sequence[Path], first: int, last: int) -> Iterator[tuple[int, Row]]:
@@ -39,3 +31,8 @@ def merged(paths: Sequence[Path], first: int, last: int) -> Iterator[tuple[int, 
 
 def _tagged(number: int, rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
     return ((number, row) for row in rows)
+
+
+def groups_in(piece: Piece) -> set[str]:
+    """The groups that have rows in a piece."""
+    return {row.group for row in read_rows(Path(piece.path), piece.first, piece.last)}

@@ -107,7 +107,7 @@ class Commit(NamedTuple):
     group: str
     topic: str
     partition: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     sub: int
     ts: int
     outcome: str
@@ -158,7 +158,7 @@ class Tally(NamedTuple):
 
     shard: int
     what: str
-    count: int
+    amount: int
 
 
 OK, MARKED, FAILED = "ok", "marked", "failed"

@@ -1,0 +1,9 @@
+"""How an export ends badly."""
+
+
+class ExportError(Exception):
+    """The exporter cannot go on; one line that says why and what to do."""
+
+
+class DigestDiffersError(ExportError):
+    """At a checkpoint the exporter's state and the node's are not the same."""

@@ -1,0 +1,152 @@
+"""All shards of one node: catches up with the node, gives each shard its turn, publishes the cursor, deletes.
+
+Memory: the state of every group of the node (as much as the node itself holds), one row group per open segment
+(8 MiB of commands and events at most), and, while a base is written, one shard's records once more.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from coordinator.export_cursor import Cursor, publish
+from export.errors import ExportError
+from export.layout import shard_folder
+from export.retention import Deleted, clean, outlived
+from export.settings import ExportSettings
+from export.shard import Now, ShardExporter, ShardProgress
+from export.source import NodeIdentity, ShardSource, View, read_identity
+
+
+class LiveView(View, Protocol):
+    """A view that can move on."""
+
+    def catch_up(self) -> None:
+        """Move to what the node has written by now."""
+        ...
+
+
+class Exporter:
+    """One exporter of one node. Holds a lock on its files in `root` until it is closed."""
+
+    def __init__(
+        self,
+        view: LiveView,
+        data_dir: Path,
+        root: Path,
+        settings: ExportSettings,
+        clock: Callable[[], Now],
+    ) -> None:
+        """Raises `ExportError` where the node has no identity or another exporter is at work."""
+        self._view = view
+        self._data_dir = data_dir
+        self._root = root
+        self._settings = settings
+        self._clock = clock
+        self._cursor_ms: int | None = None
+        self._published: dict[int, int] = {}
+        self._retention_ms: int | None = None
+        self.deleted = Deleted(0, 0)
+        self.identity: NodeIdentity = read_identity(view)
+        root.mkdir(parents=True, exist_ok=True)
+        self._lock = self._take_lock()
+        self._shards = {
+            shard: (
+                ShardSource(view, shard),
+                ShardExporter(
+                    root, self.identity.cluster_id, shard, self.identity.node_id, settings
+                ),
+            )
+            for shard in range(self.identity.shards)
+        }
+
+    @property
+    def progress(self) -> dict[int, ShardProgress]:
+        """What was done, per shard."""
+        return {shard: exporter.progress for shard, (_, exporter) in self._shards.items()}
+
+    def start(self) -> None:
+        """Rebuild every shard's state. Raises `ExportError`."""
+        self._view.catch_up()
+        for source, exporter in self._shards.values():
+            exporter.start(source, self._clock())
+
+    def drain(self, stopped: Callable[[], bool] = lambda: False) -> int:
+        """Export everything applied by now, or until `stopped`; returns the number of entries."""
+        self._view.catch_up()
+        total = 0
+        busy = list(self._shards.values())
+        while busy and not stopped():
+            still = []
+            for source, exporter in busy:
+                done = exporter.step(source, self._clock())
+                total += done
+                if done:
+                    still.append((source, exporter))
+            busy = still
+            self._housekeeping()
+        return total
+
+    def follow(self, wait: Callable[[float], bool]) -> None:
+        """Export until `wait(seconds)`, which sleeps, says that it is time to stop."""
+        while not wait(0):
+            if self.drain(lambda: wait(0)) == 0:
+                wait(self._settings.poll_ms / 1000)
+            self._housekeeping()
+
+    def close(self) -> None:
+        """Finish all open segments, publish the cursor, let go of the lock."""
+        now = self._clock()
+        for _, exporter in self._shards.values():
+            exporter.close(now)
+        self._publish(now)
+        os.close(self._lock)
+
+    def abandon(self) -> None:
+        """Let go without finishing anything: after an error what is open must not be believed."""
+        for _, exporter in self._shards.values():
+            exporter.abandon()
+        os.close(self._lock)
+
+    def _housekeeping(self) -> None:
+        now = self._clock()
+        safe = {shard: exporter.safe_index for shard, (_, exporter) in self._shards.items()}
+        due = self._cursor_ms is None or now.mono_ms - self._cursor_ms >= self._settings.cursor_ms
+        if due or safe != self._published:
+            self._publish(now)
+        if (
+            self._retention_ms is None
+            or now.mono_ms - self._retention_ms >= self._settings.retention_ms
+        ):
+            self._retention_ms = now.mono_ms
+            self._retain(now)
+
+    def _publish(self, now: Now) -> None:
+        safe = {shard: exporter.safe_index for shard, (_, exporter) in self._shards.items()}
+        publish(self._data_dir, Cursor(self.identity.cluster_id, self.identity.node_id, safe))
+        self._published, self._cursor_ms = safe, now.mono_ms
+
+    def _retain(self, now: Now) -> None:
+        cluster_id, node, _ = self.identity
+        folders = [shard_folder(self._root, shard) for shard in self._shards]
+        for folder, (_, exporter) in zip(folders, self._shards.values(), strict=True):
+            if outlived(folder, cluster_id, node, now.wall_ms, self._settings.keep_days):
+                exporter.write_base(now)
+        gone = clean(folders, cluster_id, node, self._settings, now.wall_ms)
+        self.deleted = Deleted(
+            self.deleted.segments + gone.segments, self.deleted.bytes + gone.bytes
+        )
+
+    def _take_lock(self) -> int:
+        path = self._root / f".export-{self.identity.node_id}.lock"
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise ExportError(
+                f"another exporter of node {self.identity.node_id} writes to {self._root}; "
+                f"stop it, or give another --output"
+            ) from error
+        return lock

@@ -1,0 +1,111 @@
+"""What an exporter finds of its own when it starts: finished files, and leftovers of a crash."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from export.errors import ExportError
+from export.layout import (
+    BASE,
+    COLUMNS,
+    SEGMENT,
+    LayoutError,
+    Manifest,
+    Row,
+    is_export_file,
+    manifest_path,
+    read_manifest,
+    sha256_of,
+)
+
+BATCH_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class OwnHistory:
+    """`base` (None: the empty state) and the segments after it rebuild the state at `last`.
+
+    `last` None: nothing was exported yet.
+    """
+
+    base: Manifest | None
+    segments: tuple[Manifest, ...]
+    last: int | None
+
+
+def own_manifests(folder: Path, cluster_id: str, node: int) -> list[Manifest]:
+    """This node's manifests in a shard's folder, by kind and index. Raises `ExportError`."""
+    found: list[Manifest] = []
+    for path in folder.glob(f"*-{node}.json"):
+        if not is_export_file(path.with_suffix(".parquet").name):
+            continue
+        try:
+            manifest = read_manifest(path)
+        except LayoutError as error:
+            raise ExportError(f"{error}; move the file away and start again") from error
+        if manifest.cluster_id != cluster_id:
+            raise ExportError(
+                f"{path} is of cluster {manifest.cluster_id}, the node is of {cluster_id}; "
+                f"give another --output"
+            )
+        found.append(manifest)
+    return sorted(found, key=lambda manifest: (manifest.kind, manifest.first))
+
+
+def read_history(folder: Path, cluster_id: str, node: int) -> OwnHistory:
+    """What to go on from. Removes what a crash left unfinished. Raises `ExportError` where a file is damaged."""
+    for leftover in folder.glob(f".tmp-*-{node}.*"):
+        leftover.unlink()
+    manifests = own_manifests(folder, cluster_id, node)
+    for path in folder.glob(f"*-{node}.parquet"):
+        if is_export_file(path.name) and not manifest_path(path).exists():
+            path.unlink()
+    segments = [m for m in manifests if m.kind == SEGMENT and not m.deleted]
+    bases = [m for m in manifests if m.kind == BASE]
+    if not segments and not bases:
+        return OwnHistory(None, (), None)
+    last = max(manifest.last for manifest in (*segments, *bases))
+    base = max(bases, key=lambda manifest: manifest.first, default=None)
+    start = 0 if base is None else base.first
+    chain = tuple(m for m in segments if m.first > start)
+    position = start
+    for manifest in chain:
+        if manifest.first != position + 1:
+            raise ExportError(
+                f"{folder}: entries {position + 1} to {manifest.first - 1} are missing; restore the "
+                f"files, or move the folder away to begin a new export"
+            )
+        position = manifest.last
+    for manifest in (*chain, *([base] if base else [])):
+        check_file(folder, manifest)
+    return OwnHistory(base, chain, last)
+
+
+def check_file(folder: Path, manifest: Manifest) -> None:
+    """Raises `ExportError` where the file is not what its manifest says."""
+    path = folder / manifest.file
+    if not path.exists():
+        raise ExportError(f"{path} is gone; restore it, or move the folder away to begin anew")
+    if sha256_of(path) != manifest.sha256:
+        raise ExportError(
+            f"{path} is damaged: its SHA-256 is not the manifest's; restore it from a copy, or move "
+            f"the folder away to begin a new export"
+        )
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of one segment, streamed."""
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=COLUMNS.names):
+            columns = [batch.column(name).to_pylist() for name in COLUMNS.names]
+            yield from map(Row._make, zip(*columns, strict=True))
+
+
+def read_records(path: Path) -> Iterator[tuple[bytes, bytes]]:
+    """The (key, value) records of one base, in key order."""
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=BATCH_ROWS):
+            keys, values = batch.column("key"), batch.column("value")
+            yield from zip(keys.to_pylist(), values.to_pylist(), strict=True)

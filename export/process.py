@@ -1,0 +1,68 @@
+"""The exporter as a process: opens the node's database as a secondary, runs until done or told to stop."""
+
+import signal
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from export.exporter import Exporter
+from export.retention import Deleted
+from export.settings import ExportSettings
+from export.shard import Now, ShardProgress
+from export.source import NodeIdentity
+from storage.secondary import Secondary
+
+DATABASE = "db"
+"""The node's database inside its data directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one run did."""
+
+    identity: NodeIdentity
+    shards: dict[int, ShardProgress]
+    deleted: Deleted
+    reopened: int
+
+
+def run(data_dir: Path, output: Path, *, follow: bool, settings: ExportSettings) -> Summary:
+    """Export everything applied by now, or go on until SIGTERM or SIGINT.
+
+    Raises `export.errors.ExportError` and `storage.store.StoreError`; what was not finished is dropped then.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with tempfile.TemporaryDirectory(prefix="muster-export-") as scratch:
+        view = Secondary(data_dir / DATABASE, Path(scratch))
+        try:
+            exporter = Exporter(view, data_dir, output, settings, _now)
+            try:
+                exporter.start()
+                _say(exporter.identity, output)
+                if follow:
+                    exporter.follow(stop.wait)
+                else:
+                    exporter.drain(stop.is_set)
+                exporter.close()
+            except BaseException:
+                exporter.abandon()
+                raise
+        finally:
+            view.close()
+    return Summary(exporter.identity, exporter.progress, exporter.deleted, view.reopened)
+
+
+def _say(identity: NodeIdentity, output: Path) -> None:
+    sys.stderr.write(
+        f"exporting node {identity.node_id} of cluster {identity.cluster_id} to {output}\n"
+    )
+    sys.stderr.flush()
+
+
+def _now() -> Now:
+    return Now(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)

@@ -1,0 +1,139 @@
+"""`muster replay`: options, progress, the summary."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.cli.errors import CommandError, ExitCode
+from muster.cli.output import Format, Result, Table, show
+
+if TYPE_CHECKING:
+    from replay.report import Report
+    from replay.tables import Integrity
+
+FINDINGS_SHOWN = 20
+"""Lines on stderr; the integrity table has them all."""
+
+
+class Engine(StrEnum):
+    """Who runs the fold."""
+
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("replay")(replay)
+
+
+def replay(
+    source: Annotated[
+        Path, typer.Option("--input", help="The folder that `muster export` wrote to.")
+    ],
+    output: Annotated[Path, typer.Option("--output", help="A new folder for the tables.")],
+    engine: Annotated[
+        Engine, typer.Option(help="local: one core, no JVM. spark: a PySpark job.")
+    ] = Engine.LOCAL,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Decide every command again; the events must be equal.")
+    ] = False,
+    remote: Annotated[
+        str | None,
+        typer.Option("--remote", help="A Spark Connect server, sc://HOST:PORT (engine spark)."),
+    ] = None,
+    form: Annotated[
+        Format, typer.Option("-o", "--format", help="Form of the summary on stdout.")
+    ] = Format.TABLE,
+) -> None:
+    """Fold an export into tables: rebalances, member_sessions, ownership, commits, integrity."""
+    if remote is not None and engine is not Engine.SPARK:
+        raise CommandError(
+            "--remote needs --engine spark", next_step="add it", exit_code=ExitCode.USAGE
+        )
+    report = _run(source, output, engine, prove=prove, remote=remote)
+    for row in (*report.failed, *report.marked)[:FINDINGS_SHOWN]:
+        _say(f"{row.result}: {describe(row)}")
+    left = len(report.failed) + len(report.marked) - FINDINGS_SHOWN
+    if left > 0:
+        _say(f"and {left} more in {output}/integrity")
+    show(to_result(report, output), form)
+    if not report.sound:
+        raise CommandError(
+            f"{len(report.failed)} checks failed; do not trust what {output}/integrity names",
+            next_step="get a sound copy of the named files, from another node's export, and replay again",
+            exit_code=ExitCode.UNHEALTHY,
+        )
+
+
+def _run(source: Path, output: Path, engine: Engine, *, prove: bool, remote: str | None) -> "Report":
+    try:
+        from replay.checks import InputError  # noqa: PLC0415  # pyarrow is an extra, and slow to load
+        from replay.java import JavaNotFoundError  # noqa: PLC0415
+
+        try:
+            if engine is Engine.LOCAL:
+                from replay.local import run_local  # noqa: PLC0415
+
+                return run_local(source, output, prove=prove, say=_say)
+            from replay.job import run_spark  # noqa: PLC0415
+
+            return run_spark(source, output, prove=prove, say=_say, remote=remote)
+        except InputError as error:
+            raise CommandError(str(error), next_step="", exit_code=ExitCode.USAGE) from error
+        except JavaNotFoundError as error:
+            raise CommandError(
+                str(error), next_step="or use --engine local", exit_code=ExitCode.ERROR
+            ) from error
+    except ModuleNotFoundError as error:
+        extra = "spark" if engine is Engine.SPARK else "export"
+        raise CommandError(
+            f"{error.name} is not installed",
+            next_step=f"pip install 'muster-coordinator[{extra}]'",
+            exit_code=ExitCode.ERROR,
+        ) from error
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def describe(row: "Integrity") -> str:
+    """One finding as a line: what, where, and what about it."""
+    place = [] if row.shard is None else [f"shard {row.shard}"]
+    if row.group:
+        place.append(f"group {row.group!r}")
+    if row.file:
+        place.append(row.file)
+    return f"{row.check}: {', '.join(place)}: {row.detail}"
+
+
+def to_result(report: "Report", output: Path) -> Result:
+    """Rows per table, and the checks in one line each."""
+    checks = [
+        ("checks failed", len(report.failed)),
+        ("checks marked", len(report.marked)),
+        ("checkpoints equal", report.checkpoints),
+        ("commands proven", report.proven),
+        ("commands not proven", report.unproven),
+    ]
+    document = {
+        "engine": report.engine,
+        "cluster_id": report.cluster_id,
+        "output": str(output),
+        "sound": report.sound,
+        "tables": dict(report.counts),
+        "checkpoints_equal": report.checkpoints,
+        "commands_proven": report.proven,
+        "commands_not_proven": report.unproven,
+        "failed": [row._asdict() for row in report.failed],
+        "marked": [row._asdict() for row in report.marked],
+        "seconds": round(report.seconds, 3),
+    }
+    tables = [Table(("TABLE", "ROWS"), list(report.counts.items())), Table(("CHECK", "N"), checks)]
+    items = [row._asdict() for row in (*report.failed, *report.marked)]
+    return Result("muster.replay/v1", document, tables, items)

@@ -1,0 +1,78 @@
+"""Exports made of FakeNodes, for the tests of export and replay."""
+
+from export.exporter import Exporter
+from export.settings import ExportSettings
+from export.shard import Now
+from tests.export.node import FakeNode, LiveView, Script
+
+SMALL = ExportSettings(rotate_bytes=1 << 30, rotate_ms=1 << 40, slice_entries=7)
+
+
+class Clock:
+    """Both clocks, moved by hand."""
+
+    def __init__(self):
+        self.now = Now(0, 1_700_000_000_000)
+
+    def __call__(self):
+        return self.now
+
+    def advance(self, ms):
+        self.now = Now(self.now.mono_ms + ms, self.now.wall_ms + ms)
+
+
+def open_exporter(node: FakeNode, root, data_dir, settings=SMALL, clock=None) -> Exporter:
+    """An exporter that has started."""
+    data_dir.mkdir(exist_ok=True)
+    exporter = Exporter(LiveView(node), data_dir, root, settings, clock or Clock())
+    exporter.start()
+    return exporter
+
+
+def export_once(node: FakeNode, root, data_dir, settings=SMALL) -> Exporter:
+    """Everything applied by now, as one run of the exporter."""
+    exporter = open_exporter(node, root, data_dir, settings)
+    exporter.drain()
+    exporter.close()
+    return exporter
+
+
+def lively(node: FakeNode, shard=0) -> None:
+    """Some history with everything in it: rounds of all causes, commits, rewinds, late retries, topics, refusals."""
+    from coordinator.machine.commands import AddPartitions, CreateTopic, ReplaceNode
+
+    node.run(CreateTopic("t", 6), shard=shard)
+    orders = Script(node, "orders", shard)
+    bills = Script(node, "bills", shard)
+    a, b = orders.form("a", "b")
+    node.raw(b"\x01", shard=shard)
+    orders.commit(a, 10, partitions=(0, 2), end=15, meta="x")
+    orders.commit(b, 5, partitions=(1,))
+    node.checkpoint(shard)
+    node.run(
+        orders.commit_command(a, 20, partitions=(0,)),
+        bills.commit_command("", 3),
+        orders.commit_command(a, 8, partitions=(2,), end=9),
+        shard=shard,
+    )
+    orders.commit(a, 11, partitions=(0,), seq=1)  # a late retry
+    node.advance(500)
+    c = orders.join("c")
+    orders.rebalance()
+    node.checkpoint(shard)
+    orders.expire(b)
+    orders.rejoin(a)
+    node.term += 1
+    node.raw(b"\x01", shard=shard)
+    orders.fire()  # c does not come back
+    orders.settle()
+    opaque = Script(node, "opaque", shard, kind="connect")
+    (d,) = opaque.form("d")
+    opaque.leave(d)
+    orders.commit("stranger", 1)  # refused
+    node.run(AddPartitions("t", 8), shard=shard)
+    node.run(ReplaceNode(2, "u-2"), shard=shard)
+    node.checkpoint(shard)
+    orders.leave(a, "shutdown")
+    orders.join("e")
+    assert c not in orders.group.members
