@@ -1,7 +1,9 @@
-"""Held heartbeats of a node: one call per client process, answered when a member must act or its interval is over.
+"""Held heartbeats of a node.
 
-Nothing here is replicated and nothing is written: a heartbeat is answered from applied state under check quorum
-(group-protocol 2.4 and 5.6.4; architecture 4, Heartbeat).
+One call per client process, answered when a member must act or its interval is over.
+
+Nothing here is replicated and nothing is written: a heartbeat is answered from applied state under
+check quorum (group-protocol 2.4 and 5.6.4; architecture 4, Heartbeat).
 """
 
 from collections import OrderedDict
@@ -18,16 +20,19 @@ from coordinator.machine.limits import LIMITS
 from coordinator.timeouts import HEARTBEAT_INTERVAL_MS
 
 HEARTBEATS_PER_S: Final = 370
-"""Held calls a second that cost about 20 % of the loop (1,000 processes every 2 s were measured at 27 % of a core):
-beyond that the interval stretches, up to a third of the shortest session."""
+"""Held calls a second that cost about 20 % of the loop (1,000 processes every 2 s were measured at
+27 % of a core): beyond that the interval stretches, up to a third of the shortest session."""
 
 CLIENT_IDLE_MS: Final = 60_000
-"""A client process that is not heard from for so long is forgotten: only its last `call_seq` and news were kept."""
+"""A client process that is not heard from for so long is forgotten: only its last `call_seq` and
+news were kept."""
 
 CLIENT_IDLE_MS_MIN: Final = 1_000
 """Where the table of clients is full, one that is idle for this long makes room."""
 
-CLIENTS_MAX: Final = 2 * LIMITS.max_held_heartbeats
+HELD_MAX: Final = LIMITS.max_held_heartbeats
+
+CLIENTS_MAX: Final = 2 * HELD_MAX
 
 Status = Error | NotHere | Loading
 
@@ -38,7 +43,10 @@ class HeartbeatShard(Protocol):
     @property
     def liveness(self) -> Liveness: ...
     def heartbeat(self, key: MemberKey, generation: int) -> Status:
-        """How this member stands, from applied state; not an Error where the shard is not served here."""
+        """How this member stands, from applied state.
+
+        Not an Error where the shard is not served here.
+        """
         ...
 
     def waits_for_others(self, key: MemberKey) -> bool:
@@ -59,7 +67,10 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class BeatAnswer:
-    """`statuses` is in the order of the request; empty where a newer call of the client superseded this one."""
+    """`statuses` is in the order of the request.
+
+    Empty where a newer call of the client superseded this one.
+    """
 
     statuses: tuple[Status, ...]
     interval_ms: int
@@ -85,8 +96,8 @@ class _Client:
     heard_ms: int
     call: HeldCall | None = None
     told: dict[Beat, Status] = field(default_factory=dict)
-    """What its last answered call said: the same again is no news, so an unchanged refusal is held, not repeated in
-    a circle."""
+    """What its last answered call said: the same again is no news, so an unchanged refusal is
+    held, not repeated in a circle."""
 
 
 class Heartbeats:
@@ -114,7 +125,9 @@ class Heartbeats:
         beats: Sequence[Beat],
         respond: Callable[[BeatAnswer], None],
     ) -> HeldCall | None:
-        """Take a heartbeat: answer it now, or hold it. The held call is returned so that it can be abandoned.
+        """Take a heartbeat: answer it now, or hold it.
+
+        The held call is returned so that it can be abandoned.
 
         Returns None, having answered nothing, where no more calls can be held.
         """
@@ -133,12 +146,14 @@ class Heartbeats:
         self.heard_total += 1
         statuses = self._statuses(call)
         self._hold_sessions(call, statuses)
-        if older is not None:  # after the newer call holds the sessions, so that its end means nothing
+        if (
+            older is not None
+        ):  # after the newer call holds the sessions, so that its end means nothing
             self._supersede(older)
         if self._news(client, call, statuses):
             self._answer(client, call, statuses)
             return call
-        if len(self._ends) >= LIMITS.max_held_heartbeats:
+        if len(self._ends) >= HELD_MAX:
             self._release(call, replied=True)
             return None
         client.call = call
@@ -150,7 +165,10 @@ class Heartbeats:
         return call
 
     def abandon(self, call: HeldCall) -> None:
-        """The caller is gone: its members keep the disconnect grace, and will be told again what it was told."""
+        """The caller is gone.
+
+        Its members keep the disconnect grace, and will be told again what it was told.
+        """
         if call.ended:
             return
         forgiven = tuple(call.holding)
@@ -178,7 +196,7 @@ class Heartbeats:
     def turn(self, clock_ms: int) -> None:
         """Answer the calls whose interval is over."""
         self._clock_ms = clock_ms
-        for nonce, _ in self._ends.pop_due(clock_ms, LIMITS.max_held_heartbeats):
+        for nonce, _ in self._ends.pop_due(clock_ms, HELD_MAX):
             client = self._clients[nonce]
             if client.call is not None:
                 self._answer(client, client.call, self._statuses(client.call))
@@ -217,9 +235,9 @@ class Heartbeats:
         for beat, status in zip(call.beats, statuses, strict=True):
             if status is Error.NONE or client.told.get(beat) == status:
                 continue
-            if status is Error.REBALANCE_IN_PROGRESS and self._shards[
-                beat.shard
-            ].waits_for_others(beat.key):
+            if status is Error.REBALANCE_IN_PROGRESS and self._shards[beat.shard].waits_for_others(
+                beat.key
+            ):
                 continue
             return True
         return not call.beats
@@ -229,8 +247,7 @@ class Heartbeats:
             (
                 timeout_ms
                 for beat in beats
-                if (timeout_ms := self._shards[beat.shard].session_timeout_ms(beat.key))
-                is not None
+                if (timeout_ms := self._shards[beat.shard].session_timeout_ms(beat.key)) is not None
             ),
             default=LIMITS.session_timeout_ms,
         )

@@ -1,8 +1,8 @@
 """The gRPC frontend for group members: decode, check, route, admit, hand to the core, encode.
 
-Every outcome of the protocol is a Status in the message; gRPC status is for transport, deadline and overload
-(RESOURCE_EXHAUSTED) alone. Cancellation is never swallowed: a cancelled call is abandoned in the core, which un-parks
-it and keeps the member.
+Every outcome of the protocol is a Status in the message; gRPC status is for transport, deadline
+and overload (RESOURCE_EXHAUSTED) alone. Cancellation is never swallowed: a cancelled call is
+abandoned in the core, which un-parks it and keeps the member.
 """
 
 import asyncio
@@ -67,9 +67,7 @@ class Core:
                 LOADING_HOLD_MS,
             )
 
-    async def ask(
-        self, shard: Shard, command: Command, size: int, admitted: Admitted
-    ) -> Answer:
+    async def ask(self, shard: Shard, command: Command, size: int, admitted: Admitted) -> Answer:
         """Put a command to a shard and wait for its answer."""
         if shard.standing is Standing.LOADING:
             await self.loaded((shard,))
@@ -82,7 +80,10 @@ class Core:
                 shard.abandon(call)
 
     async def confirmed(self, shard: Shard) -> NotHere | Loading | None:
-        """None once applied state holds all that was acknowledged before; otherwise who to ask (ReadIndex)."""
+        """None once applied state holds all that was acknowledged before.
+
+        Otherwise who to ask (ReadIndex).
+        """
         if shard.standing is Standing.LOADING:
             await self.loaded((shard,))
         if shard.standing is Standing.LOADING:
@@ -93,7 +94,10 @@ class Core:
 
 
 def settle(future: asyncio.Future[T]) -> Callable[[T], None]:
-    """The bridge from the core's turn to a waiting handler. The caller may be gone: then nothing is said."""
+    """The bridge from the core's turn to a waiting handler.
+
+    The caller may be gone: then nothing is said.
+    """
 
     def answer(value: T) -> None:
         if not future.done():
@@ -141,7 +145,9 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
 
     async def _find(self, request: pb.FindCoordinatorRequest) -> pb.FindCoordinatorResponse:
         core = self._core
-        pairs = [(key.group_id, key.known_term, _refuse_group(key.group_id)) for key in request.keys]
+        pairs = [
+            (key.group_id, key.known_term, refuse_group(key.group_id)) for key in request.keys
+        ]
 
         def found() -> bool:
             return not pairs or any(
@@ -214,7 +220,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
 
     def _join_failed(self, request: pb.JoinGroupRequest, answer: Answer) -> pb.JoinGroupResponse:
         return pb.JoinGroupResponse(
-            status=self._core.statuses.of(answer),  # type: ignore[arg-type]
+            status=self._core.statuses.of(translate.failure(answer)),
             generation=-1,
             member_id=request.member_id,
             park_again=isinstance(answer, ParkOver),
@@ -238,7 +244,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             if isinstance(answer, Shed):
                 await shed(context, answer.what)
             return pb.SyncGroupResponse(
-                status=core.statuses.of(answer),  # type: ignore[arg-type]
+                status=core.statuses.of(translate.failure(answer)),
                 generation=-1,
                 park_again=isinstance(answer, ParkOver),
             )
@@ -261,7 +267,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             if isinstance(answer, Shed):
                 await shed(context, answer.what)
             if not isinstance(answer, Left):
-                return pb.LeaveGroupResponse(status=core.statuses.of(answer))  # type: ignore[arg-type]
+                return pb.LeaveGroupResponse(status=core.statuses.of(translate.failure(answer)))
             response = pb.LeaveGroupResponse()
             for member_id, error in answer.results:
                 result = response.results.add(member_id=member_id)
@@ -276,10 +282,15 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     async def Heartbeat(
         self, request: pb.HeartbeatRequest, context: Context
     ) -> pb.HeartbeatResponse:
-        """Hold the call until a member must act or the interval is over; never refused for active calls."""
+        """Hold the call until a member must act or the interval is over.
+
+        Never refused for active calls.
+        """
         core = self._core
         if not 0 < len(request.client_nonce) <= LIMITS.id_max_bytes:
-            return self._beat_invalid(request, "A heartbeat needs a client_nonce of 1 to 249 bytes.")
+            return self._beat_invalid(
+                request, "A heartbeat needs a client_nonce of 1 to 249 bytes."
+            )
         if len(request.members) > HEARTBEAT_MEMBERS_MAX:
             return self._beat_invalid(
                 request, f"A heartbeat has at most {HEARTBEAT_MEMBERS_MAX} members."
@@ -294,9 +305,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         ]
         await core.loaded({beat.shard: core.shards[beat.shard] for beat in beats}.values())
         future: asyncio.Future[BeatAnswer] = asyncio.get_running_loop().create_future()
-        call = core.heartbeats.beat(
-            request.client_nonce, request.call_seq, beats, settle(future)
-        )
+        call = core.heartbeats.beat(request.client_nonce, request.call_seq, beats, settle(future))
         if call is None:
             await shed(context, "held heartbeats on this node")
         try:
@@ -348,7 +357,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
                 return _commit_response(unknown.merge(answer.partitions))
             if isinstance(answer, Shed):
                 await shed(context, answer.what)
-            return pb.OffsetCommitResponse(status=core.statuses.of(answer))  # type: ignore[arg-type]
+            return pb.OffsetCommitResponse(status=core.statuses.of(translate.failure(answer)))
         finally:
             admitted.leave()
 
@@ -359,7 +368,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         core = self._core
         admitted = await admit(core, context)
         try:
-            refused = _refuse_group(request.group_id) or _refuse_fetch(request)
+            refused = refuse_group(request.group_id) or _refuse_fetch(request)
             if refused is not None:
                 return pb.OffsetFetchResponse(status=core.statuses.of(refused))
             shard = core.shard_for(request.group_id)
@@ -383,7 +392,8 @@ def client_host(peer: str) -> str:
     return host.replace("%5B", "").replace("%5D", "").strip("[]")
 
 
-def _refuse_group(group_id: str) -> Refused | None:
+def refuse_group(group_id: str) -> Refused | None:
+    """What is wrong with a group id, or None."""
     size = len(group_id.encode())
     if 0 < size <= LIMITS.id_max_bytes:
         return None

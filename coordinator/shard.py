@@ -1,8 +1,8 @@
 """One replicated shard: applies entries, answers callers, and leads when its replica does.
 
-Everything is synchronous and called from the node's one loop: the simulator runs this file as it is. State is what
-was applied, never ahead of it. Parked calls, sessions and timers are the leader's own and are built anew at each
-promotion (architecture 4, Failover; group-protocol 5.6).
+Everything is synchronous and called from the node's one loop: the simulator runs this file as it
+is. State is what was applied, never ahead of it. Parked calls, sessions and timers are the
+leader's own and are built anew at each promotion (architecture 4, Failover; group-protocol 5.6).
 """
 
 from collections.abc import Callable
@@ -77,8 +77,11 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a turn knows. `clock_ms` is CLOCK_MONOTONIC, `lag_ms` how late the turn is, `loop_round` the number of
-    full rounds of the node's loop so far (see liveness.py)."""
+    """What a turn knows.
+
+    `clock_ms` is CLOCK_MONOTONIC, `lag_ms` how late the turn is, `loop_round` the number of full
+    rounds of the node's loop so far (see liveness.py).
+    """
 
     clock_ms: int
     lag_ms: int = 0
@@ -203,7 +206,9 @@ class Shard:
         respond: Respond,
         on_park: Callable[[], None] | None = None,
     ) -> Call:
-        """Take a validated request whose encoding is at most `size` bytes. Answers now or later, once.
+        """Take a validated request whose encoding is at most `size` bytes.
+
+        Answers now or later, once.
 
         `on_park` is told when the answer will be long in coming.
         """
@@ -253,16 +258,22 @@ class Shard:
         member = group.members.get(key.member_id) if group else None
         return member.session_timeout_ms if member else None
 
-    def checkpoint_soon(self) -> None:
-        """Propose a Checkpoint in the next turn, if this node leads the shard."""
+    def checkpoint_soon(self) -> bool:
+        """Propose a Checkpoint in the next turn; False where this node does not serve the shard."""
+        if self.standing is not Standing.SERVING:
+            return False
         self._moved_since_checkpoint = True
         self._checkpoint_due_ms = self._clock_ms
         self._wake()
+        return True
 
     # ---- the turn
 
     def turn(self, turn: Turn) -> None:
-        """Fire what is due and close this turn's entry: after everything delivered was taken in, before the tick."""
+        """Fire what is due and close this turn's entry.
+
+        After everything delivered was taken in, before the tick.
+        """
         self._clock_ms = turn.clock_ms
         if self._orphans:
             self._answer_orphans()
@@ -354,7 +365,10 @@ class Shard:
         return would_refuse(self.state.groups.get(command.group_id), command, env)
 
     def _confirm_refusal(self, call: Call, command: GroupCommand, size: int) -> None:
-        """Refuse without an entry: once leadership is confirmed and if nothing has changed by then (architecture 5)."""
+        """Refuse without an entry.
+
+        Once leadership is confirmed and if nothing has changed by then (architecture 5).
+        """
 
         def confirmed(still_leader: bool) -> None:
             if call.ended:
@@ -479,7 +493,10 @@ class Shard:
 
 
 def _parks_at_once(group: Group | None, command: GroupCommand) -> bool:
-    """True where the log has nothing to add: the member has joined (synced) already and only waits again."""
+    """True where the log has nothing to add.
+
+    The member has joined (synced) already and only waits again.
+    """
     if isinstance(command, JoinGroup):
         return is_noop_join(group, command)
     return isinstance(command, SyncGroup) and is_noop_sync(group, command)

@@ -29,9 +29,7 @@ class Statuses:
 
     def coordinator(self, leader: NodeId, term: int) -> Coordinator:
         """A coordinator as clients see it: node, endpoint ("" where not known yet), term."""
-        return Coordinator(
-            node_id=leader, endpoint=self._directory.endpoint(leader), term=term
-        )
+        return Coordinator(node_id=leader, endpoint=self._directory.endpoint(leader), term=term)
 
     def error(self, error: Error, message: str, retry_after_ms: int = 0) -> Status:
         """A failure with Kafka's name and number."""
@@ -50,11 +48,7 @@ class Statuses:
             case NotHere():
                 return self.not_here(answer)
             case Loading():
-                return self.error(
-                    Error.COORDINATOR_LOAD_IN_PROGRESS,
-                    "The group's new coordinator is still loading: repeat the request here.",
-                    LOADING_RETRY_MS,
-                )
+                return self.loading()
             case ParkOver():
                 return self.error(
                     Error.REBALANCE_IN_PROGRESS,
@@ -64,6 +58,14 @@ class Statuses:
                 return self.error(
                     Error.REBALANCE_IN_PROGRESS, "A newer call of this member took over."
                 )
+
+    def loading(self) -> Status:
+        """COORDINATOR_LOAD_IN_PROGRESS: held for as long as a call is held."""
+        return self.error(
+            Error.COORDINATOR_LOAD_IN_PROGRESS,
+            "The group's new coordinator is still loading: repeat the request here.",
+            LOADING_RETRY_MS,
+        )
 
     def not_here(self, answer: NotHere) -> Status:
         """NOT_COORDINATOR, with the coordinator's endpoint where it is known."""

@@ -1,7 +1,7 @@
 """Every wait of the server that is not a member's own: who waits, for what, how long.
 
-The table with its reasons is docs/timeouts.md; a test compares that table and its inequalities with this file. All
-values are integer milliseconds.
+The table with its reasons is docs/timeouts.md; a test compares that table and its inequalities
+with this file. All values are integer milliseconds.
 """
 
 from typing import Final
@@ -9,13 +9,15 @@ from typing import Final
 from coordinator.machine.limits import LIMITS
 
 LOADING_HOLD_MS: Final = 1_000
-"""Calls that meet a new leader before its no-op is applied wait this long (group-protocol 2.0.2 step 6)."""
+"""Calls that meet a new leader before its no-op is applied wait this long (group-protocol 2.0.2
+step 6)."""
 
 FIND_COORDINATOR_HOLD_MS: Final = 1_000
 """FindCoordinator waits this long for a leader of a later term (group-protocol 2.1)."""
 
 PARK_MS_MAX: Final = LIMITS.park_max_ms
-"""The longest park of a Join or Sync; then REBALANCE_IN_PROGRESS with park_again (group-protocol 2.16)."""
+"""The longest park of a Join or Sync; then REBALANCE_IN_PROGRESS with park_again (group-protocol
+2.16)."""
 
 HEARTBEAT_INTERVAL_MS: Final = LIMITS.heartbeat_interval_ms
 """How long a heartbeat is held, unless a session in the call is shorter than three of these."""
@@ -36,16 +38,22 @@ BREAK_WINDOW_MS: Final = 1_000
 """Held calls that break within this window are counted together."""
 
 ORPHAN_HOLD_MS: Final = 200
-"""After a demotion, parked calls wait this long for the new leader's name to put into their answer."""
+"""After a demotion, parked calls wait this long for the new leader's name to put into their
+answer."""
 
 CHECKPOINT_INTERVAL_MS: Final = 10_000
 """How often a leader proposes a Checkpoint for a shard that has moved (architecture 3 rule 9)."""
 
+CHECKPOINT_ON_DEMAND_MS: Final = 1_000
+"""Verify waits this long for fresh checkpoints of the shards that its node leads."""
+
 QUORUM_SILENCE_MS: Final = 400
-"""A leader that heard from no quorum for this long answers nothing but an error (raft/contract.py quorum_heard)."""
+"""A leader that heard from no quorum for this long answers nothing but an error (raft/contract.py
+quorum_heard)."""
 
 DRAIN_MS_MAX: Final = 3_000
-"""SIGTERM: leadership is handed over within this, or the node stops without it (raft-layer section 7)."""
+"""SIGTERM: leadership is handed over within this, or the node stops without it (raft-layer section
+7)."""
 
 STOP_GRACE_MS: Final = 1_000
 """SIGTERM: calls that are still open after the drain get this long before they are cut."""
@@ -54,7 +62,8 @@ PEER_CHECKPOINT_CALL_MS: Final = 2_000
 """Deadline of one node's question to another about its checkpoints."""
 
 SDK_PARKED_CALL_MS: Final = 30_000
-"""The SDK's deadline for a Join or Sync attempt; named here because it must exceed PARK_MS_MAX by 1 s."""
+"""The SDK's deadline for a Join or Sync attempt; named here because it must exceed PARK_MS_MAX by
+1 s."""
 
 SDK_HEARTBEAT_EXTRA_MS: Final = 2_000
 """The SDK's deadline for a held heartbeat is the dictated interval plus this."""

@@ -1,9 +1,13 @@
-"""Requests of the wire to the machine's commands, and its replies back. Pure; no checks of the group's state."""
+"""Requests of the wire to the machine's commands, and its replies back.
+
+Pure; no checks of the group's state.
+"""
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
+from coordinator.answers import Answer
 from coordinator.machine.commands import (
     Assignment,
     JoinGroup,
@@ -15,13 +19,16 @@ from coordinator.machine.commands import (
     SyncGroup,
 )
 from coordinator.machine.errors import Error
+from coordinator.machine.invariants import invariant
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Joined, PartitionResult, Refused, Synced
 from coordinator.machine.state import Group
+from coordinator.statuses import ServerAnswer
 from muster.v1 import group_pb2 as pb
 
 COMMAND_MARGIN_BYTES: Final = 512
-"""A command is its request plus what the server adds: the client's host (at most 249 bytes), tags and lengths."""
+"""A command is its request plus what the server adds: the client's host (at most 249 bytes), tags
+and lengths."""
 
 _NONCE: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -29,6 +36,12 @@ _NONCE: Final = re.compile(r"[0-9a-f]{32}")
 def command_bytes(request_bytes: int) -> int:
     """At most so many bytes does the command of a request take in an entry."""
     return request_bytes + COMMAND_MARGIN_BYTES
+
+
+def failure(answer: Answer) -> ServerAnswer:
+    """An answer that is not the success its caller expected; a success here is a broken invariant."""
+    invariant(isinstance(answer, ServerAnswer), f"{type(answer).__name__} answers another request")
+    return cast("ServerAnswer", answer)
 
 
 def too_large(size: int) -> Refused | None:
@@ -89,8 +102,7 @@ def leave(request: pb.LeaveGroupRequest) -> LeaveGroup:
     return LeaveGroup(
         group_id=request.group_id,
         members=tuple(
-            LeavingMember(m.member_id, m.reason[: LIMITS.reason_max_chars])
-            for m in request.members
+            LeavingMember(m.member_id, m.reason[: LIMITS.reason_max_chars]) for m in request.members
         ),
     )
 
@@ -154,7 +166,10 @@ def committed(result: PartitionResult) -> pb.OffsetCommitResponse.Partition:
 
 
 def fetched(group: Group | None, request: pb.OffsetFetchRequest) -> pb.OffsetFetchResponse:
-    """The offsets asked for, or every one in key order; -1 where none is committed (group-protocol F3, F5)."""
+    """The offsets asked for, or every one in key order.
+
+    -1 where none is committed (group-protocol F3, F5).
+    """
     response = pb.OffsetFetchResponse()
     if request.all:
         wanted = sorted(group.offsets) if group else []

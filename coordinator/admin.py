@@ -1,0 +1,391 @@
+"""The gRPC frontend for operators and tools: topics, groups, the cluster. Any node answers.
+
+What must be led (a topic's creation, a node's replacement, a group's description) answers
+NOT_COORDINATOR with the endpoint where this node does not lead it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from coordinator import translate
+from coordinator.answers import Answer, Shed
+from coordinator.machine.commands import AddPartitions, CreateTopic, ReplaceNode, ShardCommand
+from coordinator.machine.errors import Error
+from coordinator.machine.limits import LIMITS
+from coordinator.machine.replies import Done, Refused
+from coordinator.machine.state import Group, Phase
+from coordinator.service import Context, Core, admit, refuse_group, shed
+from coordinator.shard import Shard, Standing
+from coordinator.verify import Verifier
+from muster.v1 import admin_pb2 as pb
+from muster.v1 import admin_pb2_grpc
+from muster.v1.errors_pb2 import Status
+
+SHARD_COMMAND_BYTES = 1_024
+"""A shard-wide command's encoding is shorter: a name of at most 249 bytes and a number."""
+
+DESCRIBE_GROUPS_MAX = 1_000
+TOPICS_SHARD = 0
+"""Shard 0 holds the cluster's own state: topics, replaced nodes."""
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as this one knows it."""
+
+    node_id: int
+    endpoint: str
+    peer_endpoint: str
+    store_uuid: str
+    connected: bool
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """First and last index of one shard's log on this node."""
+
+    first_index: int
+    last_index: int
+
+
+class ClusterView(Protocol):
+    """What the admin frontend asks of the node."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        ...
+
+    @property
+    def node_id(self) -> int:
+        """This node's id."""
+        ...
+
+    def nodes(self) -> Sequence[NodeView]:
+        """Every node of the cluster, by id."""
+        ...
+
+    def refused(self) -> Sequence[NodeView]:
+        """Stores of known node ids that were refused at the door, the latest last."""
+        ...
+
+    def log(self, shard: int) -> LogView:
+        """Where a shard's log begins and ends here."""
+        ...
+
+
+class TopicService(admin_pb2_grpc.TopicsServicer):
+    """muster.v1.Topics."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def CreateTopic(
+        self, request: pb.CreateTopicRequest, context: Context
+    ) -> pb.CreateTopicResponse:
+        """Register a topic; the same name with the same count is success."""
+        existed = self._core.topics.count(request.name) == request.partitions
+        answer = await _ask_shard_0(
+            self._core, CreateTopic(request.name, request.partitions), request.name, context
+        )
+        if answer is not None:
+            return pb.CreateTopicResponse(status=answer)
+        topic = pb.Topic(name=request.name, partitions=request.partitions)
+        return pb.CreateTopicResponse(topic=topic, created=not existed)
+
+    async def AddPartitions(
+        self, request: pb.AddPartitionsRequest, context: Context
+    ) -> pb.AddPartitionsResponse:
+        """Let a topic grow to a new total."""
+        answer = await _ask_shard_0(
+            self._core, AddPartitions(request.name, request.partitions), request.name, context
+        )
+        if answer is not None:
+            return pb.AddPartitionsResponse(status=answer)
+        topic = pb.Topic(name=request.name, partitions=request.partitions)
+        return pb.AddPartitionsResponse(topic=topic)
+
+    async def ListTopics(
+        self, request: pb.ListTopicsRequest, context: Context
+    ) -> pb.ListTopicsResponse:
+        """Every topic this node's copy of the registry knows, by name."""
+        del request
+        admitted = await admit(self._core, context)
+        try:
+            return pb.ListTopicsResponse(
+                topics=[
+                    pb.Topic(name=name, partitions=count)
+                    for name, count in self._core.topics.all().items()
+                ]
+            )
+        finally:
+            admitted.leave()
+
+    async def DescribeTopics(
+        self, request: pb.DescribeTopicsRequest, context: Context
+    ) -> pb.DescribeTopicsResponse:
+        """One result per name, from this node's copy of the registry."""
+        admitted = await admit(self._core, context)
+        try:
+            response = pb.DescribeTopicsResponse()
+            for name in request.names:
+                count = self._core.topics.count(name)
+                result = response.results.add(name=name)
+                if count is None:
+                    result.status.CopyFrom(
+                        self._core.statuses.error(
+                            Error.UNKNOWN_TOPIC_OR_PARTITION,
+                            f"There is no topic {name!r}: create it first.",
+                        )
+                    )
+                else:
+                    result.topic.CopyFrom(pb.Topic(name=name, partitions=count))
+            return response
+        finally:
+            admitted.leave()
+
+
+class AdminService(admin_pb2_grpc.AdminServicer):
+    """muster.v1.Admin."""
+
+    def __init__(self, core: Core, cluster: ClusterView, verifier: Verifier) -> None:
+        self._core = core
+        self._cluster = cluster
+        self._verifier = verifier
+
+    # ---- groups
+
+    async def ListGroups(
+        self, request: pb.ListGroupsRequest, context: Context
+    ) -> pb.ListGroupsResponse:
+        """The groups this node coordinates, by id (group-protocol 2.13)."""
+        admitted = await admit(self._core, context)
+        try:
+            await self._core.loaded(self._core.shards)
+            wanted = {state.strip().lower() for state in request.states}
+            response = pb.ListGroupsResponse()
+            for shard in self._core.shards:
+                if shard.standing is Standing.LOADING:
+                    return pb.ListGroupsResponse(status=self._core.statuses.loading())
+                if shard.standing is Standing.SERVING:
+                    async for group in _in_slices(shard.state.groups.values()):
+                        if not wanted or group.phase.value.lower() in wanted:
+                            response.groups.add(
+                                group_id=group.group_id,
+                                state=group.phase.value,
+                                protocol_type=group.protocol_type,
+                                members=len(group.members),
+                                generation=group.generation,
+                            )
+            response.groups.sort(key=lambda group: group.group_id)
+            return response
+        finally:
+            admitted.leave()
+
+    async def DescribeGroups(
+        self, request: pb.DescribeGroupsRequest, context: Context
+    ) -> pb.DescribeGroupsResponse:
+        """One answer per id, from applied state, labelled with its index (group-protocol 2.12)."""
+        admitted = await admit(self._core, context)
+        try:
+            if len(request.group_ids) > DESCRIBE_GROUPS_MAX:
+                await shed(context, f"more than {DESCRIBE_GROUPS_MAX} groups in one call")
+            response = pb.DescribeGroupsResponse()
+            for group_id in request.group_ids:
+                response.groups.append(await self._describe(group_id))
+            return response
+        finally:
+            admitted.leave()
+
+    async def _describe(self, group_id: str) -> pb.DescribeGroupsResponse.Group:
+        refused = refuse_group(group_id)
+        if refused is not None:
+            status = self._core.statuses.of(refused)
+            return pb.DescribeGroupsResponse.Group(group_id=group_id, status=status)
+        shard = self._core.shard_for(group_id)
+        await self._core.loaded((shard,))
+        described = pb.DescribeGroupsResponse.Group(group_id=group_id, shard=shard.number)
+        if shard.standing is Standing.LOADING:
+            described.status.CopyFrom(self._core.statuses.loading())
+        elif shard.standing is Standing.ELSEWHERE:
+            described.status.CopyFrom(self._core.statuses.of(shard.elsewhere()))
+        else:
+            self._fill(described, shard, shard.state.groups.get(group_id))
+        return described
+
+    def _fill(
+        self, described: pb.DescribeGroupsResponse.Group, shard: Shard, group: Group | None
+    ) -> None:
+        described.applied_index = shard.log.applied_index
+        own = self._core.directory.own
+        described.coordinator.CopyFrom(self._core.statuses.coordinator(own, shard.log.term))
+        if group is None:
+            described.state = Phase.DEAD.value
+            described.status.CopyFrom(
+                self._core.statuses.error(
+                    Error.GROUP_ID_NOT_FOUND, f"There is no group {described.group_id!r}."
+                )
+            )
+            return
+        described.state = group.phase.value
+        described.protocol_type = group.protocol_type
+        described.protocol_name = group.protocol_name
+        described.generation = group.generation
+        described.leader_id = group.leader_id
+        for member in group.members.values():
+            described.members.add(
+                member_id=member.member_id,
+                client_id=member.client_id,
+                host=member.client_host,
+                metadata=member.metadata_of(group.protocol_name),
+                assignment=member.assignment,
+                session_timeout_ms=member.session_timeout_ms,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                joined=group.has_joined(member),
+                synced=group.has_synced(member),
+            )
+
+    # ---- the cluster
+
+    async def DescribeCluster(
+        self, request: pb.DescribeClusterRequest, context: Context
+    ) -> pb.DescribeClusterResponse:
+        """This node's own view of itself, its peers and every shard. Never refused for load."""
+        del request, context
+        return pb.DescribeClusterResponse(
+            cluster_id=self._cluster.cluster_id,
+            node_id=self._cluster.node_id,
+            shards=len(self._core.shards),
+            nodes=[_node(node) for node in self._cluster.nodes()],
+            shard_states=[self._shard(shard) for shard in self._core.shards],
+            refused=[_node(node) for node in self._cluster.refused()],
+        )
+
+    def _shard(self, shard: Shard) -> pb.Shard:
+        log, ends = shard.log, self._cluster.log(shard.number)
+        return pb.Shard(
+            shard=shard.number,
+            role=log.role.value,
+            term=log.term,
+            leader_id=NO_LEADER if log.leader is None else log.leader,
+            commit_index=log.commit_index,
+            applied_index=log.applied_index,
+            first_index=ends.first_index,
+            last_index=ends.last_index,
+            groups=len(shard.state.groups),
+            quarantined=shard.quarantined,
+        )
+
+    async def ReplaceNode(
+        self, request: pb.ReplaceNodeRequest, context: Context
+    ) -> pb.ReplaceNodeResponse:
+        """Commit a node's new store in shard 0; it may then connect, as a learner."""
+        store_uuid = request.store_uuid or self._refused_last(request.node_id)
+        known = {node.node_id for node in self._cluster.nodes()}
+        if request.node_id not in known:
+            return self._not_replaced(f"There is no node {request.node_id} in this cluster.")
+        if not _is_uuid(store_uuid):
+            return self._not_replaced(
+                "Name the new store's uuid (32 hex digits, `muster init` prints it), or start the "
+                "node first so that its store is refused and known."
+            )
+        answer = await _ask_shard_0(
+            self._core,
+            ReplaceNode(request.node_id, store_uuid),
+            f"node {request.node_id}",
+            context,
+        )
+        if answer is not None:
+            return pb.ReplaceNodeResponse(status=answer)
+        return pb.ReplaceNodeResponse(store_uuid=store_uuid)
+
+    def _refused_last(self, node_id: int) -> str:
+        found = [n.store_uuid for n in self._cluster.refused() if n.node_id == node_id]
+        return found[-1] if found else ""
+
+    def _not_replaced(self, message: str) -> pb.ReplaceNodeResponse:
+        status = self._core.statuses.error(Error.INVALID_REQUEST, message)
+        return pb.ReplaceNodeResponse(status=status)
+
+    # ---- digests
+
+    async def Checkpoints(
+        self, request: pb.CheckpointsRequest, context: Context
+    ) -> pb.CheckpointsResponse:
+        """What this node recorded. Never refused for load: nodes ask each other."""
+        del context
+        return pb.CheckpointsResponse(
+            node_id=self._cluster.node_id,
+            checkpoints=self._verifier.own_checkpoints(request.shards),
+        )
+
+    async def Verify(self, request: pb.VerifyRequest, context: Context) -> pb.VerifyResponse:
+        """Recompute digests from the keys on disk, shard by shard in slices, and compare."""
+        unknown = [n for n in request.shards if not 0 <= n < len(self._core.shards)]
+        if unknown:
+            status = self._core.statuses.error(
+                Error.INVALID_REQUEST,
+                f"There are shards 0 to {len(self._core.shards) - 1}, not {unknown[0]}.",
+            )
+            return pb.VerifyResponse(status=status, node_id=self._cluster.node_id)
+        del context
+        return await self._verifier.verify(request.shards)
+
+
+async def _ask_shard_0(
+    core: Core, command: ShardCommand, what: str, context: Context
+) -> Status | None:
+    """Propose a cluster-wide command; None where it is done, otherwise what to tell the caller."""
+    admitted = await admit(core, context)
+    try:
+        refused = _too_long(what)
+        answer: Answer = refused or await core.ask(
+            core.shards[TOPICS_SHARD], command, SHARD_COMMAND_BYTES, admitted
+        )
+        if isinstance(answer, Shed):
+            await shed(context, answer.what)
+        if isinstance(answer, Done):
+            return None
+        return core.statuses.of(translate.failure(answer))
+    finally:
+        admitted.leave()
+
+
+def _too_long(name: str) -> Refused | None:
+    size = len(name.encode())
+    if size <= LIMITS.id_max_bytes:
+        return None
+    return Refused(
+        Error.INVALID_TOPIC_EXCEPTION,
+        f"A topic's name has 1 to {LIMITS.id_max_bytes} bytes; this one has {size}.",
+    )
+
+
+def _is_uuid(text: str) -> bool:
+    return len(text) == 32 and all(char in "0123456789abcdef" for char in text)  # noqa: PLR2004
+
+
+def _node(node: NodeView) -> pb.Node:
+    return pb.Node(
+        node_id=node.node_id,
+        endpoint=node.endpoint,
+        peer_endpoint=node.peer_endpoint,
+        store_uuid=node.store_uuid,
+        connected=node.connected,
+        version=node.version,
+    )
+
+
+async def _in_slices(groups: Iterable[Group], size: int = 1_000) -> AsyncIterator[Group]:
+    """The groups as they stand now, with a pause for the loop after each slice."""
+    for count, group in enumerate(list(groups), start=1):
+        yield group
+        if count % size == 0:
+            await asyncio.sleep(0)
+
+

@@ -1,0 +1,207 @@
+"""Do replicas agree? Checkpoints compared between nodes, digests recomputed from the keys on disk.
+
+Architecture 3 rule 9. A replica that differs from two equal others is quarantined; where there is no
+majority nobody stops. `muster cluster verify` asks every node and compares group by group.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from coordinator.machine.digest import DIGEST_MODULUS, digest_bytes, digest_of
+from coordinator.machine.records import group_records
+from coordinator.persist import StoredDigests, scrub
+from coordinator.shard import Shard
+from coordinator.timeouts import CHECKPOINT_ON_DEMAND_MS
+from muster.v1 import admin_pb2 as pb
+from raft.contract import StateView
+
+CHECKPOINTS_SHOWN: Final = 8
+"""Per shard; two nodes that both run share one of the latest few."""
+
+SLICE_RECORDS: Final = 1_000
+"""Records hashed between two pauses for the loop."""
+
+
+class Frozen(NamedTuple):
+    """A shard's keys and its running digest, both as of one applied index. `close` lets go."""
+
+    view: StateView
+    digest: int
+    close: Callable[[], None]
+
+
+class Disk(Protocol):
+    """Where frozen views come from: the node, between two turns."""
+
+    def freeze(self, shard: int) -> Frozen:
+        """What is stored of a shard right now, with everything applied written."""
+        ...
+
+
+class Peers(Protocol):
+    """What the other nodes recorded."""
+
+    async def refresh(self) -> None:
+        """Ask every other node now."""
+        ...
+
+    def checkpoints(self, node: int, shard: int) -> Mapping[int, bytes]:
+        """Index -> digest, as the node said last."""
+        ...
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        """The other nodes, by id."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The newest checkpoint that this node and a peer both recorded."""
+
+    node: int
+    index: int
+    own: bytes
+    theirs: bytes
+
+
+class Verifier:
+    """Compares this node's shards with its own disk and with the other nodes."""
+
+    def __init__(self, node_id: int, shards: Sequence[Shard], disk: Disk, peers: Peers) -> None:
+        self._node_id = node_id
+        self._shards = shards
+        self._disk = disk
+        self._peers = peers
+
+    def own_checkpoints(self, shards: Iterable[int]) -> list[pb.CheckpointsResponse.Checkpoint]:
+        """The latest checkpoints of these shards, or of all."""
+        wanted = set(shards) or set(range(len(self._shards)))
+        return [
+            pb.CheckpointsResponse.Checkpoint(
+                shard=shard.number, index=record.index, digest=record.digest
+            )
+            for shard in self._shards
+            if shard.number in wanted
+            for record in shard.persist.checkpoints[-CHECKPOINTS_SHOWN:]
+        ]
+
+    def shared(self, shard: Shard) -> list[Shared]:
+        """Per peer the newest checkpoint that both recorded."""
+        own = {record.index: record.digest for record in shard.persist.checkpoints}
+        found = []
+        for node in self._peers.nodes:
+            theirs = self._peers.checkpoints(node, shard.number)
+            common = own.keys() & theirs.keys()
+            if common:
+                index = max(common)
+                found.append(Shared(node, index, own[index], theirs[index]))
+        return found
+
+    def outvoted(self, shard: Shard) -> bool:
+        """True where two others agree with each other and not with this node, at one index."""
+        own = {record.index: record.digest for record in shard.persist.checkpoints}
+        votes: dict[tuple[int, bytes], int] = {}
+        for node in self._peers.nodes:
+            for index, digest in self._peers.checkpoints(node, shard.number).items():
+                if own.get(index, digest) != digest:
+                    votes[index, digest] = votes.get((index, digest), 0) + 1
+        return any(count > 1 for count in votes.values())
+
+    async def verify(self, numbers: Sequence[int]) -> pb.VerifyResponse:
+        """Answer `muster cluster verify` for these shards, or for all."""
+        shards = [s for s in self._shards if not numbers or s.number in set(numbers)]
+        await self._checkpoint(shards)
+        await self._peers.refresh()
+        response = pb.VerifyResponse(node_id=self._node_id)
+        for shard in shards:
+            differs = self._compare_checkpoints(shard, response)
+            await self._compare_disk(shard, response, show_groups=differs)
+        return response
+
+    async def _checkpoint(self, shards: Sequence[Shard]) -> None:
+        """Have a fresh checkpoint of each shard that this node leads."""
+        before = {shard.number: _latest(shard) for shard in shards}
+        led = [shard for shard in shards if shard.checkpoint_soon()]
+        for _ in range(CHECKPOINT_ON_DEMAND_MS // 10):
+            if all(_latest(shard) > before[shard.number] for shard in led):
+                return
+            await asyncio.sleep(0.01)
+
+    def _compare_checkpoints(self, shard: Shard, response: pb.VerifyResponse) -> bool:
+        differs = False
+        for index, digest in sorted({(s.index, s.own) for s in self.shared(shard)}):
+            response.checkpoints.add(
+                shard=shard.number, index=index, node_id=self._node_id, digest=digest, equal=True
+            )
+        for shared in self.shared(shard):
+            differs |= shared.own != shared.theirs
+            response.checkpoints.add(
+                shard=shard.number,
+                index=shared.index,
+                node_id=shared.node,
+                digest=shared.theirs,
+                equal=shared.own == shared.theirs,
+            )
+        return differs
+
+    async def _compare_disk(
+        self, shard: Shard, response: pb.VerifyResponse, *, show_groups: bool
+    ) -> None:
+        frozen = self._disk.freeze(shard.number)
+        try:
+            stored = await _scrub(frozen.view)
+        finally:
+            frozen.close()
+        if stored.total != frozen.digest:
+            show_groups = True
+            await self._name_differences(shard, response)
+        if show_groups:
+            for group_id, digest in sorted(stored.groups.items()):
+                response.groups.add(
+                    shard=shard.number, group_id=group_id, digest=digest_bytes(digest)
+                )
+            response.groups.add(shard=shard.number, digest=digest_bytes(stored.shard_wide))
+
+    async def _name_differences(self, shard: Shard, response: pb.VerifyResponse) -> None:
+        """Once more, with the digests of every group in memory taken at the same moment."""
+        frozen = self._disk.freeze(shard.number)
+        memory = {
+            group.group_id: digest_of(group_records(group)) % DIGEST_MODULUS
+            for group in shard.state.groups.values()
+        }
+        shard_wide = (frozen.digest - sum(memory.values())) % DIGEST_MODULUS
+        try:
+            stored = await _scrub(frozen.view)
+        finally:
+            frozen.close()
+        odd = [
+            group_id
+            for group_id in sorted(memory.keys() | stored.groups.keys())
+            if memory.get(group_id) != stored.groups.get(group_id)
+        ]
+        for group_id in odd:
+            response.differences.add(
+                shard=shard.number,
+                group_id=group_id,
+                detail="the keys on disk hash to another digest than the state in memory",
+            )
+        if stored.shard_wide != shard_wide:
+            response.differences.add(
+                shard=shard.number,
+                detail="the shard-wide keys on disk differ from the state in memory",
+            )
+
+
+async def _scrub(view: StateView) -> StoredDigests:
+    digests = StoredDigests()
+    for digests in scrub(view, SLICE_RECORDS):  # noqa: B007  # the last is whole
+        await asyncio.sleep(0)
+    return digests
+
+
+def _latest(shard: Shard) -> int:
+    checkpoints = shard.persist.checkpoints
+    return checkpoints[-1].index if checkpoints else 0

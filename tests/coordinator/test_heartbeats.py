@@ -1,0 +1,236 @@
+"""Held heartbeats: held, pushed, superseded, abandoned."""
+
+import pytest
+
+from coordinator.answers import NotHere
+from coordinator.heartbeats import Beat, BeatAnswer, Heartbeats
+from coordinator.liveness import MemberKey
+from coordinator.machine.errors import Error
+from coordinator.machine.limits import LIMITS
+from coordinator.machine.replies import Joined
+from coordinator.timeouts import HEARTBEAT_INTERVAL_MS
+from raft.contract import NodeId
+from tests.coordinator.fakes import Rig, id_of, join, leave, sync
+
+
+class Held:
+    """A node with one shard and held heartbeats."""
+
+    def __init__(self):
+        self.rig = Rig()
+        self.beats = Heartbeats([self.rig.shard], self.rig.desk.breaks)
+        self.rig.shard.group_moved = self.beats.group_moved
+        self.rig.shard.shard_moved = self.beats.shard_moved
+        self.rig.log.lead()
+        self.answers = {}
+        self.beats.turn(self.rig.clock_ms)
+
+    def stable(self, *members, session_ms=10_000):
+        for member in members:
+            self.rig.ask(f"join {member}", join(member, session_ms=session_ms))
+        self.run(1_100)
+        joined = self.rig.answers[f"join {members[0]}"]
+        assert isinstance(joined, Joined)
+        for member in members:
+            self.rig.ask(f"sync {member}", sync(member, joined.generation))
+        self.run(20)
+        return joined.generation
+
+    def run(self, ms):
+        for _ in range(ms // 10):
+            self.rig.turn()
+            self.beats.turn(self.rig.clock_ms)
+
+    def beat(self, name, seq, *members, generation=1, nonce="process"):
+        def respond(answer):
+            assert name not in self.answers, "answered once"
+            self.answers[name] = answer
+
+        keys = [Beat(0, MemberKey("g", id_of(m)), generation) for m in members]
+        return self.beats.beat(nonce, seq, keys, respond)
+
+
+@pytest.fixture
+def node():
+    return Held()
+
+
+def test_a_heartbeat_is_held_for_the_interval(node):
+    """Nothing to say: the call is answered when the interval is over, all NONE."""
+    node.stable("a", "b")
+    node.beat("1", 1, "a", "b")
+    node.run(HEARTBEAT_INTERVAL_MS - 100)
+    assert node.answers == {}
+    node.run(200)
+    assert node.answers["1"] == BeatAnswer((Error.NONE, Error.NONE), HEARTBEAT_INTERVAL_MS)
+    assert node.beats.held == 0
+
+
+def test_the_interval_is_at_most_a_third_of_the_shortest_session(node):
+    """A session of 3 s is heard of every second."""
+    node.stable("a", "b", session_ms=3_000)
+    node.beat("1", 1, "a")
+    node.run(1_100)
+    assert node.answers["1"].interval_ms == 1_000
+
+
+def test_a_round_that_opens_is_pushed(node):
+    """A new member joins: the others are told at once, not at the end of their interval."""
+    node.stable("a", "b")
+    node.beat("1", 1, "a", "b")
+    node.run(100)
+    node.rig.ask("join c", join("c"))
+    node.run(20)
+    assert node.answers["1"].statuses == (
+        Error.REBALANCE_IN_PROGRESS,
+        Error.REBALANCE_IN_PROGRESS,
+    )
+
+
+def test_the_same_news_is_told_once_and_then_held(node):
+    """A member that is still busy is not answered in a circle; the next call is held."""
+    node.stable("a", "b")
+    node.rig.ask("join c", join("c"))
+    node.run(20)
+    node.beat("1", 1, "a")
+    assert node.answers["1"].statuses == (Error.REBALANCE_IN_PROGRESS,)
+    node.beat("2", 2, "a")
+    node.run(100)
+    assert "2" not in node.answers
+    node.run(HEARTBEAT_INTERVAL_MS)
+    assert node.answers["2"].statuses == (Error.REBALANCE_IN_PROGRESS,)
+
+
+def test_a_member_that_has_joined_the_round_is_held(node):
+    """Its Join is parked: there is nothing it could do."""
+    node.stable("a", "b")
+    node.rig.ask("join c", join("c"))
+    node.run(20)
+    node.rig.ask("rejoin", join("a", member_id=id_of("a")))
+    node.run(20)
+    node.beat("1", 1, "a")
+    node.run(100)
+    assert "1" not in node.answers
+
+
+def test_a_removed_member_is_told_at_once(node):
+    """Errors are per member: the one that is gone is told, the other stands."""
+    node.stable("a", "b")
+    node.beat("1", 1, "a", "b")
+    node.rig.ask("leave b", leave("b"))
+    node.run(20)
+    assert node.answers["1"].statuses == (Error.REBALANCE_IN_PROGRESS, Error.UNKNOWN_MEMBER_ID)
+
+
+def test_a_wrong_generation_does_not_hold_the_session(node):
+    """gp-H06: the zombie is told, and its session runs on."""
+    node.stable("a")
+    for seq in range(12):
+        node.beat(seq, seq, "a", generation=7)
+        node.run(1_000)
+    assert node.answers[0].statuses == (Error.ILLEGAL_GENERATION,)
+    assert id_of("a") not in node.rig.shard.state.groups["g"].members
+
+
+def test_a_newer_call_answers_the_older_at_once(node):
+    """And the end of the older means nothing: the members stay held."""
+    node.stable("a")
+    node.beat("1", 1, "a")
+    node.beat("2", 2, "a")
+    assert node.answers == {"1": BeatAnswer((), HEARTBEAT_INTERVAL_MS, superseded=True)}
+    node.run(100)
+    assert node.beats.held == 1
+
+
+def test_an_older_call_that_comes_late_is_answered_at_once(node):
+    """The order of arrival is not the order of sending: the higher call_seq stands."""
+    node.stable("a")
+    node.beat("2", 2, "a")
+    node.beat("1", 1, "a")
+    assert node.answers["1"].superseded
+    assert "2" not in node.answers
+
+
+def test_a_call_that_breaks_off_leaves_the_grace(node):
+    """Its process died: the members go after 2 s instead of 10."""
+    node.stable("a", "b")
+    node.beat("b", 1, "b", nonce="other process")
+    call = node.beat("1", 1, "a")
+    node.run(100)
+    node.beats.abandon(call)
+    node.run(2_200)
+    assert id_of("a") not in node.rig.shard.state.groups["g"].members
+    assert id_of("b") in node.rig.shard.state.groups["g"].members
+
+
+def test_a_superseded_call_that_breaks_off_means_nothing(node):
+    """The client dropped an old call after it sent a new one."""
+    node.stable("a")
+    older = node.beat("1", 1, "a")
+    node.beat("2", 2, "a")
+    node.beats.abandon(older)
+    node.run(1_900)
+    node.beat("3", 3, "a")
+    node.run(1_900)
+    assert id_of("a") in node.rig.shard.state.groups["g"].members
+
+
+def test_many_members_of_one_process_are_one_break(node):
+    """A process with 20 members dies: that is one broken call, not a mass break."""
+    members = [f"m{number}" for number in range(20)]
+    node.stable(*members)
+    call = node.beat("1", 1, *members)
+    node.run(100)
+    node.beats.abandon(call)
+    node.run(2_500)
+    assert not node.rig.shard.state.groups["g"].members
+
+
+def test_a_demoted_shard_answers_its_members_at_once(node):
+    """With NOT_COORDINATOR and what is known of the new leader."""
+    node.stable("a")
+    node.beat("1", 1, "a")
+    node.rig.log.follow(leader=NodeId(2))
+    assert node.answers["1"].statuses == (NotHere(NodeId(2), node.rig.log.term),)
+
+
+def test_a_lost_quorum_answers_held_calls(node):
+    """gp-H20: no NONE later than the leader-fallback time."""
+    node.stable("a")
+    node.beat("1", 1, "a")
+    node.rig.log.quorum_heard = False
+    node.run(20)
+    assert isinstance(node.answers["1"].statuses[0], NotHere)
+
+
+def test_held_calls_have_a_maximum(node, monkeypatch):
+    """One more is refused, and holds nobody's session."""
+    monkeypatch.setattr("coordinator.heartbeats.HELD_MAX", 1)
+    node.stable("a", "b")
+    node.beat("1", 1, "a", nonce="p1")
+    assert node.beat("2", 1, "b", nonce="p2") is None
+    assert "2" not in node.answers
+    node.run(9_000)
+    assert LIMITS.max_held_heartbeats == 32_768
+
+
+def test_the_interval_stretches_under_many_clients(node, monkeypatch):
+    """Beyond 20 % of the loop the interval grows, up to a third of the session."""
+    monkeypatch.setattr("coordinator.heartbeats.HEARTBEATS_PER_S", 4)
+    for number in range(20):
+        node.beat(f"idle {number}", 1, "nobody", nonce=f"idle{number}")
+        node.beat(f"idle again {number}", 2, "nobody", nonce=f"idle{number}")
+    node.stable("a")
+    node.beat("1", 1, "a", nonce="a")
+    node.run(10_000)
+    assert HEARTBEAT_INTERVAL_MS < node.answers["1"].interval_ms <= 10_000 // 3
+
+
+def test_idle_clients_are_forgotten(node):
+    """The table of clients does not grow with every process that ever called."""
+    node.stable("a")
+    for number in range(50):
+        node.beat(f"gone {number}", 1, "nobody", nonce=f"p{number}")
+    assert len(node.beats._clients) == 50
+    node.run(61_000)
+    assert len(node.beats._clients) == 0
