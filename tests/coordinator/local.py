@@ -1,0 +1,150 @@
+"""A node in this process without Raft: real gRPC frontends over shards on single-replica logs."""
+
+import asyncio
+import contextlib
+import time
+
+import grpc
+
+from coordinator.admin import AdminService, LogView, NodeView, TopicService
+from coordinator.admission import Admission
+from coordinator.calls import Desk
+from coordinator.heartbeats import Heartbeats
+from coordinator.routing import Directory
+from coordinator.rpc import make_server
+from coordinator.service import Core, GroupService
+from coordinator.shard import Shard, Turn
+from coordinator.statuses import Statuses
+from coordinator.topics import Topics
+from coordinator.verify import Frozen, Verifier
+from coordinator.watch import LeaderWatch
+from muster.v1 import admin_pb2_grpc, group_pb2_grpc
+from raft.contract import NodeId, ShardId
+from tests.coordinator.fakes import FakeLog
+
+TURN_S = 0.002
+
+
+class NoPeers:
+    """A cluster of one."""
+
+    nodes = ()
+
+    async def refresh(self):
+        pass
+
+    def checkpoints(self, node, shard):
+        return {}
+
+
+class LocalNode:
+    """`await node.start()`; stubs are `node.groups`, `node.topics`, `node.admin`."""
+
+    cluster_id = "local"
+    node_id = 0
+
+    def __init__(self, shards=4, active_calls=1_200):
+        self.desk = Desk()
+        self.shards = [
+            Shard(ShardId(number), self.desk, lambda: int(time.time() * 1_000), lambda: None)
+            for number in range(shards)
+        ]
+        self.logs = [FakeLog(shard=number) for number in range(shards)]
+        for shard, log in zip(self.shards, self.logs, strict=True):
+            log.machine = shard
+            shard.attach(log)
+        self.heartbeats = Heartbeats(self.shards, self.desk.breaks)
+        for shard in self.shards:
+            shard.group_moved = self.heartbeats.group_moved
+            shard.shard_moved = self.heartbeats.shard_moved
+        self.directory = Directory(NodeId(0), "127.0.0.1:1")
+        self.core = Core(
+            self.shards,
+            self.heartbeats,
+            Topics(lambda: self.shards[0].state.topics),
+            self.directory,
+            Statuses(self.directory),
+            Admission(active_calls),
+            LeaderWatch(self.shards),
+        )
+        self.applying = True
+
+    def nodes(self):
+        return [NodeView(0, "127.0.0.1:1", "127.0.0.1:2", "0" * 32, True, "0")]
+
+    def refused(self):
+        return []
+
+    def log(self, shard):
+        return LogView(1, self.logs[shard].applied_index)
+
+    def freeze(self, shard):
+        view = self.logs[shard].view
+        return Frozen(view, self.shards[shard].state.digest, lambda: None)
+
+    async def start(self, lead=True):
+        self.server = make_server()
+        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(GroupService(self.core), self.server)
+        admin_pb2_grpc.add_TopicsServicer_to_server(TopicService(self.core), self.server)
+        verifier = Verifier(0, self.shards, self, NoPeers())
+        admin = AdminService(self.core, self, verifier)
+        admin_pb2_grpc.add_AdminServicer_to_server(admin, self.server)
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        await self.server.start()
+        self._turns = asyncio.create_task(self._turn())
+        self.channel = grpc.aio.insecure_channel(
+            f"127.0.0.1:{self.port}",
+            options=[
+                ("grpc.max_send_message_length", 64 << 20),
+                ("grpc.max_receive_message_length", 64 << 20),
+                ("grpc.use_local_subchannel_pool", 1),
+            ],
+        )
+        self.groups = group_pb2_grpc.GroupCoordinatorStub(self.channel)
+        self.topics = admin_pb2_grpc.TopicsStub(self.channel)
+        self.admin = admin_pb2_grpc.AdminStub(self.channel)
+        if lead:
+            self.lead()
+
+    def lead(self):
+        for log in self.logs:
+            log.lead()
+
+    async def _turn(self):
+        loop_round = 0
+        while True:
+            await asyncio.sleep(TURN_S)
+            loop_round += 1
+            now_ms = int(time.monotonic() * 1_000)
+            self.desk.breaks.turn(now_ms)
+            self.heartbeats.turn(now_ms)
+            for shard, log in zip(self.shards, self.logs, strict=True):
+                shard.turn(Turn(now_ms, 0, loop_round))
+                if self.applying:
+                    log.run()
+            self.core.watch.turn()
+
+    async def stop(self):
+        self._turns.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._turns
+        await self.channel.close()
+        await self.server.stop(0)
+
+
+@contextlib.asynccontextmanager
+async def local_node(lead=True, **settings):
+    """A started node, stopped at the end."""
+    node = LocalNode(**settings)
+    await node.start(lead)
+    try:
+        yield node
+    finally:
+        await node.stop()
+
+
+async def until(condition, timeout_s=10):
+    """Wait on a condition."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.002)

@@ -1,0 +1,516 @@
+"""The frontends over real gRPC, on a node without Raft: what callers are told, and when."""
+
+import asyncio
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from coordinator.machine.limits import LIMITS
+from coordinator.routing import shard_of
+from coordinator.rpc import READY, Health, make_server
+from coordinator.service import client_host
+from muster.v1 import admin_pb2 as admin
+from muster.v1 import group_pb2 as pb
+from muster.v1.errors_pb2 import ErrorCode
+from raft.contract import NodeId, Role
+from tests.coordinator.fakes import id_of, nonce
+from tests.coordinator.local import local_node, until
+
+
+def run(test):
+    """Run a coroutine function as a test."""
+
+    def wrapper():
+        asyncio.run(asyncio.wait_for(test(), 60))
+
+    wrapper.__name__, wrapper.__doc__ = test.__name__, test.__doc__
+    return wrapper
+
+
+def joining(member, group="g", **more):
+    fields = {
+        "group_id": group,
+        "client_id": member,
+        "join_nonce": nonce(member),
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 60_000,
+        "protocol_type": "consumer",
+        "protocols": [pb.JoinGroupRequest.Protocol(name="range", metadata=b"m")],
+        "subscribed_topics": ["orders", "nowhere"],
+    }
+    return pb.JoinGroupRequest(**(fields | more))
+
+
+def committing(offset, member="", generation=-1, group="g", seq=0, topic="orders", partition=0):
+    return pb.OffsetCommitRequest(
+        group_id=group,
+        member_id=member,
+        generation=generation,
+        commit_seq=seq,
+        partitions=[
+            pb.OffsetCommitRequest.Partition(topic=topic, partition=partition, offset=offset)
+        ],
+    )
+
+
+async def with_topic(node):
+    answer = await node.topics.CreateTopic(admin.CreateTopicRequest(name="orders", partitions=4))
+    assert answer.created
+    return answer
+
+
+@run
+async def test_a_group_from_join_to_commit_and_fetch():
+    """Two members join, sync, commit; the read sees the commit; the leader got partition counts."""
+    async with local_node() as node:
+        await with_topic(node)
+        a, b = await asyncio.gather(
+            node.groups.JoinGroup(joining("a")), node.groups.JoinGroup(joining("b"))
+        )
+        leader, follower = (a, b) if a.leader_id == a.member_id else (b, a)
+        assert dict(leader.partition_counts) == {"orders": 4}
+        assert dict(follower.partition_counts) == {}
+        assert [m.metadata for m in leader.members] == [b"m", b"m"]
+        everybody = [
+            pb.SyncGroupRequest.Assignment(member_id=m.member_id, assignment=m.member_id.encode())
+            for m in leader.members
+        ]
+        synced = await asyncio.gather(
+            *(
+                node.groups.SyncGroup(
+                    pb.SyncGroupRequest(
+                        group_id="g",
+                        member_id=j.member_id,
+                        generation=j.generation,
+                        assignments=everybody if j is leader else [],
+                    )
+                )
+                for j in (a, b)
+            )
+        )
+        assert [s.assignment for s in synced] == [a.member_id.encode(), b.member_id.encode()]
+        committed = await node.groups.OffsetCommit(
+            committing(42, a.member_id, a.generation, seq=1)
+        )
+        assert committed.status.code == ErrorCode.NONE
+        assert [p.status.code for p in committed.partitions] == [ErrorCode.NONE]
+        fetched = await node.groups.OffsetFetch(
+            pb.OffsetFetchRequest(
+                group_id="g",
+                partitions=[
+                    pb.OffsetFetchRequest.Partition(topic="orders", partition=n) for n in (0, 1)
+                ],
+            )
+        )
+        assert [(p.partition, p.offset) for p in fetched.partitions] == [(0, 42), (1, -1)]
+        assert fetched.term == 1
+        everything = await node.groups.OffsetFetch(pb.OffsetFetchRequest(group_id="g", all=True))
+        assert [(p.topic, p.offset) for p in everything.partitions] == [("orders", 42)]
+        left = await node.groups.LeaveGroup(
+            pb.LeaveGroupRequest(
+                group_id="g",
+                members=[
+                    pb.LeaveGroupRequest.Member(member_id=b.member_id),
+                    pb.LeaveGroupRequest.Member(member_id="nobody"),
+                ],
+            )
+        )
+        assert [r.status.code for r in left.results] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+BAD = {
+    "empty group id": (joining("a", group=""), ErrorCode.INVALID_GROUP_ID),
+    "100 kB group id": (joining("a", group="g" * 100_000), ErrorCode.INVALID_GROUP_ID),
+    "session too short": (joining("a", session_timeout_ms=999), ErrorCode.INVALID_SESSION_TIMEOUT),
+    "session too long": (
+        joining("a", session_timeout_ms=1_800_001),
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+    ),
+    "no nonce": (joining("a", join_nonce=""), ErrorCode.INVALID_REQUEST),
+    "nonce of capitals": (joining("a", join_nonce="A" * 32), ErrorCode.INVALID_REQUEST),
+    "no protocol": (joining("a", protocols=[]), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    "a protocol twice": (
+        joining("a", protocols=[pb.JoinGroupRequest.Protocol(name="range")] * 2),
+        ErrorCode.INVALID_REQUEST,
+    ),
+    "metadata of 65 KiB": (
+        joining("a", protocols=[pb.JoinGroupRequest.Protocol(name="r", metadata=b"x" * 66_560)]),
+        ErrorCode.INVALID_REQUEST,
+    ),
+    "unknown member": (joining("a", member_id="nobody"), ErrorCode.UNKNOWN_MEMBER_ID),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_join_is_refused_and_says_why(case):
+    """Kafka's error, a sentence, no member; and the next good request works."""
+    request, code = BAD[case]
+
+    @run
+    async def test():
+        async with local_node() as node:
+            await with_topic(node)
+            answer = await node.groups.JoinGroup(request)
+            assert answer.status.code == code
+            assert answer.status.message.endswith(".")
+            assert answer.generation == -1
+            assert all(not shard.state.groups for shard in node.shards)
+            good = await node.groups.OffsetCommit(committing(1))
+            assert good.partitions[0].status.code == 0
+
+    test()
+
+
+@run
+async def test_a_command_of_600_kb_is_refused_in_band():
+    """Below the transport's 4 MiB, above what an entry holds: INVALID_REQUEST, and nothing is lost."""
+    async with local_node() as node:
+        await with_topic(node)
+        big = committing(1)
+        big.partitions[0].metadata = "x" * 600_000
+        answer = await node.groups.OffsetCommit(big)
+        assert answer.status.code == ErrorCode.INVALID_REQUEST
+        assert "524288" in answer.status.message
+        good = await node.groups.OffsetCommit(committing(1))
+        assert good.partitions[0].status.code == 0
+
+
+@run
+async def test_a_message_of_20_mib_is_refused_by_the_transport():
+    """RESOURCE_EXHAUSTED, and the connection goes on."""
+    async with local_node() as node:
+        await with_topic(node)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await node.groups.OffsetCommit(committing(1, group="g" * (20 << 20)))
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        good = await node.groups.OffsetCommit(committing(1))
+        assert good.partitions[0].status.code == 0
+
+
+@run
+async def test_a_commit_of_what_does_not_exist_is_refused_before_the_log():
+    """gp-O2: per partition, retriable; the remainder proceeds, in the order of the request."""
+    async with local_node() as node:
+        await with_topic(node)
+        entries = len(node.logs[shard_of("g", 4)].entries)
+        answer = await node.groups.OffsetCommit(committing(1, topic="nowhere"))
+        assert answer.partitions[0].status.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert answer.partitions[0].status.retriable
+        assert len(node.logs[shard_of("g", 4)].entries) == entries
+        mixed = committing(1)
+        mixed.partitions.add(topic="orders", partition=4, offset=7)
+        mixed.partitions.add(topic="orders", partition=3, offset=8)
+        answer = await node.groups.OffsetCommit(mixed)
+        assert [(p.partition, p.status.code) for p in answer.partitions] == [
+            (0, 0),
+            (4, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (3, 0),
+        ]
+
+
+@run
+async def test_a_follower_names_the_coordinator():
+    """NOT_COORDINATOR carries node, endpoint and term."""
+    async with local_node(lead=False) as node:
+        node.directory.learn(NodeId(2), "10.0.0.2:7070")
+        for log in node.logs:
+            log.follow(leader=NodeId(2))
+        node.shards[0].state.topics["orders"] = 4
+        answers = [
+            await node.groups.OffsetCommit(committing(1)),
+            await node.groups.OffsetFetch(pb.OffsetFetchRequest(group_id="g", all=True)),
+            await node.groups.JoinGroup(joining("a")),
+            await node.groups.LeaveGroup(pb.LeaveGroupRequest(group_id="g")),
+            await node.groups.SyncGroup(pb.SyncGroupRequest(group_id="g", member_id="m")),
+            await node.topics.CreateTopic(admin.CreateTopicRequest(name="x", partitions=1)),
+            (
+                await node.admin.DescribeGroups(admin.DescribeGroupsRequest(group_ids=["g"]))
+            ).groups[0],
+            (
+                await node.groups.Heartbeat(
+                    pb.HeartbeatRequest(
+                        client_nonce="p",
+                        call_seq=1,
+                        members=[pb.HeartbeatRequest.Member(group_id="g", member_id="m")],
+                    )
+                )
+            ).results[0],
+        ]
+        for answer in answers:
+            assert answer.status.code == ErrorCode.NOT_COORDINATOR
+            assert answer.status.retriable
+            hint = answer.status.coordinator
+            assert (hint.node_id, hint.endpoint, hint.term) == (2, "10.0.0.2:7070", 1)
+
+
+@run
+async def test_calls_are_held_while_the_coordinator_loads():
+    """gp-H16, 2.0.2 step 6: answered as soon as it serves."""
+    async with local_node(lead=False) as node:
+        node.shards[0].state.topics["orders"] = 4
+        for log in node.logs:
+            log.role, log.term, log.leader = Role.LEADER, 0, NodeId(0)
+        commit = asyncio.create_task(_await(node.groups.OffsetCommit(committing(1))))
+        await asyncio.sleep(0.1)
+        assert not commit.done()
+        node.lead()
+        assert (await commit).partitions[0].status.code == 0
+
+
+@run
+async def test_a_coordinator_that_keeps_loading_says_so_after_one_second():
+    """COORDINATOR_LOAD_IN_PROGRESS, retriable, never NONE."""
+    async with local_node(lead=False) as node:
+        node.shards[0].state.topics["orders"] = 4
+        for log in node.logs:
+            log.role, log.term, log.leader = Role.LEADER, 1, NodeId(0)
+        answer, beat = await asyncio.gather(
+            node.groups.OffsetCommit(committing(1)),
+            node.groups.Heartbeat(
+                pb.HeartbeatRequest(
+                    client_nonce="p",
+                    call_seq=1,
+                    members=[pb.HeartbeatRequest.Member(group_id="g", member_id="m")],
+                )
+            ),
+        )
+        for status in (answer.status, beat.results[0].status):
+            assert status.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert status.retriable
+
+
+@run
+async def test_find_coordinator_answers_at_once_where_it_knows_a_later_term():
+    """And lists every node it knows."""
+    async with local_node() as node:
+        node.directory.learn(NodeId(1), "10.0.0.1:7070")
+        answer = await node.groups.FindCoordinator(
+            pb.FindCoordinatorRequest(
+                keys=[pb.FindCoordinatorRequest.Key(group_id=g) for g in ("g", "")]
+            )
+        )
+        found, bad = answer.results
+        assert (found.coordinator.node_id, found.coordinator.term) == (0, 1)
+        assert bad.status.code == ErrorCode.INVALID_GROUP_ID
+        assert [n.endpoint for n in answer.nodes] == ["127.0.0.1:1", "10.0.0.1:7070"]
+
+
+@run
+async def test_find_coordinator_waits_for_a_later_term():
+    """It is answered when a new leader exists, not at the end of its second."""
+    async with local_node() as node:
+        node.directory.learn(NodeId(2), "10.0.0.2:7070")
+        asked = asyncio.create_task(_await(_find(node, "g", 1)))
+        await asyncio.sleep(0.05)
+        assert not asked.done()
+        log = node.logs[shard_of("g", 4)]
+        log.follow(leader=NodeId(2))
+        result = (await asked).results[0]
+        assert (result.coordinator.node_id, result.coordinator.term) == (2, 2)
+
+
+@run
+async def test_find_coordinator_is_pending_after_one_second():
+    """Nothing newer: COORDINATOR_NOT_AVAILABLE and `pending`."""
+    async with local_node() as node:
+        result = (await _find(node, "g", 5)).results[0]
+        assert result.pending
+        assert result.status.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert not result.HasField("coordinator")
+
+
+@run
+async def test_overload_is_refused_early_and_heartbeats_are_exempt():
+    """With all active calls taken: RESOURCE_EXHAUSTED; a heartbeat is still answered."""
+    async with local_node(active_calls=2) as node:
+        await with_topic(node)
+        node.applying = False
+        waiting = [
+            asyncio.create_task(_await(node.groups.OffsetCommit(committing(1)))) for _ in range(2)
+        ]
+        await until(lambda: node.core.admission.active == 2)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await node.groups.OffsetCommit(committing(1))
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        beat = await node.groups.Heartbeat(
+            pb.HeartbeatRequest(
+                client_nonce="p",
+                call_seq=1,
+                members=[pb.HeartbeatRequest.Member(group_id="g", member_id="m")],
+            )
+        )
+        assert beat.results[0].status.code == ErrorCode.UNKNOWN_MEMBER_ID
+        node.applying = True
+        await asyncio.gather(*waiting)
+        assert node.core.admission.active == 0
+        await node.groups.OffsetCommit(committing(1))
+
+
+@run
+async def test_parked_calls_are_not_active():
+    """A parked Join takes no place from others."""
+    async with local_node(active_calls=1) as node:
+        await with_topic(node)
+        join = asyncio.create_task(_await(node.groups.JoinGroup(joining("a"))))
+        await until(lambda: any(len(shard.waiters) for shard in node.shards))
+        await node.groups.OffsetCommit(committing(1, group="other"))
+        assert (await join).generation == 1
+        assert node.core.admission.active == 0
+
+
+@run
+async def test_a_cancelled_join_is_unparked_and_the_member_kept():
+    """gp-2.16: cancel is not leave."""
+    async with local_node() as node:
+        call = node.groups.JoinGroup(joining("a"))
+        task = asyncio.create_task(_await(call))
+        shard = node.core.shard_for("g")
+        await until(lambda: len(shard.waiters) == 1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: len(shard.waiters) == 0)
+        assert id_of("a") in shard.state.groups["g"].members
+        assert node.desk.parked.used == 0
+        assert node.core.admission.active == 0
+
+
+@run
+async def test_heartbeats_over_grpc_are_held_pushed_and_superseded():
+    """One call per process: held, answered when a round opens, and by a newer call."""
+    async with local_node() as node:
+        joined = await node.groups.JoinGroup(joining("a"))
+        request = pb.HeartbeatRequest(
+            client_nonce="p",
+            call_seq=1,
+            members=[
+                pb.HeartbeatRequest.Member(
+                    group_id="g", member_id=joined.member_id, generation=joined.generation
+                )
+            ],
+        )
+        first = asyncio.create_task(_await(node.groups.Heartbeat(request)))
+        await until(lambda: node.heartbeats.held == 1)
+        request.call_seq = 2
+        second = asyncio.create_task(_await(node.groups.Heartbeat(request)))
+        assert (await first).superseded
+        other = asyncio.create_task(_await(node.groups.JoinGroup(joining("b"))))
+        pushed = await second
+        assert pushed.results[0].status.code == ErrorCode.REBALANCE_IN_PROGRESS
+        other.cancel()
+
+
+@run
+async def test_list_and_describe_read_applied_state():
+    """Kafka's state names; an unknown group is Dead and GROUP_ID_NOT_FOUND."""
+    async with local_node() as node:
+        await with_topic(node)
+        joined = await node.groups.JoinGroup(joining("a"))
+        await node.groups.OffsetCommit(committing(1, group="simple"))
+        listed = await node.admin.ListGroups(admin.ListGroupsRequest())
+        assert [(g.group_id, g.state, g.members) for g in listed.groups] == [
+            ("g", "CompletingRebalance", 1),
+            ("simple", "Empty", 0),
+        ]
+        listed = await node.admin.ListGroups(admin.ListGroupsRequest(states=[" empty"]))
+        assert [g.group_id for g in listed.groups] == ["simple"]
+        described = await node.admin.DescribeGroups(
+            admin.DescribeGroupsRequest(group_ids=["g", "none", ""])
+        )
+        g, none, bad = described.groups
+        assert (g.generation, g.leader_id, g.members[0].joined) == (1, joined.member_id, False)
+        assert g.members[0].host == "127.0.0.1"
+        assert g.coordinator.endpoint == "127.0.0.1:1"
+        assert (none.state, none.status.code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
+        assert bad.status.code == ErrorCode.INVALID_GROUP_ID
+
+
+@run
+async def test_topics_grow_and_never_change_otherwise():
+    """The same count is success, another INVALID_PARTITIONS; only growth is allowed."""
+    async with local_node() as node:
+        await with_topic(node)
+        again = await node.topics.CreateTopic(admin.CreateTopicRequest(name="orders", partitions=4))
+        assert (again.status.code, again.created) == (0, False)
+        other = await node.topics.CreateTopic(admin.CreateTopicRequest(name="orders", partitions=5))
+        assert other.status.code == ErrorCode.INVALID_PARTITIONS
+        grown = await node.topics.AddPartitions(
+            admin.AddPartitionsRequest(name="orders", partitions=6)
+        )
+        assert grown.topic.partitions == 6
+        shrunk = await node.topics.AddPartitions(
+            admin.AddPartitionsRequest(name="orders", partitions=2)
+        )
+        assert shrunk.status.code == ErrorCode.INVALID_PARTITIONS
+        described = await node.topics.DescribeTopics(
+            admin.DescribeTopicsRequest(names=["orders", "x"])
+        )
+        assert described.results[0].topic.partitions == 6
+        assert described.results[1].status.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        long = await node.topics.CreateTopic(
+            admin.CreateTopicRequest(name="t" * 250, partitions=1)
+        )
+        assert long.status.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@run
+async def test_verify_names_the_group_whose_key_was_changed():
+    """A value changed behind the node's back: the group is named, and only it."""
+    async with local_node() as node:
+        await with_topic(node)
+        for number in range(20):
+            await node.groups.OffsetCommit(committing(number, group=f"g{number}"))
+        clean = await node.admin.Verify(admin.VerifyRequest())
+        assert not clean.differences
+        assert not clean.groups
+        shard = shard_of("g7", 4)
+        view = node.logs[shard].view
+        key = next(k for k in view.state if b"g7" in k and view.state[k] != view.state[k][:1])
+        view.state[key] = view.state[key][:-1] + bytes([view.state[key][-1] ^ 1])
+        found = await node.admin.Verify(admin.VerifyRequest(shards=[shard]))
+        assert [(d.shard, d.group_id) for d in found.differences] == [(shard, "g7")]
+        assert "g7" in {g.group_id for g in found.groups}
+        bad = await node.admin.Verify(admin.VerifyRequest(shards=[99]))
+        assert bad.status.code == ErrorCode.INVALID_REQUEST
+
+
+@run
+async def test_health_tells_live_from_ready():
+    """muster.ready follows the node; "" and muster.live do not."""
+    server = make_server()
+    health = Health(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    await health.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+
+        async def check(service):
+            request = health_pb2.HealthCheckRequest(service=service)
+            return (await stub.Check(request)).status
+
+        serving = health_pb2.HealthCheckResponse.SERVING
+        assert [await check(s) for s in ("", "muster.live", READY)] == [serving, serving, 2]
+        await health.set_ready(ready=True)
+        assert await check(READY) == serving
+        await health.stop()
+        assert await check("") == health_pb2.HealthCheckResponse.NOT_SERVING
+    await server.stop(0)
+
+
+def test_the_host_of_a_peer():
+    """IPv4, IPv6 and others, without the port."""
+    assert client_host("ipv4:10.0.0.7:51234") == "10.0.0.7"
+    assert client_host("ipv6:%5B::1%5D:51234") == "::1"
+    assert client_host("ipv6:[::1]:51234") == "::1"
+    assert client_host("unix:/tmp/x") == "unix:/tmp/x"
+
+
+async def _await(call):
+    return await call
+
+
+def _find(node, group, known_term):
+    key = pb.FindCoordinatorRequest.Key(group_id=group, known_term=known_term)
+    return node.groups.FindCoordinator(pb.FindCoordinatorRequest(keys=[key]))
