@@ -1,0 +1,540 @@
+"""Nodes of a cluster in memory: gRPC servers on loopback that share one set of groups."""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from muster.errors import ErrorCode
+from muster.testing.groups import Group, join_refusal, status, sync_refusal
+from muster.types import TopicPartition
+from muster.v1 import admin_pb2, errors_pb2, group_pb2
+
+Code = ErrorCode
+T = TypeVar("T", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer with this error instead."""
+
+    code: int
+    message: str = ""
+    retriable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """End the call with this gRPC status instead."""
+
+    code: grpc.StatusCode
+    details: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Do nothing and never answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoseAnswer:
+    """Do what was asked, and never answer."""
+
+
+Step = Refuse | Abort | Hang | LoseAnswer | Message
+"""What a scripted call meets; a message is the answer as it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that arrived."""
+
+    method: str
+    node_id: int
+    request: Any
+
+
+class _Node:
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.port = 0
+        self.server: grpc.aio.Server | None = None
+        self.awake = asyncio.Event()
+        self.awake.set()
+        self.beats: dict[str, tuple[int, asyncio.Event]] = {}  # by client nonce: newest call
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def is_alive(self) -> bool:
+        return self.server is not None and self.awake.is_set()
+
+
+_RPCS: dict[str, dict[str, tuple[type[Message], type[Message]]]] = {
+    "GroupCoordinator": {
+        name: (getattr(group_pb2, f"{name}Request"), getattr(group_pb2, f"{name}Response"))
+        for name in (
+            "FindCoordinator",
+            "JoinGroup",
+            "SyncGroup",
+            "Heartbeat",
+            "LeaveGroup",
+            "OffsetCommit",
+            "OffsetFetch",
+        )
+    },
+    "Topics": {
+        name: (getattr(admin_pb2, f"{name}Request"), getattr(admin_pb2, f"{name}Response"))
+        for name in ("CreateTopic", "ListTopics", "DescribeTopics", "AddPartitions")
+    },
+}
+_COORDINATOR_ONLY = frozenset(
+    {"JoinGroup", "SyncGroup", "LeaveGroup", "OffsetCommit", "OffsetFetch"}
+)
+CALLS_MAX = 100_000
+"""Kept in `Cluster.calls`; older ones are dropped."""
+
+
+class Cluster:
+    """A cluster for tests; see the head of `muster.testing`.
+
+    Args:
+        nodes: how many; node ids are 1, 2, ...
+        topics: name -> partitions, there from the start.
+        initial_delay_ms: of the first round of an empty group.
+        interval_ms: for which heartbeats are held.
+        longest_park_ms: of Join and Sync; then they are let go with `park_again`.
+        election_ms: from a leader's end to the next one.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        topics: Mapping[str, int] | None = None,
+        initial_delay_ms: int = 0,
+        interval_ms: int = 2_000,
+        longest_park_ms: int = 25_000,
+        election_ms: int = 30,
+    ) -> None:
+        self.topics = dict(topics or {})
+        self.groups: dict[str, Group] = {}
+        self.term = 1
+        self.leader = 1
+        """The node that coordinates every group; 0 = none at the moment."""
+        self.calls: deque[Call] = deque(maxlen=CALLS_MAX)
+        """Every call that arrived, in order."""
+        self._nodes_count = nodes
+        self._nodes: dict[int, _Node] = {}
+        self._initial_delay_ms = initial_delay_ms
+        self._interval_ms = interval_ms
+        self._longest_park_ms = longest_park_ms
+        self._election_ms = election_ms
+        self._scripts: defaultdict[str, deque[Step]] = defaultdict(deque)
+        self._changed: asyncio.Future[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ---- life
+
+    async def __aenter__(self) -> Self:
+        for node_id in range(1, self._nodes_count + 1):
+            self._nodes[node_id] = _Node(node_id)
+            await self.restart(node_id)
+        self._spawn(self._expire_often())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        for node in self._nodes.values():
+            if node.server is not None:
+                await node.server.stop(None)
+        for group in self.groups.values():
+            group.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """What a client is given: all nodes."""
+        return ",".join(self.endpoint(node_id) for node_id in self._nodes)
+
+    def endpoint(self, node_id: int) -> str:
+        """host:port of one node."""
+        return self._nodes[node_id].endpoint
+
+    # ---- what a test does to it
+
+    def script(self, method: str, *steps: Step) -> None:
+        """The next calls of this method (`"OffsetCommit"`), at any node, meet these steps."""
+        self._scripts[method].extend(steps)
+
+    def seen(self, method: str) -> list[Call]:
+        """The calls of one method, in order."""
+        return [call for call in self.calls if call.method == method]
+
+    async def kill(self, node_id: int) -> None:
+        """The process is gone: connections break, calls are never answered. The others elect."""
+        node = self._nodes[node_id]
+        server, node.server = node.server, None
+        if server is not None:
+            await server.stop(None)
+        self._elect_after_loss_of(node_id)
+
+    async def restart(self, node_id: int) -> None:
+        """Start it (again), at the same address."""
+        node = self._nodes[node_id]
+        server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+        server.add_generic_rpc_handlers(tuple(self._handlers(node)))
+        node.port = server.add_insecure_port(f"127.0.0.1:{node.port}")
+        await server.start()
+        node.server = server
+        node.awake.set()
+        if self.leader == 0:
+            self._elect_after_loss_of(0)
+
+    def hang(self, node_id: int) -> None:
+        """SIGSTOP: connections stay, nothing is answered until `resume`. The others elect."""
+        self._nodes[node_id].awake.clear()
+        self._elect_after_loss_of(node_id)
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT."""
+        self._nodes[node_id].awake.set()
+        if self.leader == 0:
+            self._elect_after_loss_of(0)
+
+    def elect(self, node_id: int) -> None:
+        """Another node leads from now on; parked joins are answered NOT_COORDINATOR and a hint."""
+        self.term += 1
+        self.leader = node_id
+        for group in self.groups.values():
+            group.rearm()
+            for parked in group.parked():
+                if not parked.done():
+                    refusal = join_refusal(Code.NOT_COORDINATOR, "another node leads")
+                    refusal.status.coordinator.CopyFrom(self._coordinator())
+                    parked.set_result(refusal)
+        self._notify()
+
+    def remove_member(self, group_id: str, member_id: str) -> None:
+        """As if its session had ended."""
+        self.groups[group_id].remove(member_id)
+
+    # ---- inside: elections
+
+    def _elect_after_loss_of(self, node_id: int) -> None:
+        if self.leader in (node_id, 0):
+            self.leader = 0
+            self._spawn(self._elect_soon())
+
+    async def _elect_soon(self) -> None:
+        await asyncio.sleep(self._election_ms / 1000)
+        alive = [n.node_id for n in self._nodes.values() if n.is_alive]
+        if self.leader == 0 and alive:
+            self.elect(alive[0])
+
+    async def _expire_often(self) -> None:
+        while True:
+            await asyncio.sleep(0.05)
+            if self.leader:
+                for group in list(self.groups.values()):
+                    group.expire()
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _notify(self) -> None:
+        """Something changed that a held call may wait for."""
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+        self._changed = None
+
+    async def _change(self, timeout_s: float, *more: asyncio.Event) -> None:
+        """Wait until something changes."""
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(e.wait()) for e in more]
+        try:
+            await asyncio.wait(
+                [self._changed, *waits],
+                timeout=max(timeout_s, 0),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    # ---- inside: calls
+
+    def _handlers(self, node: _Node) -> list[grpc.GenericRpcHandler]:
+        return [
+            grpc.method_handlers_generic_handler(
+                f"muster.v1.{service}",
+                {
+                    name: grpc.unary_unary_rpc_method_handler(
+                        self._behaviour(node, name, response),
+                        request_deserializer=request.FromString,
+                        response_serializer=response.SerializeToString,
+                    )
+                    for name, (request, response) in rpcs.items()
+                },
+            )
+            for service, rpcs in _RPCS.items()
+        ]
+
+    def _behaviour(self, node: _Node, name: str, kind: type[Message]) -> Callable[..., Any]:
+        answer_to = getattr(self, f"_on_{_snake(name)}")
+
+        async def behave(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+            await node.awake.wait()
+            self.calls.append(Call(name, node.node_id, request))
+            step = self._scripts[name].popleft() if self._scripts[name] else None
+            match step:
+                case Abort(code, details):
+                    await context.abort(code, details)
+                case Hang():
+                    await asyncio.Event().wait()
+                case Refuse(code, message, retriable):
+                    refused = status(code, message, retriable=retriable)
+                    return _refused(kind, name, request, refused)
+                case Message():
+                    return step
+            if name in _COORDINATOR_ONLY and self.leader != node.node_id:
+                elsewhere = status(Code.NOT_COORDINATOR, "another node leads", retriable=True)
+                if self.leader:
+                    elsewhere.coordinator.CopyFrom(self._coordinator())
+                return kind(status=elsewhere)
+            response: Message = await answer_to(node, request)
+            if isinstance(step, LoseAnswer):
+                await asyncio.Event().wait()
+            await node.awake.wait()
+            return response
+
+        return behave
+
+    def _coordinator(self) -> errors_pb2.Coordinator:
+        return errors_pb2.Coordinator(
+            node_id=self.leader, endpoint=self._nodes[self.leader].endpoint, term=self.term
+        )
+
+    def _group(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(
+                group_id,
+                initial_delay_ms=self._initial_delay_ms,
+                topics=self.topics,
+                changed=self._notify,
+            )
+        return group
+
+    async def _on_find_coordinator(
+        self, _node: _Node, request: group_pb2.FindCoordinatorRequest
+    ) -> group_pb2.FindCoordinatorResponse:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 1
+        while loop.time() < deadline:
+            if self.leader and any(self.term > key.known_term for key in request.keys):
+                break
+            await self._change(deadline - loop.time())
+        response = group_pb2.FindCoordinatorResponse()
+        for node in self._nodes.values():
+            response.nodes.add(node_id=node.node_id, endpoint=node.endpoint)
+        for key in request.keys:
+            result = response.results.add(group_id=key.group_id)
+            if self.leader and self.term > key.known_term:
+                result.coordinator.CopyFrom(self._coordinator())
+            else:
+                result.pending = True
+                result.status.CopyFrom(status(Code.COORDINATOR_NOT_AVAILABLE, retriable=True))
+        return response
+
+    async def _on_join_group(
+        self, _node: _Node, request: group_pb2.JoinGroupRequest
+    ) -> group_pb2.JoinGroupResponse:
+        if not request.group_id:
+            return join_refusal(Code.INVALID_GROUP_ID, "empty group id")
+        group = self._group(request.group_id)
+        answer = group.join(request)
+        if isinstance(answer, group_pb2.JoinGroupResponse):
+            return answer
+        member_id = request.member_id or f"{request.client_id}-{request.join_nonce}"
+        let_go = join_refusal(Code.REBALANCE_IN_PROGRESS, "", member_id, park_again=True)
+        return await self._parked(group, member_id, answer, let_go)
+
+    async def _on_sync_group(
+        self, _node: _Node, request: group_pb2.SyncGroupRequest
+    ) -> group_pb2.SyncGroupResponse:
+        group = self._group(request.group_id)
+        answer = group.sync(request)
+        if isinstance(answer, group_pb2.SyncGroupResponse):
+            return answer
+        let_go = sync_refusal(Code.REBALANCE_IN_PROGRESS, park_again=True)
+        return await self._parked(group, request.member_id, answer, let_go)
+
+    async def _parked(
+        self, group: Group, member_id: str, answer: "asyncio.Future[T]", let_go: T
+    ) -> T:
+        """Hold a call; its member does not expire meanwhile."""
+        member = group.members[member_id]
+        member.open_calls += 1
+        try:
+            done, _ = await asyncio.wait([answer], timeout=self._longest_park_ms / 1000)
+            return answer.result() if done else let_go
+        finally:
+            member.open_calls -= 1
+            group.hear(member)
+
+    async def _on_heartbeat(
+        self, node: _Node, request: group_pb2.HeartbeatRequest
+    ) -> group_pb2.HeartbeatResponse:
+        loop = asyncio.get_running_loop()
+        newest = node.beats.get(request.client_nonce)
+        if newest is not None:
+            if newest[0] >= request.call_seq:
+                return group_pb2.HeartbeatResponse(superseded=True, interval_ms=self._interval_ms)
+            newest[1].set()
+        superseded = asyncio.Event()
+        node.beats[request.client_nonce] = (request.call_seq, superseded)
+        deadline = loop.time() + self._interval_ms / 1000
+        while True:
+            await node.awake.wait()
+            results = [self._heartbeat(node, one) for one in request.members]
+            response = group_pb2.HeartbeatResponse(interval_ms=self._interval_ms)
+            if superseded.is_set():
+                response.superseded = True
+                return response
+            if any(r.status.code for r in results) or loop.time() >= deadline:
+                response.results.extend(results)
+                return response
+            await self._change(deadline - loop.time(), superseded)
+
+    def _heartbeat(
+        self, node: _Node, one: group_pb2.HeartbeatRequest.Member
+    ) -> group_pb2.HeartbeatResponse.Result:
+        result = group_pb2.HeartbeatResponse.Result(group_id=one.group_id, member_id=one.member_id)
+        if self.leader != node.node_id:
+            result.status.CopyFrom(status(Code.NOT_COORDINATOR, retriable=True))
+            if self.leader:
+                result.status.coordinator.CopyFrom(self._coordinator())
+            return result
+        group = self._group(one.group_id)
+        code = group.check(one.member_id, one.generation)
+        if code in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
+            group.hear(group.members[one.member_id])
+        result.status.CopyFrom(status(code))
+        return result
+
+    async def _on_leave_group(
+        self, _node: _Node, request: group_pb2.LeaveGroupRequest
+    ) -> group_pb2.LeaveGroupResponse:
+        group = self._group(request.group_id)
+        response = group_pb2.LeaveGroupResponse()
+        for one in request.members:
+            code = Code.NONE if group.remove(one.member_id) else Code.UNKNOWN_MEMBER_ID
+            response.results.add(member_id=one.member_id, status=status(code))
+        return response
+
+    async def _on_offset_commit(
+        self, _node: _Node, request: group_pb2.OffsetCommitRequest
+    ) -> group_pb2.OffsetCommitResponse:
+        return self._group(request.group_id).commit(request)
+
+    async def _on_offset_fetch(
+        self, _node: _Node, request: group_pb2.OffsetFetchRequest
+    ) -> group_pb2.OffsetFetchResponse:
+        stored = self._group(request.group_id).offsets
+        keys = (
+            sorted(stored)
+            if request.all
+            else [TopicPartition(p.topic, p.partition) for p in request.partitions]
+        )
+        response = group_pb2.OffsetFetchResponse(term=self.term, applied_index=len(self.calls))
+        for key in keys:
+            one = response.partitions.add(topic=key.topic, partition=key.partition, offset=-1)
+            if key in stored:
+                value = stored[key].value
+                one.offset, one.metadata = value.offset, value.metadata
+                one.generation = value.generation
+                if value.end_offset is not None:
+                    one.end_offset = value.end_offset
+        return response
+
+    # ---- inside: topics
+
+    async def _on_create_topic(
+        self, _node: _Node, request: admin_pb2.CreateTopicRequest
+    ) -> admin_pb2.CreateTopicResponse:
+        existing = self.topics.get(request.name)
+        if existing is not None and existing != request.partitions:
+            message = f"topic {request.name!r} has {existing} partitions"
+            return admin_pb2.CreateTopicResponse(status=status(Code.INVALID_PARTITIONS, message))
+        self.topics[request.name] = request.partitions
+        topic = admin_pb2.Topic(name=request.name, partitions=request.partitions)
+        return admin_pb2.CreateTopicResponse(topic=topic, created=existing is None)
+
+    async def _on_list_topics(
+        self, _node: _Node, _request: admin_pb2.ListTopicsRequest
+    ) -> admin_pb2.ListTopicsResponse:
+        topics = [admin_pb2.Topic(name=n, partitions=p) for n, p in self.topics.items()]
+        return admin_pb2.ListTopicsResponse(topics=topics)
+
+    async def _on_describe_topics(
+        self, _node: _Node, request: admin_pb2.DescribeTopicsRequest
+    ) -> admin_pb2.DescribeTopicsResponse:
+        response = admin_pb2.DescribeTopicsResponse()
+        for name in request.names:
+            result = response.results.add(name=name)
+            if name in self.topics:
+                result.topic.name, result.topic.partitions = name, self.topics[name]
+            else:
+                unknown = status(Code.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
+                result.status.CopyFrom(unknown)
+        return response
+
+    async def _on_add_partitions(
+        self, _node: _Node, request: admin_pb2.AddPartitionsRequest
+    ) -> admin_pb2.AddPartitionsResponse:
+        if request.partitions < self.topics.get(request.name, 0):
+            refused = status(Code.INVALID_PARTITIONS, "a topic's count only grows")
+            return admin_pb2.AddPartitionsResponse(status=refused)
+        if request.name not in self.topics:
+            unknown = status(Code.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {request.name!r}")
+            return admin_pb2.AddPartitionsResponse(status=unknown)
+        self.topics[request.name] = request.partitions
+        topic = admin_pb2.Topic(name=request.name, partitions=request.partitions)
+        return admin_pb2.AddPartitionsResponse(topic=topic)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+def _refused(
+    kind: type[Message], name: str, request: Message, refused: errors_pb2.Status
+) -> Message:
+    """The response that carries this error where the method has its errors."""
+    if name == "Heartbeat" and isinstance(request, group_pb2.HeartbeatRequest):
+        beat = group_pb2.HeartbeatResponse(interval_ms=2000)
+        for one in request.members:
+            beat.results.add(group_id=one.group_id, member_id=one.member_id, status=refused)
+        return beat
+    if name == "FindCoordinator" and isinstance(request, group_pb2.FindCoordinatorRequest):
+        found = group_pb2.FindCoordinatorResponse()
+        for key in request.keys:
+            found.results.add(group_id=key.group_id, status=refused)
+        return found
+    return kind(status=refused)

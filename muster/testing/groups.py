@@ -1,0 +1,364 @@
+"""The group protocol over one memory, in simple form: what the nodes of a test cluster share.
+
+It follows group-protocol rules 2.2 to 2.9 where clients can tell the difference. It has no quotas,
+no static members and no history.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from muster.errors import ErrorCode
+from muster.types import CommittedOffset, TopicPartition
+from muster.v1 import errors_pb2, group_pb2
+
+Code = ErrorCode
+
+
+class Phase(StrEnum):
+    """Kafka's names."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+def status(code: int, message: str = "", *, retriable: bool = False) -> errors_pb2.Status:
+    """A Status as the wire has it."""
+    return errors_pb2.Status(
+        code=errors_pb2.ErrorCode.ValueType(code), message=message, retriable=retriable
+    )
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """One member."""
+
+    member_id: str
+    protocols: list[tuple[str, bytes]]
+    topics: tuple[str, ...]
+    session_timeout_ms: int
+    heard_at: float
+    joined: bool = False
+    synced: bool = False
+    assignment: bytes = b""
+    open_calls: int = 0
+    parked_join: "asyncio.Future[group_pb2.JoinGroupResponse] | None" = None
+    parked_syncs: "list[asyncio.Future[group_pb2.SyncGroupResponse]]" = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Stored:
+    """A committed offset and which commit wrote it."""
+
+    value: CommittedOffset
+    member_id: str
+    commit_seq: int
+
+
+class Group:
+    """One group."""
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        initial_delay_ms: int,
+        topics: dict[str, int],
+        changed: Callable[[], None],
+    ) -> None:
+        self.group_id = group_id
+        self.phase = Phase.EMPTY
+        self.generation = 0
+        self.protocol_name = ""
+        self.leader_id = ""
+        self.members: dict[str, Member] = {}
+        self.offsets: dict[TopicPartition, Stored] = {}
+        self._loop = asyncio.get_running_loop()
+        self._initial_delay_ms = initial_delay_ms
+        self._topics = topics
+        self._changed = changed  # releases held heartbeats
+        self._barrier_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # ---- joining
+
+    def join(
+        self, request: group_pb2.JoinGroupRequest
+    ) -> "group_pb2.JoinGroupResponse | asyncio.Future[group_pb2.JoinGroupResponse]":
+        """Rules J1 to J9: an answer, or where it will come."""
+        member_id = request.member_id or f"{request.client_id}-{request.join_nonce}"
+        if request.member_id and request.member_id not in self.members:
+            return join_refusal(Code.UNKNOWN_MEMBER_ID, "no such member", member_id)
+        protocols = [(p.name, p.metadata) for p in request.protocols]
+        common = self._common_protocols(member_id)
+        if common is not None and not common & {name for name, _ in protocols}:
+            return join_refusal(
+                Code.INCONSISTENT_GROUP_PROTOCOL, "no protocol in common", member_id
+            )
+        member = self.members.get(member_id)
+        is_same = member is not None and member.protocols == protocols
+        if member is not None and is_same and self._may_repeat(member):
+            self.hear(member)
+            return self._join_answer(member)
+        if member is None:
+            member = self.members[member_id] = Member(
+                member_id, protocols, (), request.session_timeout_ms, self._loop.time()
+            )
+        member.protocols = protocols
+        member.topics = tuple(request.subscribed_topics)
+        member.session_timeout_ms = request.session_timeout_ms
+        self.hear(member)
+        if self.phase is not Phase.PREPARING:
+            self._prepare()
+        return self._park_join(member)
+
+    def _may_repeat(self, member: Member) -> bool:
+        """A known member that lost its answer gets the same one (section 2.17)."""
+        if self.phase is Phase.COMPLETING:
+            return True
+        return self.phase is Phase.STABLE and member.member_id != self.leader_id
+
+    def _park_join(self, member: Member) -> "asyncio.Future[group_pb2.JoinGroupResponse]":
+        if member.parked_join is not None and not member.parked_join.done():
+            member.parked_join.set_result(
+                join_refusal(Code.REBALANCE_IN_PROGRESS, "a newer call", member.member_id)
+            )
+        member.joined = True
+        member.parked_join = parked = self._loop.create_future()
+        # The answer of a barrier that completes now comes in the next turn, so it is always parked.
+        self._loop.call_soon(self._complete_if_joined)
+        return parked
+
+    def _common_protocols(self, but: str) -> set[str] | None:
+        names = [{n for n, _ in m.protocols} for m in self.members.values() if m.member_id != but]
+        return set.intersection(*names) if names else None
+
+    def _prepare(self) -> None:
+        from_empty = self.phase is Phase.EMPTY
+        self.phase = Phase.PREPARING
+        self._barrier_at = self._loop.time() + (self._initial_delay_ms / 1000 if from_empty else 0)
+        self._at(self._barrier_at, self._complete_if_joined)
+        for member in self.members.values():
+            member.joined = member.synced = False
+            self._answer_syncs(member, Code.REBALANCE_IN_PROGRESS)
+        self._changed()
+
+    def _complete_if_joined(self) -> None:
+        if self.phase is not Phase.PREPARING or self._loop.time() < self._barrier_at:
+            return
+        if not all(member.joined for member in self.members.values()):
+            return
+        self.generation += 1
+        if not self.members:
+            self.phase = Phase.EMPTY
+            self._changed()
+            return
+        self.phase = Phase.COMPLETING
+        self.leader_id = next(iter(self.members))
+        common = self._common_protocols("") or set()
+        votes = [next(n for n, _ in m.protocols if n in common) for m in self.members.values()]
+        self.protocol_name = max(sorted(set(votes)), key=votes.count)
+        for member in self.members.values():
+            member.assignment = b""
+            self.hear(member)
+            if member.parked_join is not None and not member.parked_join.done():
+                member.parked_join.set_result(self._join_answer(member))
+            member.parked_join = None
+        self._changed()
+
+    def _join_answer(self, member: Member) -> group_pb2.JoinGroupResponse:
+        response = group_pb2.JoinGroupResponse(
+            generation=self.generation,
+            protocol_type="consumer",
+            protocol_name=self.protocol_name,
+            leader_id=self.leader_id,
+            member_id=member.member_id,
+        )
+        if member.member_id == self.leader_id:
+            for one in self.members.values():
+                metadata = dict(one.protocols)[self.protocol_name]
+                response.members.add(member_id=one.member_id, metadata=metadata)
+                for topic in one.topics:
+                    if topic in self._topics:
+                        response.partition_counts[topic] = self._topics[topic]
+        return response
+
+    # ---- syncing
+
+    def sync(
+        self, request: group_pb2.SyncGroupRequest
+    ) -> "group_pb2.SyncGroupResponse | asyncio.Future[group_pb2.SyncGroupResponse]":
+        """Rules S1 to S7."""
+        code = self.check(request.member_id, request.generation)
+        if code is Code.REBALANCE_IN_PROGRESS or code is not Code.NONE:
+            return sync_refusal(code)
+        if request.protocol_name not in ("", self.protocol_name):
+            return sync_refusal(Code.INCONSISTENT_GROUP_PROTOCOL)
+        member = self.members[request.member_id]
+        self.hear(member)
+        member.synced = True
+        if self.phase is Phase.STABLE:
+            return self._sync_answer(member)
+        if request.member_id == self.leader_id:
+            return self._publish(request)
+        parked: asyncio.Future[group_pb2.SyncGroupResponse] = self._loop.create_future()
+        member.parked_syncs.append(parked)
+        return parked
+
+    def _publish(self, request: group_pb2.SyncGroupRequest) -> group_pb2.SyncGroupResponse:
+        for one in request.assignments:
+            if one.member_id in self.members:
+                self.members[one.member_id].assignment = one.assignment
+        self.phase = Phase.STABLE
+        for member in self.members.values():
+            self.hear(member)
+            self._answer_syncs(member, Code.NONE)
+        return self._sync_answer(self.members[self.leader_id])
+
+    def _sync_answer(self, member: Member) -> group_pb2.SyncGroupResponse:
+        return group_pb2.SyncGroupResponse(
+            protocol_type="consumer",
+            protocol_name=self.protocol_name,
+            assignment=member.assignment,
+            generation=self.generation,
+        )
+
+    def _answer_syncs(self, member: Member, code: ErrorCode) -> None:
+        answer = self._sync_answer(member) if code is Code.NONE else sync_refusal(code)
+        for parked in member.parked_syncs:
+            if not parked.done():
+                parked.set_result(answer)
+        member.parked_syncs.clear()
+
+    # ---- heartbeats, leaving, sessions
+
+    def check(self, member_id: str, generation: int) -> ErrorCode:
+        """Rules H2 to H6, shared by Sync and Heartbeat."""
+        if member_id not in self.members or self.phase is Phase.EMPTY:
+            return Code.UNKNOWN_MEMBER_ID
+        if generation != self.generation:
+            return Code.ILLEGAL_GENERATION
+        if self.phase is Phase.PREPARING:
+            return Code.REBALANCE_IN_PROGRESS
+        return Code.NONE
+
+    def hear(self, member: Member) -> None:
+        """Its session starts anew."""
+        member.heard_at = self._loop.time()
+
+    def remove(self, member_id: str) -> bool:
+        """Left, expired, or taken out by a test. False: there was no such member."""
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return False
+        if member.parked_join is not None and not member.parked_join.done():
+            refusal = join_refusal(Code.UNKNOWN_MEMBER_ID, "removed", member_id)
+            member.parked_join.set_result(refusal)
+        self._answer_syncs(member, Code.UNKNOWN_MEMBER_ID)
+        if self.phase in (Phase.STABLE, Phase.COMPLETING):
+            self._prepare()
+        self._loop.call_soon(self._complete_if_joined)
+        self._changed()
+        return True
+
+    def expire(self) -> None:
+        """Remove members that were silent for longer than their session."""
+        now = self._loop.time()
+        for member in list(self.members.values()):
+            if not member.open_calls and now - member.heard_at > member.session_timeout_ms / 1000:
+                self.remove(member.member_id)
+
+    def rearm(self) -> None:
+        """A new coordinator grants everybody a full session."""
+        for member in self.members.values():
+            self.hear(member)
+
+    def parked(self) -> Iterable["asyncio.Future[group_pb2.JoinGroupResponse]"]:
+        """Joins that wait for the barrier."""
+        return [m.parked_join for m in self.members.values() if m.parked_join is not None]
+
+    # ---- offsets
+
+    def commit(self, request: group_pb2.OffsetCommitRequest) -> group_pb2.OffsetCommitResponse:
+        """Rules O4 to O9."""
+        code = self._may_commit(request.member_id, request.generation)
+        if code is not Code.NONE:
+            return group_pb2.OffsetCommitResponse(status=status(code, code.name))
+        if request.member_id in self.members:
+            self.hear(self.members[request.member_id])
+        response = group_pb2.OffsetCommitResponse()
+        for one in request.partitions:
+            answer = response.partitions.add(topic=one.topic, partition=one.partition)
+            if one.partition >= self._topics.get(one.topic, 0):
+                answer.status.CopyFrom(
+                    status(Code.UNKNOWN_TOPIC_OR_PARTITION, "no such partition", retriable=True)
+                )
+            else:
+                self._store(request, one, answer)
+        return response
+
+    def _may_commit(self, member_id: str, generation: int) -> ErrorCode:
+        if generation < 0 and not member_id:
+            return Code.UNKNOWN_MEMBER_ID if self.members else Code.NONE
+        code = self.check(member_id, generation)
+        if code is Code.REBALANCE_IN_PROGRESS:
+            return Code.NONE  # under the old generation, before giving up
+        if code is Code.NONE and self.phase is Phase.COMPLETING:
+            return Code.REBALANCE_IN_PROGRESS
+        return code
+
+    def _store(
+        self,
+        request: group_pb2.OffsetCommitRequest,
+        one: group_pb2.OffsetCommitRequest.Partition,
+        answer: group_pb2.OffsetCommitResponse.Partition,
+    ) -> None:
+        key = TopicPartition(one.topic, one.partition)
+        kept = self.offsets.get(key)
+        if request.commit_seq and kept and kept.member_id == request.member_id:
+            if kept.commit_seq > request.commit_seq:
+                answer.superseded = True
+                return
+            if kept.commit_seq == request.commit_seq:
+                if kept.value.offset != one.offset:
+                    answer.status.CopyFrom(
+                        status(Code.INVALID_REQUEST, "this commit_seq had another offset")
+                    )
+                return
+        value = CommittedOffset(
+            offset=one.offset,
+            metadata=one.metadata,
+            end_offset=one.end_offset if one.HasField("end_offset") else None,
+            generation=request.generation,
+            wall_ms=0,
+        )
+        self.offsets[key] = Stored(value, request.member_id, request.commit_seq)
+
+    # ---- time
+
+    def _at(self, when: float, call: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, call)
+
+    def close(self) -> None:
+        """No timer fires any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def join_refusal(
+    code: ErrorCode, message: str = "", member_id: str = "", *, park_again: bool = False
+) -> group_pb2.JoinGroupResponse:
+    """A refused Join."""
+    return group_pb2.JoinGroupResponse(
+        status=status(code, message), generation=-1, member_id=member_id, park_again=park_again
+    )
+
+
+def sync_refusal(code: ErrorCode, *, park_again: bool = False) -> group_pb2.SyncGroupResponse:
+    """A refused Sync."""
+    return group_pb2.SyncGroupResponse(status=status(code, code.name), park_again=park_again)
