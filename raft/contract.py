@@ -141,8 +141,12 @@ class StateMachine(Protocol):
         """Apply one committed entry. No-ops are not passed here; the applied index moves over them."""
         ...
 
-    def reload(self, view: StateView) -> None:
-        """Forget everything and load from disk: at start and after a snapshot was installed."""
+    def reload(self, view: StateView) -> Iterator[None] | None:
+        """Forget everything and load from disk: at start and after a snapshot was installed.
+
+        May be a generator: each `yield` is a place where loading may pause, so yield every few hundred
+        keys. After a snapshot the replica resumes it for some milliseconds a turn and applies nothing
+        meanwhile; at start it is run to its end."""
         ...
 
     def role_changed(self, role: Role, term: int) -> None:

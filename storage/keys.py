@@ -67,11 +67,6 @@ def snapshot_id_key(shard: int) -> bytes:
     return b"s" + _U32.pack(shard)
 
 
-def learner_key(shard: int) -> bytes:
-    """META: present while this replica is a learner."""
-    return b"l" + _U32.pack(shard)
-
-
 def peer_key(node: int) -> bytes:
     """META: the store uuid of a peer."""
     return b"p" + _U32.pack(node)

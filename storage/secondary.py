@@ -38,7 +38,9 @@ class Secondary:
                 family: self._db.get_column_family(family.name.lower()) for family in Family
             }
         except Exception as error:  # rocksdict raises plain Exception
-            raise StoreError(f"{self._path} cannot be read as a node's database: {error}") from error
+            raise StoreError(
+                f"{self._path} cannot be read as a node's database: {error}"
+            ) from error
 
     def catch_up(self) -> None:
         """Move to what the primary has written by now. A catch-up that fails opens the database anew."""

@@ -422,16 +422,20 @@ global___SnapshotHeader = SnapshotHeader
 
 @typing.final
 class Admission(google.protobuf.message.Message):
+    """A log entry of kind 3, ReplicaAdmitted: see raft/peers.py."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NODE_ID_FIELD_NUMBER: builtins.int
     STORE_UUID_FIELD_NUMBER: builtins.int
     TERM_FIELD_NUMBER: builtins.int
     LEADER_FIELD_NUMBER: builtins.int
+    EFFECTIVE_FIELD_NUMBER: builtins.int
     node_id: builtins.int
     store_uuid: builtins.bytes
     term: builtins.int
     leader: builtins.int
+    effective: builtins.bool
     def __init__(
         self,
         *,
@@ -439,8 +443,9 @@ class Admission(google.protobuf.message.Message):
         store_uuid: builtins.bytes = ...,
         term: builtins.int = ...,
         leader: builtins.int = ...,
+        effective: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["leader", b"leader", "node_id", b"node_id", "store_uuid", b"store_uuid", "term", b"term"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["effective", b"effective", "leader", b"leader", "node_id", b"node_id", "store_uuid", b"store_uuid", "term", b"term"]) -> None: ...
 
 global___Admission = Admission
 

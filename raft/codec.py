@@ -1,0 +1,326 @@
+"""Peer messages to bytes and back: protobuf frames, never pickle (pso-F6).
+
+Inside `raft/` a message is a plain dict, because that is what PySyncObj's core reads and writes.
+Its `type` is one of the keys of `_ENCODERS`; each encoder and decoder pair below says which other
+keys that type has. `term` is in all of them. Indexes, terms and seqs are ints, flags are bools.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from muster.v1 import peer_pb2 as pb
+
+Message = dict[str, Any]
+
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+HELLO_BYTES_MAX = 4096
+
+
+class CodecError(Exception):
+    """A peer sent what is not ours; `reason` is one word for a counter. Close the connection."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+def sender_tag(store_uuid: bytes) -> int:
+    """What a frame says of its sender: a wiped and replaced node has another tag."""
+    return int.from_bytes(store_uuid[:8], "big")
+
+
+def encode_frame(sender: int, messages: Iterable[tuple[int, Message]]) -> bytes:
+    """One frame of (shard, message)."""
+    frame = pb.Frame(sender=sender)
+    add = frame.messages.add
+    for shard, message in messages:
+        out = add(shard=shard, term=message["term"])
+        _ENCODERS[message["type"]](out, message)
+    return frame.SerializeToString()
+
+
+def decode_frame(data: bytes) -> tuple[int, list[tuple[int, Message]]]:
+    """The sender's tag and its (shard, message)s. Raises CodecError."""
+    frame = pb.Frame()
+    _parse(frame, data, FRAME_BYTES_MAX)
+    messages: list[tuple[int, Message]] = []
+    for one in frame.messages:
+        kind = one.WhichOneof("kind")
+        if kind is None:
+            raise CodecError("unknown_type", "a peer message of no known kind")
+        messages.append((one.shard, _DECODERS[kind](one)))
+    return frame.sender, messages
+
+
+def encode_hello(hello: pb.Hello) -> bytes:
+    """The first message on a connection."""
+    return hello.SerializeToString()
+
+
+def decode_hello(data: bytes) -> pb.Hello:
+    """Raises CodecError."""
+    hello = pb.Hello()
+    _parse(hello, data, HELLO_BYTES_MAX)
+    return hello
+
+
+def message_bytes(message: Message) -> int:
+    """About how long a message is on the wire: what it carries."""
+    kind = message["type"]
+    if kind == "append_entries":
+        return sum(len(entry[0]) + 16 for entry in message["entries"]) + 32
+    if kind == "snapshot_chunk":
+        return len(message["pairs"]) + 64
+    return 32
+
+
+def _parse(into: pb.Frame | pb.Hello, data: bytes, bytes_max: int) -> None:
+    if len(data) > bytes_max:
+        raise CodecError("too_long", f"a peer message of {len(data)} bytes; {bytes_max} at most")
+    try:
+        into.ParseFromString(data)
+    except DecodeError as error:
+        raise CodecError("garbage", f"a peer message that is no protobuf: {error}") from error
+    into.DiscardUnknownFields()
+    if into.ByteSize() != len(data):
+        raise CodecError("unknown_field", "a peer message with fields that this version lacks")
+
+
+# One pair per type. Encoders fill the oneof; decoders return the dict.
+
+
+def _put_append(out: pb.PeerMessage, m: Message) -> None:
+    """seq, commit_index, prevLogIdx, prevLogTerm, entries: [(command, index, term)]."""
+    body = out.append_entries
+    body.seq = m["seq"]
+    body.commit_index = m["commit_index"]
+    body.prev_index = m["prevLogIdx"]
+    body.prev_term = m["prevLogTerm"]
+    add = body.entries.add
+    for command, index, term in m["entries"]:
+        add(index=index, term=term, command=command)
+
+
+def _get_append(one: pb.PeerMessage) -> Message:
+    body = one.append_entries
+    return {
+        "type": "append_entries",
+        "term": one.term,
+        "seq": body.seq,
+        "commit_index": body.commit_index,
+        "prevLogIdx": body.prev_index,
+        "prevLogTerm": body.prev_term,
+        "entries": _get_entries(body),
+    }
+
+
+def _get_entries(body: pb.AppendEntries) -> list[tuple[bytes, int, int]]:
+    entries = [(entry.command, entry.index, entry.term) for entry in body.entries]
+    index = body.prev_index
+    for command, at, _ in entries:
+        index += 1
+        if at != index or not command:
+            raise CodecError("garbage", f"an append whose entry {at} is empty or out of order")
+    return entries
+
+
+def _put_append_reply(out: pb.PeerMessage, m: Message) -> None:
+    """seq, next_node_idx, success, reset."""
+    body = out.append_reply
+    body.seq = m["seq"]
+    body.next_index = m["next_node_idx"]
+    body.success = m["success"]
+    body.reset = m["reset"]
+
+
+def _get_append_reply(one: pb.PeerMessage) -> Message:
+    body = one.append_reply
+    if body.next_index < 1:
+        raise CodecError("garbage", "an append reply without an index")
+    return {
+        "type": "next_node_idx",
+        "term": one.term,
+        "seq": body.seq,
+        "next_node_idx": body.next_index,
+        "success": body.success,
+        "reset": body.reset,
+    }
+
+
+def _put_request_vote(out: pb.PeerMessage, m: Message) -> None:
+    """last_log_index, last_log_term, force (absent: False)."""
+    body = out.request_vote
+    body.last_index = m["last_log_index"]
+    body.last_term = m["last_log_term"]
+    body.force = bool(m.get("force"))
+
+
+def _get_request_vote(one: pb.PeerMessage) -> Message:
+    body = one.request_vote
+    return {
+        "type": "request_vote",
+        "term": one.term,
+        "last_log_index": body.last_index,
+        "last_log_term": body.last_term,
+        "force": body.force,
+    }
+
+
+def _put_vote(out: pb.PeerMessage, _: Message) -> None:
+    out.vote.SetInParent()
+
+
+def _get_vote(one: pb.PeerMessage) -> Message:
+    return {"type": "response_vote", "term": one.term}
+
+
+def _put_pre_vote(out: pb.PeerMessage, m: Message) -> None:
+    """next_term, last_log_index, last_log_term."""
+    body = out.pre_vote
+    body.next_term = m["next_term"]
+    body.last_index = m["last_log_index"]
+    body.last_term = m["last_log_term"]
+
+
+def _get_pre_vote(one: pb.PeerMessage) -> Message:
+    body = one.pre_vote
+    return {
+        "type": "pre_vote",
+        "term": one.term,
+        "next_term": body.next_term,
+        "last_log_index": body.last_index,
+        "last_log_term": body.last_term,
+    }
+
+
+def _put_pre_vote_reply(out: pb.PeerMessage, m: Message) -> None:
+    """next_term, granted."""
+    out.pre_vote_reply.next_term = m["next_term"]
+    out.pre_vote_reply.granted = m["granted"]
+
+
+def _get_pre_vote_reply(one: pb.PeerMessage) -> Message:
+    body = one.pre_vote_reply
+    return {
+        "type": "pre_vote_reply",
+        "term": one.term,
+        "next_term": body.next_term,
+        "granted": body.granted,
+    }
+
+
+def _put_term_reject(out: pb.PeerMessage, _: Message) -> None:
+    out.term_reject.SetInParent()
+
+
+def _get_term_reject(one: pb.PeerMessage) -> Message:
+    return {"type": "term_reject", "term": one.term}
+
+
+def _put_timeout_now(out: pb.PeerMessage, _: Message) -> None:
+    out.timeout_now.SetInParent()
+
+
+def _get_timeout_now(one: pb.PeerMessage) -> Message:
+    return {"type": "timeout_now", "term": one.term}
+
+
+def _put_chunk(out: pb.PeerMessage, m: Message) -> None:
+    """snapshot_id, number, commit_index, pairs, last, crc32; chunk 0: entry, admissions (encoded)."""
+    body = out.snapshot_chunk
+    body.snapshot_id = m["snapshot_id"]
+    body.number = m["number"]
+    body.commit_index = m["commit_index"]
+    body.pairs = m["pairs"]
+    body.last = m["last"]
+    body.crc32 = m["crc32"]
+    if m["number"] == 0:
+        command, index, term = m["entry"]
+        entry = body.header.entry
+        entry.index, entry.term, entry.command = index, term, command
+        for admission in m["admissions"]:
+            body.header.admissions.add().ParseFromString(admission)
+
+
+def _get_chunk(one: pb.PeerMessage) -> Message:
+    body = one.snapshot_chunk
+    message: Message = {
+        "type": "snapshot_chunk",
+        "term": one.term,
+        "snapshot_id": body.snapshot_id,
+        "number": body.number,
+        "commit_index": body.commit_index,
+        "pairs": body.pairs,
+        "last": body.last,
+        "crc32": body.crc32,
+    }
+    if body.number == 0:
+        if not body.HasField("header") or not body.header.entry.command:
+            raise CodecError("garbage", "a snapshot without its header")
+        entry = body.header.entry
+        message["entry"] = (entry.command, entry.index, entry.term)
+        message["admissions"] = [one.SerializeToString() for one in body.header.admissions]
+    return message
+
+
+def _put_ack(out: pb.PeerMessage, m: Message) -> None:
+    """snapshot_id, next_number."""
+    out.snapshot_ack.snapshot_id = m["snapshot_id"]
+    out.snapshot_ack.next_number = m["next_number"]
+
+
+def _get_ack(one: pb.PeerMessage) -> Message:
+    body = one.snapshot_ack
+    return {
+        "type": "snapshot_ack",
+        "term": one.term,
+        "snapshot_id": body.snapshot_id,
+        "next_number": body.next_number,
+    }
+
+
+def encode_pairs(pairs: list[tuple[bytes, bytes]]) -> bytes:
+    """Keys and values of one snapshot chunk."""
+    return pb.SnapshotPairs(
+        keys=[key for key, _ in pairs], values=[value for _, value in pairs]
+    ).SerializeToString()
+
+
+def decode_pairs(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Raises CodecError."""
+    pairs = pb.SnapshotPairs()
+    try:
+        pairs.ParseFromString(data)
+    except DecodeError as error:
+        raise CodecError("garbage", "a snapshot chunk that is no protobuf") from error
+    if len(pairs.keys) != len(pairs.values):
+        raise CodecError("garbage", "a snapshot chunk with more keys than values, or fewer")
+    return list(zip(pairs.keys, pairs.values, strict=True))
+
+
+_ENCODERS: dict[str, Callable[[pb.PeerMessage, Message], None]] = {
+    "append_entries": _put_append,
+    "next_node_idx": _put_append_reply,
+    "request_vote": _put_request_vote,
+    "response_vote": _put_vote,
+    "pre_vote": _put_pre_vote,
+    "pre_vote_reply": _put_pre_vote_reply,
+    "term_reject": _put_term_reject,
+    "timeout_now": _put_timeout_now,
+    "snapshot_chunk": _put_chunk,
+    "snapshot_ack": _put_ack,
+}
+_DECODERS: dict[str, Callable[[pb.PeerMessage], Message]] = {
+    "append_entries": _get_append,
+    "append_reply": _get_append_reply,
+    "request_vote": _get_request_vote,
+    "vote": _get_vote,
+    "pre_vote": _get_pre_vote,
+    "pre_vote_reply": _get_pre_vote_reply,
+    "term_reject": _get_term_reject,
+    "timeout_now": _get_timeout_now,
+    "snapshot_chunk": _get_chunk,
+    "snapshot_ack": _get_ack,
+}

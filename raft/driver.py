@@ -1,0 +1,446 @@
+"""The node's core loop as a plain object: deliver, tick, persist, send, reply (architecture.md 1.4).
+
+No sockets, no asyncio and no clock of its own, so the simulator runs it as it is. Whoever owns it
+calls `receive` for frames, `timer` now and then, `turn` whenever `wake` was called, and gives it a
+`Link` to send through. Everything happens on one thread.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from muster.v1 import peer_pb2 as pb
+from raft import codec, hello, seams
+from raft.codec import CodecError, Message
+from raft.contract import NodeId, ShardId, StateMachine
+from raft.core import SECOND_MS
+from raft.identity import Identity, load_identity
+from raft.journal import Journal
+from raft.marks import MarkBook
+from raft.peers import PeerBook
+from raft.progress import PeerBudget
+from raft.replica import Replica
+from raft.settings import RaftSettings
+from storage.invariant import invariant
+from storage.store import Store
+
+
+class Link(Protocol):
+    """The network as the driver sees it."""
+
+    def send(self, node: int, frame: bytes, bulk: bool) -> bool:
+        """Send one encoded frame; False where it was dropped, which is legal at any time."""
+        ...
+
+    def hang_up(self, node: int) -> None:
+        """Close all connections to `node`: its store was replaced."""
+        ...
+
+
+class Participant(Protocol):
+    """Work that belongs into the turn, such as a shard's timers and proposals."""
+
+    def before_tick(self, now: float) -> None:
+        """After delivery, before the replicas tick: propose here, and it leaves in this turn."""
+        ...
+
+    def after_apply(self, now: float) -> None:
+        """Last in the turn: what was applied may be answered."""
+        ...
+
+
+@dataclass(slots=True)
+class DriverStats:
+    """Plain counters since the start; `coordinator/metrics.py` reads them."""
+
+    turns: int = 0
+    ticks: int = 0
+    frames_in: int = 0
+    frames_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+    frames_dropped: int = 0
+    held_dropped: int = 0
+    strangers: int = 0
+    """Frames that a store sent which is not the one known under its node id."""
+    write_stalls: int = 0
+    transfers: int = 0
+    leaders_lost: int = 0
+    """Control connections that broke."""
+
+
+_Outgoing = tuple[int, ShardId, Message]
+
+
+class Driver:
+    """One node: its store, replicas, timers and queues. Implements raft.core.Host."""
+
+    def __init__(
+        self,
+        store: Store,
+        machines: Callable[[ShardId], StateMachine],
+        link: Link,
+        clock: Callable[[], float],
+        rng: Random,
+        settings: RaftSettings | None = None,
+    ) -> None:
+        """Open `store` and check it; raises CorruptStoreError or IdentityError.
+
+        `machines(shard)` gives each shard's state machine; it is loaded by `start`. `clock` is
+        monotonic seconds greater than 0.
+        """
+        self.store = store
+        self.clock = clock
+        self.rng = rng
+        self.link = link
+        self.settings = settings or RaftSettings()
+        self.identity: Identity = load_identity(store)
+        self.book = PeerBook(store, self.identity)
+        self.stats = DriverStats()
+        self.participants: list[Participant] = []
+        self.wake: Callable[[], None] = _sleep
+        """Called when a turn is wanted; the owner schedules one, however often it is called."""
+        self.client_endpoint = ""
+        self.draining = False
+        self._budgets = {node: PeerBudget(self.settings.peer_bytes) for node in self.identity.peers}
+        self._snapshot_slots = self.settings.snapshot_sends
+        self._outgoing: list[_Outgoing] = []
+        self._outgoing_held: list[_Outgoing] = []
+        self._held: deque[tuple[int, _Outgoing]] = deque()
+        self._dirty: dict[ShardId, None] = {}
+        self._in_turn = False
+        self._connected_at: dict[int, float] = {}
+        now = clock()
+        self._soft_since: float | None = None
+        self._balance_at = now + self._seconds(self.settings.balance_ms)
+        self._drain_at = now
+        self.replicas: dict[ShardId, Replica] = {}
+        for number in range(self.identity.shards):
+            shard = ShardId(number)
+            journal = Journal(store, shard, self.settings)
+            self.replicas[shard] = Replica(self, shard, journal, machines(shard))
+        self._marks = MarkBook(
+            store, self.identity, {s: r.journal for s, r in self.replicas.items()}
+        )
+        self._marks.check()
+        store.on_synced(self._on_synced)
+
+    def _seconds(self, milliseconds: int) -> float:
+        return milliseconds / SECOND_MS
+
+    def start(self) -> None:
+        """Load all state machines and set the first election deadlines."""
+        seams.use_clock(self.clock)
+        first, spread = self.settings.first_election_ms, self.settings.election_min_ms
+        for shard, replica in self.replicas.items():
+            replica.load()
+            preferred = self.preferred_leader(shard) == self.identity.node_id
+            delay = first if preferred else first + spread
+            replica.set_first_deadline(delay + int(self.rng.random() * spread))
+        self.mark_all()
+
+    # raft.core.Host.
+
+    def post(self, shard: ShardId, node: int, message: Message, hold: bool) -> None:
+        """Queue a message of `shard` for `node`."""
+        queue = self._outgoing_held if hold else self._outgoing
+        queue.append((node, shard, message))
+        self._wake()
+
+    def mark(self, shard: ShardId) -> None:
+        """Tick the shard in the next turn (or this one, if its ticks have not begun)."""
+        self._dirty[shard] = None
+        self._wake()
+
+    def mark_all(self) -> None:
+        """Tick every shard in the next turn."""
+        for shard in self.replicas:
+            self._dirty[shard] = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._in_turn:
+            self.wake()
+
+    def budget(self, node: int) -> PeerBudget:
+        """Bytes in flight to a peer."""
+        return self._budgets[node]
+
+    def take_snapshot_slot(self) -> bool:
+        """At most settings.snapshot_sends transfers at a time."""
+        if self._snapshot_slots <= 0:
+            return False
+        self._snapshot_slots -= 1
+        return True
+
+    def free_snapshot_slot(self) -> None:
+        """A transfer has ended."""
+        self._snapshot_slots += 1
+
+    # The network's side.
+
+    def hello(self, lane: "pb.Lane.ValueType") -> pb.Hello:
+        """What this node says first on a connection."""
+        return hello.make_hello(self.identity, self.book, self.client_endpoint, lane)
+
+    def accept_hello(self, peer: pb.Hello) -> str | None:
+        """Judge a peer's hello: None if it is welcome, else the reason, which is also kept."""
+        reason = hello.refusal(self.identity, self.book, peer)
+        if reason is not None:
+            self.book.refuse(f"node {peer.node_id}", reason)
+            return reason
+        self.book.meet(peer.node_id, peer.store_uuid)
+        if peer.client_endpoint:
+            self.book.endpoints[peer.node_id] = peer.client_endpoint
+        if hello.replaces_me(self.identity, peer):
+            self.book.allow_replacement(self.identity.node_id, self.identity.store_uuid)
+        self._wake()
+        return None
+
+    def connected(self, node: int) -> None:
+        """The control connection to `node` stands."""
+        seams.use_clock(self.clock)
+        self._connected_at[node] = self.clock()
+        for replica in self.replicas.values():
+            replica.peer_connected(node)
+        self._wake()
+
+    def disconnected(self, node: int, control: bool) -> None:
+        """A connection to `node` broke. The control connection's break is silence of a leader."""
+        if not control:
+            return
+        seams.use_clock(self.clock)
+        self._connected_at.pop(node, None)
+        self.stats.leaders_lost += 1
+        settings = self.settings
+        survivors = [one for one in self.identity.nodes if one != node]
+        for shard, replica in self.replicas.items():
+            delay: float = settings.successor_delay_ms
+            if survivors[shard % len(survivors)] != self.identity.node_id:
+                spread = settings.bystander_max_ms - settings.bystander_min_ms
+                delay = settings.bystander_min_ms + self.rng.random() * spread
+            replica.peer_disconnected(node)
+            replica.leader_lost(node, delay)
+        self._wake()
+
+    @property
+    def connected_nodes(self) -> tuple[int, ...]:
+        """Peers whose control connection stands."""
+        return tuple(self._connected_at)
+
+    def receive(self, node: int, frame: bytes) -> None:
+        """Deliver one frame from `node`. Raises CodecError: close the connection then."""
+        seams.use_clock(self.clock)
+        sender, messages = codec.decode_frame(frame)
+        known = self.book.store_uuid(node)
+        if known is None or codec.sender_tag(known) != sender:
+            self.stats.strangers += 1
+            return
+        self.stats.frames_in += 1
+        self.stats.bytes_in += len(frame)
+        for number, message in messages:
+            shard = ShardId(number)
+            replica = self.replicas.get(shard)
+            if replica is None:
+                raise CodecError("unknown_shard", f"a message for shard {number}")
+            self.stats.messages_in += 1
+            replica.receive(node, message)
+            self._dirty[shard] = None
+        self._wake()
+
+    def allow_replacement(self, node: int, store_uuid: bytes) -> None:
+        """The cluster decided (ReplaceNode in shard 0) that `node` lives in a new store.
+
+        Called whenever shard 0 applies or reloads that; repeated calls change nothing. From now on
+        only the new store may connect, as a learner; what the old one said is void.
+        """
+        if not self.book.allow_replacement(node, store_uuid):
+            return
+        if node == self.identity.node_id:
+            return
+        seams.use_clock(self.clock)
+        self.link.hang_up(node)
+        for replica in self.replicas.values():
+            replica.peer_replaced(node)
+        self._wake()
+
+    # The turn.
+
+    def turn(self) -> None:
+        """One turn of all shards that have work."""
+        seams.use_clock(self.clock)
+        self._in_turn = True
+        try:
+            now = self.clock()
+            for participant in self.participants:
+                participant.before_tick(now)
+            dirty, self._dirty = self._dirty, {}
+            for shard in dirty:
+                replica = self.replicas[shard]
+                replica.doTick(0)
+                if replica.busy:
+                    self._dirty[shard] = None
+            self.stats.turns += 1
+            self.stats.ticks += len(dirty)
+            stalled = self._persist(now)
+            if not stalled:
+                self._send()
+            for participant in self.participants:
+                participant.after_apply(now)
+        finally:
+            self._in_turn = False
+        if self._dirty and not stalled:
+            self.wake()
+
+    def _persist(self, now: float) -> bool:
+        """Write what must be written; True where the database asks to wait, so nothing may leave."""
+        store = self.store
+        if store.hard_epoch <= store.written_epoch:
+            if not store.pending_bytes:
+                self._soft_since = None
+                return False
+            if self._soft_since is None:
+                self._soft_since = now
+            old = now - self._soft_since >= self._seconds(self.settings.soft_ms)
+            if not old and store.pending_bytes < self.settings.write_bytes:
+                return False
+        target = store.pending_epoch
+        if store.write() < target:
+            self.stats.write_stalls += 1
+            return store.hard_epoch >= target
+        self._soft_since = None
+        return False
+
+    def _send(self) -> None:
+        """Leaders' appends leave now; the rest when everything hard put so far is synced."""
+        outgoing, self._outgoing = self._outgoing, []
+        held, self._outgoing_held = self._outgoing_held, []
+        epoch = self.store.hard_epoch
+        if epoch <= self.store.synced_epoch and not self._held:
+            outgoing.extend(held)
+        else:
+            self._held.extend((epoch, one) for one in held)
+            while len(self._held) > self.settings.held_messages:
+                self._held.popleft()
+                self.stats.held_dropped += 1
+            self._release(outgoing)
+        self._transmit(outgoing)
+
+    def _release(self, outgoing: list[_Outgoing]) -> None:
+        synced = self.store.synced_epoch
+        while self._held and self._held[0][0] <= synced:
+            outgoing.append(self._held.popleft()[1])
+
+    def _transmit(self, outgoing: list[_Outgoing]) -> None:
+        """All messages of one peer and lane in one frame, or a few if they are long."""
+        frames: dict[tuple[int, bool], list[tuple[int, Message]]] = {}
+        sizes: dict[tuple[int, bool], int] = {}
+        for node, shard, message in outgoing:
+            if node not in self._connected_at:
+                continue
+            size = codec.message_bytes(message)
+            lane = (node, size > self.settings.control_bytes)
+            frames.setdefault(lane, []).append((shard, message))
+            sizes[lane] = sizes.get(lane, 0) + size
+            if sizes[lane] >= self.settings.frame_bytes:
+                self._transmit_one(lane, frames.pop(lane))
+                sizes[lane] = 0
+        for lane, messages in frames.items():
+            self._transmit_one(lane, messages)
+
+    def _transmit_one(self, lane: tuple[int, bool], messages: list[tuple[int, Message]]) -> None:
+        tag = codec.sender_tag(self.identity.store_uuid)
+        frame = codec.encode_frame(tag, messages)
+        if not self.link.send(lane[0], frame, lane[1]):
+            self.stats.frames_dropped += 1
+            return
+        self.stats.frames_out += 1
+        self.stats.messages_out += len(messages)
+        self.stats.bytes_out += len(frame)
+
+    def _on_synced(self, epoch: int) -> None:
+        """The disk has everything up to `epoch`: held messages leave, leaders may commit."""
+        invariant(epoch <= self.store.written_epoch, "an epoch was synced before it was written")
+        released: list[_Outgoing] = []
+        self._release(released)
+        self._transmit(released)
+        for shard, replica in self.replicas.items():
+            if replica.waits_for_sync:
+                self._dirty[shard] = None
+        self._marks.renew(self.clock(), self._seconds(self.settings.mark_ms))
+        if self._dirty:
+            self._wake()
+
+    # Time.
+
+    def timer(self) -> float:
+        """Do what is due; returns in how many seconds to call again at the latest."""
+        now = self.clock()
+        seams.use_clock(self.clock)
+        wait = self._seconds(self.settings.timer_ms)
+        for shard, replica in self.replicas.items():
+            due = replica.due
+            if due < now:
+                self._dirty[shard] = None
+            elif due - now < wait:
+                wait = due - now
+        if now >= self._balance_at:
+            self._balance_at = now + self._seconds(self.settings.balance_ms)
+            self._balance(now)
+        if self.draining and now >= self._drain_at:
+            self._drain_at = now + self._seconds(self.settings.drain_retry_ms)
+            self._hand_over_all()
+        self._marks.renew(now, self._seconds(self.settings.mark_ms))
+        if self._dirty or self._outgoing or self._outgoing_held or self.store.pending_bytes:
+            self._wake()
+        return max(wait, 0.001)
+
+    # Leadership.
+
+    def preferred_leader(self, shard: ShardId) -> NodeId:
+        """Where a shard's leader belongs while all nodes are well."""
+        nodes = self.identity.nodes
+        return NodeId(nodes[shard % len(nodes)])
+
+    def led(self) -> list[ShardId]:
+        """The shards that this node leads."""
+        return [shard for shard, replica in self.replicas.items() if replica.leads]
+
+    def _balance(self, now: float) -> None:
+        """Hand over at most a few shards whose preferred leader is well and has everything."""
+        if self.draining:
+            return
+        stable = self._seconds(self.settings.balance_connected_ms)
+        moved = 0
+        for shard in self.led():
+            preferred = self.preferred_leader(shard)
+            since = self._connected_at.get(preferred)
+            if preferred == self.identity.node_id or since is None or now - since < stable:
+                continue
+            if moved < self.settings.balance_shards and self._transfer(shard, preferred):
+                moved += 1
+
+    def _transfer(self, shard: ShardId, to: NodeId | None) -> bool:
+        begun = self.replicas[shard].transfer_leadership(to)
+        self.stats.transfers += begun
+        return begun
+
+    def drain(self) -> None:
+        """Before a stop: refuse proposals and hand all leadership over; watch `led()`."""
+        self.draining = True
+        for replica in self.replicas.values():
+            replica.draining = True
+        self._hand_over_all()
+
+    def _hand_over_all(self) -> None:
+        for shard in self.led():
+            if not self.replicas[shard].waiting:
+                self._transfer(shard, None)
+
+
+def _sleep() -> None:
+    """Nobody wants to be woken: turns are called by hand."""

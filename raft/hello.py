@@ -1,0 +1,70 @@
+"""The first message on a peer connection: who is calling, and why it may be turned away."""
+
+from muster.v1 import peer_pb2 as pb
+from raft.identity import Identity
+from raft.peers import PeerBook
+
+STORE_UUID_BYTES = 16
+ENDPOINT_BYTES_MAX = 300
+
+
+def make_hello(
+    identity: Identity, book: PeerBook, client_endpoint: str, lane: "pb.Lane.ValueType"
+) -> pb.Hello:
+    """What this node says of itself."""
+    return pb.Hello(
+        format=identity.format,
+        cluster_id=identity.cluster_id,
+        node_id=identity.node_id,
+        store_uuid=identity.store_uuid,
+        shards=identity.shards,
+        nodes=identity.nodes,
+        client_endpoint=client_endpoint,
+        lane=lane,
+        replacements=[
+            pb.Replacement(node_id=node, store_uuid=store_uuid)
+            for node, store_uuid in book.replacements()
+        ],
+    )
+
+
+def refusal(identity: Identity, book: PeerBook, hello: pb.Hello) -> str | None:
+    """Why the sender of `hello` must not be talked to; None if it may."""
+    node = hello.node_id
+    if hello.format != identity.format:
+        return f"node {node} speaks format {hello.format}, this node {identity.format}"
+    if hello.cluster_id != identity.cluster_id:
+        return (
+            f"node {node} belongs to cluster {hello.cluster_id!r}, this node to "
+            f"{identity.cluster_id!r}: check --peers and the data directories"
+        )
+    if node == identity.node_id or node not in identity.nodes:
+        return f"node id {node} is not one of this node's peers {list(identity.peers)}"
+    if hello.shards != identity.shards or tuple(hello.nodes) != identity.nodes:
+        return (
+            f"node {node} was initialised with {hello.shards} shards and nodes "
+            f"{list(hello.nodes)}, this node with {identity.shards} and {list(identity.nodes)}"
+        )
+    if len(hello.store_uuid) != STORE_UUID_BYTES:
+        return f"node {node} presents no store uuid"
+    if len(hello.client_endpoint) > ENDPOINT_BYTES_MAX:
+        return f"node {node} advertises an endpoint of {len(hello.client_endpoint)} characters"
+    if hello.lane not in (pb.LANE_CONTROL, pb.LANE_BULK):
+        return f"node {node} names no lane"
+    return _uuid_refusal(book, node, hello.store_uuid)
+
+
+def _uuid_refusal(book: PeerBook, node: int, store_uuid: bytes) -> str | None:
+    known = book.store_uuid(node)
+    if known is None or known == store_uuid:
+        return None
+    return (
+        f"node {node} presents store {store_uuid.hex()}, but its store is {known.hex()}: its data "
+        f"directory was wiped or swapped. If that is meant, run `muster cluster replace-node {node}`"
+    )
+
+
+def replaces_me(identity: Identity, hello: pb.Hello) -> bool:
+    """Whether the sender knows this node's store as one that replaced an earlier one."""
+    mine = (identity.node_id, identity.store_uuid)
+    return any((one.node_id, one.store_uuid) == mine for one in hello.replacements)

@@ -1,0 +1,99 @@
+"""Who a node is, written once by `muster init` and never changed (architecture.md section 6)."""
+
+import json
+import uuid
+from dataclasses import dataclass
+
+from raft import journal
+from storage import keys
+from storage.store import CorruptStoreError, Family, Store
+
+FORMAT = 1
+"""Of the data directory and of the peer protocol; a node refuses what it does not know."""
+
+NODES_MAX = 9
+SHARDS_MAX = 1024
+
+
+class IdentityError(Exception):
+    """The directory or the arguments do not allow what was asked; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One node of one cluster, and the one store it lives in."""
+
+    cluster_id: str
+    node_id: int
+    store_uuid: bytes
+    """16 bytes, fresh with every `muster init`: a wiped node is somebody else."""
+    shards: int
+    nodes: tuple[int, ...]
+    """The ids of all nodes, this one's included, rising."""
+    format: int = FORMAT
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """The other nodes."""
+        return tuple(node for node in self.nodes if node != self.node_id)
+
+
+def new_identity(cluster_id: str, node_id: int, shards: int, nodes: list[int]) -> Identity:
+    """A node's identity with a fresh store uuid. Raises IdentityError for impossible arguments."""
+    members = tuple(sorted(set(nodes)))
+    if len(members) != len(nodes) or node_id not in members:
+        raise IdentityError(f"node {node_id} must be one of the cluster's nodes {nodes}, each once")
+    if not 1 <= len(members) <= NODES_MAX or len(members) % 2 == 0:
+        raise IdentityError(f"a cluster has 1, 3, 5, 7 or 9 nodes, not {len(members)}")
+    if members[0] < 0 or members[-1] >= 1 << 31:
+        raise IdentityError("node ids are between 0 and 2147483647")
+    if not 1 <= shards <= SHARDS_MAX:
+        raise IdentityError(f"a cluster has 1 to {SHARDS_MAX} shards, not {shards}")
+    if not cluster_id or len(cluster_id) > 64:  # noqa: PLR2004 - the error says it
+        raise IdentityError("a cluster id has 1 to 64 characters")
+    return Identity(cluster_id, node_id, uuid.uuid4().bytes, shards, members)
+
+
+def write_identity(store: Store, identity: Identity) -> None:
+    """Put identity and empty logs into the pending batch of a fresh store; the caller writes and syncs.
+
+    Raises IdentityError where the store has an identity already.
+    """
+    if store.get(Family.META, keys.IDENTITY) is not None:
+        raise IdentityError("this data directory belongs to a node already; use an empty one")
+    value = {
+        "format": identity.format,
+        "cluster_id": identity.cluster_id,
+        "node_id": identity.node_id,
+        "store_uuid": identity.store_uuid.hex(),
+        "shards": identity.shards,
+        "nodes": list(identity.nodes),
+    }
+    store.batch.put(Family.META, keys.IDENTITY, json.dumps(value, sort_keys=True).encode())
+    for shard in range(identity.shards):
+        journal.create(store, shard)
+    store.mark_hard()
+
+
+def load_identity(store: Store) -> Identity:
+    """Raises IdentityError where `muster init` was never run here, CorruptStoreError for damage."""
+    raw = store.get(Family.META, keys.IDENTITY)
+    if raw is None:
+        raise IdentityError("this data directory has no node identity: run `muster init` first")
+    try:
+        value = json.loads(raw)
+        found = Identity(
+            cluster_id=value["cluster_id"],
+            node_id=value["node_id"],
+            store_uuid=bytes.fromhex(value["store_uuid"]),
+            shards=value["shards"],
+            nodes=tuple(value["nodes"]),
+            format=value["format"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptStoreError("the node identity cannot be read") from error
+    if found.format != FORMAT:
+        raise IdentityError(
+            f"this data directory has format {found.format}, this version knows {FORMAT}"
+        )
+    return found

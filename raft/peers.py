@@ -1,0 +1,177 @@
+"""What a node keeps durably about its peers: whose store is whose, and who counts in which shard.
+
+A wiped node must not vote (architecture.md section 6). Each node remembers the store uuid of every
+peer it has met and refuses another one. After `muster cluster replace-node` the new uuid may
+connect, but it is a *learner*: in each shard it counts towards a quorum again only when that
+shard's log has admitted it.
+
+Admission takes two entries of kind ReplicaAdmitted, both proposed by one leader in one term T:
+
+1. announced: from the moment this entry is in a voter's log, that voter counts nobody under this
+   node id in the shard. The newcomer is not counted for its commit.
+2. effective: proposed once *every* other voter and the newcomer hold entry 1 durably in term T.
+   Whoever applies it counts the newcomer. So every entry that was ever committed with the help of
+   the lost store is on every other voter, and whoever was elected with the lost store's vote was
+   elected in a term before T, or is the leader of T, for whom the newcomer's vote of T is set.
+
+Two entries instead of one with a special commit rule: were one other voter to die between, a single
+entry would block the shard's commits until that voter came back.
+"""
+
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from muster.v1 import peer_pb2 as pb
+from raft.codec import CodecError
+from raft.identity import Identity
+from storage import keys
+from storage.store import CorruptStoreError, Family, Store
+
+REFUSALS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """One ReplicaAdmitted entry: which store of a replaced node may count, from which leadership."""
+
+    node: int
+    store_uuid: bytes
+    term: int
+    leader: int
+    effective: bool
+
+    def encode(self) -> bytes:
+        """For the log, the store and snapshots."""
+        return pb.Admission(
+            node_id=self.node,
+            store_uuid=self.store_uuid,
+            term=self.term,
+            leader=self.leader,
+            effective=self.effective,
+        ).SerializeToString()
+
+
+def decode_admission(data: bytes) -> Admission:
+    """Raises CodecError."""
+    one = pb.Admission()
+    try:
+        one.ParseFromString(data)
+    except DecodeError as error:
+        raise CodecError("garbage", "an admission that is no protobuf") from error
+    return Admission(one.node_id, one.store_uuid, one.term, one.leader, one.effective)
+
+
+class PeerBook:
+    """Peers' store uuids, replacements and admissions of one node, in memory and in META."""
+
+    def __init__(self, store: Store, identity: Identity) -> None:
+        self._store = store
+        self._identity = identity
+        self._uuids: dict[int, bytes] = {identity.node_id: identity.store_uuid}
+        self._replaced: dict[int, bytes] = {}
+        self._admissions: dict[tuple[int, int], Admission] = {}
+        self.endpoints: dict[int, str] = {}
+        """The client endpoint that each peer advertised when it last connected."""
+        self.refusals: dict[str, str] = {}
+        """Why the last connection from an address or node was refused; for `cluster status`."""
+        self._load()
+
+    def _load(self) -> None:
+        for node in self._identity.nodes:
+            known = self._store.get(Family.META, keys.peer_key(node))
+            if known is not None:
+                self._uuids[node] = known
+            replaced = self._store.get(Family.META, keys.replaced_key(node))
+            if replaced is not None:
+                self._replaced[node] = replaced
+        if self._uuids[self._identity.node_id] != self._identity.store_uuid:
+            raise CorruptStoreError("the store uuid of this node is not the one it wrote")
+        for shard in range(self._identity.shards):
+            prefix = keys.admitted_prefix(shard)
+            for _, value in self._store.scan(Family.META, prefix, keys.after(prefix)):
+                admission = decode_admission(value)
+                self._admissions[shard, admission.node] = admission
+
+    # Who counts.
+
+    def counts(self, shard: int, node: int) -> bool:
+        """Whether votes and acknowledgements of `node` count in `shard`."""
+        replaced = self._replaced.get(node)
+        admission = self._admissions.get((shard, node))
+        if admission is None:
+            return replaced is None
+        return admission.effective and admission.store_uuid == replaced
+
+    def newcomers(self, shard: int) -> list[tuple[int, bytes]]:
+        """Replaced nodes that the shard has not admitted: (node, store uuid)."""
+        return [
+            (node, store_uuid)
+            for node, store_uuid in self._replaced.items()
+            if node != self._identity.node_id and not self.counts(shard, node)
+        ]
+
+    def is_learner(self, shard: int) -> bool:
+        """Whether this node itself is a replaced one that the shard has not admitted."""
+        return not self.counts(shard, self._identity.node_id)
+
+    def announce(self, shard: int, admission: Admission) -> None:
+        """A ReplicaAdmitted entry is in the log: until it is effective, nobody counts as its node."""
+        current = self._admissions.get((shard, admission.node))
+        if current is None or current.store_uuid != admission.store_uuid:
+            self._admissions[shard, admission.node] = Admission(
+                admission.node, admission.store_uuid, admission.term, admission.leader, False
+            )
+
+    def admit(self, shard: int, admission: Admission) -> None:
+        """A ReplicaAdmitted entry was applied, or came with a snapshot."""
+        self._admissions[shard, admission.node] = admission
+        key = keys.admitted_key(shard, admission.node)
+        self._store.batch.put(Family.META, key, admission.encode())
+
+    def admissions(self, shard: int) -> list[Admission]:
+        """What a snapshot of the shard must carry: admissions that are applied here."""
+        found = []
+        for node in self._identity.nodes:
+            stored = self._store.get(Family.META, keys.admitted_key(shard, node))
+            if stored is not None:
+                found.append(decode_admission(stored))
+        return found
+
+    # Whose store is whose.
+
+    def allow_replacement(self, node: int, store_uuid: bytes) -> bool:
+        """The cluster replaced the store of `node`; True if that is news. Durable with this turn."""
+        if self._replaced.get(node) == store_uuid:
+            return False
+        self._replaced[node] = store_uuid
+        self._store.batch.put(Family.META, keys.replaced_key(node), store_uuid)
+        if node != self._identity.node_id:
+            self._remember(node, store_uuid)
+        self._store.mark_hard()
+        return True
+
+    def store_uuid(self, node: int) -> bytes | None:
+        """The store uuid that `node` must present, if it was met before."""
+        return self._uuids.get(node)
+
+    def replacements(self) -> list[tuple[int, bytes]]:
+        """All replacements known here."""
+        return list(self._replaced.items())
+
+    def meet(self, node: int, store_uuid: bytes) -> None:
+        """`node` presented this uuid and was accepted; from now on no other one is."""
+        if self._uuids.get(node) != store_uuid:
+            self._remember(node, store_uuid)
+            self._store.mark_hard()
+
+    def _remember(self, node: int, store_uuid: bytes) -> None:
+        self._uuids[node] = store_uuid
+        self._store.batch.put(Family.META, keys.peer_key(node), store_uuid)
+
+    def refuse(self, who: str, reason: str) -> None:
+        """Keep why `who` was turned away; the oldest are forgotten."""
+        self.refusals.pop(who, None)
+        self.refusals[who] = reason
+        while len(self.refusals) > REFUSALS_MAX:
+            del self.refusals[next(iter(self.refusals))]

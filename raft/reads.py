@@ -1,0 +1,42 @@
+"""ReadIndex (thesis section 6.4): a linearizable read costs one round of heartbeats and no sync."""
+
+from collections.abc import Callable
+
+Done = Callable[[bool], None]
+
+
+class Reads:
+    """The reads that wait on one leader: for a quorum's echo, then for the applied index.
+
+    A read may use an echo of any message that was sent after it was asked: message numbers (`seq`)
+    rise with every append that the leader sends, and a follower echoes the number it answers.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, Done]] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def ask(self, last_seq: int, commit_index: int, done: Done) -> None:
+        """Wait for an echo greater than `last_seq` by a quorum and for `commit_index` to be applied."""
+        self._waiting.append((last_seq, commit_index, done))
+
+    def advance(self, quorum_seq: int, applied_index: int) -> None:
+        """Answer what a quorum has confirmed: `quorum_seq` is the greatest number it echoed."""
+        ready: list[Done] = []
+        waiting: list[tuple[int, int, Done]] = []
+        for read in self._waiting:
+            if read[0] < quorum_seq and read[1] <= applied_index:
+                ready.append(read[2])
+            else:
+                waiting.append(read)
+        self._waiting = waiting
+        for done in ready:
+            done(True)
+
+    def fail(self) -> None:
+        """Leadership is lost: no read can be confirmed."""
+        waiting, self._waiting = self._waiting, []
+        for _, _, done in waiting:
+            done(False)

@@ -1,0 +1,321 @@
+"""Appends and their answers: sanitise what arrives, then let PySyncObj's core act on it.
+
+Sources: thesis sections 3.5 (log replication), 3.5's Figure 3.1 "AppendEntries", 10.2 (pipelining,
+and writing to the leader's disk in parallel); raft-layer.md sections 1 (pso-F1, F2, F5b, F14, F20)
+and 4 and durability rule 2.
+"""
+
+from pysyncobj.node import Node
+from pysyncobj.syncobj import SyncObj
+
+from raft.codec import Message, message_bytes
+from raft.contract import ShardId
+from raft.core import LEADER, Host, PeerNode
+from raft.journal import KIND_ADMITTED, Entry, Journal
+from raft.peers import decode_admission
+from raft.progress import Progress
+from raft.reads import Reads
+from raft.snapshots import Snapshots
+from raft.voting import Voting
+from storage.invariant import invariant
+
+
+class Replication(Voting):
+    """How entries and snapshots get from a leader to a follower, and answers back."""
+
+    def __init__(self, host: Host, shard: ShardId, journal: Journal) -> None:
+        self._verified: int | None = None
+        """While an append is handled: up to where our log is known to equal the leader's."""
+        self._in_seq = 0
+        self._in_empty = False
+        self._seq = 0
+        """Number of the last append sent; rises for the life of the process."""
+        self._resend_at = 0.0
+        self._send_wanted = False
+        self._round_wanted = False
+        self._reads = Reads()
+        super().__init__(host, shard, journal)
+        self._progress = {
+            peer: Progress(host.settings, host.budget(peer.id)) for peer in self._peers
+        }
+        self._snapshots = Snapshots(host, shard, journal)
+        self._serializer = self._snapshots
+
+    # Receiving appends, as a follower.
+
+    def _on_append(self, peer: PeerNode, message: Message) -> None:
+        term = message["term"]
+        if term < self._term:
+            self._reject(peer)
+            return
+        invariant(
+            term > self._term or self._state != LEADER,
+            f"shard {self._shard}: two leaders in term {term}",
+        )
+        self._hear_leader(message)
+        invariant(message["prevLogIdx"] >= 1, "an append without the entry before it")
+        self._keep_matching(message)
+        SyncObj._SyncObj__onMessageReceived(self, peer, message)
+
+    def _hear_leader(self, message: Message) -> None:
+        self._contact = self._clock()
+        self._pre_vote_term = self._pre_vote_won = None
+        self._in_seq = message.get("seq", 0)
+        self._in_empty = not message.get("entries")
+        self._verified = None
+
+    def _keep_matching(self, message: Message) -> None:
+        """Truncation guard (pso-F1): cut nothing that matches (thesis Figure 3.1, AppendEntries 3).
+
+        The base cuts behind prevLogIdx whatever arrives. So it is handed only what starts at the
+        first conflict or behind our log, or nothing at all where everything is known already.
+        """
+        log = self._log
+        prev, entries = message["prevLogIdx"], message["entries"]
+        first, last = log.first_index, log.last_index
+        if prev > last:
+            return  # the base answers with a reset to last + 1
+        top = prev + len(entries)
+        if prev < first:  # below our anchor everything is committed, hence the same
+            entries = entries[first - prev :]
+            prev = first
+        elif log.term_at(prev) != message["prevLogTerm"]:
+            return  # the base answers with a reset
+        known = self._matching(prev, entries)
+        if known == len(entries):
+            prev, entries = last, []
+        else:
+            prev, entries = prev + known, entries[known:]
+            invariant(
+                prev >= self._commit or prev == last,
+                f"shard {self._shard}: a conflict below the commit index {self._commit}",
+            )
+            self._announce(entries)
+        message["prevLogIdx"], message["entries"] = prev, entries
+        message["prevLogTerm"] = log.term_at(prev)
+        self._verified = top
+        message["commit_index"] = self._append_commit(message["commit_index"], top)
+
+    def _matching(self, prev: int, entries: list[Entry]) -> int:
+        log, known = self._log, 0
+        for _, index, term in entries:
+            if index > log.last_index or log.term_at(index) != term:
+                break
+            known += 1
+        return known
+
+    def _announce(self, entries: list[Entry]) -> None:
+        """A ReplicaAdmitted entry counts from the moment it is in the log (raft/peers.py)."""
+        for command, _, _ in entries:
+            if command[0] == KIND_ADMITTED:
+                self._book.announce(self._shard, decode_admission(command[1:]))
+
+    def _append_commit(self, leader_commit: int, verified: int) -> int:
+        """Commit cap: never beyond what this append has verified (thesis Figure 3.1, 5)."""
+        return min(leader_commit, verified)
+
+    def _snapshot_commit(self, leader_commit: int) -> int:
+        """Snapshot commit cap (pso-F5b): a chunk proves nothing about our log's tail."""
+        return min(leader_commit, self._commit)
+
+    def _SyncObj__sendNextNodeIdx(
+        self,
+        node: Node,
+        reset: bool = False,
+        nextNodeIdx: int | None = None,  # noqa: N803 - PySyncObj's name
+        success: bool = False,
+    ) -> None:
+        """The base's answer to an append, with term and message number, and claiming no more than
+        was verified. A reset asks for commitIndex + 1 at once: our committed prefix always matches.
+        """
+        next_index = self._log.last_index + 1 if nextNodeIdx is None else nextNodeIdx
+        if reset and nextNodeIdx is not None:
+            next_index = min(next_index, self._commit + 1)
+        if success and self._verified is not None:
+            next_index = min(next_index, self._verified + 1)
+        self._reply(node, next_index, reset, success)
+
+    def _reply(self, node: Node, next_index: int, reset: bool, success: bool) -> None:
+        """An empty append is answered at once with what is durable, so that a stalled disk deposes
+        nobody and a ReadIndex round costs no sync; entries are answered when they are durable."""
+        term_durable = self._log.term_durable()
+        durable = self._log.durable_index()
+        if self._in_empty and success and term_durable:
+            next_index = min(next_index, durable + 1)
+        message = {
+            "type": "next_node_idx",
+            "term": self._term,
+            "seq": self._in_seq,
+            "next_node_idx": next_index,
+            "reset": reset,
+            "success": success,
+        }
+        early = term_durable and (not success or next_index <= durable + 1)
+        self._host.post(self._shard, node.id, message, self._hold(message) and not early)
+
+    # Receiving answers, as the leader.
+
+    def _on_reply(self, peer: PeerNode, message: Message) -> None:
+        if message["term"] > self._term:
+            self._step_down(message["term"])
+            return
+        if message["term"] < self._term or self._state != LEADER:
+            return  # pso-F2: an answer to another leadership
+        if message["success"] and message["next_node_idx"] - 1 > self._log.last_index:
+            return
+        progress = self._progress[peer]
+        next_before = self._next[peer]
+        self._ignore_stale_reset(peer, message, progress)
+        reset = message["reset"]
+        SyncObj._SyncObj__onMessageReceived(self, peer, message)
+        if reset:
+            progress.clear()
+            self._next[peer] = min(self._next[peer], self._log.last_index + 1)
+            self._resend_soon()
+        else:
+            self._next[peer] = max(next_before, self._next[peer])
+            progress.acked(self._match[peer])
+            self._send_wanted = True
+        if message["seq"] > progress.ack_seq:
+            progress.ack_seq = message["seq"]
+
+    def _ignore_stale_reset(self, peer: PeerNode, message: Message, progress: Progress) -> None:
+        """A reset at or below what matched, or older than the last one handled, is void (pso-F14)."""
+        if not message["reset"]:
+            return
+        if message["next_node_idx"] <= self._match[peer] or message["seq"] <= progress.reset_seq:
+            message["reset"] = False
+        else:
+            progress.reset_seq = self._seq
+
+    def _resend_soon(self) -> None:
+        """At most one eager re-send per quarter of a heartbeat: no storms under reordering."""
+        now = self._clock()
+        if now >= self._resend_at:
+            self._resend_at = now + self._ms(self._settings.heartbeat_ms) / 4
+            self._send_wanted = True
+
+    def _quorum_seq(self) -> int:
+        """The greatest message number that a majority, this leader included, has echoed."""
+        seqs = sorted(
+            (self._progress[peer].ack_seq for peer in self._peers if self._counts(peer)),
+            reverse=True,
+        )
+        others = self._quorum - 1
+        return seqs[others - 1] if len(seqs) >= others else 0
+
+    # Sending, as the leader.
+
+    def _SyncObj__sendAppendEntries(self) -> None:
+        """A round: to every connected peer what its window allows, and a heartbeat in any case."""
+        self._heartbeat_due = self._clock() + self._ms(self._settings.heartbeat_ms)
+        self._round_wanted = self._send_wanted = False
+        for peer in self._peers:
+            if peer in self._connected:
+                self._send_entries(peer)
+                self._send_heartbeat(peer)
+
+    def _send_due(self) -> None:
+        """After proposals or answers: what the windows allow."""
+        if self._round_wanted:
+            self._SyncObj__sendAppendEntries()
+        elif self._send_wanted:
+            self._send_wanted = False
+            for peer in self._peers:
+                if peer in self._connected:
+                    self._send_entries(peer)
+
+    def _send_entries(self, peer: PeerNode) -> None:
+        now, progress, log = self._clock(), self._progress[peer], self._log
+        if progress.stale(now):
+            progress.clear()
+            self._next[peer] = max(self._match[peer] + 1, 1)
+        if self._snapshots.sending(peer.id):
+            self._send_chunks(peer)
+            return
+        if self._next[peer] <= log.first_index:
+            self._start_snapshot(peer)
+            return
+        settings = self._settings
+        while self._next[peer] <= log.last_index and progress.open(self._match[peer] == 0):
+            start = self._next[peer]
+            entries = log.read(start, settings.message_entries, settings.message_bytes)
+            message = self._append_message(start - 1, entries)
+            progress.sent(entries[-1][1], message_bytes(message), now)
+            self._next[peer] = entries[-1][1] + 1
+            self._send_node(peer, message)
+
+    def _send_heartbeat(self, peer: PeerNode) -> None:
+        """Always empty, so that its answer need not wait for the follower's disk. It checks the end
+        of what was sent, which finds losses, unless it may overtake that on the other connection."""
+        log = self._log
+        prev = self._next[peer] - 1
+        if self._progress[peer].bulky:
+            prev = self._match[peer]
+        prev = min(max(prev, log.first_index), log.last_index)
+        self._send_node(peer, self._append_message(prev, []))
+
+    def _append_message(self, prev: int, entries: list[Entry]) -> Message:
+        self._seq += 1
+        return {
+            "type": "append_entries",
+            "term": self._term,
+            "seq": self._seq,
+            "commit_index": self._commit,
+            "prevLogIdx": prev,
+            "prevLogTerm": self._log.term_at(prev),
+            "entries": entries,
+        }
+
+    # Snapshots (raft/snapshots.py has the how).
+
+    def _start_snapshot(self, peer: PeerNode) -> None:
+        if self._snapshots.start(peer.id):
+            self._send_chunks(peer)
+
+    def _send_chunks(self, peer: PeerNode) -> None:
+        for chunk in self._snapshots.chunks(peer.id):
+            chunk["term"], chunk["commit_index"] = self._term, self._commit
+            self._send_node(peer, chunk)
+
+    def _on_chunk(self, peer: PeerNode, message: Message) -> None:
+        """A chunk counts as leader contact. The base takes it as an append without prevLogIdx: it
+        hands the chunk to `_serializer` and, after the last one, calls `loadDumpFile`."""
+        if message["term"] < self._term:
+            self._reject(peer)
+            return
+        invariant(
+            message["term"] > self._term or self._state != LEADER,
+            f"shard {self._shard}: two leaders in term {message['term']}",
+        )
+        self._hear_leader(message)
+        self._in_empty = False
+        append = {
+            "type": "append_entries",
+            "term": message["term"],
+            "commit_index": self._snapshot_commit(message["commit_index"]),
+            "serialized": (peer.id, message),
+        }
+        SyncObj._SyncObj__onMessageReceived(self, peer, append)
+        ack = {
+            "type": "snapshot_ack",
+            "term": self._term,
+            "snapshot_id": message["snapshot_id"],
+            "next_number": self._snapshots.next_number(peer.id, message),
+        }
+        self._send_node(peer, ack)
+
+    def _on_ack(self, peer: PeerNode, message: Message) -> None:
+        if message["term"] > self._term:
+            self._step_down(message["term"])
+        elif message["term"] == self._term and self._state == LEADER:
+            self._last_response[peer] = self._clock()
+            finished = self._snapshots.acked(
+                peer.id, message["snapshot_id"], message["next_number"]
+            )
+            if finished is not None:
+                self._progress[peer].clear()
+                self._next[peer] = max(self._next[peer], finished + 1)
+                self._send_wanted = True
+            else:
+                self._send_chunks(peer)

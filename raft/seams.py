@@ -1,0 +1,90 @@
+"""The gate: this package was written against one release of PySyncObj and refuses any other.
+
+raft/ overrides private methods of `SyncObj`; a release that moved one of them would silently
+change what the overrides do. So the version and the hash of the very file are checked when this
+module is imported, and nothing can switch that off.
+
+It also replaces two names in PySyncObj's module: its clock, so that a driver's own clock rules
+(`use_clock`), and its poller, because nothing here waits inside a tick.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pysyncobj.syncobj as pysyncobj_module
+from pysyncobj.version import VERSION
+
+REQUIRED_VERSION = "0.3.17"
+REQUIRED_SHA256 = "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7ad4a1cfe4"
+
+
+class WrongPySyncObjError(ImportError):
+    """PySyncObj is not the release that the overrides were written and tested against."""
+
+
+def check(version: str, source: Path) -> None:
+    """Raise WrongPySyncObjError unless `version` and the hash of `source` are the expected ones."""
+    if version != REQUIRED_VERSION:
+        raise WrongPySyncObjError(
+            f"pysyncobj {version} is installed, but muster needs exactly {REQUIRED_VERSION}: "
+            f"pip install pysyncobj=={REQUIRED_VERSION}"
+        )
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    if digest != REQUIRED_SHA256:
+        raise WrongPySyncObjError(
+            f"{source} is not the file of pysyncobj {REQUIRED_VERSION} (sha256 {digest}): "
+            f"pip install --force-reinstall pysyncobj=={REQUIRED_VERSION}"
+        )
+
+
+class _Clock:
+    """The clock that PySyncObj reads: the one of the driver whose turn it is."""
+
+    __slots__ = ("read",)
+
+    def __init__(self) -> None:
+        self.read: Callable[[], float] = _no_clock
+
+
+def _no_clock() -> float:
+    raise RuntimeError("no driver has set PySyncObj's clock: call seams.use_clock first")
+
+
+_clock = _Clock()
+
+
+def use_clock(read: Callable[[], float]) -> None:
+    """From now on PySyncObj's time is `read()`: monotonic seconds, greater than 0.
+
+    Several nodes may live in one process (tests, the simulator), so each driver calls this whenever
+    it is entered.
+    """
+    _clock.read = read
+
+
+def _monotonic_time() -> float:
+    return _clock.read()
+
+
+class _NoPoller:
+    """SyncObj polls at the end of each tick; sockets are the transport's business."""
+
+    def poll(self, timeout: float) -> None:
+        """Do not wait."""
+
+
+def _create_poller(_kind: str) -> _NoPoller:
+    return _NoPoller()
+
+
+def _install() -> None:
+    source = pysyncobj_module.__file__
+    if source is None:
+        raise WrongPySyncObjError("pysyncobj has no source file to check")
+    check(VERSION, Path(source))
+    pysyncobj_module.monotonicTime = _monotonic_time
+    pysyncobj_module.createPoller = _create_poller
+
+
+_install()

@@ -1,0 +1,87 @@
+"""Every number of the consensus layer. Durations are whole milliseconds, sizes bytes.
+
+The time-outs are those of raft-layer.md, "Configuration for sub-second failover": they were measured
+together, so change them together.
+"""
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RaftSettings:
+    """Limits and intervals of one node's replicas; the same object serves all shards."""
+
+    # Elections and heartbeats.
+    election_min_ms: int = 400
+    election_max_ms: int = 700
+    heartbeat_ms: int = 100
+    quorum_ms: int = 400
+    """A leader that heard from no majority for so long steps down and answers nothing."""
+    broken_quorum_ms: int = 100
+    """The same for control connections to a majority that are broken."""
+    successor_delay_ms: int = 2
+    """After the connection to the leader broke: how soon its designated successor asks for votes."""
+    bystander_min_ms: int = 60
+    bystander_max_ms: int = 110
+    first_election_ms: int = 450
+    """After a start: how long the preferred leader waits; others wait an election timeout more."""
+
+    # The log.
+    log_disk_bytes: int = 64 * MIB
+    log_trim_bytes: int = 4 * MIB
+    log_memory_bytes: int = 1 * MIB
+
+    # Applying: at most so much of one shard in one turn.
+    apply_ms: int = 10
+    apply_entries: int = 500
+    reload_ms: int = 10
+    """How long one turn may spend on loading a shard's state after a snapshot."""
+
+    # Proposals and reads that wait on one shard.
+    waiting_entries: int = 4096
+    waiting_bytes: int = 8 * MIB
+    waiting_reads: int = 16384
+
+    # Sending appends: per peer and shard, and per peer over all shards.
+    window_messages: int = 2
+    window_bytes: int = 256 * KIB
+    message_bytes: int = 256 * KIB
+    message_entries: int = 512
+    peer_bytes: int = 8 * MIB
+    control_bytes: int = 64 * KIB
+    """A longer message takes the bulk connection."""
+    resend_ms: int = 1000
+    """What is unacknowledged for so long counts as lost."""
+
+    # Snapshots.
+    chunk_bytes: int = 192 * KIB
+    chunk_window: int = 4
+    chunk_resend_ms: int = 300
+    snapshot_sends: int = 2
+    """Snapshots that one node sends at the same time, over all shards."""
+    snapshot_idle_ms: int = 10_000
+    """A transfer that makes no progress for so long is given up."""
+    snapshot_log_bytes: int = 256 * MIB
+    """How far the log may grow so that a follower finds it behind its snapshot."""
+
+    # The node's turn.
+    soft_ms: int = 100
+    write_bytes: int = 512 * KIB
+    """Soft data is written at this age or size."""
+    mark_ms: int = 500
+    held_messages: int = 65_536
+    frame_bytes: int = 1 * MIB
+    """One frame is closed when it holds so much; its hard limit is codec.FRAME_BYTES_MAX."""
+    timer_ms: int = 10
+
+    # Leadership.
+    transfer_ms: int = 1000
+    balance_ms: int = 5000
+    balance_shards: int = 4
+    balance_connected_ms: int = 10_000
+    drain_retry_ms: int = 250
+    admission_ms: int = 200
+    """How often a leader looks whether a replaced node can be admitted."""

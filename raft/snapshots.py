@@ -1,0 +1,275 @@
+"""Snapshots of one shard's state: streamed in chunks, written as they arrive, installed by one flip.
+
+State lives in the store beside its applied index, so a snapshot is a frozen view of the database
+and compaction needs none. A follower that is behind the log gets the shard's state keys in chunks
+(`snapshot_chunk`, answered by `snapshot_ack`, a window of a few). It writes them under a snapshot
+id of its own that is not in use. The last chunk's batch flips `META: shard -> snapshot id` and sets
+log and applied index, small and synced; a crash before it leaves the old state (raft-layer.md
+section 6, pso-F5a, F5c, F5d, F5f; thesis section 5.1).
+"""
+
+import struct
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from raft.codec import Message, decode_pairs, encode_pairs
+from raft.contract import ShardId
+from raft.core import SECOND_MS, Host
+from raft.journal import Entry, Journal
+from storage import keys
+from storage.invariant import BrokenInvariantError, invariant
+from storage.store import Family, Snapshot, Store
+
+DONE = 0xFFFFFFFF
+"""In an acknowledgement: the follower needs no more of this snapshot."""
+_U64 = struct.Struct(">Q")
+
+
+@dataclass(slots=True)
+class _Sending:
+    """One transfer, at the leader."""
+
+    snapshot_id: int
+    entry: Entry
+    admissions: list[bytes]
+    view: Snapshot
+    pairs: Iterator[tuple[bytes, bytes]]
+    progress_at: float
+    sent_at: float = 0.0
+    number: int = 0
+    crc32: int = 0
+    exhausted: bool = False
+    unacked: deque[Message] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class Arriving:
+    """One transfer, at the follower."""
+
+    key: tuple[int, int, int]
+    """Leader, term, the leader's snapshot id."""
+    entry: Entry
+    """The last entry that the state holds."""
+    admissions: list[bytes]
+    local_id: int
+    """The snapshot id that the state is written under here."""
+    next_number: int = 0
+    crc32: int = 0
+
+
+class Snapshots:
+    """Both ends of one replica's transfers. Stands where SyncObj keeps its serializer."""
+
+    def __init__(self, host: Host, shard: ShardId, journal: Journal) -> None:
+        self._host = host
+        self._store = host.store
+        self._settings = host.settings
+        self._shard = shard
+        self._journal = journal
+        self._sending: dict[int, _Sending] = {}
+        self._last_id = 0
+        self._arriving: Arriving | None = None
+        self._arrived: Arriving | None = None
+        self._done_key: tuple[int, int, int] | None = None
+        self.local_id = read_u64(self._store, keys.snapshot_id_key(shard))
+        """The snapshot id that the shard's state lives under."""
+        self.applied_index = read_u64(self._store, keys.applied_key(shard))
+        """Kept up to date by the replica: what is older is not worth taking."""
+        self.sent = 0
+        self.installed = 0
+        self._collect_garbage()
+
+    def _collect_garbage(self) -> None:
+        """Drop what transfers left behind that a stop cut short."""
+        for start, end in (
+            keys.state_before(self._shard, self.local_id),
+            keys.state_after(self._shard, self.local_id),
+        ):
+            if next(self._store.scan(Family.STATE, start, end), None) is not None:
+                self._store.batch.delete_range(Family.STATE, start, end)
+
+    # The leader's end.
+
+    def sending(self, node: int) -> bool:
+        """Whether a transfer to `node` is running."""
+        return node in self._sending
+
+    def start(self, node: int) -> bool:
+        """Freeze the state and begin a transfer; False where that must wait."""
+        store = self._store
+        if not self._host.take_snapshot_slot():
+            return False
+        store.write()
+        if store.pending_bytes:  # a write stall: the store holds less than we have applied
+            self._host.free_snapshot_slot()
+            return False
+        view = store.snapshot()
+        applied = read_u64(store, keys.applied_key(self._shard))
+        invariant(applied == self.applied_index, "the stored state is not the applied one")
+        self._last_id += 1
+        self._sending[node] = _Sending(
+            snapshot_id=self._last_id,
+            entry=self._journal.read(applied, 1, 1)[0],
+            admissions=[one.encode() for one in self._host.book.admissions(self._shard)],
+            view=view,
+            pairs=view.scan(Family.STATE, *keys.state_range(self._shard, self.local_id)),
+            progress_at=self._host.clock(),
+        )
+        self._set_trim_floor()
+        return True
+
+    def chunks(self, node: int) -> Iterator[Message]:
+        """What may be sent to `node` now: new chunks as the window allows, or the window again
+        when nothing was heard for a while. The caller adds term and commit index."""
+        sending = self._sending.get(node)
+        if sending is None:
+            return
+        now = self._host.clock()
+        if now - sending.progress_at > self._settings.snapshot_idle_ms / SECOND_MS:
+            self.cancel(node)
+            return
+        if sending.unacked and now - sending.sent_at > self._settings.chunk_resend_ms / SECOND_MS:
+            sending.sent_at = now
+            for chunk in sending.unacked:
+                yield dict(chunk)
+        while len(sending.unacked) < self._settings.chunk_window and not sending.exhausted:
+            chunk = self._next_chunk(sending)
+            sending.unacked.append(chunk)
+            sending.sent_at = now
+            yield dict(chunk)
+
+    def _next_chunk(self, sending: _Sending) -> Message:
+        pairs: list[tuple[bytes, bytes]] = []
+        size = 0
+        prefix = len(keys.state_prefix(self._shard, self.local_id))
+        sending.exhausted = True
+        for key, value in sending.pairs:
+            pairs.append((key[prefix:], value))
+            size += len(key) + len(value)
+            if size >= self._settings.chunk_bytes:
+                sending.exhausted = False
+                break
+        data = encode_pairs(pairs)
+        sending.crc32 = zlib.crc32(data, sending.crc32)
+        chunk: Message = {
+            "type": "snapshot_chunk",
+            "snapshot_id": sending.snapshot_id,
+            "number": sending.number,
+            "pairs": data,
+            "last": sending.exhausted,
+            "crc32": sending.crc32,
+        }
+        if sending.number == 0:
+            chunk["entry"], chunk["admissions"] = sending.entry, sending.admissions
+        sending.number += 1
+        return chunk
+
+    def acked(self, node: int, snapshot_id: int, next_number: int) -> int | None:
+        """The follower has everything before chunk `next_number`; returns the snapshot's index when
+        that is all."""
+        sending = self._sending.get(node)
+        if sending is None or sending.snapshot_id != snapshot_id:
+            return None
+        if next_number == DONE:
+            index = sending.entry[1]
+            self.cancel(node)
+            self.sent += 1
+            return index
+        while sending.unacked and sending.unacked[0]["number"] < next_number:
+            sending.unacked.popleft()
+            sending.progress_at = self._host.clock()
+        return None
+
+    def cancel(self, node: int) -> None:
+        """Give a transfer up: the peer is gone, or it is over."""
+        sending = self._sending.pop(node, None)
+        if sending is not None:
+            sending.view.close()
+            self._host.free_snapshot_slot()
+            self._set_trim_floor()
+
+    def cancel_all(self) -> None:
+        """Leadership is over."""
+        for node in list(self._sending):
+            self.cancel(node)
+
+    def _set_trim_floor(self) -> None:
+        indexes = [sending.entry[1] for sending in self._sending.values()]
+        self._journal.trim_floor = min(indexes) if indexes else None
+
+    # The follower's end.
+
+    def setTransmissionData(self, data: tuple[int, Message]) -> bool:  # noqa: N802 - PySyncObj's name
+        """One chunk, from the base's append handler; True when the snapshot is complete."""
+        leader, chunk = data
+        key = (leader, chunk["term"], chunk["snapshot_id"])
+        if chunk["number"] == 0 and (self._arriving is None or self._arriving.key != key):
+            if chunk["entry"][1] <= self.applied_index:
+                self._done_key = key
+                return False
+            self._begin(key, chunk)
+        arriving = self._arriving
+        if arriving is None or arriving.key != key or arriving.next_number != chunk["number"]:
+            return False  # repeated, too early, or of another transfer
+        return self._take(arriving, chunk)
+
+    def _begin(self, key: tuple[int, int, int], chunk: Message) -> None:
+        local_id = self.local_id + 1
+        self._store.batch.delete_range(Family.STATE, *keys.state_range(self._shard, local_id))
+        self._arriving = Arriving(key, chunk["entry"], chunk["admissions"], local_id)
+
+    def _take(self, arriving: Arriving, chunk: Message) -> bool:
+        arriving.crc32 = zlib.crc32(chunk["pairs"], arriving.crc32)
+        if arriving.crc32 != chunk["crc32"]:
+            self._arriving = None  # unanswered, the leader gives up and begins again
+            return False
+        prefix = keys.state_prefix(self._shard, arriving.local_id)
+        put = self._store.batch.put
+        for key, value in decode_pairs(chunk["pairs"]):
+            put(Family.STATE, prefix + key, value)
+        arriving.next_number += 1
+        if not chunk["last"]:
+            return False
+        self._arriving, self._arrived = None, arriving
+        self._done_key = arriving.key
+        return True
+
+    def next_number(self, leader: int, chunk: Message) -> int:
+        """For the acknowledgement of `chunk`."""
+        key = (leader, chunk["term"], chunk["snapshot_id"])
+        if key == self._done_key:
+            return DONE
+        if self._arriving is not None and self._arriving.key == key:
+            return self._arriving.next_number
+        return 0
+
+    def take_arrived(self) -> Arriving:
+        """The complete snapshot that `loadDumpFile` is called for."""
+        arrived, self._arrived = self._arrived, None
+        if arrived is None:
+            raise BrokenInvariantError("no snapshot has arrived")
+        return arrived
+
+    def flip(self, arrived: Arriving) -> None:
+        """From now on the shard's state is the one that arrived. Hard, in the pending batch."""
+        batch = self._store.batch
+        index = arrived.entry[1]
+        batch.put(Family.META, keys.snapshot_id_key(self._shard), _U64.pack(arrived.local_id))
+        batch.put(Family.META, keys.applied_key(self._shard), _U64.pack(index))
+        self._store.mark_hard()
+        self.local_id, self.applied_index = arrived.local_id, index
+        self.installed += 1
+
+    def drop_old(self) -> None:
+        """Delete the state before the flip, in a later batch than the flip's."""
+        start, end = keys.state_before(self._shard, self.local_id)
+        self._store.batch.delete_range(Family.STATE, start, end)
+
+
+def read_u64(store: Store, key: bytes) -> int:
+    """A number in META that is always there."""
+    value = store.get(Family.META, key)
+    invariant(value is not None, f"the store lacks {key!r}")
+    return int.from_bytes(value or b"", "big")

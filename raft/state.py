@@ -1,0 +1,76 @@
+"""A shard's slice of the store: what its state machine may read and write."""
+
+import struct
+from collections.abc import Iterator
+
+from raft.contract import ShardId
+from storage import keys
+from storage.store import Family, Store
+
+_U64 = struct.Struct(">Q")
+
+
+class ShardBatch:
+    """raft.contract.StateBatch: the pending write, with this shard's prefixes."""
+
+    __slots__ = ("_applied_key", "_meta", "_prefix", "_store")
+
+    def __init__(self, store: Store, shard: ShardId, snapshot_id: int) -> None:
+        self._store = store
+        self._prefix = keys.state_prefix(shard, snapshot_id)
+        self._meta = keys.shard_meta_prefix(shard)
+        self._applied_key = keys.applied_key(shard)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a state key."""
+        self._store.batch.put(Family.STATE, self._prefix + key, value)
+
+    def delete(self, key: bytes) -> None:
+        """Remove a state key."""
+        self._store.batch.delete(Family.STATE, self._prefix + key)
+
+    def put_meta(self, key: bytes, value: bytes) -> None:
+        """Set a key of this replica alone."""
+        self._store.batch.put(Family.META, self._meta + key, value)
+
+    def delete_meta(self, key: bytes) -> None:
+        """Remove a key of this replica alone."""
+        self._store.batch.delete(Family.META, self._meta + key)
+
+    def put_applied(self, index: int) -> None:
+        """The replica's own: everything up to `index` is in the state."""
+        self._store.batch.put(Family.META, self._applied_key, _U64.pack(index))
+
+
+class ShardView:
+    """raft.contract.StateView: what is written of this shard. The pending batch is not seen."""
+
+    __slots__ = ("_meta", "_prefix", "_store", "applied_index")
+
+    def __init__(self, store: Store, shard: ShardId, snapshot_id: int, applied_index: int) -> None:
+        self._store = store
+        self._prefix = keys.state_prefix(shard, snapshot_id)
+        self._meta = keys.shard_meta_prefix(shard)
+        self.applied_index = applied_index
+
+    def get(self, key: bytes) -> bytes | None:
+        """One state key."""
+        return self._store.get(Family.STATE, self._prefix + key)
+
+    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """State keys that start with `prefix`, in key order, without the shard's own prefix."""
+        return self._scan(Family.STATE, self._prefix, prefix)
+
+    def get_meta(self, key: bytes) -> bytes | None:
+        """One key of this replica alone."""
+        return self._store.get(Family.META, self._meta + key)
+
+    def scan_meta(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Keys of this replica alone, like `scan`."""
+        return self._scan(Family.META, self._meta, prefix)
+
+    def _scan(self, family: Family, own: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        start = own + prefix
+        skip = len(own)
+        for key, value in self._store.scan(family, start, keys.after(start)):
+            yield key[skip:], value

@@ -1,0 +1,214 @@
+"""Elections: pre-vote, sticky voters, one vote per voter and term, and a broken connection as silence.
+
+Sources: thesis sections 3.4 and 3.6 (elections), 9.6 (pre-vote), 4.2.3 (voters that hear a leader
+ignore candidates), 3.10 (transfer); raft-layer.md sections 1 (pso-F2, F7, F8, F8b, F16) and 4.
+"""
+
+from pysyncobj.node import Node
+from pysyncobj.syncobj import SyncObj
+
+from raft.codec import Message
+from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Core, Host, PeerNode
+from raft.contract import ShardId
+from raft.journal import Journal
+
+
+class Voting(Core):
+    """How a replica gains and gives up leadership."""
+
+    def __init__(self, host: Host, shard: ShardId, journal: Journal) -> None:
+        self._votes_term = -1
+        self._votes_from: set[int] = set()
+        self._pre_vote_term: int | None = None
+        """The term that the running pre-vote is about."""
+        self._pre_votes_from: set[int] = set()
+        self._pre_vote_won: int | None = None
+        """The term in which this replica may stand: a majority would vote for it."""
+        self._force_term: int | None = None
+        """The term of an election that a leadership transfer asked for."""
+        self._contact: float | None = None
+        """When the leader was last heard."""
+        super().__init__(host, shard, journal)
+
+    @property
+    def learner(self) -> bool:
+        """Whether this replica may not vote yet: its node was replaced and this shard has not
+        admitted it."""
+        return self._book.is_learner(self._shard)
+
+    # Standing for election.
+
+    def _may_elect(self, now: float) -> bool:
+        """The election deadline has passed: whether the base may start an election in this tick."""
+        if self.learner:
+            self._election_deadline = now + self._SyncObj__generateRaftTimeout()
+            return False
+        next_term = self._term + 1
+        if self._transfer_in_progress:
+            self._force_term = next_term
+            return True
+        if self._pre_vote_won == next_term:
+            self._pre_vote_won = None
+            return True
+        self._start_pre_vote(now)
+        return False
+
+    def _start_pre_vote(self, now: float) -> None:
+        self._election_deadline = now + self._SyncObj__generateRaftTimeout()
+        self._pre_vote_won = None
+        self._pre_vote_term, self._pre_votes_from = self._term + 1, set()
+        last_term, last_index = self._last_log()
+        for peer in self._peers:
+            self._send_node(
+                peer,
+                {
+                    "type": "pre_vote",
+                    "term": self._term,
+                    "next_term": self._term + 1,
+                    "last_log_index": last_index,
+                    "last_log_term": last_term,
+                },
+            )
+
+    def _on_pre_vote(self, peer: PeerNode, message: Message) -> None:
+        granted = (
+            message["next_term"] > self._term
+            and not self._sticky()
+            and (message["last_log_term"], message["last_log_index"]) >= self._last_log()
+        )
+        self._send_node(
+            peer,
+            {
+                "type": "pre_vote_reply",
+                "term": self._term,
+                "next_term": message["next_term"],
+                "granted": granted,
+            },
+        )
+
+    def _on_pre_vote_reply(self, peer: PeerNode, message: Message) -> None:
+        if message["term"] > self._term:
+            self._step_down(message["term"])
+            return
+        next_term = self._term + 1
+        current = self._pre_vote_term == message["next_term"] == next_term
+        if not message["granted"] or not current or self._state == LEADER:
+            return
+        self._pre_votes_from.add(peer.id)
+        if len(self._pre_votes_from) + 1 >= self._quorum:
+            self._pre_vote_term, self._pre_vote_won = None, next_term
+            self._election_deadline = 0.0
+
+    def _sticky(self) -> bool:
+        """Whether candidates are ignored: a leader is alive, or this replica may have forgotten it."""
+        if self._state == LEADER:
+            return True
+        now, quiet = self._clock(), self._ms(self._settings.election_min_ms)
+        if now < self._started + quiet:
+            return True
+        return self._contact is not None and now < self._contact + quiet
+
+    def leader_lost(self, node: int, delay_ms: float) -> None:
+        """The control connection to `node` broke: if it leads us that is silence, so ask for votes
+        after `delay_ms`. Voters that still hear the leader refuse (raft-layer.md section 7)."""
+        if self._state == LEADER or self._leader is None or self._leader.id != node:
+            return
+        self._contact = None
+        due = self._clock() + delay_ms / 1000
+        self._election_deadline = min(self._election_deadline, due)
+
+    def set_first_deadline(self, delay_ms: int) -> None:
+        """After a start: when to ask for votes for the first time."""
+        self._election_deadline = self._clock() + self._ms(delay_ms)
+
+    def _send_node(self, node: Node, message: Message) -> None:
+        """An election that a transfer asked for says so, and voters answer although they hear the
+        leader (thesis section 4.2.3)."""
+        if message["type"] == "request_vote" and self._force_term == message["term"]:
+            message["force"] = True
+        super()._send_node(node, message)
+
+    # Votes.
+
+    def _on_voting(self, peer: PeerNode, message: Message) -> None:
+        """Vote messages; whoever does not count here is neither heard nor answered, and a learner
+        answers nobody."""
+        if not self._counts(peer) or self.learner:
+            return
+        kind = message["type"]
+        if kind == "pre_vote":
+            self._on_pre_vote(peer, message)
+        elif kind == "pre_vote_reply":
+            self._on_pre_vote_reply(peer, message)
+        elif kind == "request_vote":
+            self._on_request_vote(peer, message)
+        else:
+            self._on_vote(peer, message)
+
+    def _on_request_vote(self, peer: PeerNode, message: Message) -> None:
+        term = message["term"]
+        if term < self._term:
+            self._reject(peer)
+            return
+        if term > self._term and not message.get("force") and self._sticky():
+            return
+        if term == self._term and self._voted_for == peer.id and self._state == FOLLOWER:
+            self._send_node(peer, {"type": "response_vote", "term": term})  # pso-F8b: ask again
+            return
+        SyncObj._SyncObj__onMessageReceived(self, peer, message)
+
+    def _on_vote(self, peer: PeerNode, message: Message) -> None:
+        term = message["term"]
+        if term > self._term:
+            self._step_down(term)
+            return
+        if term < self._term or self._state != CANDIDATE:
+            return
+        if self._votes_term != term:
+            self._votes_term, self._votes_from = term, set()
+        if self._is_repeated_vote(peer):
+            return
+        self._votes_from.add(peer.id)
+        SyncObj._SyncObj__onMessageReceived(self, peer, message)
+
+    def _is_repeated_vote(self, peer: PeerNode) -> bool:
+        """One vote per voter and term (pso-F7)."""
+        return peer.id in self._votes_from
+
+    def _reject(self, peer: PeerNode) -> None:
+        """Tell a deposed leader or late candidate the newer term (pso-F3)."""
+        self._send_node(peer, {"type": "term_reject", "term": self._term})
+
+    def _step_down(self, term: int) -> None:
+        """A newer term exists (thesis section 3.3): follow nobody until its leader is heard."""
+        if term > self._term:
+            self._set_term(term, None)
+        self._leader = None
+        self._SyncObj__setState(FOLLOWER)
+
+    # Ticking without leadership.
+
+    def _tick_unled(self) -> None:
+        """A base tick of a follower or candidate, in which it stands only if that was decided here.
+
+        The base reads the clock again inside its tick and might start an election that the pre-vote
+        has not allowed yet, so its deadline is hidden meanwhile.
+        """
+        elect = False
+        if self._election_deadline < self._clock():
+            elect = self._may_elect(self._clock())
+        hidden = self._election_deadline
+        if not elect:
+            self._election_deadline = NEVER
+        try:
+            SyncObj._onTick(self, 0)
+        finally:
+            if not elect and self._election_deadline == NEVER:
+                self._election_deadline = hidden
+
+    def _elect_alone(self) -> None:
+        """The only node of its cluster: its own vote is the majority. Nothing is acknowledged before
+        term, vote and no-op are synced, because the durable index caps the commit."""
+        self._set_term(self._term + 1, self._me.id)
+        self._SyncObj__setState(CANDIDATE)
+        self._become_leader()
