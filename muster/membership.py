@@ -106,6 +106,9 @@ class State(StrEnum):
     FAILED = "Failed"
 
 
+_OVER = (State.LEAVING, State.LEFT, State.FAILED)
+
+
 class Membership:
     """One member of one group. `handle` is the only way in; it never raises for an outcome."""
 
@@ -127,6 +130,7 @@ class Membership:
         self._lost = False  # the assignment being released may not be committed under any more
         self._protocol_name = ""
         self._leads = False
+        self._shares_sent: tuple[tuple[str, bytes], ...] = ()
         self._reason = "first join"
         self._failed_with = 0
         self._out: list[Action] = []
@@ -247,6 +251,7 @@ class Membership:
     # ---- syncing
 
     def _send_sync(self, shares: tuple[tuple[str, bytes], ...]) -> None:
+        self._shares_sent = shares
         self._call_id += 1
         self.state = State.SYNCING
         self._out.append(SendSync(self._call_id, self.identity, self._protocol_name, shares))
@@ -301,12 +306,12 @@ class Membership:
                 self._rejoin(refusal, at_once=False)
 
     def _sync_again(self, *, counts: bool) -> None:
-        """Park again, without assignments: the first accepted vector wins (section 2.3)."""
+        """Park again with the same vector, which may not have been accepted; the first one wins."""
         self._failures += counts
         if self._failures > IMMEDIATE_RETRIES_MAX:
             self._rejoin(Refusal(ErrorCode.REBALANCE_IN_PROGRESS), counts=False, at_once=False)
         else:
-            self._send_sync(())
+            self._send_sync(self._shares_sent)
 
     # ---- owning
 
@@ -321,7 +326,7 @@ class Membership:
                 self._release(State.RELEASING)
         elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._on_fenced(answer.refusal)
-        elif code in _FATAL_IN_HEARTBEAT and self.state not in (State.LEAVING, State.LEFT):
+        elif code in _FATAL_IN_HEARTBEAT and self.state not in _OVER:
             self._fail(_error(answer.refusal))
 
     def _on_commit_refused(self, answer: CommitRefused) -> None:
@@ -331,7 +336,7 @@ class Membership:
 
     def _on_fenced(self, refusal: Refusal) -> None:
         """The generation, or the whole member, is over: what it owned is lost, not revoked."""
-        if self.state in (State.LEAVING, State.LEFT, State.FAILED, State.UNJOINED, State.JOINING):
+        if self.state in _OVER or self.state in (State.UNJOINED, State.JOINING):
             return
         was_closing = self.state is State.CLOSING
         if refusal.code == ErrorCode.UNKNOWN_MEMBER_ID:
@@ -408,6 +413,9 @@ class Membership:
         if self.assignment is not None and not self._lost:
             self._lost = True
             self._out.append(Lose(self.assignment, str(error)))
+        if self.state is State.CLOSING:
+            self._forget_member()  # closing goes on, and has nobody to say goodbye to
+            return
         self.state = State.FAILED
         self._out.append(Fail(error))
 

@@ -1,0 +1,200 @@
+"""Golden scenarios of the membership: tests/testdata/client/*.txt.
+
+The first line says why the file exists. Then blocks: inputs, one a line, `----`, the actions that they
+bring, an empty line. An input's words:
+
+    start | released | left | timer [id=N] | close
+    joined gen=5 [member=c-n1] [leader=c-n1] [protocol=range] [members=c-n1:t,c-n2:t] [counts=t:4]
+    join-refused ERROR [member=...] [park] [held=25000] [retriable]
+    synced [t-0 t-1 ...] [protocol=range] [garbage]      sync-refused ERROR [park] [held=25000]
+    heartbeat ERROR [as=c-n1/5]                          commit ERROR [as=c-n1/5]
+
+`call=N` answers an older Join or Sync than the last; `as=` says under which identity a heartbeat or
+commit went out. Jitter draws 0.5 always; nonces are n1, n2, ...
+"""
+
+import itertools
+from pathlib import Path
+
+from muster.actions import (
+    AbandonCalls,
+    Action,
+    Close,
+    CommitRefused,
+    Ended,
+    Fail,
+    Give,
+    HeartbeatAnswered,
+    Identity,
+    Input,
+    JoinAnswered,
+    JoinRefused,
+    KeepAlive,
+    LeaveAnswered,
+    Lose,
+    MemberConfig,
+    Refusal,
+    Released,
+    Revoke,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    Start,
+    StartTimer,
+    StopKeepAlive,
+    SyncAnswered,
+    SyncRefused,
+    TimerFired,
+)
+from muster.assignors import RangeAssignor
+from muster.embedded import decode_assignment, encode_assignment, encode_subscription
+from muster.errors import ErrorCode
+from muster.membership import Membership
+from muster.types import TopicPartition
+
+
+def membership() -> Membership:
+    """A member of group g, client id c, with range, and nothing left to chance."""
+    numbers = itertools.count(1)
+    return Membership(
+        MemberConfig("g", "c", (RangeAssignor(),)),
+        draw_nonce=lambda: f"n{next(numbers)}",
+        jitter=lambda: 0.5,
+    )
+
+
+def run_file(path: Path) -> tuple[str, str]:
+    """The file as recorded, and as this build would record it."""
+    recorded = path.read_text()
+    head, *blocks = recorded.strip("\n").split("\n\n")
+    world = World()
+    parts = [head]
+    for block in blocks:
+        lines, _, _ = block.partition("\n----")
+        printed = [out for line in lines.splitlines() for out in world.run(line)]
+        parts.append("\n".join([lines, "----", *printed]))
+    return recorded, "\n\n".join(parts) + "\n"
+
+
+class World:
+    """One membership and what was last asked of the outside."""
+
+    def __init__(self) -> None:
+        self.machine = membership()
+        self.call_id = 0
+        self.timer_id = 0
+
+    def run(self, line: str) -> list[str]:
+        """One input; the actions, then where the member stands."""
+        actions = self.machine.handle(self.parse(line))
+        for action in actions:
+            if isinstance(action, SendJoin | SendSync):
+                self.call_id = action.call_id
+            if isinstance(action, StartTimer):
+                self.timer_id = action.timer_id
+        identity = self.machine.identity
+        where = f"= {self.machine.state} {identity.member_id or '-'}/{identity.generation}"
+        return [*(show(action) for action in actions), where]
+
+    def parse(self, line: str) -> Input:
+        """One line."""
+        word, *rest = line.split()
+        flags = {one for one in rest if "=" not in one}
+        named = dict(one.split("=", 1) for one in rest if "=" in one)
+        code = next((int(ErrorCode[f]) for f in flags if f in ErrorCode.__members__), 0)
+        code = next((int(f) for f in flags if f.lstrip("-").isdecimal()), code)
+        refusal = Refusal(code, retriable="retriable" in flags, park_again="park" in flags)
+        call_id = int(named.get("call", self.call_id))
+        held_ms = int(named.get("held", 0))
+        match word:
+            case "start":
+                return Start()
+            case "joined":
+                return self._joined(call_id, named)
+            case "join-refused":
+                return JoinRefused(call_id, refusal, named.get("member", ""), held_ms)
+            case "synced":
+                return self._synced(call_id, named, flags)
+            case "sync-refused":
+                return SyncRefused(call_id, refusal, held_ms)
+            case "heartbeat":
+                return HeartbeatAnswered(self._identity(named), refusal)
+            case "commit":
+                return CommitRefused(self._identity(named), refusal)
+            case "released":
+                return Released()
+            case "timer":
+                return TimerFired(int(named.get("id", self.timer_id)))
+            case "close":
+                return Close("bye")
+            case "left":
+                return LeaveAnswered()
+        raise ValueError(line)
+
+    def _identity(self, named: dict[str, str]) -> Identity:
+        if "as" not in named:
+            return self.machine.identity
+        member_id, generation = named["as"].split("/")
+        return Identity(member_id, int(generation))
+
+    def _joined(self, call_id: int, named: dict[str, str]) -> JoinAnswered:
+        member_id = named.get("member", "c-n1")
+        members = [one.split(":") for one in named.get("members", "").split(",") if one]
+        counts = [one.split(":") for one in named.get("counts", "").split(",") if one]
+        return JoinAnswered(
+            call_id=call_id,
+            member_id=member_id,
+            generation=int(named["gen"]),
+            protocol_name=named.get("protocol", "range"),
+            leader_id=named.get("leader", "other"),
+            members=tuple(
+                (m, b"\xff" if topics == "GARBAGE" else encode_subscription(topics.split("+")))
+                for m, topics in members
+            ),
+            partition_counts={topic: int(count) for topic, count in counts},
+        )
+
+    def _synced(self, call_id: int, named: dict[str, str], flags: set[str]) -> SyncAnswered:
+        keys = [one.rsplit("-", 1) for one in flags if one != "garbage"]
+        assignment = encode_assignment(TopicPartition(t, int(p)) for t, p in keys)
+        if "garbage" in flags:
+            assignment = b"\xff"
+        return SyncAnswered(call_id, assignment, named.get("protocol", "range"))
+
+
+def show(action: Action) -> str:  # noqa: C901, PLR0911, PLR0912 - one arm per action
+    """An action on one line."""
+    match action:
+        case SendJoin(call_id, member_id, nonce, reason):
+            return f"send Join {call_id} member={member_id or '-'} nonce={nonce} ({reason})"
+        case SendSync(call_id, identity, protocol, assignments):
+            shares = " ".join(
+                f"{m}=[{','.join(map(str, decode_assignment(a)))}]" for m, a in assignments
+            )
+            who = f"{identity.member_id}/{identity.generation}"
+            return f"send Sync {call_id} as={who} protocol={protocol} {shares}".rstrip()
+        case SendLeave(member_id, reason):
+            return f"send Leave member={member_id} ({reason})"
+        case KeepAlive(identity):
+            return f"keep alive {identity.member_id}/{identity.generation}"
+        case StopKeepAlive():
+            return "stop keeping alive"
+        case Give(assignment):
+            return f"give {_assignment(assignment)}"
+        case Revoke(assignment, reason):
+            return f"revoke {_assignment(assignment)} ({reason})"
+        case Lose(assignment, reason):
+            return f"lose {_assignment(assignment)} ({reason})"
+        case StartTimer(timer_id, delay_ms):
+            return f"timer {timer_id} in {delay_ms} ms"
+        case AbandonCalls():
+            return "abandon calls"
+        case Fail(error):
+            return f"fail {type(error).__name__}"
+        case Ended():
+            return "ended"
+
+
+def _assignment(assignment: object) -> str:
+    keys = ",".join(map(str, assignment.partitions))
+    return f"[{keys}] generation {assignment.generation}"
