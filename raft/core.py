@@ -16,7 +16,7 @@ from pysyncobj.transport import Transport
 
 from raft import seams
 from raft.codec import Message
-from raft.contract import NodeId, ShardId
+from raft.contract import ENTRY_BYTES_MAX, ShardId
 from raft.identity import Identity
 from raft.journal import Journal
 from raft.peers import PeerBook
@@ -205,12 +205,15 @@ class Core(SyncObj):
         count: int | None = None,
         maxSizeBytes: int | None = None,  # noqa: N803 - PySyncObj's name
     ) -> Any:
-        """Bounded: the base asks for one entry, or whether there is one and another behind it."""
+        """Bounded: the base asks for one entry, or whether there is one and another behind it.
+
+        The second must come however long the first is: without it the base would not cut.
+        """
         log = self._log
         if fromIDx is None or not log.first_index <= fromIDx <= log.last_index:
             return []
         wanted = 2 if count is None else count
-        return log.read(fromIDx, wanted, maxSizeBytes or self._settings.message_bytes)
+        return log.read(fromIDx, wanted, maxSizeBytes or wanted * ENTRY_BYTES_MAX)
 
 
 def _pysyncobj_conf(settings: RaftSettings) -> SyncObjConf:
