@@ -1,0 +1,169 @@
+"""What goes wrong in a run, and how often."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+from tests.sim.network import Network
+
+WEIGHTS = {
+    "crash_after_send": 20,
+    "crash": 8,
+    "reconnect": 18,
+    "stall": 16,
+    "isolation": 10,
+    "one_way_cut": 8,
+    "clock_rate": 4,
+    "transfer": 6,
+    "slow_sync": 7,
+    "pause": 5,
+    "replace": 3,
+}
+"""How often each fault is drawn, relative to the others."""
+
+
+class FaultyNode(Protocol):
+    """A node as the faults see it."""
+
+    alive: bool
+    crash_after_sends: int | None
+    sync_stalled_until_s: float
+    """Nothing written is on the disk before this time."""
+    paused_until_s: float
+
+    @property
+    def leads(self) -> bool: ...
+    def set_clock_rate(self, rate: float) -> None: ...
+    def transfer_leadership(self) -> None: ...
+
+
+class FaultyWorld(Protocol):
+    """A world as the faults see it."""
+
+    rng: random.Random
+    now: float
+    net: Network
+
+    @property
+    def fault_nodes(self) -> list[FaultyNode]: ...
+    def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
+    def crash(self, node: int, *, power_cut: bool) -> None: ...
+    def replace(self, node: int) -> bool:
+        """Wipe a node and start the operator's procedure; False where that is not allowed now."""
+
+
+class Faults:
+    """Draws one fault at a time from a weighted list, until `until_s`."""
+
+    def __init__(
+        self, world: FaultyWorld, until_s: float, weights: dict[str, int], pause_s: float
+    ) -> None:
+        self.world, self.until_s, self.pause_s = world, until_s, pause_s
+        self.counts: Counter[str] = Counter()
+        kinds: dict[str, Callable[[], bool]] = {
+            "crash_after_send": self._crash_after_send,
+            "crash": self._crash,
+            "reconnect": self._reconnect,
+            "stall": self._stall,
+            "isolation": self._isolation,
+            "one_way_cut": self._one_way_cut,
+            "clock_rate": self._clock_rate,
+            "transfer": self._transfer,
+            "slow_sync": self._slow_sync,
+            "pause": self._pause,
+            "replace": self._replace,
+        }
+        self._kinds = [(name, kinds[name]) for name in weights]
+        self._weights = list(weights.values())
+
+    def start(self, delay_s: float) -> None:
+        self.world.schedule(delay_s, self._step)
+
+    def _step(self) -> None:
+        if self.world.now >= self.until_s:
+            return
+        name, run = self.world.rng.choices(self._kinds, self._weights)[0]
+        if run():
+            self.counts[name] += 1
+        self.world.schedule(self.world.rng.expovariate(1 / self.pause_s), self._step)
+
+    def _pair(self) -> tuple[int, int] | None:
+        count = len(self.world.fault_nodes)
+        if count < 2:
+            return None
+        a, b = self.world.rng.sample(range(count), 2)
+        return a, b
+
+    def _node(self) -> int:
+        return self.world.rng.randrange(len(self.world.fault_nodes))
+
+    def _crash_after_send(self) -> bool:
+        """Die within a burst: the first few frames leave, the others do not."""
+        node = self.world.fault_nodes[self._node()]
+        if len(self.world.fault_nodes) == 1:
+            return self._crash()
+        if node.alive:
+            node.crash_after_sends = self.world.rng.randrange(6)
+        return node.alive
+
+    def _crash(self) -> bool:
+        node = self._node()
+        alive = self.world.fault_nodes[node].alive
+        if alive:
+            self.world.crash(node, power_cut=self.world.rng.random() < 0.7)
+        return alive
+
+    def _reconnect(self) -> bool:
+        pair = self._pair()
+        if pair is None or not self.world.net.is_up(*pair):
+            return False
+        self.world.net.disconnect(*pair)
+        self.world.schedule(self.world.rng.random() * 0.3, self.world.net.connect, *pair)
+        return True
+
+    def _stall(self) -> bool:
+        pair = self._pair()
+        if pair is not None:
+            self.world.net.stall(*pair, self.world.rng.random() * 2.0)
+        return pair is not None
+
+    def _isolation(self) -> bool:
+        node, seconds = self._node(), self.world.rng.random() * 2.5
+        others = [o for o in range(len(self.world.fault_nodes)) if o != node]
+        for other in others:
+            self.world.net.block(node, other, seconds)
+            self.world.net.block(other, node, seconds)
+        return bool(others)
+
+    def _one_way_cut(self) -> bool:
+        pair = self._pair()
+        if pair is not None:
+            self.world.net.block(*pair, self.world.rng.random() * 2.0)
+        return pair is not None
+
+    def _clock_rate(self) -> bool:
+        node = self.world.fault_nodes[self._node()]
+        node.set_clock_rate(0.93 + self.world.rng.random() * 0.14)
+        return True
+
+    def _transfer(self) -> bool:
+        for node in self.world.fault_nodes:
+            if node.alive and node.leads and len(self.world.fault_nodes) > 1:
+                node.transfer_leadership()
+                return True
+        return False
+
+    def _slow_sync(self) -> bool:
+        node = self.world.fault_nodes[self._node()]
+        node.sync_stalled_until_s = self.world.now + 0.3 + self.world.rng.random() * 1.5
+        return node.alive
+
+    def _pause(self) -> bool:
+        """Stop the process for a while (SIGSTOP, a long collection): what comes meanwhile waits."""
+        node = self.world.fault_nodes[self._node()]
+        node.paused_until_s = self.world.now + 0.1 + self.world.rng.random() * 1.2
+        return node.alive
+
+    def _replace(self) -> bool:
+        return self.world.replace(self._node())

@@ -1,0 +1,329 @@
+"""One simulated node: the shipped driver, replicas, journal and codec over a store that can lose power."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from muster.v1 import peer_pb2 as pb
+from raft import codec
+from raft.contract import Outcome, Role, ShardId
+from raft.driver import Driver
+from raft.identity import Identity, write_identity
+from raft.journal import Entry, Journal
+from raft.replica import Replica
+from raft.settings import RaftSettings
+from storage import keys
+from storage.memory import MemoryStore
+from storage.store import Family
+from tests.sim.checks import ShardChecker
+from tests.sim.machine import History
+from tests.sim.network import Network
+
+CODE_S = 5e-5
+"""What one look at the clock costs, so that no loop sees time stand still."""
+
+
+class PowerCutError(BaseException):
+    """The node dies between two sends; no handler of the shipped code may catch it."""
+
+
+class World(Protocol):
+    """What a node needs of the simulation."""
+
+    rng: Random
+    now: float
+    micro: float
+    net: Network
+    checkers: list[ShardChecker]
+    nodes: list["SimNode"]
+    settings: RaftSettings
+
+    def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
+    def run_on(self, node: "SimNode", run: Callable[[], None]) -> None:
+        """Run shipped code of `node`, then check all its shards."""
+
+
+class View:
+    """One replica as the checker sees it."""
+
+    def __init__(self, owner: "SimNode", shard: int) -> None:
+        self._owner, self._shard = owner, shard
+        self.node, self.incarnation = owner.number, owner.incarnation
+
+    @property
+    def _replica(self) -> Replica:
+        return self._owner.running.replicas[ShardId(self._shard)]
+
+    @property
+    def role(self) -> Role:
+        return self._replica.role
+
+    @property
+    def term(self) -> int:
+        return self._replica.term
+
+    @property
+    def commit_index(self) -> int:
+        return self._replica.commit_index
+
+    @property
+    def first_index(self) -> int:
+        return self._replica.journal.first_index
+
+    @property
+    def last_index(self) -> int:
+        return self._replica.journal.last_index
+
+    def entry_at(self, index: int) -> tuple[int, bytes]:
+        command, _, term = self._replica.journal.read(index, 1, 1)[0]
+        return term, command
+
+    def is_durable(self, index: int, term: int) -> bool:
+        return self._owner.is_durable(self._shard, index, term)
+
+
+class SimNode:
+    """A node over several lives; `store` is its disk, `driver` its process (None while it is down)."""
+
+    def __init__(self, world: World, number: int, nodes: int, shards: int) -> None:
+        self.world, self.number = world, number
+        self._members, self._shards = tuple(range(nodes)), shards
+        self.incarnation = 0
+        self.driver: Driver | None = None
+        self.machines: dict[int, History] = {}
+        self.views: list[View] = []
+        self.crash_after_sends: int | None = None
+        self.sync_stalled_until_s = 0.0
+        self.paused_until_s = 0.0
+        self._rate, self._offset = 1.0, 1.0 + world.rng.random() * 100
+        self._turn_scheduled = self._syncing = self._starting = False
+        self.store = MemoryStore()
+        self.store_uuid = b""
+        self.wipe()
+
+    # -- life
+
+    def wipe(self) -> None:
+        """Start over on an empty disk, as `muster init` does."""
+        self.store_uuid = self.world.rng.randbytes(16)
+        self.store = MemoryStore()
+        identity = Identity("sim", self.number, self.store_uuid, self._shards, self._members)
+        write_identity(self.store, identity)
+        self.store.write()
+        self.store.sync()
+
+    def start(self) -> None:
+        """Open the store and run. Nobody is connected yet."""
+        self.incarnation += 1
+        self._starting = True
+        self.crash_after_sends = None
+        self._turn_scheduled = self._syncing = False
+        self.store.on_write = self._written
+        self.machines = {s: self._machine(s) for s in range(self._shards)}
+        self.driver = Driver(
+            self.store,
+            lambda shard: self.machines[shard],
+            self,
+            self.clock,
+            Random(self.world.rng.getrandbits(64)),
+            self.world.settings,
+        )
+        self.driver.wake = self._want_turn
+        for shard, replica in self.driver.replicas.items():
+            self._watch(shard, replica.journal)
+        self.views = [View(self, s) for s in range(self._shards)]
+        self.driver.start()
+        self._starting = False
+        self.world.schedule(0.0, self._timer, self.incarnation)
+
+    def stop(self, *, power_cut: bool) -> None:
+        """Die. A power cut loses a suffix of what is not synced; a kill keeps what was written."""
+        self.driver = None
+        unsynced = self.store.written_epoch - self.store.synced_epoch
+        survivors = self.world.rng.randint(0, unsynced) if power_cut else unsynced
+        self.store = self.store.crash(survivors)
+
+    def _machine(self, shard: int) -> History:
+        checker, life = self.world.checkers[shard], self.incarnation
+
+        def applied(index: int, entry: bytes, digest: bytes) -> None:
+            checker.applied(self.number, life, index, entry, digest)
+
+        def reloaded(applied_index: int, digest: bytes) -> None:
+            is_start = self._starting or self.incarnation != life
+            checker.reloaded(self.number, applied_index, digest, snapshot=not is_start)
+
+        return History(applied, reloaded)
+
+    def _watch(self, shard: int, journal: Journal) -> None:
+        """Show the checker every change of the log, as it happens."""
+        checker = self.world.checkers[shard]
+        add, cut, reset = journal.add, journal.truncate_from, journal.reset
+
+        def watched_add(command: bytes, idx: int, term: int) -> None:
+            before = (journal.last_index, journal.last_term)
+            checker.appended(self.number, (idx, term), command, before)
+            add(command, idx, term)
+
+        def removed(start: int) -> list[tuple[int, int]]:
+            first = max(start, journal.first_index)
+            return [(i, journal.term_at(i)) for i in range(first, journal.last_index + 1)]
+
+        def watched_cut(index: int) -> None:
+            checker.cut(self.number, removed(index), "truncated")
+            cut(index)
+
+        def watched_reset(entry: Entry) -> None:
+            checker.cut(self.number, removed(entry[1] + 1), "snapshot")
+            checker.appended(self.number, (entry[1], entry[2]), entry[0], None)
+            reset(entry)
+
+        journal.add = watched_add  # type: ignore[method-assign]
+        journal.truncate_from = watched_cut  # type: ignore[method-assign]
+        journal.reset = watched_reset  # type: ignore[method-assign]
+
+    # -- what others ask
+
+    @property
+    def running(self) -> Driver:
+        assert self.driver is not None, f"node {self.number} is down"
+        return self.driver
+
+    @property
+    def alive(self) -> bool:
+        return self.driver is not None
+
+    @property
+    def leads(self) -> bool:
+        return self.driver is not None and bool(self.driver.led())
+
+    def leads_shard(self, shard: int) -> bool:
+        return self.driver is not None and self.driver.replicas[ShardId(shard)].leads
+
+    def replica(self, shard: int) -> Replica:
+        return self.running.replicas[ShardId(shard)]
+
+    def is_durable(self, shard: int, index: int, term: int) -> bool:
+        """Whether a power cut now would leave the entry here, in the log or below its start."""
+        log = self.store._durable[Family.LOG]
+        value = log.values.get(keys.log_key(shard, index))
+        if value is not None:
+            return int.from_bytes(value[:8], "big") == term
+        at = bisect_left(log.keys, keys.log_key(shard, 0))
+        return at < len(log.keys) and log.keys[at] > keys.log_key(shard, index)
+
+    # -- time
+
+    def clock(self) -> float:
+        self.world.micro += CODE_S
+        return self._offset + (self.world.now + self.world.micro) * self._rate
+
+    def set_clock_rate(self, rate: float) -> None:
+        """Run faster or slower from now on, without a jump."""
+        now = self._offset + self.world.now * self._rate
+        self._rate, self._offset = rate, now - self.world.now * rate
+
+    # -- the loop that owns the driver
+
+    def _later(self, life: int, run: Callable[[], None]) -> None:
+        """Run shipped code now, or when a pause of the process ends; never in a later life."""
+        if not self.alive or life != self.incarnation:
+            return
+        if self.world.now < self.paused_until_s:
+            wait = self.paused_until_s - self.world.now
+            self.world.schedule(wait, self._later, life, run)
+            return
+        self.world.run_on(self, run)
+
+    def _want_turn(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            # Frames that come meanwhile share the turn, as they do on a busy loop.
+            self.world.schedule(self.world.rng.random() * 0.002, self._turn, self.incarnation)
+
+    def _turn(self, life: int) -> None:
+        self._later(life, self._run_turn)
+
+    def _run_turn(self) -> None:
+        self._turn_scheduled = False
+        self.running.turn()
+
+    def _timer(self, life: int) -> None:
+        self._later(life, self._run_timer)
+
+    def _run_timer(self) -> None:
+        wait = self.running.timer() / self._rate
+        self.world.schedule(wait + self.world.rng.random() * 0.01, self._timer, self.incarnation)
+
+    # -- disk: one sync at a time, covering what was written when it began
+
+    def _written(self, _epoch: int) -> None:
+        if not self._syncing:
+            self._syncing = True
+            self._begin_sync()
+
+    def _begin_sync(self) -> None:
+        rng = self.world.rng
+        delay = 0.0003 + rng.expovariate(1 / (0.004 if rng.random() < 0.9 else 0.1))
+        delay = max(delay, self.sync_stalled_until_s - self.world.now)
+        target, life = self.store.written_epoch, self.incarnation
+        self.world.schedule(delay, self._end_sync, self.store, target, life)
+
+    def _end_sync(self, store: MemoryStore, epoch: int, life: int) -> None:
+        if store is not self.store or life != self.incarnation:
+            return
+        self._later(life, lambda: self._synced(epoch))
+
+    def _synced(self, epoch: int) -> None:
+        self._syncing = False
+        if self.store.written_epoch > epoch:
+            self._syncing = True
+            self._begin_sync()
+        self.store.sync(epoch)
+
+    # -- network
+
+    def send(self, node: int, frame: bytes, bulk: bool) -> bool:
+        """raft.driver.Link: hand a frame to the network, or die before it."""
+        if self.crash_after_sends is not None:
+            if self.crash_after_sends == 0:
+                raise PowerCutError
+            self.crash_after_sends -= 1
+        self.world.net.send(self.number, node, frame, bulk=bulk)
+        return True
+
+    def hang_up(self, node: int) -> None:
+        """raft.driver.Link: the peer's store was replaced."""
+        self.world.schedule(0.0, self.world.net.disconnect, self.number, node)
+        self.world.schedule(0.05, self.world.net.connect, self.number, node)
+
+    def greets(self, peer: "SimNode") -> bool:
+        """Whether this node accepts the hello of `peer`, as it travels."""
+        hello = peer.running.hello(pb.LANE_CONTROL)
+        return self.running.accept_hello(codec.decode_hello(codec.encode_hello(hello))) is None
+
+    def receive(self, src: int, frame: bytes) -> None:
+        self._later(self.incarnation, lambda: self.running.receive(src, frame))
+
+    def connected(self, peer: int) -> None:
+        self.world.run_on(self, lambda: self.running.connected(peer))
+
+    def disconnected(self, peer: int) -> None:
+        self.world.run_on(self, lambda: self.running.disconnected(peer, control=True))
+
+    # -- requests
+
+    def propose(self, shard: int, entry: bytes, done: Callable[[Outcome], None]) -> None:
+        self._later(self.incarnation, lambda: self.replica(shard).propose(entry, done))
+
+    def read(self, shard: int, done: Callable[[bool], None]) -> None:
+        self._later(self.incarnation, lambda: self.replica(shard).read_index(done))
+
+    def transfer_leadership(self) -> None:
+        for shard in self.running.led():
+            self.running.replicas[shard].transfer_leadership()
+
+    def allow_replacement(self, node: int, store_uuid: bytes, life: int) -> None:
+        """Shard 0 told this process that `node` lives in a new store."""
+        self._later(life, lambda: self.running.allow_replacement(node, store_uuid))
