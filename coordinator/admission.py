@@ -1,13 +1,15 @@
 """Refuse early: how many calls may be active in this node at once.
 
-A call is active from its first step until it is answered or parked. Heartbeats are exempt: they are cheap, and a
-member that cannot be heard would be expired for our own slowness (architecture 5, Backpressure).
+A call is active from its first step until it is answered or parked. Heartbeats are exempt: they
+are cheap, and a member that cannot be heard would be expired for our own slowness (architecture 5,
+Backpressure).
 """
 
 from typing import Final
 
 ACTIVE_CALLS_MAX: Final = 1_200
-"""At some 3,000 calls a second that is 0.4 s of work, well under the second that an admitted call may take."""
+"""At some 3,000 calls a second that is 0.4 s of work, well under the second that an admitted call
+may take."""
 
 
 class Admission:

@@ -9,9 +9,12 @@ from raft.contract import NodeId
 
 @dataclass(frozen=True, slots=True)
 class NotHere:
-    """This node does not coordinate the shard (any more). `leader` is who does, if known, since `term`.
+    """This node does not coordinate the shard (any more).
 
-    What was asked may still happen where it was in the log already; every request is safe to repeat.
+    `leader` is who does, if known, since `term`.
+
+    What was asked may still happen where it was in the log already; every request is safe to
+    repeat.
     """
 
     leader: NodeId | None

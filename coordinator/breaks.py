@@ -1,4 +1,7 @@
-"""Did a member's process die, or did a proxy? Counts held calls that break off, over the whole node."""
+"""Did a member's process die, or did a proxy?
+
+Counts held calls that break off, over the whole node.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,11 +17,13 @@ BREAKS_SHARE_PERCENT: Final = 5
 
 
 class BreakMeter:
-    """Shortened deadlines are for single deaths: when more than max(10, 5 %) of the node's held calls break within
-    one second, the network or a proxy died and nobody's session is shortened (architecture 4, Heartbeat).
+    """Shortened deadlines are for single deaths.
 
-    One object per node, shared by its shards. The first breaks of a mass break look like single deaths, so each is
-    remembered, for that second, with the way to forgive it.
+    When more than max(10, 5 %) of the node's held calls break within one second, the network or a
+    proxy died and nobody's session is shortened (architecture 4, Heartbeat).
+
+    One object per node, shared by its shards. The first breaks of a mass break look like single
+    deaths, so each is remembered, for that second, with the way to forgive it.
     """
 
     def __init__(self) -> None:
@@ -48,8 +53,10 @@ class BreakMeter:
         self._held -= 1
 
     def broke(self, forgive: Callable[[], None]) -> None:
-        """A held call broke off and its member's deadline was shortened (call it after `closed`). Calls `forgive`,
-        at once or within the second, if this is part of a mass break."""
+        """A held call broke off and its member's deadline was shortened (call it after `closed`).
+
+        Calls `forgive`, at once or within the second, if this is part of a mass break.
+        """
         self._trim()
         self.broken_total += 1
         before = self._held + len(self._breaks) + 1

@@ -13,16 +13,18 @@ from coordinator.machine.limits import LIMITS
 class Budget:
     """A counted maximum over the whole node, such as the parked calls."""
 
-    __slots__ = ("limit", "name", "used")
+    __slots__ = ("limit", "name", "refused_total", "used")
 
     def __init__(self, name: str, limit: int) -> None:
         self.name: Final = name
         self.limit: Final = limit
         self.used = 0
+        self.refused_total = 0
 
     def take(self) -> bool:
         """Take one; False where none is left."""
         if self.used >= self.limit:
+            self.refused_total += 1
             return False
         self.used += 1
         return True
@@ -45,10 +47,10 @@ class Desk:
 class Call:
     """A command and whom to answer.
 
-    A Join or Sync *holds* its member: from its arrival to its end the member's session does not run, whether it is
-    in the log or parked. The end is told to `liveness` as what it was, a reply or a break.
+    A Join or Sync *holds* its member: from its arrival to its end the member's session does not
+    run, whether it is in the log or parked. The end is told to `liveness` as what it was, a reply
+    or a break.
     """
-
 
     __slots__ = (
         "_desk",
@@ -93,7 +95,10 @@ class Call:
         return True
 
     def parking(self) -> None:
-        """The answer will be long in coming: the call is no longer active work (`on_park` is told once)."""
+        """The answer will be long in coming.
+
+        The call is no longer active work (`on_park` is told once).
+        """
         told, self.on_park = self.on_park, None
         if told is not None:
             told()
@@ -105,7 +110,10 @@ class Call:
             self._respond(answer)
 
     def abandon(self) -> None:
-        """The caller is gone: un-park, but keep the member (cancel is not leave, group-protocol 2.16)."""
+        """The caller is gone.
+
+        Un-park, but keep the member (cancel is not leave, group-protocol 2.16).
+        """
         if not self.ended:
             self.broken = True
             self._end(replied=False)

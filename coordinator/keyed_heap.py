@@ -1,4 +1,7 @@
-"""Deadlines by key: a heap that forgets lazily, because nearly every session is armed again before it ends."""
+"""Deadlines by key.
+
+A heap that forgets lazily, because nearly every session is armed again before it ends.
+"""
 
 import heapq
 from collections.abc import Hashable, Iterator
@@ -13,10 +16,12 @@ K = TypeVar("K", bound=_Ordered)
 
 
 class KeyedHeap(Generic[K]):
-    """One deadline (an integer) per key; equal deadlines come out in key order, so runs repeat exactly.
+    """One deadline (an integer) per key.
 
-    Arming a key later than before costs one dictionary write: the old heap entry is moved when it comes up. Arming
-    it earlier pushes a second entry and leaves the first to be dropped.
+    Equal deadlines come out in key order, so runs repeat exactly.
+
+    Arming a key later than before costs one dictionary write: the old heap entry is moved when it
+    comes up. Arming it earlier pushes a second entry and leaves the first to be dropped.
     """
 
     __slots__ = ("_at", "_heap", "_pushed")

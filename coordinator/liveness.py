@@ -1,11 +1,13 @@
 """Who is alive and which round is late: the leader's own deadlines of one shard, never replicated.
 
-Two heaps of integer milliseconds. *Rounds* run in shard time. *Sessions* run in the session clock, which is shard
-time minus everything for which the members are not to blame: turns late by more than 200 ms, and the time without a
-quorum. A deadline only ever proposes a command; what happens is decided when that is applied.
+Two heaps of integer milliseconds. *Rounds* run in shard time. *Sessions* run in the session clock,
+which is shard time minus everything for which the members are not to blame: turns late by more
+than 200 ms, and the time without a quorum. A deadline only ever proposes a command; what happens
+is decided when that is applied.
 
-Before a session ends, the coordinator proves that it had read everything the member could have sent: a passed
-deadline *ripens* over full rounds of the node's loop that began after it (architecture 3 rules 1 and 5).
+Before a session ends, the coordinator proves that it had read everything the member could have
+sent: a passed deadline *ripens* over full rounds of the node's loop that began after it
+(architecture 3 rules 1 and 5).
 """
 
 import zlib
@@ -20,14 +22,16 @@ from coordinator.machine.state import Group
 from coordinator.timeouts import DISCONNECT_GRACE_MS, FIRING_RETRY_MS, LAG_FORGIVEN_MS
 
 ROUNDS_TO_PROVE: Final = 3
-"""Full rounds of the loop between a passed deadline and its firing: one in which the socket is read, one in which
-gRPC delivers the call, one in which its handler takes its first step and calls `heard`."""
+"""Full rounds of the loop between a passed deadline and its firing: one in which the socket is
+read, one in which gRPC delivers the call, one in which its handler takes its first step and calls
+`heard`."""
 
 FIRINGS_PER_TURN_MAX: Final = 512
 """The rest fires in the next turn."""
 
 SPREAD_MEMBERS_PER_MS: Final = 1
-"""Promotion spreads the sessions of a shard so that at most about this many can end in one millisecond ..."""
+"""Promotion spreads the sessions of a shard so that at most about this many can end in one
+millisecond ..."""
 
 SPREAD_SHARE: Final = 4
 """... but by no more than a quarter of the session."""
@@ -68,7 +72,10 @@ class Liveness:
     # ---- the coordinator role
 
     def promote(self, groups: Iterable[Group], time_ms: int) -> None:
-        """Arm everything from applied state: full sessions, spread out, and the rounds' own deadlines."""
+        """Arm everything from applied state.
+
+        Full sessions, spread out, and the rounds' own deadlines.
+        """
         self.demote()
         self._time_ms = self._clock_ms = time_ms
         keys: list[MemberKey] = []
@@ -128,7 +135,10 @@ class Liveness:
     # ---- what members say
 
     def heard(self, key: MemberKey) -> None:
-        """A call of this member ended with a reply, or came without being held: the full session begins."""
+        """A call of this member ended with a reply, or came without being held.
+
+        The full session begins.
+        """
         session = self._sessions.get(key)
         if session is not None and not session.calls:
             self._arm(key, session.timeout_ms)
@@ -144,8 +154,12 @@ class Liveness:
         self._ripening.pop(key, None)
 
     def call_closed(self, key: MemberKey, *, replied: bool) -> None:
-        """A held call ended. With a reply the full session begins; broken off, the disconnect grace, unless another
-        call of the member is open here. (`heard` forgives it, where the whole node's calls break: breaks.py.)"""
+        """A held call ended.
+
+        With a reply the full session begins; broken off, the disconnect grace, unless another call
+        of the member is open here. (`heard` forgives it, where the whole node's calls break:
+        breaks.py.)
+        """
         session = self._sessions.get(key)
         if session is None:
             left = self._early_calls.get(key, 0) - 1
@@ -163,7 +177,10 @@ class Liveness:
             self.broke_off(key)
 
     def broke_off(self, key: MemberKey) -> None:
-        """The process behind this member seems gone: min(session, grace) is left, if no call of it is open here."""
+        """The process behind this member seems gone.
+
+        Min(session, grace) is left, if no call of it is open here.
+        """
         session = self._sessions.get(key)
         if session is None or session.calls:
             return
@@ -172,8 +189,11 @@ class Liveness:
     # ---- time
 
     def turn(self, time_ms: int, *, lag_ms: int, loop_round: int, paused: bool) -> None:
-        """Begin a turn at shard time `time_ms`. `lag_ms` is how late the turn is, `loop_round` the number of full
-        rounds of the loop so far; `paused` where no quorum is heard, so that nobody's session runs."""
+        """Begin a turn at shard time `time_ms`.
+
+        `lag_ms` is how late the turn is, `loop_round` the number of full rounds of the loop so
+        far; `paused` where no quorum is heard, so that nobody's session runs.
+        """
         elapsed_ms = time_ms - self._time_ms
         self._time_ms = time_ms
         self._loop_round = loop_round
@@ -193,7 +213,10 @@ class Liveness:
         return [self._firing[group_id] for group_id, _ in due]
 
     def sessions_due(self) -> list[MemberKey]:
-        """Members whose session ended and whose silence is proven; each comes again in 500 ms unless removed."""
+        """Members whose session ended and whose silence is proven.
+
+        Each comes again in 500 ms unless removed.
+        """
         for key, _ in self._ends.pop_due(self._clock_ms, FIRINGS_PER_TURN_MAX):
             self._ripening.setdefault(key, self._loop_round + ROUNDS_TO_PROVE)
             self._ends.arm(key, self._clock_ms + FIRING_RETRY_MS)

@@ -6,7 +6,7 @@ vouches for its own state.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +15,7 @@ from coordinator.machine.encoding import RecordError
 from coordinator.machine.events import CheckpointTaken
 from coordinator.machine.invariants import invariant
 from coordinator.machine.records import GROUP_PREFIX, group_of_key
+from coordinator.machine.shard_records import load_in_slices
 from coordinator.machine.shard_state import (
     CommandResult,
     ShardState,
@@ -58,6 +59,11 @@ class Persist:
         """Forget everything and read the shard. Raises RecordError on an unreadable record."""
         self._checkpoints = deque(stored_checkpoints(view))
         return load_state(view.scan())
+
+    def load_in_slices(self, view: StateView) -> Generator[None, None, ShardState]:
+        """`load` with pauses, for a node that serves other shards meanwhile."""
+        self._checkpoints = deque(stored_checkpoints(view))
+        return (yield from load_in_slices(view.scan()))
 
     def write(
         self, batch: StateBatch, index: int, state: ShardState, results: Iterable[CommandResult]

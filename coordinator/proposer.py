@@ -1,7 +1,8 @@
 """Gathers the commands of one turn into one log entry, and sheds what does not fit.
 
-The entry is closed at the end of the turn that heard the commands, so one sync and one quorum round serve them all.
-While entries are under way the next commands gather, so the batch grows with the load by itself.
+The entry is closed at the end of the turn that heard the commands, so one sync and one quorum
+round serve them all. While entries are under way the next commands gather, so the batch grows with
+the load by itself.
 """
 
 from collections import Counter, deque
@@ -33,11 +34,15 @@ Propose = Callable[[bytes, Callable[[Outcome], None]], None]
 
 @dataclass(slots=True)
 class Pending:
-    """A command on its way; `call` is None for what the coordinator itself proposes. `size` is in bytes."""
+    """A command on its way; `call` is None for what the coordinator itself proposes.
+
+    `size` is in bytes.
+    """
 
     command: Command
     size: int
     call: Call | None
+    offered_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +65,9 @@ class Proposer:
         self._groups: Counter[str] = Counter()
         self.commands = 0
         self.bytes = 0
+        self.clock_s: Callable[[], float] = float
+        """For `waited` alone, which is told how long each command waited; metrics set both."""
+        self.waited: Callable[[float], None] = _unmeasured
         self.shed_total = 0
         self.entries_total = 0
 
@@ -79,7 +87,10 @@ class Proposer:
         return self.open and self.bytes - in_flight < ENTRY_BYTES_MAX // 2
 
     def offer(self, command: Command, size: int, call: Call | None = None) -> str | None:
-        """Queue a command whose encoding is at most `size` bytes; the name of the limit where it is shed."""
+        """Queue a command whose encoding is at most `size` bytes.
+
+        The name of the limit where it is shed.
+        """
         invariant(size <= LIMITS.command_max_bytes, "commands are measured before they are offered")
         if self.commands >= LIMITS.queue_max_commands:
             self.shed_total += 1
@@ -87,7 +98,7 @@ class Proposer:
         if self.bytes + size > LIMITS.queue_max_bytes:
             self.shed_total += 1
             return "the bytes in the shard's queue"
-        self._queue.append(Pending(command, size, call))
+        self._queue.append(Pending(command, size, call, self.clock_s()))
         self.commands += 1
         self.bytes += size
         group_id = getattr(command, "group_id", None)
@@ -116,7 +127,10 @@ class Proposer:
             propose(entry, lambda outcome, flight=flight: self._done(flight, outcome))
 
     def applied(self, entry: bytes) -> tuple[Pending, ...]:
-        """Take the oldest entry under way, which is the one being applied; nothing where it is not ours."""
+        """Take the oldest entry under way, which is the one being applied.
+
+        Nothing where it is not ours.
+        """
         if not self._flights:
             return ()
         flight = self._flights.popleft()
@@ -141,6 +155,9 @@ class Proposer:
             if taken and size > ENTRY_BYTES_MAX:
                 break
             taken.append(self._queue.popleft())
+        now_s = self.clock_s()
+        for pending in taken:
+            self.waited(now_s - pending.offered_s)
         return tuple(taken)
 
     def _done(self, flight: Flight, outcome: Outcome) -> None:
@@ -161,3 +178,7 @@ class Proposer:
                 self._groups[group_id] -= 1
                 if not self._groups[group_id]:
                     del self._groups[group_id]
+
+
+def _unmeasured(_seconds: float) -> None:
+    """Nobody measures."""

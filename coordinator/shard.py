@@ -5,7 +5,7 @@ is. State is what was applied, never ahead of it. Parked calls, sessions and tim
 leader's own and are built anew at each promotion (architecture 4, Failover; group-protocol 5.6).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -43,7 +43,7 @@ from coordinator.machine.shard_state import CommandResult, Entry, ShardState, ap
 from coordinator.machine.state import Group
 from coordinator.persist import Persist
 from coordinator.persist import Persist
-from coordinator.proposer import Pending, Proposer
+from coordinator.proposer import Pending, Propose, Proposer
 from coordinator.shard_time import ShardTime
 from coordinator.timeouts import CHECKPOINT_INTERVAL_MS, ORPHAN_HOLD_MS
 from coordinator.waiters import Barrier, Waiters
@@ -113,6 +113,7 @@ class Shard:
         self.quarantined = False
         self.group_moved: Callable[[int, str], None] = _ignore_group
         self.shard_moved: Callable[[int], None] = _ignore_shard
+        self.on_reload: Callable[[], None] | None = None
         self._desk = desk
         self._wall_ms = wall_ms
         self._wake = wake
@@ -132,6 +133,7 @@ class Shard:
         """Give the shard its replica, once."""
         invariant(self._log is None, "a shard has one replica")
         self._log = log
+        self.propose: Propose = log.propose  # metrics put their own around it
 
     @property
     def log(self) -> ReplicatedLog:
@@ -162,10 +164,16 @@ class Shard:
             observer(self.number, index, decoded, results)
         return results
 
-    def reload(self, view: StateView) -> None:
-        """Forget everything and load from the keys: at start and after a snapshot was installed."""
-        self.state = self.persist.load(view)
+    def reload(self, view: StateView) -> Iterator[None]:
+        """Forget everything and load from the keys: at start and after a snapshot was installed.
+
+        A generator: it pauses every few hundred records, and the replica applies nothing meanwhile.
+        """
+        loaded = yield from self.persist.load_in_slices(view)
+        self.state = loaded
         self._moved_since_checkpoint = True
+        if self.on_reload is not None:
+            self.on_reload()
 
     def role_changed(self, role: Role, term: int) -> None:
         """Promote or demote; see `StateMachine.role_changed`."""
@@ -290,7 +298,7 @@ class Shard:
         self.waiters.turn(turn.clock_ms)
         if heard:
             self._fire()
-        self.proposer.flush(time_ms, self._wall_ms(), self.log.propose)
+        self.proposer.flush(time_ms, self._wall_ms(), self.propose)
 
     def _fire(self) -> None:
         for closing in self.liveness.rounds_due():

@@ -1,4 +1,7 @@
-"""Shard time: the leader's clock for every deadline of one shard (architecture 3 rule 1, group-protocol 5.6.8)."""
+"""Shard time.
+
+The leader's clock for every deadline of one shard (architecture 3 rule 1, group-protocol 5.6.8).
+"""
 
 from coordinator.timeouts import SHARD_TIME_STEP_MS_MAX
 
@@ -6,8 +9,8 @@ from coordinator.timeouts import SHARD_TIME_STEP_MS_MAX
 class ShardTime:
     """Integer milliseconds that advance by min(elapsed, 100) a turn and never go back.
 
-    A stalled or suspended leader therefore does not jump; nothing here knows a wall clock. It stands still while
-    nobody leads: a follower's shard time is the last applied entry's `time_ms`.
+    A stalled or suspended leader therefore does not jump; nothing here knows a wall clock. It
+    stands still while nobody leads: a follower's shard time is the last applied entry's `time_ms`.
     """
 
     __slots__ = ("_now_ms", "_turn_ms")
@@ -22,7 +25,10 @@ class ShardTime:
         return self._now_ms
 
     def restart(self, applied_time_ms: int) -> None:
-        """Start again at the last applied `time_ms`: on promotion. The next `advance` adds nothing."""
+        """Start again at the last applied `time_ms`: on promotion.
+
+        The next `advance` adds nothing.
+        """
         self._now_ms = max(applied_time_ms, 0)
         self._turn_ms = None
 

@@ -11,7 +11,10 @@ from coordinator.machine.state import Group
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A commit without its partitions that do not exist. `results` has None where the log will answer."""
+    """A commit without its partitions that do not exist.
+
+    `results` has None where the log will answer.
+    """
 
     remainder: OffsetCommit | None
     refused: tuple[PartitionResult | None, ...]
@@ -28,7 +31,10 @@ class Split:
 
 
 class Topics:
-    """This node's copy. It may lag behind shard 0's leader: topics only grow, so what it knows is true."""
+    """This node's copy.
+
+    It may lag behind shard 0's leader: topics only grow, so what it knows is true.
+    """
 
     def __init__(self, registry: Callable[[], Mapping[str, int]]) -> None:
         """`registry` gives the applied topics of shard 0 (name -> partition count)."""

@@ -1,4 +1,7 @@
-"""Waiting for leadership to move: the only place where a handler waits for the core without asking it anything."""
+"""Waiting for leadership to move.
+
+The only place where a handler waits for the core without asking it anything.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,8 +16,10 @@ _Seen = tuple[int | None, int, str]
 
 
 class LeaderWatch:
-    """Wakes handlers when any shard's leader, term or standing has changed. Checked once a turn, and only while
-    somebody waits."""
+    """Wakes handlers when any shard's leader, term or standing has changed.
+
+    Checked once a turn, and only while somebody waits.
+    """
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = shards
@@ -57,9 +62,7 @@ class LeaderWatch:
             self._waiting.pop(future, None)
 
     def _look(self) -> list[_Seen]:
-        return [
-            (shard.log.leader, shard.log.term, shard.standing.value) for shard in self._shards
-        ]
+        return [(shard.log.leader, shard.log.term, shard.standing.value) for shard in self._shards]
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -1,6 +1,6 @@
 """A shard's whole state, and its records: groups and the shard-wide ones."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from coordinator.machine.digest import DIGEST_MODULUS, digest_of, record_digest
@@ -64,15 +64,37 @@ def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
 
 def load_state(records: Iterable[tuple[bytes, bytes]]) -> ShardState:
     """A shard from its records in key order. Raises RecordError where one cannot be read."""
+    loading = load_in_slices(records)
+    while True:
+        try:
+            next(loading)
+        except StopIteration as done:
+            state: ShardState = done.value
+            return state
+
+
+def load_in_slices(
+    records: Iterable[tuple[bytes, bytes]], slice_records: int = 500
+) -> Generator[None, None, ShardState]:
+    """`load_state` with pauses: yields between two groups, once so many records were read."""
     state = ShardState()
-    groups: list[tuple[bytes, bytes]] = []
-    for key, value in records:
-        state.digest = (state.digest + record_digest(key, value)) % DIGEST_MODULUS
-        if key[:1] == GROUP_PREFIX:
-            groups.append((key, value))
-        else:
-            _load_shard_record(state, key, value)
-    state.groups = {group.group_id: group for group in load_groups(groups)}
+    unpaused = 0
+
+    def group_record() -> Iterator[tuple[bytes, bytes]]:
+        nonlocal unpaused
+        for key, value in records:
+            unpaused += 1
+            state.digest = (state.digest + record_digest(key, value)) % DIGEST_MODULUS
+            if key[:1] == GROUP_PREFIX:
+                yield key, value
+            else:
+                _load_shard_record(state, key, value)
+
+    for group in load_groups(group_record()):
+        state.groups[group.group_id] = group
+        if unpaused >= slice_records:
+            unpaused = 0
+            yield
     return state
 
 

@@ -56,7 +56,10 @@ class FakeView:
 
 
 class FakeLog:
-    """A log of one replica. `run` commits and applies what was proposed; reads are confirmed by `run` too."""
+    """A log of one replica.
+
+    `run` commits and applies what was proposed; reads are confirmed by `run` too.
+    """
 
     def __init__(self, shard=0, view=None):
         self.shard = ShardId(shard)
@@ -109,9 +112,7 @@ class FakeLog:
             self.applied_index += 1
             self.commit_index = self.view.applied_index = self.applied_index
             self.entries.append(entry)
-            result = self.machine.apply(
-                self.applied_index, self.term, entry, FakeBatch(self.view)
-            )
+            result = self.machine.apply(self.applied_index, self.term, entry, FakeBatch(self.view))
             done(Applied(self.applied_index, self.term, result))
         reads, self.reads = self.reads, []
         for done in reads:
@@ -131,7 +132,8 @@ class Rig:
         self.clock_ms, self.loop_round = 5_000_000, 0
         self.answers = {}
         if view is not None:
-            self.shard.reload(view)
+            for _ in self.shard.reload(view):
+                pass
         self.turn()
 
     def _wake(self):

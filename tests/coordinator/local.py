@@ -57,7 +57,8 @@ class LocalNode:
         for shard in self.shards:
             shard.group_moved = self.heartbeats.group_moved
             shard.shard_moved = self.heartbeats.shard_moved
-        self.directory = Directory(NodeId(0), "127.0.0.1:1")
+        self.endpoints = {}
+        self.directory = Directory(NodeId(0), "127.0.0.1:1", lambda: self.endpoints)
         self.core = Core(
             self.shards,
             self.heartbeats,

@@ -213,7 +213,7 @@ async def test_a_commit_of_what_does_not_exist_is_refused_before_the_log():
 async def test_a_follower_names_the_coordinator():
     """NOT_COORDINATOR carries node, endpoint and term."""
     async with local_node(lead=False) as node:
-        node.directory.learn(NodeId(2), "10.0.0.2:7070")
+        node.endpoints[2] = "10.0.0.2:7070"
         for log in node.logs:
             log.follow(leader=NodeId(2))
         node.shards[0].state.topics["orders"] = 4
@@ -284,7 +284,7 @@ async def test_a_coordinator_that_keeps_loading_says_so_after_one_second():
 async def test_find_coordinator_answers_at_once_where_it_knows_a_later_term():
     """And lists every node it knows."""
     async with local_node() as node:
-        node.directory.learn(NodeId(1), "10.0.0.1:7070")
+        node.endpoints[1] = "10.0.0.1:7070"
         answer = await node.groups.FindCoordinator(
             pb.FindCoordinatorRequest(
                 keys=[pb.FindCoordinatorRequest.Key(group_id=g) for g in ("g", "")]
@@ -300,7 +300,7 @@ async def test_find_coordinator_answers_at_once_where_it_knows_a_later_term():
 async def test_find_coordinator_waits_for_a_later_term():
     """It is answered when a new leader exists, not at the end of its second."""
     async with local_node() as node:
-        node.directory.learn(NodeId(2), "10.0.0.2:7070")
+        node.endpoints[2] = "10.0.0.2:7070"
         asked = asyncio.create_task(_await(_find(node, "g", 1)))
         await asyncio.sleep(0.05)
         assert not asked.done()

@@ -79,9 +79,7 @@ def test_commands_of_one_turn_share_one_entry(rig):
 def test_an_entry_that_would_grow_too_large_is_closed_before(rig):
     """Three commands of 512 KiB take three entries; nothing is refused."""
     for number in range(3):
-        rig.ask(
-            number, commit("", -1, number, group=f"g{number}"), size=LIMITS.command_max_bytes
-        )
+        rig.ask(number, commit("", -1, number, group=f"g{number}"), size=LIMITS.command_max_bytes)
     rig.turn()
     assert len(rig.log.entries) == 3
     assert len(rig.answers) == 3
@@ -101,7 +99,11 @@ def test_a_full_queue_sheds_and_keeps_what_it_took(rig):
 
 
 def test_a_second_join_of_a_parked_member_takes_its_seat(rig):
-    """gp-D1: the older call is answered REBALANCE_IN_PROGRESS at once, and no entry is written for the newer."""
+    """gp-D1.
+
+    The older call is answered REBALANCE_IN_PROGRESS at once, and no entry is written for the
+    newer.
+    """
     rig.ask("first", join("a"))
     rig.turn()
     entries = len(rig.log.entries)
@@ -114,7 +116,10 @@ def test_a_second_join_of_a_parked_member_takes_its_seat(rig):
 
 
 def test_the_longest_park_ends_with_park_again(rig):
-    """gp-2.16: after 25 s the call is let go; the member stays joined and parks again without an entry."""
+    """gp-2.16.
+
+    After 25 s the call is let go; the member stays joined and parks again without an entry.
+    """
     generation = settle(rig, "a", "b")
     rig.ask("rejoin a", join("a", metadata=b"new", member_id=id_of("a")))
     rig.run(100)
@@ -148,7 +153,10 @@ def test_an_abandoned_join_keeps_the_member_for_the_grace(rig):
 
 
 def test_a_join_abandoned_before_it_is_applied_leaves_only_the_grace(rig):
-    """The caller died while its first Join was in the log: the member it became goes after 2 s, not after 10."""
+    """The caller died while its first Join was in the log.
+
+    The member it became goes after 2 s, not after 10.
+    """
     call = rig.ask("a", join("a"))
     rig.shard.abandon(call)
     rig.run(600)
@@ -235,13 +243,17 @@ def test_promotion_resumes_an_open_round(rig):
     other.log.applied_index = rig.log.applied_index
     other.log.lead()
     other.ask("a again", join("a"))
-    assert not other.log.waiting
+    assert len(other.shard.waiters) == 1  # parked without an entry: it has joined already
+    assert list(group_of(other).members) == [id_of("a")]
     other.run(1_100)
     assert other.answers["a again"].generation == 1
 
 
 def test_promotion_grants_full_sessions(rig):
-    """gp-H22: a silent member is removed between one and two sessions after a change of coordinator."""
+    """gp-H22.
+
+    A silent member is removed between one and two sessions after a change of coordinator.
+    """
     settle(rig, "a")
     rig.run(9_000)
     other = Rig(view=rig.log.view)
@@ -389,7 +401,7 @@ def test_observers_see_each_applied_entry(rig):
     rig.shard.observers.append(lambda *applied: seen.append(applied))
     rig.ask("c", commit("", -1, 1))
     rig.turn()
-    (number, index, entry, results), = [s for s in seen if not _is_checkpoint(s)]
+    ((number, index, entry, results),) = [s for s in seen if not _is_checkpoint(s)]
     assert (number, index) == (0, rig.log.applied_index)
     assert len(entry.commands) == len(results) == 1
 

@@ -1,0 +1,96 @@
+"""Puts the synchronous half of a node together: shards on their replicas, frontends' core, turns."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from coordinator.admission import Admission
+from coordinator.calls import Desk
+from coordinator.heartbeats import Heartbeats
+from coordinator.machine.events import NodeReplaced
+from coordinator.machine.shard_state import CommandResult, Entry
+from coordinator.routing import Directory
+from coordinator.service import Core
+from coordinator.shard import Shard
+from coordinator.statuses import Statuses
+from coordinator.topics import Topics
+from coordinator.turns import Turns
+from coordinator.watch import LeaderWatch
+from raft.contract import NodeId, ShardId, StateMachine
+from raft.driver import Driver, Link
+from storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A node without its sockets."""
+
+    driver: Driver
+    shards: tuple[Shard, ...]
+    core: Core
+    turns: Turns
+    desk: Desk
+
+
+def wall_ms() -> int:
+    """A person's time, for entries."""
+    return time.time_ns() // 1_000_000
+
+
+def assemble(store: Store, link: Link, endpoint: str, wake: Callable[[], None]) -> Assembly:
+    """Open `store` and build everything on it; `wake` asks for a turn soon.
+
+    Raises what raft.driver.Driver raises: CorruptStoreError, IdentityError.
+    """
+    desk = Desk()
+    shards: dict[ShardId, Shard] = {}
+
+    def machine(number: ShardId) -> StateMachine:
+        shards[number] = Shard(number, desk, wall_ms, wake)
+        return shards[number]
+
+    driver = Driver(store, machine, link, time.monotonic, Random())  # noqa: S311  # no secret
+    driver.client_endpoint = endpoint
+    driver.wake = wake
+    for number, shard in shards.items():
+        shard.attach(driver.replicas[number])
+    ordered = tuple(shards[number] for number in sorted(shards))
+    heartbeats = Heartbeats(ordered, desk.breaks)
+    for shard in ordered:
+        shard.group_moved = heartbeats.group_moved
+        shard.shard_moved = heartbeats.shard_moved
+    directory = Directory(NodeId(driver.identity.node_id), endpoint, lambda: driver.book.endpoints)
+    watch = LeaderWatch(ordered)
+    core = Core(
+        ordered,
+        heartbeats,
+        Topics(lambda: ordered[0].state.topics),
+        directory,
+        Statuses(directory),
+        Admission(),
+        watch,
+    )
+    turns = Turns(ordered, heartbeats, desk.breaks, watch.turn)
+    driver.participants.append(turns)
+    _follow_replacements(driver, ordered[0])
+    return Assembly(driver, ordered, core, turns, desk)
+
+
+def _follow_replacements(driver: Driver, shard_0: Shard) -> None:
+    """What shard 0 applied or loaded of replaced nodes holds at this node's door too."""
+
+    def allow(replaced: Mapping[int, str]) -> None:
+        for node_id, store_uuid in replaced.items():
+            driver.allow_replacement(node_id, bytes.fromhex(store_uuid))
+
+    def applied(
+        _shard: ShardId, _index: int, _entry: Entry, results: tuple[CommandResult, ...]
+    ) -> None:
+        for result in results:
+            for event in result.events:
+                if isinstance(event, NodeReplaced):
+                    allow({event.node_id: event.store_uuid})
+
+    shard_0.observers.append(applied)
+    shard_0.on_reload = lambda: allow(shard_0.state.replaced_nodes)

@@ -1,0 +1,166 @@
+"""Settings of `muster serve`: a TOML file, MUSTER_* variables, flags; flags win (interfaces 1.2)."""
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+DEFAULT_LISTEN = "127.0.0.1:7070"
+DEFAULT_PEER_LISTEN = "127.0.0.1:7170"
+DEFAULT_METRICS_LISTEN = "127.0.0.1:7270"
+PORT_MAX = 65_535
+
+
+class ConfigError(Exception):
+    """A setting is missing or wrong; the message names it and says what would be right."""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of "host:port" or "[v6]:port". Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not port.isdigit() or int(port) > PORT_MAX:
+        raise ValueError(f"{address!r} is not host:port")
+    return host, int(port)
+
+
+def is_loopback(address: str) -> bool:
+    """True where only this machine can reach the address."""
+    host, _ = split_address(address)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Settings(BaseSettings):
+    """What a node needs to know beside its identity, which `muster init` wrote."""
+
+    model_config = SettingsConfigDict(env_prefix="MUSTER_", extra="forbid", frozen=True)
+
+    data_dir: Path
+    """Where `muster init` put the node's store."""
+    listen: str = DEFAULT_LISTEN
+    """Client port (gRPC)."""
+    advertise: str = ""
+    """Where clients reach this node, if that is not `listen`."""
+    peer_listen: str = DEFAULT_PEER_LISTEN
+    """Port for the other nodes."""
+    metrics_listen: str = DEFAULT_METRICS_LISTEN
+    """Port of the metrics page; "" switches it off."""
+    peers: Annotated[dict[int, str], NoDecode] = Field(default_factory=dict)
+    """Peer ports of the other nodes by id; as text "1=host:port,2=host:port"."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_ca: Path | None = None
+    """Where given, clients must present a certificate of this CA."""
+    insecure: bool = False
+    """Listen on other addresses than loopback without TLS."""
+    dev: bool = False
+    """Server reflection on."""
+    log_format: Literal["json", "text"] = "json"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    parent_pid: int = 0
+    """End when this process ends (Linux): for launchers."""
+
+    @field_validator("peers", mode="before")
+    @classmethod
+    def _parse_peers(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        peers: dict[str, str] = {}
+        for part in filter(None, value.split(",")):
+            node, equals, address = part.partition("=")
+            if not equals or not node.strip().isdigit():
+                raise ValueError(f"{part!r} is not NODE=host:port")
+            peers[node.strip()] = address.strip()
+        return peers
+
+    @field_validator("listen", "peer_listen", "advertise", "metrics_listen")
+    @classmethod
+    def _check_address(cls, value: str) -> str:
+        if value:
+            split_address(value)
+        return value
+
+    @field_validator("peers")
+    @classmethod
+    def _check_peers(cls, value: dict[int, str]) -> dict[int, str]:
+        for address in value.values():
+            split_address(address)
+        return value
+
+    @model_validator(mode="after")
+    def _check_exposure(self) -> Self:
+        """Loopback, unless TLS or --insecure says otherwise (architecture 6, Exposure)."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key belong together")
+        if not self.listen or not self.peer_listen:
+            raise ValueError("listen and peer_listen cannot be empty")
+        if self.insecure:
+            return self
+        if not is_loopback(self.listen) and self.tls_cert is None:
+            raise ValueError(
+                f"listen {self.listen} is not loopback: give tls_cert and tls_key, or insecure"
+            )
+        for name, address in (("peer", self.peer_listen), ("metrics", self.metrics_listen)):
+            if address and not is_loopback(address):
+                raise ValueError(
+                    f"{name}_listen {address} is not loopback and has no TLS yet: give insecure"
+                )
+        return self
+
+    @property
+    def endpoint(self) -> str:
+        """What clients are told."""
+        return self.advertise or self.listen
+
+
+def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
+    """Merge file, environment and flags. Raises ConfigError."""
+    if file is not None and not file.is_file():
+        raise ConfigError(f"{file}: there is no such file")
+
+    class _WithFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            del dotenv_settings, file_secret_settings
+            sources = [init_settings, env_settings]
+            if file is not None:
+                sources.append(TomlConfigSettingsSource(settings_cls, file))
+            return tuple(sources)
+
+    try:
+        merged = _WithFile(**{name: value for name, value in flags.items() if value is not None})
+    except ValidationError as error:
+        raise ConfigError(_sentence(error)) from error
+    except ValueError as error:  # a TOML file that is none
+        raise ConfigError(f"{file}: {error}") from error
+    return merged
+
+
+def _sentence(error: ValidationError) -> str:
+    parts = []
+    for one in error.errors():
+        name = ".".join(str(part) for part in one["loc"]) or "settings"
+        message = one["msg"].removeprefix("Value error, ")
+        parts.append(f"{name}: {message}")
+    return "; ".join(parts)
