@@ -113,6 +113,12 @@ class Replica(Replication):
         """The log, for the driver and status."""
         return self._log
 
+    def matches(self) -> dict[NodeId, int]:
+        """On a leader: peer -> newest index it is known to hold. Empty elsewhere; for metrics."""
+        if self._state != LEADER:
+            return {}
+        return {NodeId(peer.id): self._match[peer] for peer in self._peers}
+
     @property
     def ready(self) -> bool:
         """On a leader that has applied its own no-op, is not draining and hands over to nobody."""

@@ -1,0 +1,174 @@
+"""Every metric of a node in one place: name, type, labels, help. docs/metrics.md says the same.
+
+Names follow Prometheus' practice (base units, `_total`); those of gRPC are go-grpc's and made in
+grpc_metrics.py; those of the process are prometheus_client's. A member id is never a label.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal
+
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a metric is."""
+
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+
+def _counter(text: str, *labels: str) -> Spec:
+    return Spec("counter", labels, text)
+
+
+def _gauge(text: str, *labels: str) -> Spec:
+    return Spec("gauge", labels, text)
+
+
+def _histogram(text: str, *labels: str) -> Spec:
+    return Spec("histogram", labels, text)
+
+
+CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
+    {
+        # The node.
+        "muster_build_info": _gauge("1; the node's version and id.", "version", "node"),
+        "muster_config_durability_info": _gauge(
+            "1; how writes reach the disk: always = fsync before every acknowledgement.", "sync"
+        ),
+        "muster_turn_lag_seconds": _histogram("How late a turn of the node's loop began."),
+        "muster_disk_free_bytes": _gauge("Free bytes on the data directory's file system."),
+        # Consensus, per shard.
+        "muster_raft_has_leader": _gauge("1 where this node knows the shard's leader.", "shard"),
+        "muster_raft_is_leader": _gauge("1 where this node leads the shard.", "shard"),
+        "muster_raft_term": _gauge("The shard's Raft term as this node knows it.", "shard"),
+        "muster_raft_leader_changes_total": _counter(
+            "Leaders of later terms that this node has seen.", "shard"
+        ),
+        "muster_raft_elections_total": _counter(
+            "Elections this node stood in, by result: won, lost.", "shard", "result"
+        ),
+        "muster_raft_proposals_total": _counter(
+            "Entries this node proposed, by result: committed, failed (never appended), "
+            "unknown (leadership was lost meanwhile).",
+            "shard",
+            "result",
+        ),
+        "muster_raft_proposals_pending": _gauge("Entries proposed and not decided.", "shard"),
+        "muster_raft_commit_index": _gauge("Newest index known to be committed.", "shard"),
+        "muster_raft_applied_index": _gauge("Newest index applied here.", "shard"),
+        "muster_raft_snapshot_index": _gauge(
+            "Index before which the log is cut: what is older is in the state alone.", "shard"
+        ),
+        "muster_raft_peer_match_lag_entries": _gauge(
+            "Entries of the leader's log that a peer is not known to hold. On the leader.",
+            "shard",
+            "peer",
+        ),
+        "muster_raft_peer_active": _gauge(
+            "1 where the control connection to a peer stands.", "peer"
+        ),
+        "muster_raft_commit_duration_seconds": _histogram(
+            "From proposing an entry to having applied it. On the leader.", "shard"
+        ),
+        "muster_shard_quarantined": _gauge(
+            "1 where this replica differed from two equal others and serves nothing.", "shard"
+        ),
+        # Disk.
+        "muster_wal_fsync_duration_seconds": _histogram("One fsync of the write-ahead log."),
+        "muster_apply_duration_seconds": _histogram("Applying one entry, persisting included."),
+        "muster_wal_bytes": _gauge("About how much the Raft logs of all shards hold on disk."),
+        # The coordinator.
+        "muster_coordinator_queue_duration_seconds": _histogram(
+            "From a command's arrival at its shard to the entry that takes it."
+        ),
+        "muster_coordinator_queue_commands": _gauge(
+            "Commands waiting or under way; 4,096 at most.", "shard"
+        ),
+        "muster_calls_active": _gauge("Calls being worked on, without parked and held ones."),
+        "muster_calls_parked": _gauge("Joins and Syncs that wait for others; 10,000 at most."),
+        "muster_heartbeats_held": _gauge("Heartbeat calls held open; 32,768 at most."),
+        "muster_heartbeats_total": _counter("Heartbeat calls taken."),
+        "muster_throttled_requests_total": _counter(
+            "Requests refused because a limit was reached: active_calls, parked_calls, "
+            "shard_queue.",
+            "limit",
+        ),
+        "muster_fenced_requests_total": _counter(
+            "Requests refused because the caller is no member any more, or of another generation.",
+            "api",
+            "reason",
+        ),
+        "muster_topics": _gauge("Topics in this node's copy of the registry."),
+        # Groups that this node coordinates.
+        "muster_groups": _gauge(
+            "Groups by state; type is classic, or simple for one that only has offsets.",
+            "state",
+            "type",
+        ),
+        "muster_metrics_groups_dropped": _gauge("Groups without series of their own."),
+        "muster_group_members": _gauge("Members.", "group"),
+        "muster_group_members_idle": _gauge("Members without a partition.", "group"),
+        "muster_group_generation": _gauge("The group's generation.", "group"),
+        "muster_group_rebalancing": _gauge("1 while a rebalance is under way.", "group"),
+        "muster_group_partitions_unassigned": _gauge(
+            "Partitions of subscribed topics that no member owns.", "group"
+        ),
+        "muster_group_rebalances_total": _counter(
+            "Rounds opened, by what caused them.", "group", "trigger"
+        ),
+        "muster_group_rebalance_duration_seconds": _histogram(
+            "From a round's opening to its assignment, by what opened it.", "trigger"
+        ),
+        "muster_group_partitions_moved_total": _counter(
+            "Partitions that changed their owner in a rebalance.", "group"
+        ),
+        "muster_group_member_expirations_total": _counter(
+            "Members removed because their session timed out.", "group"
+        ),
+        "muster_offset_commits_total": _counter(
+            "OffsetCommit calls answered, by result: ok, superseded, fenced, rejected, retriable.",
+            "group",
+            "result",
+        ),
+        "muster_offset_commit_duration_seconds": _histogram(
+            "From an OffsetCommit's decoded request to its reply, where it was stored."
+        ),
+        "muster_group_last_commit_timestamp_seconds": _gauge(
+            "When an offset of the topic was last stored.", "group", "topic"
+        ),
+        "muster_group_lag": _gauge(
+            "Offsets between commits and ends, where members report ends.", "group", "topic"
+        ),
+    }
+)
+
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+
+def counter(name: str) -> CounterMetricFamily:
+    """An empty family of the catalog."""
+    spec = CATALOG[name]
+    return CounterMetricFamily(name, spec.help, labels=spec.labels)
+
+
+def gauge(name: str) -> GaugeMetricFamily:
+    """An empty family of the catalog."""
+    spec = CATALOG[name]
+    return GaugeMetricFamily(name, spec.help, labels=spec.labels)
+
+
+def histogram(name: str) -> HistogramMetricFamily:
+    """An empty family of the catalog."""
+    spec = CATALOG[name]
+    return HistogramMetricFamily(name, spec.help, labels=spec.labels)
