@@ -23,7 +23,7 @@ def run_file(path: Path) -> tuple[str, str]:
 
 
 def fill(recorded: str, produced: str) -> str:
-    """`produced`, if it only adds output to blocks that had none: a frozen file is never changed."""
+    """`produced`, if it only adds output to blocks that had none: frozen outcomes never change."""
     old, new = recorded.strip("\n").split("\n\n"), produced.strip("\n").split("\n\n")
     for before, after in zip(old, new, strict=True):
         output = before.partition("\n----")[2].strip("\n")

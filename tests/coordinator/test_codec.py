@@ -1,0 +1,221 @@
+"""Entries, commands and events survive the wire; what this build does not know is refused."""
+
+from dataclasses import fields, replace
+from typing import get_args
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.codec import (
+    UnknownFormatError,
+    decode_command,
+    decode_entry,
+    decode_events,
+    encode_command,
+    encode_entry,
+    encode_events,
+)
+from coordinator.machine import commands, events
+from coordinator.machine.commands import Command
+from coordinator.machine.events import Event
+from coordinator.machine.shard_state import Entry
+from muster.v1 import log_pb2
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+NESTED = {
+    "Protocol": log_pb2.Protocol,
+    "Assignment": log_pb2.Assignment,
+    "LeavingMember": log_pb2.LeaveGroup.Member,
+    "PartitionCommit": log_pb2.OffsetCommit.Partition,
+}
+ENUMS = {
+    "timer": commands.RoundTimer,
+    "cause": events.RemovalCause,
+    "trigger": events.Trigger,
+}
+
+
+def values_of(cls: type, message: type) -> st.SearchStrategy:
+    """Any value of the dataclass, drawn by the message's own field types."""
+    drawn = {}
+    for descriptor in message.DESCRIPTOR.fields:
+        drawn[descriptor.name] = _values(cls, descriptor)
+    return st.builds(cls, **drawn)
+
+
+def _values(cls: type, descriptor: FieldDescriptor) -> st.SearchStrategy:
+    kind = FieldDescriptor
+    match descriptor.type:
+        case kind.TYPE_STRING:
+            one = TEXT
+        case kind.TYPE_BYTES:
+            one = st.binary(max_size=20)
+        case kind.TYPE_INT32:
+            one = INT32
+        case kind.TYPE_INT64:
+            one = INT64
+        case kind.TYPE_ENUM:
+            one = st.sampled_from([*ENUMS[descriptor.name]])
+        case kind.TYPE_MESSAGE:
+            (inner,) = [
+                name
+                for name, message in NESTED.items()
+                if message.DESCRIPTOR.full_name == descriptor.message_type.full_name
+            ]
+            one = values_of(getattr(commands, inner), NESTED[inner])
+        case _:
+            raise AssertionError(f"{cls.__name__}.{descriptor.name}: unknown type")
+    if descriptor.is_repeated:
+        return st.lists(one, max_size=3).map(tuple)
+    return st.none() | one if descriptor.has_presence and descriptor.type != 11 else one
+
+
+COMMANDS = st.one_of(
+    *(values_of(cls, getattr(log_pb2, cls.__name__)) for cls in get_args(commands.Command))
+)
+EVENTS = st.one_of(
+    *(values_of(cls, getattr(log_pb2, cls.__name__)) for cls in get_args(events.Event))
+)
+ENTRIES = st.builds(
+    Entry,
+    format=st.just(1),
+    rules_version=st.just(1),
+    time_ms=INT64,
+    wall_ms=INT64,
+    limits_version=st.just(1),
+    commands=st.lists(COMMANDS, max_size=5).map(tuple),
+)
+ENTRY = Entry(1, 1, 10, 20, 1, (commands.Checkpoint(), commands.CreateTopic("t", 3)))
+
+
+@given(ENTRIES)
+def test_an_entry_survives_the_wire(entry):
+    """Every field of every command, at the edges of its type too."""
+    assert decode_entry(encode_entry(entry)) == entry
+
+
+@given(COMMANDS)
+def test_a_command_survives_the_wire(command):
+    """Alone, as the export stores it."""
+    assert decode_command(encode_command(command)) == command
+
+
+@given(st.lists(EVENTS, max_size=5).map(tuple))
+def test_events_survive_the_wire(happened):
+    """In order; none is no bytes at all."""
+    data = encode_events(happened)
+    assert decode_events(data) == happened
+    assert (data == b"") is (happened == ())
+
+
+@pytest.mark.parametrize("cls", [*get_args(Command), *get_args(Event)])
+def test_each_message_has_the_fields_of_its_dataclass(cls):
+    """Same names in the same order: commands.py and events.py say what log.proto says."""
+    message = getattr(log_pb2, cls.__name__)
+    assert [f.name for f in fields(cls)] == [f.name for f in message.DESCRIPTOR.fields]
+
+
+@pytest.mark.parametrize("outer", [log_pb2.Command, log_pb2.Event])
+def test_each_kind_on_the_wire_has_its_dataclass(outer):
+    """No kind of log.proto is left without a type here."""
+    names = {field.message_type.name for field in outer.DESCRIPTOR.oneofs_by_name["kind"].fields}
+    union = Command if outer is log_pb2.Command else Event
+    assert names == {cls.__name__ for cls in get_args(union)}
+
+
+@pytest.mark.parametrize(
+    ("mine", "wire"),
+    [
+        (commands.RoundTimer, log_pb2.RoundTimer),
+        (events.RemovalCause, log_pb2.RemovalCause),
+        (events.Trigger, log_pb2.Trigger),
+    ],
+)
+def test_enum_numbers_are_those_of_the_wire(mine, wire):
+    """All but the unspecified zero, which is never written."""
+    theirs = {value.name: value.number for value in wire.DESCRIPTOR.values if value.number}
+    assert {member.name: member.value for member in mine} == theirs
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"format": 2}, "format 2"),
+        ({"format": 0}, "format 0"),
+        ({"rules_version": 2}, "rules 2"),
+        ({"rules_version": 0}, "rules 0"),
+        ({"limits_version": 2}, "limits 2"),
+    ],
+)
+def test_another_version_is_refused(change, word):
+    """Rule 7: a replica that knows less stops with one clear line."""
+    with pytest.raises(UnknownFormatError, match=word):
+        decode_entry(encode_entry(replace(ENTRY, **change)))
+
+
+UNKNOWN_FIELD = b"\xf8\x07\x01"
+"""Field 127, a varint."""
+
+
+def _nested(tag: int, inner: bytes) -> bytes:
+    return bytes((tag << 3 | 2, len(inner))) + inner
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        encode_entry(ENTRY) + UNKNOWN_FIELD,
+        encode_entry(replace(ENTRY, commands=())) + _nested(6, UNKNOWN_FIELD),
+        encode_entry(replace(ENTRY, commands=()))
+        + _nested(6, _nested(1, _nested(9, UNKNOWN_FIELD))),
+    ],
+    ids=["in the entry", "a command of an unknown kind", "in a protocol of a join"],
+)
+def test_an_unknown_field_is_refused_at_any_depth(data):
+    """Protobuf would skip it, and this replica would diverge silently."""
+    with pytest.raises(UnknownFormatError, match="unknown to this build"):
+        decode_entry(data)
+
+
+def test_an_event_of_an_unknown_kind_is_refused():
+    """An export of a later version is not read half."""
+    with pytest.raises(UnknownFormatError):
+        decode_events(_nested(1, _nested(19, b"")))
+    with pytest.raises(UnknownFormatError, match="kind"):
+        decode_events(_nested(1, b""))
+    with pytest.raises(UnknownFormatError, match="kind"):
+        decode_command(b"")
+
+
+@pytest.mark.parametrize("number", [0, 9])
+def test_an_unknown_enum_number_is_refused(number):
+    """proto3 enums are open: the number arrives, and has no meaning here."""
+    data = log_pb2.Command(
+        close_round=log_pb2.CloseRound(group_id="g", timer=number)
+    ).SerializeToString()
+    with pytest.raises(UnknownFormatError, match="number"):
+        decode_command(data)
+
+
+@given(st.binary(max_size=40))
+def test_garbage_is_refused_or_read_never_a_crash(data):
+    """Whatever the bytes, the outcome is an Entry or UnknownFormatError."""
+    try:
+        entry = decode_entry(data)
+    except UnknownFormatError:
+        return
+    assert decode_entry(encode_entry(entry)) == entry
+
+
+def test_a_cut_entry_is_refused():
+    """Every proper prefix: none of them reads as the whole."""
+    data = encode_entry(ENTRY)
+    for end in range(len(data)):
+        try:
+            assert decode_entry(data[:end]) != ENTRY
+        except UnknownFormatError:
+            continue

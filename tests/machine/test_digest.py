@@ -1,0 +1,139 @@
+"""The digest covers everything: any one field of any state, walked generically (rule 9)."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import fields, is_dataclass
+from enum import Enum, IntEnum
+
+import pytest
+
+from coordinator.machine.commands import RoundTimer
+from coordinator.machine.digest import digest_bytes, record_digest
+from coordinator.machine.shard_state import ShardState, load_state, recount, shard_records
+from tests.machine.world import World
+
+
+def worlds() -> Iterator[World]:
+    """States that together have every field in use."""
+    for lines in (
+        ["join a topics=t,u protocols=range,rr", "join b protocols=range,rr"],
+        ["join a", "join b", "fire", "fire", "sync a-1 a-1:A b-1:B", "commit a-1 t/0=5@9:m seq=3"],
+        ["join a", "fire", "leave a-1", "commit - t/1=2"],
+        ["topic t 3", "replace 2 uuid", "time 5", "join a"],
+    ):
+        world = World()
+        for line in lines:
+            world.run(line)
+        world.state.generation_floor = 7
+        yield world
+
+
+def changed(value: object) -> Iterator[object]:  # noqa: C901, PLR0912 - one case per kind
+    """Each value that differs from `value` in one place, of the same type."""
+    match value:
+        case bool():
+            yield not value
+        case Enum():
+            yield next(other for other in type(value) if other is not value)
+            if isinstance(value, IntEnum):
+                yield None
+        case int():
+            yield value + 1
+            yield -value - 1
+        case str():
+            yield value + "x"
+        case bytes():
+            yield value + b"x"
+        case None:
+            yield from (1, 0)
+        case tuple():
+            yield (*value, *(value[-1:] or ("x",)))
+            for i, item in enumerate(value):
+                yield value[:i] + value[i + 1 :]
+                for other in changed(item):
+                    yield (*value[:i], other, *value[i + 1 :])
+        case _ if is_dataclass(value):
+            for field in fields(value):
+                for other in changed(getattr(value, field.name)):
+                    copy = deepcopy(value)
+                    object.__setattr__(copy, field.name, other)
+                    yield copy
+        case dict():
+            for key, item in value.items():
+                yield {k: v for k, v in value.items() if k != key}
+                for other in changed(item):
+                    yield {**value, key: other}
+        case _:
+            raise AssertionError(f"no change known for {value!r}")
+
+
+def variants(state: ShardState) -> Iterator[ShardState]:
+    """Every state that differs from `state` in one field of one object, the digest apart."""
+    for field in fields(state):
+        if field.name == "digest":
+            continue
+        for other in changed(getattr(state, field.name)):
+            copy = deepcopy(state)
+            setattr(copy, field.name, other)
+            yield copy
+
+
+def keyed_consistently(state: ShardState) -> bool:
+    """Ids that are also keys cannot differ from them: the machine forbids it (invariant I7)."""
+    return all(
+        group_id == group.group_id
+        and all(member_id == m.member_id for member_id, m in group.members.items())
+        for group_id, group in state.groups.items()
+    )
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_changing_any_one_field_changes_the_digest(number):
+    """Every field of every dataclass in the state, found by walking: none is forgotten."""
+    state = list(worlds())[number].state
+    original = recount(state)
+    count = 0
+    for variant in variants(state):
+        if not keyed_consistently(variant):
+            continue
+        count += 1
+        assert recount(variant) != original, variant
+    assert count > 20
+
+
+def test_an_armed_timer_of_any_kind_has_its_own_digest():
+    """None and each timer differ."""
+    (world, *_) = worlds()
+    (group,) = world.state.groups.values()
+    digests = []
+    for timer in (None, *RoundTimer):
+        group.timer = timer
+        digests.append(recount(world.state))
+    assert len({*digests}) == len(digests)
+
+
+def test_restored_state_is_the_original():
+    """Records in key order give back the same state, join order included."""
+    for world in worlds():
+        world.state.digest = recount(world.state)
+        assert load_state(sorted(shard_records(world.state))) == world.state
+
+
+def test_join_order_survives_key_order():
+    """Rule 2: ids whose order differs from the order of joining."""
+    world = World()
+    for client in ("z", "m", "a"):
+        world.run(f"join {client}")
+    restored = load_state(sorted(shard_records(world.state)))
+    assert list(restored.groups["g"].members) == ["z-1", "m-1", "a-1"]
+
+
+def test_a_records_digest_tells_key_from_value():
+    """Length prefixes: moving a byte from the key to the value is another record."""
+    assert record_digest(b"ab", b"c") != record_digest(b"a", b"bc")
+    assert len(digest_bytes(record_digest(b"", b""))) == 16
+
+
+def test_digest_of_an_empty_shard_is_zero():
+    """A new shard and a shard with nothing have the same digest."""
+    assert recount(ShardState()) == 0 == ShardState().digest

@@ -1,0 +1,384 @@
+"""Random histories: live = replayed = restored = continued; what may never happen never does."""
+
+from copy import deepcopy
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coordinator.codec import decode_entry, decode_events, encode_entry, encode_events
+from coordinator.machine import deadlines, decide, evolve, heartbeat, is_noop_join, is_noop_sync
+from coordinator.machine.commands import (
+    AddPartitions,
+    Assignment,
+    Checkpoint,
+    CloseRound,
+    CreateTopic,
+    ExpireMember,
+    GroupCommand,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    OffsetCommit,
+    PartitionCommit,
+    Protocol,
+    RoundTimer,
+    SyncGroup,
+)
+from coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
+from coordinator.machine.errors import Error
+from coordinator.machine.events import (
+    AssignmentPublished,
+    GenerationFormed,
+    GroupEmptied,
+    OffsetCommitted,
+    RebalanceStarted,
+)
+from coordinator.machine.invariants import check
+from coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from coordinator.machine.records import group_records
+from coordinator.machine.replies import PARKED, Committed, Refused
+from coordinator.machine.shard_state import (
+    Entry,
+    ShardState,
+    apply_entry,
+    evolve_counted,
+    evolve_shard_counted,
+    load_state,
+    recount,
+    shard_records,
+)
+from coordinator.machine.state import Phase
+
+SETTINGS = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+
+CLIENTS = ("z", "m", "a")
+MEMBERS = st.sampled_from([f"{client}-{nonce}" for client in CLIENTS for nonce in "112"])
+GROUPS = st.sampled_from(["g", "g", "g", "h"])
+LISTS = st.sampled_from(
+    [*[("range", "rr")] * 4, ("rr", "range"), ("rr",), ("range",), ("sticky", "rr")]
+)
+NEAR = st.integers(-1, 1)
+"""How far off a command names what is current: mostly right."""
+OFF = st.one_of(st.just(0), st.just(0), st.just(0), NEAR)
+
+
+KINDS = (
+    *(("join", "rejoin") * 2),
+    *(("sync", "fire", "commit") * 3),
+    *("leave", "expire", "simple", "topic", "restart"),
+)
+
+
+@st.composite
+def steps(draw):
+    """One command in words that `make` reads against the state it meets."""
+    kind = draw(st.sampled_from(KINDS))
+    return {
+        "kind": kind,
+        "group": draw(GROUPS),
+        "member": draw(MEMBERS),
+        "pick": draw(st.integers(0, 4)),
+        "protocols": draw(LISTS),
+        "meta": draw(st.sampled_from([b"x", b"x", b"x", b"y"])),
+        "off": draw(OFF),
+        "seq": draw(st.integers(0, 4)),
+        "offset": draw(st.integers(0, 5)),
+        "partition": draw(st.integers(0, 1)),
+        "elapsed": draw(st.sampled_from([0, 1, 250, 500, 2_000])),
+    }
+
+
+def make(step, state: ShardState, now_ms: int):  # noqa: PLR0911 - one per kind
+    """The command a step stands for, as a caller who knows the applied state would send it."""
+    group_id, member_id = step["group"], step["member"]
+    group = state.groups.get(group_id)
+    generation = (group.generation if group else 0) + step["off"]
+    if group and group.members and step["kind"] != "join" and step["pick"] < 4:
+        member_id = [*group.members][step["pick"] % len(group.members)]
+    client, nonce = member_id.split("-")
+    match step["kind"]:
+        case "join" | "rejoin":
+            return JoinGroup(
+                group_id=group_id,
+                member_id=member_id if step["kind"] == "rejoin" else "",
+                client_id=client,
+                client_host="10.0.0.1",
+                join_nonce=nonce,
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=1_000 * (1 + step["partition"]),
+                protocol_type="consumer",
+                protocols=tuple(Protocol(name, step["meta"]) for name in step["protocols"]),
+                subscribed_topics=("t",),
+                reason="",
+            )
+        case "sync":
+            members = group.members if group else ()
+            vector = tuple(Assignment(m, b"%d" % step["offset"]) for m in members)
+            return SyncGroup(group_id, member_id, generation, "", "", vector)
+        case "leave":
+            return LeaveGroup(group_id, (LeavingMember(member_id, ""),))
+        case "expire":
+            member = group.members.get(member_id) if group else None
+            joined = (member.joined_round if member else 0) + step["off"]
+            return ExpireMember(group_id, member_id, generation - step["off"], joined, "")
+        case "fire":
+            for key, deadline_ms in deadlines(group) if group else ():
+                return CloseRound(group_id, key.round, key.timer, deadline_ms + step["off"])
+            return CloseRound(group_id, 1, RoundTimer.SYNC, now_ms)
+        case "topic":
+            new = "t" not in state.topics
+            return CreateTopic("t", 1) if new else AddPartitions("t", step["seq"])
+        case "restart":
+            return Checkpoint()
+        case _:
+            simple = step["kind"] == "simple"
+            partition = PartitionCommit("t", step["partition"], step["offset"], "", None)
+            return OffsetCommit(
+                group_id,
+                "" if simple else member_id,
+                -1 if simple else generation,
+                step["seq"],
+                (partition,),
+            )
+
+
+def entry_of(command, now_ms: int) -> Entry:
+    """One command, one entry."""
+    return Entry(FORMAT, RULES_VERSION, now_ms, now_ms + 7, LIMITS_VERSION, (command,))
+
+
+def live(history) -> tuple[ShardState, list[Entry], list]:
+    """Run a history; restart steps load the state from its records and go on."""
+    state, now_ms = ShardState(), 0
+    entries, results = [], []
+    for index, step in enumerate(history):
+        now_ms += step["elapsed"]
+        if step["kind"] == "fire" and not step["off"]:
+            group = state.groups.get(step["group"])
+            now_ms = max(now_ms, group.deadline_ms if group else 0)
+        command = make(step, state, now_ms)
+        entries.append(entry_of(command, now_ms))
+        results += apply_entry(state, decode_entry(encode_entry(entries[-1])), index)
+        assert state.digest == recount(state)
+        for group in state.groups.values():
+            check(group)
+        if step["kind"] == "restart":
+            state = load_state(sorted(shard_records(state)))
+    return state, entries, results
+
+
+HISTORIES = st.integers(0, 60).flatmap(lambda n: st.lists(steps(), min_size=n, max_size=60))
+
+
+@SETTINGS
+@given(HISTORIES)
+def test_live_is_replayed_is_restored(history):
+    """Rule 11: one digest, however the state came about.
+
+    Live with restarts, decided again from entries, evolved from events, built from the records.
+    """
+    state, entries, results = live(history)
+    decided = ShardState()
+    for index, entry in enumerate(entries):
+        apply_entry(decided, entry, index)
+    assert decided == state
+
+    evolved = ShardState(time_ms=state.time_ms)
+    evolved.digest = recount(evolved)
+    stored: dict[bytes, bytes] = {}
+    for result in results:
+        events = decode_events(encode_events(result.events))
+        if isinstance(result.command, GroupCommand):
+            group = evolved.groups.get(result.command.group_id)
+            evolve_counted(evolved, group, events)
+        else:
+            for event in events:
+                evolve_shard_counted(evolved, event)
+        for key, value in result.writes:
+            if value is None:
+                del stored[key]
+            else:
+                stored[key] = value
+    assert evolved == state
+
+    stored |= {key: value for key, value in shard_records(state) if key == b"c"}
+    assert load_state(sorted(stored.items())) == state
+
+
+@SETTINGS
+@given(HISTORIES, HISTORIES)
+def test_a_restored_shard_goes_on_like_the_original(before, after):
+    """Rule 2: restored in key order, it decides the same from then on."""
+    state, _, _ = live(before)
+    twin = load_state(sorted(shard_records(state)))
+    now_ms = state.time_ms
+    for index, step in enumerate(after):
+        now_ms += step["elapsed"]
+        entry = entry_of(make(step, state, now_ms), now_ms)
+        assert apply_entry(state, entry, index) == apply_entry(twin, entry, index)
+    assert twin == state
+
+
+@SETTINGS
+@given(HISTORIES)
+def test_decide_changes_nothing_and_every_event_keeps_the_invariants(history):
+    """Rule 3, and I1-I8 after each event, not only after each command."""
+    state, now_ms = ShardState(), 0
+    for index, step in enumerate(history):
+        now_ms += step["elapsed"]
+        command = make(step, state, now_ms)
+        if isinstance(command, GroupCommand):
+            _decide_apart(state, command, now_ms)
+        apply_entry(state, entry_of(command, now_ms), index)
+
+
+def _decide_apart(state, command, now_ms):
+    env = Envelope(now_ms, now_ms + 7, RULES_VERSION, LIMITS_VERSION, 0, LIMITS)
+    group = state.groups.get(command.group_id)
+    before = list(group_records(group)) if group else None
+    decision = decide(group, command, env)
+    assert (list(group_records(group)) if group else None) == before
+    assert not (isinstance(decision.reply, Refused) and decision.events)
+    if isinstance(command, JoinGroup | SyncGroup):
+        noop = decision.reply is PARKED and not decision.events
+        asked = is_noop_join if isinstance(command, JoinGroup) else is_noop_sync
+        assert asked(group, command) is noop
+    copy = deepcopy(group)
+    for event in decision.events:
+        copy = evolve(copy, event)
+        check(copy, at_rest=False)
+
+
+@SETTINGS
+@given(HISTORIES)
+def test_generations_rise_and_name_one_member_set(history):
+    """gp-5.6.6: each number is formed once per group, above all before it, and has one vector."""
+    _, _, results = live(history)
+    last: dict[str, int] = {}
+    published: list[tuple[str, int]] = []
+    rounds: dict[str, int] = {}
+    for event in (event for result in results for event in result.events):
+        match event:
+            case GenerationFormed() | GroupEmptied():
+                assert event.generation > last.get(event.group_id, 0)
+                last[event.group_id] = event.generation
+            case AssignmentPublished():
+                assert event.generation == last[event.group_id]
+                published.append((event.group_id, event.generation))
+            case RebalanceStarted():
+                assert event.round == rounds.get(event.group_id, 0) + 1
+                rounds[event.group_id] = event.round
+                assert event.trigger
+                assert event.member_id
+            case _:
+                pass
+    assert len(published) == len({*published})
+
+
+@SETTINGS
+@given(HISTORIES)
+def test_an_offset_changes_only_by_an_accepted_commit(history):
+    """Every other command leaves every offset; an accepted one says so to its caller."""
+    state, now_ms = ShardState(), 0
+    for index, step in enumerate(history):
+        now_ms += step["elapsed"]
+        command = make(step, state, now_ms)
+        before = deepcopy({name: group.offsets for name, group in state.groups.items()})
+        (result,) = apply_entry(state, entry_of(command, now_ms), index)
+        after = {name: group.offsets for name, group in state.groups.items()}
+        for name, offsets in after.items():
+            old = before.get(name, {})
+            moved = {key for key, offset in offsets.items() if old.get(key) != offset}
+            assert old.keys() <= offsets.keys()
+            committed = {
+                (event.topic, event.partition)
+                for event in result.events
+                if isinstance(event, OffsetCommitted) and event.group_id == name
+            }
+            assert moved <= committed
+            if moved:
+                _accepted(command, result.reply, state, name)
+
+
+def _accepted(command, reply, state, name):
+    assert isinstance(command, OffsetCommit)
+    assert command.group_id == name
+    assert isinstance(reply, Committed)
+    assert all(p.error is Error.NONE and not p.superseded for p in reply.partitions)
+    if command.generation >= 0:
+        group = state.groups[name]
+        assert heartbeat(group, command.member_id, command.generation) in {
+            Error.NONE,
+            Error.REBALANCE_IN_PROGRESS,
+        }
+        assert group.phase is not Phase.COMPLETING_REBALANCE
+
+
+@SETTINGS
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 1)), max_size=20))
+def test_a_late_retry_never_undoes_an_acknowledged_commit(order):
+    """gp-O9: in whatever order a member's commits arrive, the largest number stands."""
+    state = ShardState()
+    join = make(
+        {"kind": "join", "group": "g", "member": "a-1", "protocols": ("range",), "meta": b""}
+        | {"off": 0, "partition": 0, "pick": 0},
+        state,
+        0,
+    )
+    apply_entry(state, entry_of(join, 0), 0)
+    apply_entry(state, entry_of(CloseRound("g", 1, RoundTimer.INITIAL_DELAY, 500), 500), 1)
+    apply_entry(state, entry_of(SyncGroup("g", "a-1", 1, "", "", ()), 500), 2)
+    largest: dict[int, int] = {}
+    for seq, partition in order:
+        commit = OffsetCommit(
+            "g", "a-1", 1, seq, (PartitionCommit("t", partition, seq * 10, "", None),)
+        )
+        (result,) = apply_entry(state, entry_of(commit, 500), 3)
+        (answer,) = result.reply.partitions
+        assert answer.error is Error.NONE
+        assert answer.superseded == (seq < largest.get(partition, 0))
+        largest[partition] = max(seq, largest.get(partition, 0))
+        kept = state.groups["g"].offsets["t", partition]
+        assert (kept.commit_seq, kept.offset) == (largest[partition], largest[partition] * 10)
+
+
+def test_random_histories_reach_every_phase_and_answer():
+    """The properties above say something: their histories get everywhere."""
+    phases, kinds, errors = [], [], []
+
+    @settings(max_examples=150, deadline=None, derandomize=True, database=None)
+    @given(HISTORIES)
+    def walk(history):
+        state, _, results = live(history)
+        phases.extend(group.phase for group in state.groups.values())
+        for result in results:
+            kinds.extend(type(event).__name__ for event in result.events)
+            errors.extend([result.reply.error] if isinstance(result.reply, Refused) else [])
+
+    walk()
+    assert {*Phase} - {*phases} == {Phase.DEAD}
+    assert {
+        "MemberJoined",
+        "MemberRejoined",
+        "MemberRemoved",
+        "RebalanceStarted",
+        "RoundExtended",
+        "GenerationFormed",
+        "MemberSynced",
+        "AssignmentPublished",
+        "GroupEmptied",
+        "OffsetCommitted",
+        "OffsetSuperseded",
+        "TopicCreated",
+        "PartitionsAdded",
+        "CheckpointTaken",
+    } <= {*kinds}
+    assert {
+        Error.UNKNOWN_MEMBER_ID,
+        Error.ILLEGAL_GENERATION,
+        Error.REBALANCE_IN_PROGRESS,
+        Error.INCONSISTENT_GROUP_PROTOCOL,
+        Error.GROUP_ID_NOT_FOUND,
+    } <= {*errors}
