@@ -182,7 +182,8 @@ class Client:
             for member, first in batches:
                 if written >= wanted:
                     return
-                written += await self._fill_one(member, first)
+                more = await self._fill_one(member, first)
+                written += more
 
         await asyncio.gather(*(work() for _ in range(4)))
         if written < wanted:
