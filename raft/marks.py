@@ -27,7 +27,7 @@ class MarkBook:
     def check(self) -> None:
         """Raise CorruptStoreError where a log ends before what the mark saw, or the mark is not ours."""
         payload = self._store.read_mark()
-        if payload is None:
+        if not payload:
             return  # a fresh store: `muster init` synced it before any mark
         try:
             value = json.loads(payload)

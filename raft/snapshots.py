@@ -1,7 +1,7 @@
 """Snapshots of one shard's state: streamed in chunks, written as they arrive, installed by one flip.
 
-State lives in the store beside its applied index, so a snapshot is a frozen view of the database
-and compaction needs none. A follower that is behind the log gets the shard's state keys in chunks
+State lives in the store beside its applied index, so a snapshot is a scan that later writes do not
+disturb, and compaction needs none. A follower that is behind the log gets the shard's state keys in chunks
 (`snapshot_chunk`, answered by `snapshot_ack`, a window of a few). It writes them under a snapshot
 id of its own that is not in use. The last chunk's batch flips `META: shard -> snapshot id` and sets
 log and applied index, small and synced; a crash before it leaves the old state (raft-layer.md
@@ -20,7 +20,7 @@ from raft.core import SECOND_MS, Host
 from raft.journal import Entry, Journal
 from storage import keys
 from storage.invariant import BrokenInvariantError, invariant
-from storage.store import Family, Snapshot, Store
+from storage.store import Family, Store
 
 DONE = 0xFFFFFFFF
 """In an acknowledgement: the follower needs no more of this snapshot."""
@@ -34,7 +34,6 @@ class _Sending:
     snapshot_id: int
     entry: Entry
     admissions: list[bytes]
-    view: Snapshot
     pairs: Iterator[tuple[bytes, bytes]]
     progress_at: float
     sent_at: float = 0.0
@@ -105,7 +104,6 @@ class Snapshots:
         if store.pending_bytes:  # a write stall: the store holds less than we have applied
             self._host.free_snapshot_slot()
             return False
-        view = store.snapshot()
         applied = read_u64(store, keys.applied_key(self._shard))
         invariant(applied == self.applied_index, "the stored state is not the applied one")
         self._last_id += 1
@@ -113,8 +111,7 @@ class Snapshots:
             snapshot_id=self._last_id,
             entry=self._journal.read(applied, 1, 1)[0],
             admissions=[one.encode() for one in self._host.book.admissions(self._shard)],
-            view=view,
-            pairs=view.scan(Family.STATE, *keys.state_range(self._shard, self.local_id)),
+            pairs=store.scan(Family.STATE, *keys.state_range(self._shard, self.local_id)),
             progress_at=self._host.clock(),
         )
         self._set_trim_floor()
@@ -186,7 +183,6 @@ class Snapshots:
         """Give a transfer up: the peer is gone, or it is over."""
         sending = self._sending.pop(node, None)
         if sending is not None:
-            sending.view.close()
             self._host.free_snapshot_slot()
             self._set_trim_floor()
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from storage.invariant import invariant
-from storage.store import Batch, Family, Snapshot, StoreError
+from storage.store import Batch, Family, StoreError
 
 _PUT, _DELETE, _DELETE_RANGE = range(3)
 _Op = tuple[int, Family, bytes, bytes]
@@ -79,8 +79,8 @@ class _MemoryBatch:
         self.bytes += len(start) + len(end)
 
 
-class _MemorySnapshot:
-    """Tables copied at one moment."""
+class MemorySnapshot:
+    """All tables as they were at one moment; for tests."""
 
     def __init__(self, tables: _Tables) -> None:
         self._tables = {family: _Table(table.values) for family, table in tables.items()}
@@ -90,9 +90,6 @@ class _MemorySnapshot:
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter(self._tables[family].scan(start, end))
-
-    def close(self) -> None:
-        self._tables = {family: _Table() for family in Family}
 
 
 class MemoryStore:
@@ -211,8 +208,9 @@ class MemoryStore:
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter(self._tables[family].scan(start, end))
 
-    def snapshot(self) -> Snapshot:
-        return _MemorySnapshot(self._tables)
+    def snapshot(self) -> MemorySnapshot:
+        """Copy everything, for tests."""
+        return MemorySnapshot(self._tables)
 
     def close(self) -> None:
         self._dead = True

@@ -1,8 +1,8 @@
-"""The durability contract: bytes in column families, one pending batch for every shard, one sync at a time.
+"""The durability contract: bytes in column families, one pending batch, one sync at a time.
 
-A turn of the node puts everything it wants to keep into `batch`, then calls `write()` once. The write reaches the
-operating system at once and the disk when its *epoch* is reported as synced. Whatever promises something to somebody
-else waits for the epoch that holds it.
+A turn of the node puts everything it wants to keep into `batch`, then calls `write()` once. The
+write reaches the operating system at once and the disk when its *epoch* is reported as synced.
+Whatever promises something to somebody else waits for the epoch that holds it.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,6 +29,7 @@ class CorruptStoreError(StoreError):
     """What is on disk is damaged or not ours. The message says how to rebuild the node."""
 
     def __init__(self, what: str) -> None:
+        """Name `what` is wrong, without a full stop."""
         super().__init__(f"{what}. {REBUILD}")
 
 
@@ -42,29 +43,27 @@ REBUILD = (
 class Batch(Protocol):
     """The pending write: ordered and atomic."""
 
-    def put(self, family: Family, key: bytes, value: bytes) -> None: ...
-    def delete(self, family: Family, key: bytes) -> None: ...
+    def put(self, family: Family, key: bytes, value: bytes) -> None:
+        """Set a key."""
+        ...
+
+    def delete(self, family: Family, key: bytes) -> None:
+        """Remove a key."""
+        ...
+
     def delete_range(self, family: Family, start: bytes, end: bytes) -> None:
         """Delete keys in [start, end)."""
         ...
-
-
-class Snapshot(Protocol):
-    """A frozen view of the database, taken at one moment."""
-
-    def get(self, family: Family, key: bytes) -> bytes | None: ...
-    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys in [start, end), in order."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class Store(Protocol):
     """One database of one node."""
 
     @property
-    def batch(self) -> Batch: ...
+    def batch(self) -> Batch:
+        """The pending write."""
+        ...
+
     @property
     def pending_epoch(self) -> int:
         """The epoch that the next `write()` will carry. Epochs go on rising across restarts."""
@@ -76,7 +75,10 @@ class Store(Protocol):
         ...
 
     @property
-    def written_epoch(self) -> int: ...
+    def written_epoch(self) -> int:
+        """The newest epoch that the operating system has."""
+        ...
+
     @property
     def synced_epoch(self) -> int:
         """Everything up to and including this epoch survives a power cut."""
@@ -84,13 +86,17 @@ class Store(Protocol):
 
     @property
     def hard_epoch(self) -> int:
-        """The newest epoch, the pending one included, that holds hard data. A message that may depend
-        on anything put so far waits until this epoch is synced."""
+        """The newest epoch, the pending one included, that holds hard data.
+
+        A message that may depend on anything put so far waits until this epoch is synced.
+        """
         ...
 
     def mark_hard(self) -> None:
-        """The pending batch must be synced: it holds log, term or vote. Soft batches wait for the next hard one, or
-        100 ms; the driver sees to that."""
+        """The pending batch must be synced: it holds log, term or vote.
+
+        Soft batches wait for the next hard one, or 100 ms; the driver sees to that.
+        """
         ...
 
     def write(self) -> int:
@@ -106,7 +112,7 @@ class Store(Protocol):
         ...
 
     def write_mark(self, payload: bytes) -> None:
-        """Renew the durable mark: a small file apart from the database that says what had been synced.
+        """Renew the durable mark: a small file beside the database, saying what had been synced.
 
         It is written behind the loop's back and carries the present `synced_epoch`; opening a
         database that ends before it raises CorruptStoreError. `payload` is the caller's, for checks
@@ -115,13 +121,21 @@ class Store(Protocol):
         ...
 
     def read_mark(self) -> bytes | None:
-        """The payload of the durable mark found when the store was opened."""
+        """Give the payload of the durable mark that was found when the store was opened."""
         ...
 
     def get(self, family: Family, key: bytes) -> bytes | None:
         """Read what is written (the pending batch is not seen)."""
         ...
 
-    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
-    def snapshot(self) -> Snapshot: ...
-    def close(self) -> None: ...
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys in [start, end), in order, as they are at the call.
+
+        Later writes are not seen, however late the iterator is read. Drop it when done: it keeps
+        old data alive.
+        """
+        ...
+
+    def close(self) -> None:
+        """Write and sync what is pending, and let go."""
+        ...

@@ -1,0 +1,437 @@
+"""Sockets: plain TCP between nodes, and the event loop that gives the driver its turns.
+
+The only file of raft/ that knows asyncio. Between two nodes there are two connections, both dialled
+by the lower id: *control* for votes, heartbeats, answers and short appends, whose break counts as
+silence, and *bulk* for catch-up and snapshots, so that these delay nothing. On each, both sides send
+8 magic bytes and a Hello first; then frames follow. A frame is a 4-byte length and protobuf.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from muster.v1 import peer_pb2 as pb
+from raft import codec
+from raft.codec import CodecError
+from raft.driver import Driver
+
+MAGIC = b"muster\x00\x01"
+_LENGTH_BYTES = 4
+_LANES = (pb.LANE_CONTROL, pb.LANE_BULK)
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TransportSettings:
+    """Limits and intervals of the peer port."""
+
+    hello_timeout_ms: int = 5000
+    """A connection that has not said who it is by then is closed."""
+    strangers_max: int = 64
+    """Connections that have not said yet who they are."""
+    dial_min_ms: int = 50
+    dial_max_ms: int = 1000
+    """Back-off between attempts, doubling, with jitter."""
+    connect_timeout_ms: int = 3000
+    write_buffer_bytes: int = 8 * 1024 * 1024
+    """Per connection; beyond it bulk drops frames and control hangs up."""
+    dead_peer_ms: int = 10_000
+    """Unacknowledged data, or silence under keep-alive, for so long closes the connection."""
+
+
+class _Connection(asyncio.Protocol):
+    """One TCP connection to a peer, first a stranger."""
+
+    def __init__(self, hub: "PeerHub", dialled: tuple[int, "pb.Lane.ValueType"] | None) -> None:
+        self._hub = hub
+        self.dialled = dialled
+        self.node: int | None = None
+        self.lane = pb.LANE_UNSPECIFIED
+        self.address = ""
+        self.closed = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._greeted = False
+        self._timeout: asyncio.TimerHandle | None = None
+
+    # asyncio.Protocol.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the handshake."""
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError("a peer connection is a stream")
+        self._transport = transport
+        self.address = _text(transport.get_extra_info("peername"))
+        _tune(transport.get_extra_info("socket"), self._hub.settings)
+        seconds = self._hub.settings.hello_timeout_ms / 1000
+        self._timeout = asyncio.get_running_loop().call_later(seconds, self._hello_late)
+        self._hub.met(self)
+        if self.dialled is not None:
+            self.say_hello(self.dialled[1])
+
+    def data_received(self, data: bytes) -> None:
+        """Cut the stream into frames; whatever is not ours closes it."""
+        try:
+            self._consume(data)
+        except CodecError as error:
+            self.refuse(error.reason, str(error))
+        except Exception as error:  # noqa: BLE001 - a broken invariant must not die in asyncio's log
+            self._hub.fatal(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the hub, once."""
+        if self._timeout is not None:
+            self._timeout.cancel()
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._hub.lost(self)
+
+    # Frames.
+
+    def _consume(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        if not self._greeted:
+            if not MAGIC.startswith(bytes(buffer[: len(MAGIC)])):
+                raise CodecError("garbage", "what arrived on the peer port is not muster")
+            if len(buffer) < len(MAGIC):
+                return
+            del buffer[: len(MAGIC)]
+            self._greeted = True
+        at = 0
+        while len(buffer) - at >= _LENGTH_BYTES and not self.closing:
+            size = int.from_bytes(buffer[at : at + _LENGTH_BYTES], "big")
+            limit = codec.HELLO_BYTES_MAX if self.node is None else codec.FRAME_BYTES_MAX
+            if size > limit:
+                raise CodecError("too_long", f"a frame of {size} bytes; {limit} at most")
+            end = at + _LENGTH_BYTES + size
+            if len(buffer) < end:
+                break
+            frame = bytes(buffer[at + _LENGTH_BYTES : end])
+            at = end
+            if self.node is None:
+                self._hub.hello_arrived(self, codec.decode_hello(frame))
+            else:
+                self._hub.frame_arrived(self.node, frame)
+        del buffer[:at]
+
+    def say_hello(self, lane: "pb.Lane.ValueType", refused: str = "") -> None:
+        """Send the magic bytes and who we are."""
+        hello = self._hub.driver.hello(lane)
+        hello.refused = refused
+        data = codec.encode_hello(hello)
+        self.write(MAGIC + len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+
+    def establish(self, node: int, lane: "pb.Lane.ValueType") -> None:
+        """From now on frames are expected."""
+        self.node, self.lane = node, lane
+        if self._timeout is not None:
+            self._timeout.cancel()
+
+    def refuse(self, reason: str, detail: str) -> None:
+        """Count and remember why, and hang up."""
+        self._hub.refused(self, reason, detail)
+        self.close()
+
+    def _hello_late(self) -> None:
+        self.refuse("no_hello", "a connection that did not say who it is")
+
+    @property
+    def closing(self) -> bool:
+        """Whether it is closed or about to be."""
+        return self._transport is None or self._transport.is_closing()
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What waits to be sent."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def write(self, data: bytes) -> None:
+        """Send as it is."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def write_frame(self, frame: bytes) -> None:
+        """Send one frame."""
+        self.write(len(frame).to_bytes(_LENGTH_BYTES, "big") + frame)
+
+    def close(self) -> None:
+        """Hang up after what is written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Hang up at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class PeerHub:
+    """All connections of one node. Implements raft.driver.Link."""
+
+    def __init__(
+        self,
+        peers: Mapping[int, Address],
+        fatal: Callable[[BaseException], None],
+        rng: Random,
+        settings: TransportSettings | None = None,
+    ) -> None:
+        """`peers` says where the other nodes listen. `fatal` is called with what must end the
+        process."""
+        self._addresses = dict(peers)
+        self.fatal = fatal
+        self._rng = rng
+        self.settings = settings or TransportSettings()
+        self.counters: Counter[str] = Counter()
+        """Connections closed, by reason."""
+        self._driver: Driver | None = None
+        self._established: dict[tuple[int, int], _Connection] = {}
+        self._strangers: set[_Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
+
+    @property
+    def driver(self) -> Driver:
+        """The node's driver."""
+        if self._driver is None:
+            raise RuntimeError("attach a driver first")
+        return self._driver
+
+    def attach(self, driver: Driver) -> None:
+        """The driver that frames go to; before `start`."""
+        self._driver = driver
+
+    async def start(
+        self, listen: Address | None = None, sockets: Sequence[socket.socket] = ()
+    ) -> None:
+        """Listen, on `listen` or on bound `sockets`, and dial the peers with higher ids."""
+        loop = asyncio.get_running_loop()
+        if sockets:
+            self._server = await loop.create_server(self._accept, sock=sockets[0])
+        elif listen is not None:
+            self._server = await loop.create_server(self._accept, listen[0], listen[1])
+        mine = self.driver.identity.node_id
+        for node in self.driver.identity.peers:
+            if node > mine:
+                self._tasks.extend(loop.create_task(self._dial(node, lane)) for lane in _LANES)
+
+    @property
+    def address(self) -> Address:
+        """Where this hub listens."""
+        if self._server is None:
+            raise RuntimeError("the hub does not listen")
+        name = self._server.sockets[0].getsockname()
+        return name[0], name[1]
+
+    async def close(self) -> None:
+        """Hang up everywhere and stop listening."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+        open_ones = [*self._established.values(), *self._strangers]
+        for connection in open_ones:
+            connection.close()
+        await asyncio.gather(*(connection.closed for connection in open_ones))
+
+    # raft.driver.Link.
+
+    def send(self, node: int, frame: bytes, bulk: bool) -> bool:
+        """Queue one frame on a connection; False where there is none or its buffer is full."""
+        lane = pb.LANE_BULK if bulk else pb.LANE_CONTROL
+        connection = self._established.get((node, lane))
+        if connection is None or connection.closing:
+            return False
+        if connection.backlog_bytes > self.settings.write_buffer_bytes:
+            self.counters["write_buffer_full"] += 1
+            if not bulk:
+                connection.abort()
+            return False
+        connection.write_frame(frame)
+        return True
+
+    def hang_up(self, node: int) -> None:
+        """Close what is open to `node`."""
+        for lane in _LANES:
+            connection = self._established.get((node, lane))
+            if connection is not None:
+                connection.abort()
+
+    # Connections' lives.
+
+    def _accept(self) -> _Connection:
+        return _Connection(self, None)
+
+    async def _dial(self, node: int, lane: "pb.Lane.ValueType") -> None:
+        settings = self.settings
+        delay_ms = settings.dial_min_ms
+        while True:
+            connection = await self._connect(node, lane)
+            if connection is not None:
+                await asyncio.shield(connection.closed)
+                if connection.node is not None:
+                    delay_ms = settings.dial_min_ms
+            await asyncio.sleep(delay_ms / 1000 * (0.5 + self._rng.random()))
+            delay_ms = min(2 * delay_ms, settings.dial_max_ms)
+
+    async def _connect(self, node: int, lane: "pb.Lane.ValueType") -> _Connection | None:
+        host, port = self._addresses[node]
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.settings.connect_timeout_ms / 1000):
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self, (node, lane)), host, port
+                )
+        except OSError:  # TimeoutError is one
+            self.counters["connect_failed"] += 1
+            return None
+        return connection
+
+    def met(self, connection: _Connection) -> None:
+        """A connection stands and has not said who it is."""
+        self._strangers.add(connection)
+        if len(self._strangers) > self.settings.strangers_max:
+            connection.refuse("too_many_strangers", "too many connections without a hello")
+
+    def hello_arrived(self, connection: _Connection, hello: pb.Hello) -> None:
+        """Judge it, answer it, and let the driver know."""
+        if connection.dialled is not None and hello.refused:
+            connection.refuse("refused_by_peer", f"it refused this node: {hello.refused}")
+            return
+        reason = self.driver.accept_hello(hello)
+        if reason is None and connection.dialled not in (None, (hello.node_id, hello.lane)):
+            reason = f"node {hello.node_id} answered where another was expected: check the peers"
+        if connection.dialled is None:
+            connection.say_hello(hello.lane, reason or "")
+        if reason is not None:
+            connection.refuse("refused", reason)
+            return
+        self._strangers.discard(connection)
+        key = (hello.node_id, hello.lane)
+        previous = self._established.pop(key, None)
+        if previous is not None:
+            self._broke(previous)
+            previous.abort()
+        self._established[key] = connection
+        connection.establish(hello.node_id, hello.lane)
+        if hello.lane == pb.LANE_CONTROL:
+            self.driver.connected(hello.node_id)
+
+    def frame_arrived(self, node: int, frame: bytes) -> None:
+        """Deliver it."""
+        self.driver.receive(node, frame)
+
+    def refused(self, connection: _Connection, reason: str, detail: str) -> None:
+        """Remember why a connection was closed."""
+        self.counters[reason] += 1
+        who = connection.node if connection.node is not None else None
+        if connection.dialled is not None:
+            who = connection.dialled[0]
+        name = f"node {who}" if who is not None else connection.address
+        self.driver.book.refuse(name, detail)
+
+    def lost(self, connection: _Connection) -> None:
+        """A connection is gone."""
+        self._strangers.discard(connection)
+        if connection.node is None:
+            return
+        key = (connection.node, connection.lane)
+        if self._established.get(key) is connection:
+            del self._established[key]
+            self._broke(connection)
+
+    def _broke(self, connection: _Connection) -> None:
+        if connection.node is None or self._closing:
+            return
+        try:
+            self.driver.disconnected(connection.node, connection.lane == pb.LANE_CONTROL)
+        except Exception as error:  # noqa: BLE001 - a broken invariant must not die in asyncio's log
+            self.fatal(error)
+
+
+class LoopRunner:
+    """Gives a driver its turns on an asyncio loop: one for whatever arrived, and a timer."""
+
+    def __init__(self, driver: Driver, fatal: Callable[[BaseException], None]) -> None:
+        self._driver = driver
+        self._fatal = fatal
+        self._loop = asyncio.get_running_loop()
+        self._turn_handle: asyncio.Handle | None = None
+        self._timer_handle: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        self.lag_observers: list[Callable[[float], None]] = []
+        """Called with how many seconds late each timer came: the loop's lag."""
+        self.turn_observers: list[Callable[[float], None]] = []
+        """Called with how many seconds each turn took."""
+
+    def start(self) -> None:
+        """From now on the driver runs."""
+        self._driver.wake = self.wake
+        self._timer_due = self._loop.time()
+        self._timer_handle = self._loop.call_soon(self._timer)  # type: ignore[assignment]
+
+    def wake(self) -> None:
+        """A turn soon, after what has arrived by then."""
+        if self._turn_handle is None:
+            self._turn_handle = self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_handle = None
+        started = self._loop.time()
+        try:
+            self._driver.turn()
+        except BaseException as error:  # noqa: BLE001 - asyncio would only log it
+            self._fatal(error)
+            return
+        took = self._loop.time() - started
+        for observe in self.turn_observers:
+            observe(took)
+
+    def _timer(self) -> None:
+        lag = self._loop.time() - self._timer_due
+        for observe in self.lag_observers:
+            observe(max(0.0, lag))
+        try:
+            wait = self._driver.timer()
+        except BaseException as error:  # noqa: BLE001 - asyncio would only log it
+            self._fatal(error)
+            return
+        self._timer_due = self._loop.time() + wait
+        self._timer_handle = self._loop.call_at(self._timer_due, self._timer)
+
+    def stop(self) -> None:
+        """No more turns."""
+        self._driver.wake = _nothing
+        for handle in (self._turn_handle, self._timer_handle):
+            if handle is not None:
+                handle.cancel()
+
+
+def _nothing() -> None:
+    """The runner has stopped."""
+
+
+def _text(peername: object) -> str:
+    if isinstance(peername, tuple):
+        return f"{peername[0]}:{peername[1]}"
+    return str(peername)
+
+
+def _tune(sock: socket.socket | None, settings: TransportSettings) -> None:
+    if sock is None:
+        return
+    with contextlib.suppress(OSError):  # not a TCP socket: nothing to tune
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        seconds = max(1, settings.dead_peer_ms // 3000)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, seconds)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, settings.dead_peer_ms)

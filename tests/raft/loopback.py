@@ -1,0 +1,125 @@
+"""Real nodes in one process: RocksDB, sockets on loopback, one asyncio loop."""
+
+import asyncio
+import socket
+import time
+from random import Random
+
+from raft.contract import ShardId
+from raft.driver import Driver
+from raft.identity import initialise
+from raft.settings import RaftSettings
+from raft.transport import LoopRunner, PeerHub
+from storage.rocks import RocksStore
+from tests.raft.memory_cluster import Recorder
+
+
+class LoopbackNode:
+    """One node with a data directory and a port."""
+
+    def __init__(self, cluster, number):
+        self.cluster = cluster
+        self.number = number
+        self.path = cluster.root / f"node{number}"
+        self.socket = None
+        self.machines = {}
+        self.driver = None
+
+    async def start(self):
+        cluster = self.cluster
+        loop = asyncio.get_running_loop()
+        self.machines = {}
+        self.store = RocksStore(self.path, loop.call_soon_threadsafe, time.monotonic, cluster.fatal)
+        peers = {n: address for n, address in cluster.addresses.items() if n != self.number}
+        self.hub = PeerHub(peers, cluster.fatal, Random(self.number))
+        self.driver = Driver(
+            self.store,
+            self.machine,
+            self.hub,
+            time.monotonic,
+            Random(self.number),
+            cluster.settings,
+        )
+        self.driver.client_endpoint = f"client-{self.number}:1"
+        self.hub.attach(self.driver)
+        self.driver.start()
+        self.runner = LoopRunner(self.driver, cluster.fatal)
+        self.runner.start()
+        host, port = cluster.addresses[self.number]
+        await self.hub.start(sockets=[bound_socket(host, port)])
+
+    def machine(self, shard):
+        return self.machines.setdefault(shard, self.cluster.machine())
+
+    async def stop(self):
+        """As a kill: nothing is handed over, nothing pending is written."""
+        self.runner.stop()
+        await self.hub.close()
+        self.driver = None
+        self.store.batch.ops.clear()
+        self.store.close()
+
+
+class LoopbackCluster:
+    """Use as `async with`; `failures` must stay empty."""
+
+    def __init__(self, root, nodes=3, shards=4, settings=None, machine=Recorder):
+        self.root = root
+        self.settings = settings or RaftSettings()
+        self.machine = machine
+        self.failures = []
+        self.ids = list(range(nodes))
+        self.shards = shards
+        self.addresses = {}
+        for number in self.ids:
+            with bound_socket("127.0.0.1", 0) as probe:
+                self.addresses[number] = probe.getsockname()
+            initialise(root / f"node{number}", "loopback", number, shards, self.ids)
+        self.nodes = [LoopbackNode(self, number) for number in self.ids]
+
+    def fatal(self, error):
+        self.failures.append(error)
+
+    async def __aenter__(self):
+        for node in self.nodes:
+            await node.start()
+        return self
+
+    async def __aexit__(self, *exc):
+        for node in self.alive:
+            await node.stop()
+        assert self.failures == []
+
+    @property
+    def alive(self):
+        return [node for node in self.nodes if node.driver is not None]
+
+    async def until(self, condition, limit_s=30.0):
+        end = time.monotonic() + limit_s
+        while not condition():
+            assert self.failures == []
+            assert time.monotonic() < end, "the condition was not reached"
+            await asyncio.sleep(0.005)
+
+    def leader(self, shard):
+        for node in self.alive:
+            if node.driver.replicas[ShardId(shard)].ready:
+                return node
+        return None
+
+    async def propose(self, shard, entry):
+        await self.until(lambda: self.leader(shard))
+        outcomes = []
+        self.leader(shard).driver.replicas[ShardId(shard)].propose(entry, outcomes.append)
+        await self.until(lambda: outcomes)
+        return outcomes[0]
+
+    def applied(self, number, shard):
+        return [entry for _, entry in self.nodes[number].machines[ShardId(shard)].applied]
+
+
+def bound_socket(host, port):
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((host, port))
+    return sock

@@ -1,0 +1,66 @@
+"""Three real nodes on loopback: RocksDB, sockets, the sync thread."""
+
+import asyncio
+import time
+
+from raft.contract import Applied
+from tests.raft.loopback import LoopbackCluster
+
+
+def test_three_real_nodes_elect_commit_and_survive_the_loss_of_one(tmp_path):
+    """Every acknowledged entry of every shard is on all nodes, also on the one that was away."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path) as cluster:
+            sent = {shard: [b"%d-%d" % (shard, i) for i in range(20)] for shard in range(4)}
+            for shard, entries in sent.items():
+                for entry in entries:
+                    assert isinstance(await cluster.propose(shard, entry), Applied)
+            lost = cluster.leader(1)
+            await lost.stop()
+            for shard in sent:
+                entry = b"%d-late" % shard
+                assert isinstance(await cluster.propose(shard, entry), Applied)
+                sent[shard].append(entry)
+            await lost.start()
+            await cluster.until(
+                lambda: all(
+                    cluster.applied(n, shard) == entries
+                    for n in cluster.ids
+                    for shard, entries in sent.items()
+                )
+            )
+            assert lost.driver.book.endpoints != {}
+
+    asyncio.run(scenario())
+
+
+def test_leadership_is_spread_over_the_preferred_nodes(tmp_path):
+    """After a start each shard is led by the node it belongs to."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=6) as cluster:
+            await cluster.until(lambda: all(cluster.leader(s) for s in range(6)))
+            leaders = [cluster.leader(shard).number for shard in range(6)]
+            assert sorted(leaders) == [0, 0, 1, 1, 2, 2]
+
+    asyncio.run(scenario())
+
+
+def test_draining_hands_all_leadership_over(tmp_path):
+    """A node that is told to stop leads nothing soon, and proposals are redirected meanwhile."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path) as cluster:
+            for shard in range(4):
+                await cluster.propose(shard, b"x")
+            leaving = cluster.leader(0)
+            leaving.driver.drain()
+            started = time.monotonic()
+            await cluster.until(lambda: not leaving.driver.led())
+            for shard in range(4):
+                assert isinstance(await cluster.propose(shard, b"y"), Applied)
+            assert not leaving.driver.led()
+            assert time.monotonic() > started
+
+    asyncio.run(scenario())

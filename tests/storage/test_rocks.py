@@ -1,0 +1,225 @@
+"""The store on disk: epochs, stalls, the durable mark, refusals."""
+
+import queue
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from storage.rocks import MissingStoreError, RocksStore
+from storage.store import CorruptStoreError, Family, StoreError
+
+
+class Loop:
+    """A loop of sorts: runs what the sync thread posts."""
+
+    def __init__(self):
+        self.queue = queue.Queue()
+        self.fatal = []
+
+    def open(self, path, create=False):
+        return RocksStore(path, self.queue.put, time.monotonic, self.fatal.append, create=create)
+
+    def run_until(self, condition):
+        while not condition():
+            self.queue.get(timeout=10)()
+
+
+@pytest.fixture
+def loop():
+    return Loop()
+
+
+def put(store, key, value=b"v"):
+    store.batch.put(Family.LOG, key, value)
+    store.mark_hard()
+    return store.write()
+
+
+def test_what_is_written_is_read_back_after_a_restart(loop, tmp_path: Path):
+    """Every family keeps its own keys, and epochs go on rising."""
+    store = loop.open(tmp_path, create=True)
+    for family in Family:
+        store.batch.put(family, b"k", family.name.encode())
+    store.mark_hard()
+    epoch = store.write()
+    loop.run_until(lambda: store.synced_epoch >= epoch)
+    store.close()
+    store = loop.open(tmp_path)
+    assert [store.get(family, b"k") for family in Family] == [b"LOG", b"STATE", b"META"]
+    assert store.pending_epoch == epoch + 1
+    store.close()
+
+
+def test_a_scan_shows_the_moment_of_its_call(loop, tmp_path: Path):
+    """Writes, deletes and range deletes made while a scan is read do not change what it yields."""
+    store = loop.open(tmp_path, create=True)
+    for i in range(10):
+        store.batch.put(Family.STATE, b"%d" % i, b"old")
+    store.write()
+    scan = store.scan(Family.STATE, b"2", b"8")
+    store.batch.delete_range(Family.STATE, b"0", b"5")
+    store.batch.put(Family.STATE, b"6", b"new")
+    store.batch.put(Family.STATE, b"65", b"new")
+    store.write()
+    assert list(scan) == [(b"%d" % i, b"old") for i in range(2, 8)]
+    assert [key for key, _ in store.scan(Family.STATE, b"0", b"9")] == [
+        b"5",
+        b"6",
+        b"65",
+        b"7",
+        b"8",
+    ]
+    store.close()
+
+
+def test_callbacks_come_on_the_loop_once_the_disk_has_the_epoch(loop, tmp_path: Path):
+    """A listener hears an epoch only through the loop's queue, and the observer its duration."""
+    store = loop.open(tmp_path, create=True)
+    heard, durations = [], []
+    store.on_synced(heard.append)
+    store.sync_observers.append(durations.append)
+    epoch = put(store, b"a")
+    assert heard == []
+    loop.run_until(lambda: heard)
+    assert heard[-1] == epoch
+    assert durations[0] >= 0
+    store.close()
+
+
+class StallingDb:
+    """A database that asks to wait, as RocksDB does with no_slowdown."""
+
+    def __init__(self, db, error):
+        self._db = db
+        self.error = error
+
+    def write(self, batch, options):
+        if self.error:
+            raise Exception(self.error)  # noqa: TRY002 - as rocksdict does
+        self._db.write(batch, options)
+
+    def __getattr__(self, name):
+        return getattr(self._db, name)
+
+
+def test_a_write_stall_keeps_the_batch_and_its_epoch_for_the_next_try(loop, tmp_path: Path):
+    """Nothing is lost, doubled or reordered by a stall."""
+    store = loop.open(tmp_path, create=True)
+    store._db = StallingDb(store._db, "Result incomplete: Write stall")
+    store.batch.put(Family.LOG, b"a", b"1")
+    store.mark_hard()
+    assert store.write() == 0
+    assert store.pending_epoch == 1
+    assert store.hard_epoch == 1
+    assert store.write_stalls == 1
+    store.batch.put(Family.LOG, b"a", b"2")
+    store._db.error = ""
+    assert store.write() == 1
+    assert store.get(Family.LOG, b"a") == b"2"
+    store.close()
+
+
+def test_a_failed_write_is_final(loop, tmp_path: Path):
+    """No later write is tried: what the first one left behind is unknown."""
+    store = loop.open(tmp_path, create=True)
+    store._db = StallingDb(store._db, "IO error: No space left on device")
+    store.batch.put(Family.LOG, b"a", b"1")
+    with pytest.raises(StoreError, match="No space left"):
+        store.write()
+    store._db.error = ""
+    with pytest.raises(StoreError, match="No space left"):
+        store.write()
+    store.close()
+
+
+class FailingSync(StallingDb):
+    """A database whose fsync fails."""
+
+    def flush_wal(self, sync):
+        raise Exception("IO error: Input/output error")  # noqa: TRY002 - as rocksdict does
+
+
+def test_a_failed_sync_is_fatal_and_reports_nothing_as_durable(loop, tmp_path: Path):
+    """The process is told to end; the epoch never counts as synced."""
+    store = loop.open(tmp_path, create=True)
+    store._db = FailingSync(store._db, "")
+    put(store, b"a")
+    store._thread.join(timeout=10)
+    assert [str(error) for error in loop.fatal] == [
+        f"{tmp_path}: a sync failed: IO error: Input/output error"
+    ]
+    assert loop.queue.empty()
+    assert store.synced_epoch == 0
+    with pytest.raises(StoreError):
+        store.write()
+    store.close()
+
+
+def test_a_directory_without_a_database_is_not_made_one_by_accident(loop, tmp_path: Path):
+    """`serve` on an empty directory says what to do."""
+    with pytest.raises(MissingStoreError, match="muster init"):
+        loop.open(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_two_processes_cannot_share_a_directory(loop, tmp_path: Path):
+    """The second open names the reason, and does not call the data damaged."""
+    store = loop.open(tmp_path, create=True)
+    with pytest.raises(StoreError, match="in use by another process") as caught:
+        loop.open(tmp_path)
+    assert not isinstance(caught.value, CorruptStoreError)
+    store.close()
+
+
+def test_a_database_that_ends_before_the_durable_mark_refuses_to_open(loop, tmp_path: Path):
+    """Losing synced writes without a word would make a voter that forgot."""
+    store = loop.open(tmp_path / "a", create=True)
+    loop.run_until(lambda epoch=put(store, b"1"): store.synced_epoch >= epoch)
+    shutil.copytree(tmp_path / "a", tmp_path / "early")
+    loop.run_until(lambda epoch=put(store, b"2"): store.synced_epoch >= epoch)
+    store.write_mark(b"payload")
+    store.close()
+    shutil.copy(tmp_path / "a" / "mark", tmp_path / "early" / "mark")
+    with pytest.raises(CorruptStoreError, match="was on disk") as caught:
+        loop.open(tmp_path / "early")
+    assert "replace-node" in str(caught.value)
+    reopened = loop.open(tmp_path / "a")
+    assert reopened.read_mark() == b"payload"
+    reopened.close()
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "missing"])
+def test_a_damaged_durable_mark_refuses_to_open(loop, tmp_path: Path, damage):
+    """Without the mark a lost tail could not be told from a torn one."""
+    store = loop.open(tmp_path, create=True)
+    put(store, b"1")
+    put(store, b"2")
+    store.close()
+    mark = tmp_path / "mark"
+    raw = mark.read_bytes()
+    if damage == "flip":
+        mark.write_bytes(raw[:10] + bytes([raw[10] ^ 1]) + raw[11:])
+    elif damage == "cut":
+        mark.write_bytes(raw[:5])
+    else:
+        mark.unlink()
+    with pytest.raises(CorruptStoreError, match="durable mark"):
+        loop.open(tmp_path)
+
+
+def test_a_flipped_byte_in_the_middle_of_the_log_refuses_to_open(loop, tmp_path: Path):
+    """RocksDB's default would drop everything behind it and open."""
+    store = loop.open(tmp_path / "a", create=True)
+    for i in range(50):
+        put(store, b"%03d" % i, b"x" * 100)
+    loop.run_until(lambda: store.synced_epoch >= 50)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    store.close()
+    wal = max((tmp_path / "b" / "db").glob("*.log"))
+    raw = bytearray(wal.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    wal.write_bytes(raw)
+    with pytest.raises(CorruptStoreError, match="replace-node"):
+        loop.open(tmp_path / "b")
