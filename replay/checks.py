@@ -307,6 +307,19 @@ def overlaps(shard: int, files: Sequence[SourceFile]) -> Iterator[Overlap]:
             yield Overlap(shard, first, end - 1, inside)
 
 
+def sound_overlaps(
+    files: Sequence[SourceFile], inspections: Sequence[Inspection]
+) -> Iterator[Overlap]:
+    """What is to be compared: the overlaps of the segments that passed their inspection."""
+    sound = [
+        file
+        for file, inspection in zip(files, inspections, strict=True)
+        if inspection.sound and file.manifest.kind == SEGMENT
+    ]
+    for shard in sorted({file.manifest.shard for file in sound}):
+        yield from overlaps(shard, [file for file in sound if file.manifest.shard == shard])
+
+
 def compare(overlap: Overlap) -> Iterator[Conflict]:
     """The keys of an overlap whose copies differ in any column, or that a copy lacks."""
     rows = merged([Path(file.path) for file in overlap.files], overlap.first, overlap.last)

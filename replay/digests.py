@@ -1,15 +1,15 @@
 """Digests of shards, put together from the groups' shares and compared to what the live replicas recorded.
 
 A shard's digest is the sum modulo 2^128 over its state records, so a group's share at a place in the log depends on
-that group's events alone, and shares add up in any order. Between two neighbouring marks the shares of that stretch
-must equal the difference of the two recorded digests; so a break is named with the entries between which it happened
-and does not hide the next one.
+that group's events alone, and shares add up in any order. Where the sum is not the recorded digest, it is off by a
+difference; a stretch of the log is named where that difference *changes*, so that one break does not hide the next.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from coordinator.machine.digest import DIGEST_MODULUS
-from replay.checks import finding
+from replay.checks import CHECKPOINT, finding
 from replay.plan import Mark, ShardPlan
 from replay.tables import FAILED, MARKED, OK, DigestDelta, Integrity
 
@@ -39,78 +39,93 @@ def add_up(deltas: Iterable[DigestDelta]) -> dict[tuple[int, int], int]:
     return sums
 
 
+@dataclass(frozen=True, slots=True)
 class Broken:
-    """A stretch of a shard, (after, up_to], whose shares do not give the recorded digest."""
+    """A stretch of a shard's log, (after, up_to], whose shares do not give the recorded digest."""
 
-    __slots__ = ("after", "mark", "shard", "up_to")
-
-    def __init__(self, shard: int, mark: int, after: int, up_to: int) -> None:
-        self.shard = shard
-        self.mark = mark
-        self.after = after
-        self.up_to = up_to
+    after: int
+    up_to: int
 
 
-def judge(
-    plan: ShardPlan, sums: Mapping[tuple[int, int], int]
-) -> tuple[list[Integrity], list[Broken]]:
+@dataclass(slots=True)
+class Judgement:
+    """What the comparison of one shard gave; `equal` counts checkpoints."""
+
+    findings: list[Integrity] = field(default_factory=list)
+    broken: list[Broken] = field(default_factory=list)
+    equal: int = 0
+
+
+def judge(plan: ShardPlan, sums: Mapping[tuple[int, int], int]) -> Judgement:
     """One `ok` row per run with its number of checkpoints, one `failed` row per stretch that does not fit.
 
     Where a group's rows are not believed (copies that differ), the shard's digest cannot be known from there on, and
     the remaining marks of the run are `marked` as not compared.
     """
-    findings: list[Integrity] = []
-    broken: list[Broken] = []
-    for number, run in enumerate(plan.runs):
+    judgement = Judgement()
+    for number in range(len(plan.runs)):
         checker = _Run(plan, number)
         for ordinal, mark in enumerate(plan.marks):
             if mark.run == number:
-                checker.see(mark, ordinal, sums.get((plan.shard, ordinal), 0))
-        findings += checker.findings()
-        broken += checker.broken
-    return findings, broken
+                checker.see(mark, sums.get((plan.shard, ordinal), 0))
+        judgement.findings += checker.findings()
+        judgement.broken += checker.broken
+        judgement.equal += sum(1 for mark in checker.equal if mark.what == CHECKPOINT)
+    return judgement
 
 
 class _Run:
+    """One run's marks in order. `_error` is by how much the fold is off; what counts is where that changes."""
+
     def __init__(self, plan: ShardPlan, number: int) -> None:
         self._shard = plan.shard
         self._stop = min(plan.stops.values(), default=None)
         self._run = plan.runs[number]
         self._folded = self._run.digest
+        self._error = 0
         self._after = self._run.first - 1
-        self._good: list[Mark] = []
         self._skipped: list[Mark] = []
-        self._bad: list[tuple[Mark, int, int]] = []
+        self._still_off: list[Mark] = []
+        self._bad: list[Mark] = []
+        self.equal: list[Mark] = []
         self.broken: list[Broken] = []
 
-    def see(self, mark: Mark, ordinal: int, share: int) -> None:
+    def see(self, mark: Mark, share: int) -> None:
         self._folded = (self._folded + share) % MODULUS
         if mark.digest is None:
             return
+        error = (self._folded - mark.digest) % MODULUS
         if self._stop is not None and (mark.index, mark.sub) > self._stop:
             self._skipped.append(mark)
-        elif self._folded == mark.digest:
-            self._good.append(mark)
+        elif error == 0:
+            self.equal.append(mark)
+        elif error == self._error:
+            self._still_off.append(mark)
         else:
-            self._bad.append((mark, self._after, self._folded))
-            self.broken.append(Broken(self._shard, ordinal, self._after, mark.index))
-        self._folded = mark.digest  # what follows is judged on its own
-        self._after = mark.index
+            self._bad.append(mark)
+            self.broken.append(Broken(self._after, mark.index))
+        self._error, self._after = error, mark.index
 
     def findings(self) -> Iterator[Integrity]:
-        for mark, after, folded in self._bad:
+        for mark, stretch in zip(self._bad, self.broken, strict=True):
             detail = (
-                f"the fold does not give the digest recorded at the {mark.what} of entry {mark.index}: "
-                f"something between entries {after} and {mark.index} differs"
+                f"the fold does not give the digest recorded at the {mark.what} of entry "
+                f"{mark.index}: something after entry {stretch.after} differs"
             )
-            yield finding("digest", FAILED, self._shard, None, detail, first=after, last=mark.index)
+            yield finding(
+                "digest", FAILED, self._shard, None, detail, first=stretch.after, last=mark.index
+            )
+        if self._still_off:
+            detail = f"{len(self._still_off)} marks off by the same difference as the one before"
+            yield self._row(MARKED, detail, self._still_off)
         if self._skipped:
-            detail = f"{len(self._skipped)} marks not compared: some rows before them are not believed"
+            detail = f"{len(self._skipped)} marks not compared: rows before them are not believed"
             yield self._row(MARKED, detail, self._skipped)
-        checkpoints = sum(1 for mark in self._good if mark.what == "checkpoint")
-        if self._good:
-            detail = f"equal at {checkpoints} checkpoints and {len(self._good) - checkpoints} bases"
-            yield self._row(OK, detail, self._good)
+        if self.equal:
+            checkpoints = sum(1 for mark in self.equal if mark.what == CHECKPOINT)
+            bases = len(self.equal) - checkpoints
+            detail = f"equal at {checkpoints} checkpoints and {bases} bases"
+            yield self._row(OK, detail, self.equal)
         elif not self._bad and not self._skipped:
             detail = "no checkpoint in this run: nothing to compare the fold with"
             first, last = self._run.first, self._run.last

@@ -179,7 +179,8 @@ def _cover(segments: Sequence[SourceFile], first: int, last: int) -> Iterator[Pi
         holding = [s for s in segments if s.manifest.first <= position <= s.manifest.last]
         best = max(holding, key=lambda s: (s.manifest.node == node, s.manifest.last, s.path))
         end = min(best.manifest.last, last)
-        yield Piece(best.path, position, end)
+        whole = (position, end) == (best.manifest.first, best.manifest.last)
+        yield Piece(best.path, position, end, whole)
         position, node = end + 1, best.manifest.node
 
 

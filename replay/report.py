@@ -1,11 +1,17 @@
 """What a replay says at its end, whichever engine ran it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from replay.checks import Survey, finding
-from replay.plan import Piece, Plan
+from replay.digests import Broken
+from replay.plan import Plan, ShardPlan
+from replay.rows import Piece
 from replay.tables import FAILED, MARKED, OK, Integrity
+
+
+Progress = Callable[[str], None]
+"""Told what a replay is about to do, one line at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +39,21 @@ class Report:
 def make_report(
     engine: str,
     seen: Survey,
-    plan: Plan,
     counts: Mapping[str, int],
     findings: Iterable[Integrity],
     sums: Mapping[tuple[int, str], int],
+    equal: int,
     seconds: float,
 ) -> Report:
-    """`sums` are the tallies per (shard, what)."""
+    """`sums` are the tallies per (shard, what), `equal` the number of checkpoints that fit."""
     rows = list(findings)
-    failed = tuple(row for row in rows if row.result == FAILED)
-    bad = {(row.shard, row.last_index) for row in failed if row.check == "digest"}
-    skipped = {row.shard for row in rows if row.check == "digest" and row.result == MARKED}
-    checkpoints = sum(
-        1
-        for shard in plan.shards
-        for mark in shard.marks
-        if mark.what == "checkpoint"
-        and (shard.shard, mark.index) not in bad
-        and shard.shard not in skipped
-    )
     return Report(
         engine=engine,
         cluster_id=seen.cluster_id,
         counts=dict(counts),
-        failed=failed,
+        failed=tuple(row for row in rows if row.result == FAILED),
         marked=tuple(row for row in rows if row.result == MARKED),
-        checkpoints=checkpoints,
+        checkpoints=equal,
         proven=_total(sums, "proven"),
         unproven=_total(sums, "unproven"),
         seconds=seconds,
@@ -83,10 +78,35 @@ def fold_findings(
             yield finding("proof", MARKED if unproven else OK, number, None, detail)
 
 
-def suspects(shard: int, piece: Piece, groups: Iterable[str], why: str) -> Iterator[Integrity]:
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """Entries whose groups cannot be trusted, and why."""
+
+    shard: int
+    piece: Piece
+    why: str
+
+
+def suspicions(plan: ShardPlan, broken: Iterable[Broken]) -> Iterator[Suspicion]:
+    """Entries that could not be folded, and stretches whose digest does not fit."""
+    for piece in plan.homeless:
+        why = "has entries that could not be folded: the state before them is not known"
+        yield Suspicion(plan.shard, piece, why)
+    for stretch in broken:
+        why = f"may be wrong: the shard's digest does not fit at entry {stretch.up_to}"
+        for run in plan.runs:
+            for piece in run.pieces:
+                first, last = max(piece.first, stretch.after + 1), min(piece.last, stretch.up_to)
+                if first <= last:
+                    part = Piece(piece.path, first, last, whole=False)
+                    yield Suspicion(plan.shard, part, why)
+
+
+def suspects(doubt: Suspicion, groups: Iterable[str]) -> Iterator[Integrity]:
     """One failed row per group that a broken check may concern."""
+    first, last = doubt.piece.first, doubt.piece.last
     for group in sorted(groups):
         if group:
             yield finding(
-                "group", FAILED, shard, None, why, group=group, first=piece.first, last=piece.last
+                "group", FAILED, doubt.shard, None, doubt.why, group=group, first=first, last=last
             )

@@ -11,11 +11,12 @@ from export.layout import Row
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Entries [first, last] to be read from one file."""
+    """Entries [first, last] to be read from one file; `whole` where that is all it holds."""
 
     path: str
     first: int
     last: int
+    whole: bool
 
 
 def read_rows(path: Path, first: int, last: int) -> Iterator[Row]:

@@ -217,6 +217,11 @@ class Script:
             self.node.advance(max(0, deadline_ms - self.node.time_ms))
             self.run(CloseRound(self.group_id, key.round, key.timer, deadline_ms))
 
+    def close_round(self):
+        """Let timers fire until the open round's generation is formed."""
+        while self.group.phase == "PreparingRebalance":
+            self.fire()
+
     def shares(self):
         """Partitions dealt round: member -> numbers."""
         members = list(self.group.members)
@@ -242,8 +247,7 @@ class Script:
     def form(self, *clients):
         """A first round of these clients, up to Stable."""
         members = [self.join(client) for client in clients]
-        while self.group.phase == "PreparingRebalance":
-            self.fire()
+        self.close_round()
         self.settle()
         return members
 
@@ -252,8 +256,7 @@ class Script:
         for member_id in list(self.group.members):
             self.node.advance(10)
             self.rejoin(member_id)
-        if self.group.phase == "PreparingRebalance":
-            self.fire()
+        self.close_round()
         self.settle()
 
     def commit_command(self, member_id, offset, partitions=(0,), seq=None, end=None, meta=""):

@@ -1,0 +1,198 @@
+"""What the tables say of a history that the test tells."""
+
+import pytest
+
+from coordinator.machine.commands import CreateTopic
+from tests.export.exports import export_once, lively
+from tests.export.node import WALL_MS, FakeNode, Script, vector
+from tests.replay.results import replayed, table
+
+
+@pytest.fixture
+def node():
+    return FakeNode()
+
+
+@pytest.fixture
+def told(node, tmp_path):
+    """Export what the node holds, replay it, read one table."""
+
+    def tell(name):
+        root, output = tmp_path / "export", tmp_path / f"out-{name}"
+        if not root.exists():
+            export_once(node, root, tmp_path / "data")
+        report = replayed(root, output, prove=True)
+        assert report.sound, report.failed
+        return table(output, name)
+
+    return tell
+
+
+def test_a_rebalance_names_its_cause_and_what_it_cost(node, told):
+    """Who came, how long the round took in shard time, and how many partitions moved beyond need."""
+    group = Script(node, "g")
+    a, b = group.form("a", "b")
+    node.advance(1_000)
+    c = group.join("c")
+    node.advance(300)
+    group.rejoin(a)
+    node.advance(700)
+    group.rejoin(b)
+    node.advance(40)
+    group.settle()
+
+    first, second = told("rebalances")
+
+    assert (first["trigger"], first["cause_member_id"], first["from_generation"]) == (
+        "member_joined",
+        a,
+        0,
+    )
+    assert (first["members_before"], first["members_after"], first["first_assigned"]) == (0, 2, 6)
+    assert second["outcome"] == "published"
+    assert (second["trigger"], second["cause_member_id"]) == ("member_joined", c)
+    assert (second["join_ms"], second["sync_ms"], second["duration_ms"]) == (1_000, 40, 1_040)
+    assert (second["slowest_member_id"], second["slowest_member_ms"]) == (b, 1_000)
+    assert (second["members_before"], second["members_after"]) == (2, 3)
+    assert (second["members_added"], second["members_gone"]) == (1, 0)
+    assert (second["moved"], second["minimum_moves"]) == (4, 2)
+
+
+def test_a_round_that_a_newer_one_overtakes_is_superseded(node, told):
+    """A generation formed and its assignment never came: the next round says why it opened."""
+    group = Script(node, "g")
+    group.join("a")
+    group.close_round()
+    group.join("b")
+    first, second = told("rebalances")
+    assert (first["outcome"], first["generation"]) == ("superseded", 1)
+    assert (second["outcome"], second["from_generation"], second["generation"]) == ("open", 1, None)
+    assert second["finished_ts"] is None
+
+
+def test_the_last_member_s_leave_empties_the_group(node, told):
+    """The round closes with nobody, at once."""
+    group = Script(node, "g")
+    (a,) = group.form("a")
+    group.leave(a, "shutdown")
+    last = told("rebalances")[-1]
+    assert (last["outcome"], last["members_after"], last["members_gone"]) == ("emptied", 0, 1)
+    assert (last["trigger"], last["reason"]) == ("member_left", "shutdown")
+
+
+def test_a_session_has_its_end_and_its_generations(node, told):
+    """Joined, expired, left, still there: each once."""
+    group = Script(node, "g")
+    a, b = group.form("a", "b")
+    node.advance(5_000)
+    group.expire(b)
+    group.rebalance()
+    c = group.join("c")
+    group.rebalance()
+    group.leave(c)
+    sessions = {row["member_id"]: row for row in told("member_sessions")}
+    assert sessions[b]["end"] == "session_expired"
+    assert (sessions[b]["first_generation"], sessions[b]["last_generation"]) == (1, 1)
+    assert sessions[b]["session_ms"] >= 5_000
+    assert (sessions[c]["end"], sessions[c]["reason"], sessions[c]["first_generation"]) == (
+        "left",
+        "done",
+        3,
+    )
+    assert (sessions[a]["end"], sessions[a]["left_ts"], sessions[a]["last_generation"]) == (
+        "open",
+        None,
+        3,
+    )
+    assert sessions[a]["rejoins"] == 2
+
+
+def test_nobody_owns_a_partition_under_two_tokens_at_once(node, told):
+    """Spans of one partition never overlap in the log, and each carries its generation."""
+    group = Script(node, "g")
+    group.form("a", "b")
+    group.join("c")
+    group.rebalance()
+    group.expire(group.member("b"))
+    group.rebalance()
+    spans = told("ownership")
+    assert {row["token"] for row in spans} == {1, 2, 3}
+    for number in range(6):
+        mine = sorted(
+            (row["from_index"], row["to_index"] or 1 << 60, row["released"])
+            for row in spans
+            if row["partition"] == number
+        )
+        ends = [end for _, end, _ in mine]
+        assert all(end <= start for end, (start, _, _) in zip(ends, mine[1:], strict=False))
+        assert mine[-1][2] == "open"
+    expired = [row for row in spans if row["released"] == "session_expired"]
+    assert {row["member_id"] for row in expired} == {group.member("b")}
+
+
+def test_an_opaque_assignment_shows_owner_and_size(node, told):
+    """Only protocol type `consumer` can be parsed; nothing is guessed of others."""
+    group = Script(node, "g", kind="connect")
+    a = group.join("a")
+    group.close_round()
+    group.settle({a: b"12345"})
+    (row,) = told("ownership")
+    assert (row["topic"], row["partition"], row["opaque_bytes"]) == (None, None, 5)
+    assert (row["member_id"], row["token"]) == (a, 1)
+
+
+def test_a_consumer_assignment_that_does_not_parse_is_shown_as_opaque(node, told):
+    """The coordinator does not look into it either."""
+    group = Script(node, "g")
+    a = group.join("a")
+    group.close_round()
+    group.settle({a: b"\xff\xff"})
+    (row,) = told("ownership")
+    assert (row["topic"], row["opaque_bytes"]) == (None, 2)
+    assert told("rebalances")[0]["moved"] is None
+
+
+def test_members_with_different_topics_have_no_minimum(node, told):
+    """A balanced share is not defined where not everybody may own everything."""
+    group = Script(node, "g")
+    a = group.join("a", topics=("t",))
+    b = group.join("b", topics=("t", "u"))
+    group.close_round()
+    group.settle({a: vector(t=[0, 1]), b: vector(u=[0])})
+    assert told("rebalances")[0]["minimum_moves"] is None
+
+
+def test_commits_show_progress_lag_rewinds_and_late_retries(node, told):
+    """One row per partition, with the offset that stood before."""
+    node.run(CreateTopic("t", 6))
+    group = Script(node, "g")
+    (a,) = group.form("a")
+    node.advance(250)
+    group.commit(a, 10, partitions=(0, 1), seq=1, end=14, meta="x")
+    group.commit(a, 30, seq=3)
+    group.commit(a, 20, seq=2)
+    group.commit(a, 25, seq=4)
+    group.commit("nobody", 99)
+    rows = told("commits")
+    assert [(r["partition"], r["offset"], r["outcome"]) for r in rows] == [
+        (0, 10, "committed"),
+        (1, 10, "committed"),
+        (0, 30, "committed"),
+        (0, 20, "superseded"),
+        (0, 25, "committed"),
+    ]
+    assert [r["previous_offset"] for r in rows] == [None, None, 10, 30, 30]
+    assert [r["rewind"] for r in rows] == [False, False, False, False, True]
+    assert (rows[0]["lag"], rows[0]["metadata"], rows[2]["lag"]) == (4, "x", None)
+    assert rows[0]["ts"].timestamp() * 1000 == node.wall_ms >= WALL_MS
+
+
+def test_the_same_export_gives_the_same_rows_in_the_same_order(node, tmp_path):
+    """Two replays of one export are equal byte for byte in every table."""
+    lively(node)
+    export_once(node, tmp_path / "export", tmp_path / "data")
+    for name in ("one", "two"):
+        assert replayed(tmp_path / "export", tmp_path / name).sound
+    for name in ("rebalances", "member_sessions", "ownership", "commits", "integrity"):
+        assert table(tmp_path / "one", name) == table(tmp_path / "two", name)
+        assert table(tmp_path / "one", name), name
