@@ -71,6 +71,7 @@ class Exporter:
         self._view.catch_up()
         for source, exporter in self._shards.values():
             exporter.start(source, self._clock())
+        self._retain(self._clock())  # before anything new is written behind what is old
 
     def drain(self, stopped: Callable[[], bool] = lambda: False) -> int:
         """Export everything applied by now, or until `stopped`; returns the number of entries."""

@@ -1,0 +1,151 @@
+"""Whatever is asked of groups, the export folds to what the live state is."""
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coordinator.machine.commands import AddPartitions, CreateTopic
+from coordinator.machine.shard_state import recount
+from replay.local import run_local
+from tests.export.exports import SMALL, open_exporter
+from tests.export.node import FakeNode, Script
+from tests.replay.results import table
+
+ACTIONS = (
+    "join",
+    "rejoin",
+    "rejoin_all",
+    "fire",
+    "sync",
+    "settle",
+    "leave",
+    "expire",
+    "commit",
+    "simple",
+    "topic",
+    "noop",
+    "cut",
+    "checkpoint",
+)
+
+steps = st.lists(
+    st.tuples(st.sampled_from(ACTIONS), st.integers(0, 2), st.integers(0, 5)), max_size=60
+)
+
+
+def act(node, scripts, exporter, action, which, number):
+    """One step; most make sense, some are refused, which is history too."""
+    script = scripts[which]
+    group = script.group
+    members = list(group.members) if group else []
+    member = members[number % len(members)] if members else "nobody"
+    node.advance(number * 37)
+    match action:
+        case "join":
+            script.join("abc"[which], nonce=number + 1)
+        case "rejoin" if members:
+            script.rejoin(member)
+        case "rejoin_all":
+            for each in members:
+                script.rejoin(each)
+        case "fire" if group:
+            script.fire()
+        case "sync" if group:
+            script.sync(member)
+        case "settle" if group and group.phase == "CompletingRebalance":
+            script.settle()
+        case "leave" if group:
+            script.leave(member)
+        case "expire" if members:
+            script.expire(member)
+        case "commit" if group:
+            node.run(
+                script.commit_command(member, number, partitions=(number,)),
+                scripts[0].commit_command("", number),
+            )
+        case "simple":
+            script.commit("", number)
+        case "topic":
+            node.run(CreateTopic(f"t{which}", number + 1), AddPartitions(f"t{which}", number + 2))
+        case "noop":
+            node.raw(b"\x01")
+        case "cut":
+            exporter.drain()
+            for _, shard in exporter._shards.values():
+                shard.close(exporter._clock())
+        case "checkpoint":
+            node.checkpoint()
+        case _:
+            pass
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+@given(steps=steps)
+def test_an_export_folds_to_the_live_digest(steps):
+    """At every checkpoint and at the end; every command decides the same again; tables agree with the state."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        node = FakeNode()
+        exporter = open_exporter(node, folder / "export", folder / "data", SMALL)
+        scripts = [Script(node, name) for name in ("g0", "g1", "g2")]
+        for step in steps:
+            act(node, scripts, exporter, *step)
+        node.checkpoint()
+        exporter.drain()
+        exporter.close()
+        asked = sum(1 for action, _, _ in steps if action == "checkpoint") + 1
+
+        report = run_local(folder / "export", folder / "out", prove=True, say=lambda _: None)
+
+        assert report.sound, report.failed
+        assert report.checkpoints == asked
+        assert report.unproven == 0
+        live = node.state()
+        assert live.digest == recount(live)
+        open_sessions = {
+            (row["group"], row["member_id"])
+            for row in table(folder / "out", "member_sessions")
+            if row["end"] == "open"
+        }
+        assert open_sessions == {
+            (group.group_id, member) for group in live.groups.values() for member in group.members
+        }
+        last = {}
+        for row in table(folder / "out", "commits"):
+            if row["outcome"] == "committed":
+                last[row["group"], row["topic"], row["partition"]] = row["offset"]
+        assert last == {
+            (group.group_id, *place): offset.offset
+            for group in live.groups.values()
+            for place, offset in group.offsets.items()
+        }
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+@given(steps=steps, at=st.integers(0, 60))
+def test_a_fold_from_a_base_reaches_the_same_digests(steps, at):
+    """The log is trimmed somewhere; what the export starts from is a base."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        node = FakeNode()
+        idle = open_exporter(node, folder / "other", folder / "other-data", SMALL)
+        scripts = [Script(node, name) for name in ("g0", "g1", "g2")]
+        for step in steps[:at]:
+            act(node, scripts, idle, *step)
+        node.run(CreateTopic("last", 1))
+        node.trim(node.replicas[0].last - 1)
+        exporter = open_exporter(node, folder / "export", folder / "data", SMALL)
+        for step in steps[at:]:
+            act(node, scripts, exporter, *step)
+        node.checkpoint()
+        exporter.drain()
+        exporter.close()
+        report = run_local(folder / "export", folder / "out", prove=True, say=lambda _: None)
+        assert report.sound, report.failed
+        assert report.checkpoints >= 1
