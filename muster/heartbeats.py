@@ -199,8 +199,7 @@ class _Beat:
             return
         if self._current is not None:
             due = [p for p in self._current.pulses if p in self._pulses] + due
-            self._older.add(self._current.task)
-            self._current.task.add_done_callback(self._older.discard)
+            self._set_aside()
         self._start_at = now + CALL_GAP_MS / 1000
         self._suspect_at = now + (self._interval_ms + timeouts.SUSPECT_MS) / 1000
         self._counters.calls += 1
@@ -208,6 +207,13 @@ class _Beat:
         task = asyncio.create_task(self._call(due))
         task.add_done_callback(lambda _: self._news.set())
         self._current = _Call(due, task, now)
+
+    def _set_aside(self) -> None:
+        """The newest call becomes an older one: it ends by itself, and what it says is dropped."""
+        if self._current is not None:
+            self._older.add(self._current.task)
+            self._current.task.add_done_callback(self._older.discard)
+            self._current = self._suspect_at = None
 
     async def _call(self, due: list[Pulse]) -> _Answer:
         members = [
@@ -239,13 +245,19 @@ class _Beat:
                 call.cancel()
 
     def _suspect_if_due(self) -> None:
-        """Quiet for longer than it may be held: ask others, beside it."""
+        """Quiet for longer than it may be held: ask others beside it, and call once more here.
+
+        A newer call releases the older one, so this costs nothing where it was only slow; and a
+        call that went astray does not keep a member silent until its deadline.
+        """
         if self._current is None or self._suspect_at is None:
             return
         if self._loop.time() >= self._suspect_at:
-            self._suspect_at = None
             self._counters.unanswered += 1
-            self._search(self._current)
+            call = self._current
+            self._set_aside()
+            self._search(call)
+            self._call_if_due()
 
     async def _wait(self) -> None:
         now = self._loop.time()

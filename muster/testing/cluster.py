@@ -1,8 +1,9 @@
 """Nodes of a cluster in memory: gRPC servers on loopback that share one set of groups."""
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -131,6 +132,10 @@ class Cluster:
         """The node that coordinates every group; 0 = none at the moment."""
         self.calls: deque[Call] = deque(maxlen=CALLS_MAX)
         """Every call that arrived, in order."""
+        self.open_calls: Counter[str] = Counter()
+        """By method: how many are being answered now."""
+        self.most_open: Counter[str] = Counter()
+        """By method: how many were, at most, at one time."""
         self._nodes_count = nodes
         self._nodes: dict[int, _Node] = {}
         self._initial_delay_ms = initial_delay_ms
@@ -139,6 +144,7 @@ class Cluster:
         self._election_ms = election_ms
         self._scripts: defaultdict[str, deque[Step]] = defaultdict(deque)
         self._changed: asyncio.Future[None] | None = None
+        self._observed: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- life
@@ -231,6 +237,13 @@ class Cluster:
         """As if its session had ended."""
         self.groups[group_id].remove(member_id)
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds; it is looked at whenever a call arrives or ends."""
+        while not condition():
+            if self._observed is None:
+                self._observed = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._observed)
+
     # ---- inside: elections
 
     def _elect_after_loss_of(self, node_id: int) -> None:
@@ -256,8 +269,14 @@ class Cluster:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _observe(self) -> None:
+        if self._observed is not None and not self._observed.done():
+            self._observed.set_result(None)
+        self._observed = None
+
     def _notify(self) -> None:
         """Something changed that a held call may wait for."""
+        self._observe()
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
         self._changed = None
@@ -299,8 +318,18 @@ class Cluster:
         answer_to = getattr(self, f"_on_{_snake(name)}")
 
         async def behave(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
-            await node.awake.wait()
-            self.calls.append(Call(name, node.node_id, request))
+            self.open_calls[name] += 1
+            self.most_open[name] = max(self.most_open[name], self.open_calls[name])
+            try:
+                await node.awake.wait()
+                self.calls.append(Call(name, node.node_id, request))
+                self._observe()
+                return await answer(request, context)
+            finally:
+                self.open_calls[name] -= 1
+                self._observe()
+
+        async def answer(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
             step = self._scripts[name].popleft() if self._scripts[name] else None
             match step:
                 case Abort(code, details):
@@ -309,7 +338,7 @@ class Cluster:
                     await asyncio.Event().wait()
                 case Refuse(code, message, retriable):
                     refused = status(code, message, retriable=retriable)
-                    return _refused(kind, name, request, refused)
+                    return self._refused(kind, name, request, refused)
                 case Message():
                     return step
             if name in _COORDINATOR_ONLY and self.leader != node.node_id:
@@ -324,6 +353,22 @@ class Cluster:
             return response
 
         return behave
+
+    def _refused(
+        self, kind: type[Message], name: str, request: Message, refused: errors_pb2.Status
+    ) -> Message:
+        """The response that carries this error where the method has its errors."""
+        if name == "Heartbeat" and isinstance(request, group_pb2.HeartbeatRequest):
+            beat = group_pb2.HeartbeatResponse(interval_ms=self._interval_ms)
+            for one in request.members:
+                beat.results.add(group_id=one.group_id, member_id=one.member_id, status=refused)
+            return beat
+        if name == "FindCoordinator" and isinstance(request, group_pb2.FindCoordinatorRequest):
+            found = group_pb2.FindCoordinatorResponse()
+            for key in request.keys:
+                found.results.add(group_id=key.group_id, status=refused)
+            return found
+        return kind(status=refused)
 
     def _coordinator(self) -> errors_pb2.Coordinator:
         return errors_pb2.Coordinator(
@@ -410,6 +455,36 @@ class Cluster:
         superseded = asyncio.Event()
         node.beats[request.client_nonce] = (request.call_seq, superseded)
         deadline = loop.time() + self._interval_ms / 1000
+        with self._held(node, request):
+            return await self._answer_heartbeat(node, request, superseded, deadline)
+
+    @contextlib.contextmanager
+    def _held(self, node: _Node, request: group_pb2.HeartbeatRequest) -> Iterator[None]:
+        """A member with a call open here does not expire."""
+        members = [
+            self._group(one.group_id).members.get(one.member_id)
+            for one in request.members
+            if self.leader == node.node_id
+        ]
+        for member in members:
+            if member is not None:
+                member.open_calls += 1
+        try:
+            yield
+        finally:
+            for member in members:
+                if member is not None:
+                    member.open_calls -= 1
+                    member.heard_at = asyncio.get_running_loop().time()
+
+    async def _answer_heartbeat(
+        self,
+        node: _Node,
+        request: group_pb2.HeartbeatRequest,
+        superseded: asyncio.Event,
+        deadline: float,
+    ) -> group_pb2.HeartbeatResponse:
+        loop = asyncio.get_running_loop()
         while True:
             await node.awake.wait()
             results = [self._heartbeat(node, one) for one in request.members]
@@ -521,20 +596,3 @@ class Cluster:
 
 def _snake(name: str) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
-
-
-def _refused(
-    kind: type[Message], name: str, request: Message, refused: errors_pb2.Status
-) -> Message:
-    """The response that carries this error where the method has its errors."""
-    if name == "Heartbeat" and isinstance(request, group_pb2.HeartbeatRequest):
-        beat = group_pb2.HeartbeatResponse(interval_ms=2000)
-        for one in request.members:
-            beat.results.add(group_id=one.group_id, member_id=one.member_id, status=refused)
-        return beat
-    if name == "FindCoordinator" and isinstance(request, group_pb2.FindCoordinatorRequest):
-        found = group_pb2.FindCoordinatorResponse()
-        for key in request.keys:
-            found.results.add(group_id=key.group_id, status=refused)
-        return found
-    return kind(status=refused)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tests.client.scenario import run_file
 
 TESTDATA = Path(__file__).parent.parent / "testdata" / "client"
@@ -11,7 +12,7 @@ FILES = sorted(TESTDATA.glob("*.txt"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_scenario_runs_as_recorded(path, rewrite):
-    """A difference is a change of behaviour; `pytest --rewrite` records it, and then read the diff."""
+    """A difference is a change of behaviour; `pytest --rewrite` records it: read the diff."""
     recorded, produced = run_file(path)
     if rewrite:
         path.write_text(produced)

@@ -1,0 +1,146 @@
+"""One heartbeat call per client and coordinator; news is pushed; nobody is forgotten or flooded."""
+
+import asyncio
+
+import grpc
+
+from muster import TopicPartition
+from muster.errors import ErrorCode
+from muster.testing import Abort, Hang, Refuse
+
+T0 = TopicPartition("t", 0)
+LONG_MS = 3_600_000
+
+
+def groups_of(call):
+    """The group ids of a heartbeat call."""
+    return sorted(member.group_id for member in call.request.members)
+
+
+async def test_one_call_carries_all_members_of_a_client(open_cluster):
+    """Five groups, one call: a rising call_seq under one nonce, and the last one has all five."""
+    async with open_cluster(1, interval_ms=LONG_MS) as (cluster, client):
+        names = [f"g{i}" for i in range(5)]
+        groups = [client.group(name, ["t"]) for name in names]
+        await asyncio.gather(*(group.next_assignment() for group in groups))
+        await cluster.until(lambda: groups_of(cluster.seen("Heartbeat")[-1]) == names)
+        beats = [call.request for call in cluster.seen("Heartbeat")]
+        assert len({beat.client_nonce for beat in beats}) == 1
+        assert [b.call_seq for b in beats] == sorted({b.call_seq for b in beats})
+        # The newer call released the older ones: one is held.
+        await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 1)
+
+
+async def test_a_member_hears_of_a_rebalance_without_waiting_for_the_interval(open_cluster):
+    """Heartbeats are held for an hour here; a second member still gets its half."""
+    async with open_cluster(1, interval_ms=LONG_MS) as (_, client):
+        first, second = client.group("g", ["t"]), client.group("g", ["t"])
+        assert len((await first.next_assignment()).partitions) == 4
+        both = await asyncio.gather(first.next_assignment(), second.next_assignment())
+        assert sorted(p for a in both for p in a.partitions) == [
+            TopicPartition("t", i) for i in range(4)
+        ]
+        assert {a.generation for a in both} == {2}
+
+
+async def test_a_member_that_was_told_does_not_make_the_client_spin(open_cluster):
+    """Its user takes long to give up: the next calls are held for the others, without it."""
+    async with open_cluster(1, interval_ms=LONG_MS) as (cluster, client):
+        release = asyncio.Event()
+
+        async def slow(_assignment):
+            await release.wait()
+
+        told = client.group("told", ["t"], on_revoked=slow)
+        other = client.group("other", ["t"])
+        await told.next_assignment()
+        await other.next_assignment()
+        rival = client.group("told", ["t"])
+        joining = asyncio.create_task(rival.next_assignment())
+        await cluster.until(lambda: told.state == "Releasing")
+        before = len(cluster.seen("Heartbeat"))
+        third = client.group("third", ["t"])
+        await third.next_assignment()
+        await cluster.until(lambda: groups_of(cluster.seen("Heartbeat")[-1]) == ["other", "third"])
+        assert len(cluster.seen("Heartbeat")) - before <= 3
+        release.set()
+        await joining
+
+
+async def test_heartbeats_follow_the_coordinator(open_cluster):
+    """After a kill they go to the next coordinator; nobody's membership changes."""
+    async with open_cluster(3, interval_ms=LONG_MS) as (cluster, client):
+        groups = [client.group(f"g{i}", ["t"]) for i in range(3)]
+        given = await asyncio.gather(*(group.next_assignment() for group in groups))
+        await cluster.kill(1)
+        await cluster.until(
+            lambda: (
+                cluster.calls[-1].method == "Heartbeat"
+                and cluster.calls[-1].node_id == cluster.leader
+                and len(cluster.calls[-1].request.members) == 3
+            )
+        )
+        assert [group.assignment for group in groups] == given
+        assert all(group.generation == 1 for group in cluster.groups.values())
+
+
+async def test_a_stopped_coordinator_is_noticed_by_heartbeats_alone(open_cluster):
+    """SIGSTOP with nothing else in flight: the held call is overdue, another node is asked."""
+    async with open_cluster(3, interval_ms=100) as (cluster, client):
+        group = client.group("g", ["t"])
+        await group.next_assignment()
+        cluster.hang(1)
+        await cluster.until(lambda: any(c.node_id != 1 for c in cluster.seen("Heartbeat")))
+        assert client.counters.unanswered >= 1
+        cluster.resume(1)
+
+
+async def test_a_demoted_coordinators_hint_moves_the_members(open_cluster):
+    """NOT_COORDINATOR per member, with a hint: no question is asked."""
+    async with open_cluster(2, interval_ms=LONG_MS) as (cluster, client):
+        group = client.group("g", ["t"])
+        await group.next_assignment()
+        asked = len(cluster.seen("FindCoordinator"))
+        cluster.elect(2)
+        await cluster.until(lambda: any(c.node_id == 2 for c in cluster.seen("Heartbeat")))
+        assert len(cluster.seen("FindCoordinator")) == asked
+        assert group.assignment is not None
+
+
+async def test_trouble_of_a_heartbeat_is_not_trouble_of_the_member(open_cluster):
+    """Overload, loading, a broken call, an unknown number: the member keeps what it owns."""
+    async with open_cluster(1, interval_ms=50) as (cluster, client):
+        group = client.group("g", ["t"])
+        given = await group.next_assignment()
+        cluster.script(
+            "Heartbeat",
+            Abort(grpc.StatusCode.RESOURCE_EXHAUSTED),
+            Refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+            Abort(grpc.StatusCode.UNAVAILABLE),
+            Abort(grpc.StatusCode.UNKNOWN),
+            Refuse(4711),
+        )
+        before = len(cluster.seen("Heartbeat"))
+        await cluster.until(lambda: len(cluster.seen("Heartbeat")) >= before + 7)
+        assert group.assignment is given
+
+
+async def test_a_living_client_beats_the_session(open_cluster):
+    """Silence ends a member; a client that heartbeats is never silent, also across lost answers."""
+    async with open_cluster(1, interval_ms=100) as (cluster, client):
+        group = client.group("g", ["t"], session_timeout_ms=1_000)
+        given = await group.next_assignment()
+        cluster.script("Heartbeat", Hang())
+        before = len(cluster.seen("Heartbeat"))
+        await cluster.until(lambda: len(cluster.seen("Heartbeat")) >= before + 12)
+        assert group.assignment is given
+
+
+async def test_leaving_ends_the_heartbeats(open_cluster):
+    """After close nothing is held for the member any more."""
+    async with open_cluster(1, interval_ms=LONG_MS) as (cluster, client):
+        async with client.group("g", ["t"]) as group:
+            await group.next_assignment()
+            await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 1)
+        await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 0)
+        assert not cluster.groups["g"].members
