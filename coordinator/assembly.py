@@ -38,8 +38,14 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def assemble(store: Store, link: Link, endpoint: str, wake: Callable[[], None]) -> Assembly:
-    """Open `store` and build everything on it; `wake` asks for a turn soon.
+def assemble(
+    store: Store,
+    link: Link,
+    endpoint: str,
+    rng: Random,
+    wrap: Callable[[StateMachine], StateMachine] = lambda machine: machine,
+) -> Assembly:
+    """Open `store` and build everything on it; `wrap` may measure the state machines.
 
     Raises what raft.driver.Driver raises: CorruptStoreError, IdentityError.
     """
@@ -47,12 +53,11 @@ def assemble(store: Store, link: Link, endpoint: str, wake: Callable[[], None]) 
     shards: dict[ShardId, Shard] = {}
 
     def machine(number: ShardId) -> StateMachine:
-        shards[number] = Shard(number, desk, wall_ms, wake)
-        return shards[number]
+        shards[number] = Shard(number, desk, wall_ms, lambda: driver.wake())
+        return wrap(shards[number])
 
-    driver = Driver(store, machine, link, time.monotonic, Random())  # noqa: S311  # no secret
+    driver = Driver(store, machine, link, time.monotonic, rng)
     driver.client_endpoint = endpoint
-    driver.wake = wake
     for number, shard in shards.items():
         shard.attach(driver.replicas[number])
     ordered = tuple(shards[number] for number in sorted(shards))

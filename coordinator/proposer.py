@@ -8,6 +8,7 @@ the load by itself.
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from coordinator.answers import Answer
@@ -120,11 +121,11 @@ class Proposer:
                     commands=tuple(pending.command for pending in taken),
                 )
             )
-            invariant(len(entry) <= ENTRY_BYTES_MAX, "an entry never takes PySyncObj's chunk path")
+            invariant(len(entry) < ENTRY_BYTES_MAX, "an entry never takes PySyncObj's chunk path")
             flight = Flight(entry, taken, sum(pending.size for pending in taken))
             self._flights.append(flight)
             self.entries_total += 1
-            propose(entry, lambda outcome, flight=flight: self._done(flight, outcome))
+            propose(entry, partial(self._done, flight))
 
     def applied(self, entry: bytes) -> tuple[Pending, ...]:
         """Take the oldest entry under way, which is the one being applied.
@@ -152,7 +153,7 @@ class Proposer:
         taken: list[Pending] = []
         while self._queue:
             size += self._queue[0].size + COMMAND_OVERHEAD_BYTES
-            if taken and size > ENTRY_BYTES_MAX:
+            if taken and size >= ENTRY_BYTES_MAX:
                 break
             taken.append(self._queue.popleft())
         now_s = self.clock_s()

@@ -1,6 +1,7 @@
 """The gRPC server's settings, and its health service."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -22,19 +23,52 @@ OPTIONS: Final[Sequence[tuple[str, Any]]] = (
     ("grpc.max_receive_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_send_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
-    ("grpc.so_reuseport", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
-"""`so_reuseport`: a launcher keeps a port reserved by a bound socket that does not listen."""
 
 
-def make_server(interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> grpc.aio.Server:
-    """A server with muster's limits: 4 MiB messages, tolerant of the SDK's keepalive pings."""
-    return grpc.aio.server(options=OPTIONS, interceptors=tuple(interceptors))
+def make_server(
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (), *, reuse_port: bool = False
+) -> grpc.aio.Server:
+    """A server with muster's limits: 4 MiB messages, tolerant of the SDK's keepalive pings.
+
+    `reuse_port`: a launcher keeps the port reserved by a bound socket that does not listen.
+    Otherwise two nodes on one port would share its clients without a word.
+    """
+    options = (*OPTIONS, ("grpc.so_reuseport", int(reuse_port)))
+    return grpc.aio.server(options=options, interceptors=tuple(interceptors))
+
+
+def listen(
+    server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None
+) -> None:
+    """Bind the client port. Raises OSError."""
+    try:
+        if credentials is None:
+            bound = server.add_insecure_port(address)
+        else:
+            bound = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise OSError(f"the client port {address} cannot be had: {error}") from error
+    if not bound:
+        raise OSError(f"the client port {address} cannot be had")
+
+
+def server_credentials(
+    cert: Path | None, key: Path | None, client_ca: Path | None
+) -> grpc.ServerCredentials | None:
+    """TLS of the client port; with a CA, clients must present a certificate. Raises OSError."""
+    if cert is None or key is None:
+        return None
+    return grpc.ssl_server_credentials(
+        [(key.read_bytes(), cert.read_bytes())],
+        root_certificates=client_ca.read_bytes() if client_ca else None,
+        require_client_auth=client_ca is not None,
+    )
 
 
 class Health:

@@ -17,7 +17,8 @@ from coordinator.admission import Admission, Admitted
 from coordinator.answers import Answer, Loading, NotHere, ParkOver, Shed
 from coordinator.heartbeats import Beat, BeatAnswer, Heartbeats
 from coordinator.liveness import MemberKey
-from coordinator.machine.commands import Command, JoinGroup
+from coordinator.machine import commands
+from coordinator.machine.commands import Command
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Committed, Joined, Left, PartitionResult, Refused, Synced
@@ -211,7 +212,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         finally:
             admitted.leave()
 
-    def _counts(self, shard: Shard, command: JoinGroup, answer: Joined) -> dict[str, int]:
+    def _counts(self, shard: Shard, command: commands.JoinGroup, answer: Joined) -> dict[str, int]:
         """Partition counts for the group leader, from this node's registry at the time of the answer."""
         group = shard.state.groups.get(command.group_id)
         if group is None or answer.leader_id != answer.member_id:

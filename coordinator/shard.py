@@ -118,6 +118,8 @@ class Shard:
         self._wall_ms = wall_ms
         self._wake = wake
         self._log: ReplicatedLog | None = None
+        self.propose: Propose = _no_log
+        """The replica's `propose`; metrics may wrap it."""
         self._time = ShardTime()
         self._clock_ms = 0
         self._promoted = False
@@ -133,7 +135,7 @@ class Shard:
         """Give the shard its replica, once."""
         invariant(self._log is None, "a shard has one replica")
         self._log = log
-        self.propose: Propose = log.propose  # metrics put their own around it
+        self.propose = log.propose
 
     @property
     def log(self) -> ReplicatedLog:
@@ -479,6 +481,21 @@ class Shard:
         self.proposer.fail_queue(self.elsewhere())
         self.shard_moved(self.number)
 
+    @property
+    def orphaned(self) -> bool:
+        """True while callers wait for the new leader's name."""
+        return bool(self._orphans)
+
+    def close(self) -> None:
+        """Answer every caller: the node stops while it still leads this shard."""
+        self.draining = True
+        answer = self.elsewhere()
+        for call in (*self.waiters.release(), *self._orphans):
+            call.answer(answer)
+        self._orphans.clear()
+        self.proposer.fail_queue(answer)
+        self.shard_moved(self.number)
+
     def _orphan(self, call: Call) -> None:
         """Keep a call for a moment: the new leader's name is worth a round trip to its caller."""
         if not self._orphans:
@@ -511,6 +528,11 @@ def _parks_at_once(group: Group | None, command: GroupCommand) -> bool:
 
 
 _MOVES = (GenerationFormed, MemberRemoved, RebalanceStarted)
+
+
+def _no_log(_entry: bytes, done: Callable[[Outcome], None]) -> None:
+    """Before a replica is attached nothing can be proposed."""
+    done(NotLeader(None))
 
 
 def _ignore_group(_shard: int, _group_id: str) -> None:

@@ -5,7 +5,7 @@ majority nobody stops. `muster cluster verify` asks every node and compares grou
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -25,18 +25,20 @@ SLICE_RECORDS: Final = 1_000
 
 
 class Frozen(NamedTuple):
-    """A shard's keys and its running digest, both as of one applied index. `close` lets go."""
+    """A shard's keys and its running digest, both as of one applied index.
+
+    A scan of the view stays at the moment at which it begins: begin it before anything else runs.
+    """
 
     view: StateView
     digest: int
-    close: Callable[[], None]
 
 
 class Disk(Protocol):
     """Where frozen views come from: the node, between two turns."""
 
-    def freeze(self, shard: int) -> Frozen:
-        """What is stored of a shard right now, with everything applied written."""
+    def freeze(self, shard: int) -> Frozen | None:
+        """What is stored of a shard right now, with everything applied written; None = ask again."""
         ...
 
 
@@ -150,11 +152,8 @@ class Verifier:
     async def _compare_disk(
         self, shard: Shard, response: pb.VerifyResponse, *, show_groups: bool
     ) -> None:
-        frozen = self._disk.freeze(shard.number)
-        try:
-            stored = await _scrub(frozen.view)
-        finally:
-            frozen.close()
+        frozen = await self._freeze(shard)
+        stored = await _scrub(frozen.view)
         if stored.total != frozen.digest:
             show_groups = True
             await self._name_differences(shard, response)
@@ -165,18 +164,20 @@ class Verifier:
                 )
             response.groups.add(shard=shard.number, digest=digest_bytes(stored.shard_wide))
 
+    async def _freeze(self, shard: Shard) -> Frozen:
+        while (frozen := self._disk.freeze(shard.number)) is None:
+            await asyncio.sleep(0.01)
+        return frozen
+
     async def _name_differences(self, shard: Shard, response: pb.VerifyResponse) -> None:
         """Once more, with the digests of every group in memory taken at the same moment."""
-        frozen = self._disk.freeze(shard.number)
+        frozen = await self._freeze(shard)
         memory = {
             group.group_id: digest_of(group_records(group)) % DIGEST_MODULUS
             for group in shard.state.groups.values()
         }
         shard_wide = (frozen.digest - sum(memory.values())) % DIGEST_MODULUS
-        try:
-            stored = await _scrub(frozen.view)
-        finally:
-            frozen.close()
+        stored = await _scrub(frozen.view)
         odd = [
             group_id
             for group_id in sorted(memory.keys() | stored.groups.keys())

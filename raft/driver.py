@@ -192,6 +192,8 @@ class Driver:
         reason = hello.refusal(self.identity, self.book, peer)
         if reason is not None:
             self.book.refuse(f"node {peer.node_id}", reason)
+            if hello.is_another_store(self.identity, self.book, peer):
+                self.book.refused_stores[peer.node_id] = peer.store_uuid
             return reason
         self.book.meet(peer.node_id, peer.store_uuid)
         if peer.client_endpoint:

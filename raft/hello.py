@@ -64,6 +64,18 @@ def _uuid_refusal(book: PeerBook, node: int, store_uuid: bytes) -> str | None:
     )
 
 
+def is_another_store(identity: Identity, book: PeerBook, hello: pb.Hello) -> bool:
+    """Whether the sender is a node of this cluster in another store than the one known here."""
+    known = book.store_uuid(hello.node_id)
+    return (
+        hello.cluster_id == identity.cluster_id
+        and hello.node_id in identity.peers
+        and len(hello.store_uuid) == STORE_UUID_BYTES
+        and known is not None
+        and known != hello.store_uuid
+    )
+
+
 def replaces_me(identity: Identity, hello: pb.Hello) -> bool:
     """Whether the sender knows this node's store as one that replaced an earlier one."""
     mine = (identity.node_id, identity.store_uuid)

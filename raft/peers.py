@@ -75,6 +75,8 @@ class PeerBook:
         """The client endpoint that each peer advertised when it last connected."""
         self.refusals: dict[str, str] = {}
         """Why the last connection from an address or node was refused; for `cluster status`."""
+        self.refused_stores: dict[int, bytes] = {}
+        """Node -> the store uuid it presented last that is not its own: `replace-node` takes it."""
         self._load()
 
     def _load(self) -> None:

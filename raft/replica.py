@@ -548,9 +548,12 @@ class Replica(Replication):
                 return False
         return True
 
+    def stored(self) -> ShardView:
+        """What is written of this shard; a scan begun now stays at this moment."""
+        return ShardView(self._host.store, self._shard, self._snapshots.local_id, self._applied)
+
     def _reload(self) -> Iterator[None] | None:
-        view = ShardView(self._host.store, self._shard, self._snapshots.local_id, self._applied)
-        return self._machine.reload(view)
+        return self._machine.reload(self.stored())
 
     def load(self) -> None:
         """At start, before the first turn: let the machine load its state, all of it."""

@@ -81,7 +81,7 @@ class LocalNode:
 
     def freeze(self, shard):
         view = self.logs[shard].view
-        return Frozen(view, self.shards[shard].state.digest, lambda: None)
+        return Frozen(view, self.shards[shard].state.digest)
 
     async def start(self, lead=True):
         self.server = make_server()

@@ -1,0 +1,333 @@
+"""The composition root: one node of a cluster, from its data directory to its ports."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from random import Random
+from typing import Final
+
+import grpc
+import structlog
+from grpc_reflection.v1alpha import reflection
+
+from coordinator.admin import AdminService, LogView, NodeView, TopicService
+from coordinator.assembly import Assembly, assemble
+from coordinator.config import Settings, split_address
+from coordinator.metrics import NodeMetrics, Sources
+from coordinator.metrics_page import MetricsPage
+from coordinator.peers import PeerCheckpoints
+from coordinator.process import calm_collector, freeze_heap
+from coordinator.quarantine import Quarantine
+from coordinator.rpc import Health, listen, make_server, server_credentials
+from coordinator.service import GroupService
+from coordinator.shard import Shard, Standing
+from coordinator.timeouts import (
+    CHECKPOINT_INTERVAL_MS,
+    DRAIN_MS_MAX,
+    ORPHAN_HOLD_MS,
+    STOP_GRACE_MS,
+)
+from coordinator.verify import Frozen, Verifier
+from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
+from raft.contract import NodeId, ShardId
+from raft.transport import LoopRunner, PeerHub
+from storage.rocks import RocksStore
+from storage.store import StoreError
+
+log = structlog.get_logger()
+
+VERSION: Final = version("muster-coordinator")
+MS: Final = 1_000
+READY_POLL_S: Final = 0.05
+DRAIN_POLL_S: Final = 0.01
+
+
+class Node:
+    """One running node: `start`, then `stop`. `failed` is set where it cannot go on."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Open the store and load every shard; call it on the loop that will run the node.
+
+        Raises StoreError, CorruptStoreError, IdentityError.
+        """
+        calm_collector()
+        self.settings = settings
+        self._loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[BaseException] = self._loop.create_future()
+        self.metrics = NodeMetrics()
+        self._store = RocksStore(
+            settings.data_dir, self._post, time.monotonic, self._store_failed
+        )
+        try:
+            self._assemble()
+        except BaseException:
+            self._store.close()
+            raise
+
+    def _assemble(self) -> None:
+        settings, rng = self.settings, Random()  # noqa: S311  # jitter, no secret
+        addresses = {node: split_address(at) for node, at in settings.peers.items()}
+        self._hub = PeerHub(addresses, self._fail, rng)
+        self.assembly: Assembly = assemble(
+            self._store, self._hub, settings.endpoint, rng, self.metrics.machine
+        )
+        self.driver = self.assembly.driver
+        _check_peers(self.driver.identity.peers, settings.peers)
+        self._hub.attach(self.driver)
+        self._runner = LoopRunner(self.driver, self._fail)
+        self._attach_metrics()
+        self.driver.start()
+        freeze_heap()
+        core = self.assembly.core
+        own = self.driver.identity.node_id
+        self._peers = PeerCheckpoints(
+            self.driver.identity.peers, core.directory, _channel_credentials(settings)
+        )
+        self._verifier = Verifier(own, self.assembly.shards, self, self._peers)
+        self.quarantine = Quarantine(self.assembly.shards, self._verifier)
+        self._server = make_server([self.metrics.grpc], reuse_port=settings.dev)
+        self._health = Health(self._server)
+        self._page = MetricsPage(self.metrics.families)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _attach_metrics(self) -> None:
+        core = self.assembly.core
+        self.metrics.attach(
+            Sources(
+                node_id=NodeId(self.driver.identity.node_id),
+                version=VERSION,
+                data_dir=self.settings.data_dir,
+                shards=self.assembly.shards,
+                logs=[self.driver.replicas[s.number] for s in self.assembly.shards],
+                connected=lambda: {
+                    NodeId(peer): peer in self.driver.connected_nodes
+                    for peer in self.driver.identity.peers
+                },
+                topics=core.topics,
+                heartbeats=core.heartbeats,
+                admission=core.admission,
+                desk=self.assembly.desk,
+            )
+        )
+        self.driver.participants.append(self.metrics)
+        self._store.sync_observers.append(self.metrics.timings.fsync.observe)
+        self._runner.lag_observers.append(self.metrics.timings.turn_lag.observe)
+        self._runner.lag_observers.append(self._timer_fired)
+
+    def _timer_fired(self, late_s: float) -> None:
+        self.assembly.turns.timer_fired(late_s)
+        self._runner.wake()  # shards' time moves with the turns, at least once per timer
+
+    # ---- start
+
+    async def start(self) -> None:
+        """Listen on every port and run. Raises OSError where a port cannot be had."""
+        try:
+            await self._listen()
+        except BaseException:
+            await self._close()
+            raise
+        self._tasks = [
+            asyncio.create_task(self._follow_readiness()),
+            asyncio.create_task(self._compare_checkpoints()),
+        ]
+        for task in self._tasks:
+            task.add_done_callback(self._task_ended)
+        log.info(
+            "serving",
+            node=self.driver.identity.node_id,
+            cluster=self.driver.identity.cluster_id,
+            endpoint=self.settings.endpoint,
+            shards=self.driver.identity.shards,
+            version=VERSION,
+        )
+
+    async def _listen(self) -> None:
+        settings, core = self.settings, self.assembly.core
+        self._runner.start()
+        await self._hub.start(sockets=[_socket(settings.peer_listen, settings.dev)])
+        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(GroupService(core), self._server)
+        admin_pb2_grpc.add_TopicsServicer_to_server(TopicService(core), self._server)
+        admin = AdminService(core, self, self._verifier)
+        admin_pb2_grpc.add_AdminServicer_to_server(admin, self._server)
+        if settings.dev:
+            names = [
+                service.full_name
+                for file in (group_pb2, admin_pb2)
+                for service in file.DESCRIPTOR.services_by_name.values()
+            ]
+            reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._server)
+        credentials = server_credentials(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        listen(self._server, settings.listen, credentials)
+        await self._server.start()
+        await self._health.start()
+        if settings.metrics_listen:
+            await self._page.start_on(_socket(settings.metrics_listen, settings.dev))
+
+    # ---- stop
+
+    async def stop(self) -> None:
+        """Hand leadership over, tell callers where it went, close everything (interfaces 3)."""
+        log.info("draining", led=len(self.driver.led()))
+        await self._health.stop()
+        if self.driver.connected_nodes:
+            self.driver.drain()
+            await self._wait(lambda: not self.driver.led(), DRAIN_MS_MAX)
+            await self._wait(
+                lambda: not any(shard.orphaned for shard in self.assembly.shards), ORPHAN_HOLD_MS
+            )
+        log.info("stopping", led=len(self.driver.led()))
+        for shard in self.assembly.shards:
+            shard.close()
+        self.assembly.core.heartbeats.release()
+        await self._close()
+
+    async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.stop(STOP_GRACE_MS / MS)
+        await self._page.stop()
+        await self._peers.close()
+        self._runner.stop()
+        await self._hub.close()
+        self._store.close()
+
+    async def _wait(self, holds: Callable[[], bool], timeout_ms: int) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / MS):
+                while not holds():
+                    await asyncio.sleep(DRAIN_POLL_S)
+
+    # ---- what may end the node
+
+    def _post(self, call: Callable[[], None]) -> None:
+        """From the sync thread to the loop."""
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits for it
+            self._loop.call_soon_threadsafe(call)
+
+    def _store_failed(self, error: StoreError) -> None:
+        self._post(lambda: self._fail(error))
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail(error)
+
+    # ---- while it runs
+
+    async def _follow_readiness(self) -> None:
+        while True:
+            ready = all(self._is_ready(shard) for shard in self.assembly.shards)
+            await self._health.set_ready(ready=ready)
+            await asyncio.sleep(READY_POLL_S)
+
+    def _is_ready(self, shard: Shard) -> bool:
+        """A leader is known and this replica has applied what it knows to be committed."""
+        replica = shard.log
+        if replica.leader is None or replica.applied_index < replica.commit_index:
+            return False
+        leads = replica.leader == self.driver.identity.node_id
+        return not leads or shard.standing is Standing.SERVING
+
+    async def _compare_checkpoints(self) -> None:
+        while True:
+            await asyncio.sleep(CHECKPOINT_INTERVAL_MS / MS)
+            await self._peers.refresh()
+            self.quarantine.judge()
+
+    # ---- coordinator.admin.ClusterView
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return self.driver.identity.cluster_id
+
+    @property
+    def node_id(self) -> int:
+        """This node's id."""
+        return self.driver.identity.node_id
+
+    def nodes(self) -> Sequence[NodeView]:
+        """Every node of the cluster, by id."""
+        return [self._view(node) for node in self.driver.identity.nodes]
+
+    def refused(self) -> Sequence[NodeView]:
+        """Stores of known node ids that were refused at the door."""
+        return [
+            NodeView(node, "", self.settings.peers.get(node, ""), store_uuid.hex(), False, "")
+            for node, store_uuid in self.driver.book.refused_stores.items()
+            if self.driver.book.store_uuid(node) != store_uuid
+        ]
+
+    def log(self, shard: int) -> LogView:
+        """Where a shard's log begins and ends here."""
+        journal = self.driver.replicas[ShardId(shard)].journal
+        return LogView(journal.first_index, journal.last_index)
+
+    def _view(self, node: int) -> NodeView:
+        own = node == self.node_id
+        store_uuid = self.driver.book.store_uuid(node)
+        return NodeView(
+            node_id=node,
+            endpoint=self.assembly.core.directory.endpoint(NodeId(node)),
+            peer_endpoint=self.settings.peer_listen if own else self.settings.peers[node],
+            store_uuid=store_uuid.hex() if store_uuid else "",
+            connected=own or node in self.driver.connected_nodes,
+            version=VERSION if own else "",
+        )
+
+    # ---- coordinator.verify.Disk
+
+    def freeze(self, shard: int) -> Frozen | None:
+        """What is stored of a shard now; None where the disk asks to wait."""
+        self._store.write()
+        if self._store.pending_bytes:
+            return None
+        replica = self.driver.replicas[ShardId(shard)]
+        return Frozen(replica.stored(), self.assembly.shards[shard].state.digest)
+
+
+def _check_peers(wanted: Sequence[int], given: dict[int, str]) -> None:
+    missing = [node for node in wanted if node not in given]
+    if missing:
+        raise OSError(f"no peer address for node {missing[0]}: give --peer {missing[0]}=HOST:PORT")
+    unknown = [node for node in given if node not in wanted]
+    if unknown:
+        raise OSError(f"node {unknown[0]} is not a peer of this node: its peers are {wanted}")
+
+
+def _socket(address: str, reuse_port: bool) -> socket.socket:
+    """A bound socket. Raises OSError that names the address."""
+    host, port = split_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuse_port:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise OSError(f"the port {address} cannot be had: {error}") from error
+    bound.setblocking(False)
+    return bound
+
+
+def _channel_credentials(settings: Settings) -> grpc.ChannelCredentials | None:
+    """How this node calls the others' client ports, which have the same settings."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    root = settings.tls_ca or settings.tls_cert
+    return grpc.ssl_channel_credentials(
+        root_certificates=root.read_bytes(),
+        private_key=settings.tls_key.read_bytes(),
+        certificate_chain=settings.tls_cert.read_bytes(),
+    )

@@ -1,0 +1,95 @@
+"""`muster serve`: logging, signals, exit codes around one node."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+import structlog
+
+from coordinator.config import Settings
+from coordinator.node import Node
+from coordinator.process import OrphanError, die_with
+from muster.cli.errors import CommandError, ExitCode
+from raft.identity import IdentityError
+from storage.rocks import MissingStoreError
+from storage.store import CorruptStoreError, StoreError
+
+log = structlog.get_logger()
+
+
+def set_up_logging(settings: Settings) -> None:
+    """Lines on stderr: JSON, or text for people."""
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if settings.log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[settings.log_level.upper()]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def run_node(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT. Raises CommandError where the node cannot start or go on."""
+    set_up_logging(settings)
+    try:
+        if settings.parent_pid:
+            die_with(settings.parent_pid)
+        asyncio.run(_run(settings))
+    except (IdentityError, MissingStoreError) as error:
+        raise CommandError(
+            f"{settings.data_dir}: {error}",
+            next_step="run `muster init --data-dir DIR --cluster-id ID --node-id N` once, then serve",
+            exit_code=ExitCode.USAGE,
+        ) from error
+    except CorruptStoreError as error:
+        raise CommandError(
+            f"{settings.data_dir}: {error}", next_step="", exit_code=ExitCode.ERROR
+        ) from error
+    except OrphanError as error:
+        raise CommandError(str(error), next_step="", exit_code=ExitCode.ERROR) from error
+    except (StoreError, OSError) as error:
+        raise CommandError(
+            f"the node cannot run: {error}",
+            next_step="see that the ports are free and the data directory is writable and unused",
+            exit_code=ExitCode.ERROR,
+        ) from error
+
+
+async def _run(settings: Settings) -> None:
+    node = Node(settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop_or_die, stop)
+    await node.start()
+    node.failed.add_done_callback(_end_at_once)
+    await stop.wait()
+    await node.stop()
+
+
+def _end_at_once(failed: asyncio.Future[BaseException]) -> None:
+    """What is in memory may be ahead of the disk: nothing is handed over, the process ends."""
+    error = failed.result()
+    log.critical("the node cannot go on", exc_info=(type(error), error, error.__traceback__))
+    sys.stderr.flush()
+    os._exit(int(ExitCode.ERROR))
+
+
+def _stop_or_die(stop: asyncio.Event) -> None:
+    """The first signal drains, the second ends at once."""
+    if stop.is_set():
+        os._exit(int(ExitCode.ERROR))
+    stop.set()

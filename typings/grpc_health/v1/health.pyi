@@ -1,0 +1,3 @@
+from grpc_health.v1 import _async as aio
+
+__all__ = ["aio"]
