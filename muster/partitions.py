@@ -179,7 +179,9 @@ class PartitionTasks:
                 await asyncio.wait([buffered, stopping], return_when=asyncio.FIRST_COMPLETED)
                 buffered.cancel()
                 await asyncio.wait([stopping], timeout=self._interval_s)
-                await self._flush(last=self._stopping.is_set())
+                if not self._stopping.is_set():
+                    await self._flush(last=False)
+            await self._flush(last=True)
         finally:
             stopping.cancel()
 

@@ -1,0 +1,319 @@
+"""`run`: one task per owned partition, buffered commits, draining."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from muster import Partition, TopicPartition
+from muster.errors import (
+    ErrorCode,
+    IllegalGeneration,
+    InvalidRequest,
+    OffsetMetadataTooLarge,
+    UnknownTopicOrPartition,
+)
+from muster.testing import Hang, Refuse
+
+T = [TopicPartition("t", i) for i in range(4)]
+EXAMPLE = Path(__file__).parents[2] / "docs" / "example.py"
+
+
+def offsets(cluster):
+    """What the coordinator holds, by partition number."""
+    return {key.partition: one.value.offset for key, one in cluster.groups["g"].offsets.items()}
+
+
+async def test_each_owned_partition_has_a_task_that_goes_on_where_the_last_one_stopped(
+    open_cluster,
+):
+    """Committed offsets are read first; tokens and ids are those of the assignment."""
+    async with open_cluster(1) as (cluster, client):
+        await client.commit_offsets("g", {T[2]: 42})
+        group = client.group("g", ["t"])
+        seen = {}
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            seen[p.id] = p
+            if len(seen) == 4:
+                group.stop()
+
+        await group.run()
+        assert {i: p.committed for i, p in seen.items()} == {0: None, 1: None, 2: 42, 3: None}
+        assert {p.fencing_token for p in seen.values()} == {1}
+        assert {p.topic for p in seen.values()} == {"t"}
+        assert not cluster.groups["g"].members
+
+
+async def test_buffered_commits_go_out_together_and_the_last_on_exit(open_cluster):
+    """Each partition's latest offset; one commit carries many partitions."""
+    async with open_cluster(1) as (cluster, client):
+        group = client.group("g", ["t"], commit_interval_ms=20)
+        done = []
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            for offset in range(1, 101):
+                p.commit(offset, metadata="m", end_offset=100)
+            done.append(p.id)
+            if len(done) == 4:
+                await cluster.until(lambda: bool(cluster.seen("OffsetCommit")))
+                p.commit(101)
+                group.stop()
+
+        await group.run()
+        last = done[-1]
+        assert offsets(cluster) == {i: 101 if i == last else 100 for i in range(4)}
+        assert len(cluster.seen("OffsetCommit")) <= 4
+        assert cluster.most_open["OffsetCommit"] == 1
+
+
+async def test_revoke_ends_the_tasks_and_flushes_before_the_next_owner_starts(open_cluster):
+    """What was buffered is committed under the old generation; the next owner goes on there."""
+    async with open_cluster(1) as (cluster, client):
+        first = client.group("g", ["t"], commit_interval_ms=3_600_000)
+        ended, begun = [], []
+
+        @first.on_partition
+        async def work(p: Partition) -> None:
+            if p.generation == 1:
+                p.commit(10 + p.id)
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    ended.append((p.id, p.revoking.is_set()))
+
+        running = asyncio.create_task(first.run())
+        await cluster.until(lambda: first.state == "Stable")
+        second = client.group("g", ["t"])
+
+        @second.on_partition
+        async def go_on(p: Partition) -> None:
+            begun.append((p.id, p.committed))
+            if len(begun) == 2:
+                second.stop()
+
+        await second.run()
+        assert sorted(ended) == [(i, True) for i in range(4)]
+        assert all(committed == 10 + number for number, committed in begun)
+        first.stop()
+        await running
+
+
+async def test_grace_lets_a_task_finish_before_it_is_cancelled(open_cluster):
+    """With grace, `revoking` is a request; the task ends by itself and its commit counts."""
+    async with open_cluster(1, topics={"t": 1}) as (cluster, client):
+        group = client.group("g", ["t"], commit_interval_ms=3_600_000)
+        ends = []
+
+        @group.on_partition(grace_ms=30_000)
+        async def work(p: Partition) -> None:
+            group.stop()
+            await p.revoking.wait()
+            p.commit(7)
+            ends.append("by itself")
+
+        await group.run()
+        assert ends == ["by itself"]
+        assert offsets(cluster) == {0: 7}
+
+
+async def test_a_lost_partition_ends_at_once_and_commits_nothing(open_cluster):
+    """Fenced: tasks are cancelled, what was buffered is dropped, `commit` raises."""
+    async with open_cluster(1, topics={"t": 1}) as (cluster, client):
+        group = client.group("g", ["t"], commit_interval_ms=3_600_000)
+        errors = []
+
+        @group.on_partition(grace_ms=30_000)
+        async def work(p: Partition) -> None:
+            if p.generation > 1:
+                group.stop()
+                return
+            p.commit(5)
+            cluster.remove_member("g", p.member_id)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                try:
+                    p.commit(6)
+                except IllegalGeneration as error:
+                    errors.append(error)
+
+        await group.run()
+        assert len(errors) == 1
+        assert not cluster.seen("OffsetCommit")
+
+
+async def test_a_partition_that_is_over_refuses_commits(open_cluster):
+    """Also long after: the object never speaks for a newer generation."""
+    async with open_cluster(1, topics={"t": 1}) as (_, client):
+        group = client.group("g", ["t"])
+        kept = []
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            kept.append(p)
+            group.stop()
+
+        await group.run()
+        with pytest.raises(IllegalGeneration, match="is over"):
+            kept[0].commit(1)
+
+
+async def test_what_a_task_raises_is_raised_by_run_after_leaving(open_cluster):
+    """The others' work is flushed, the member leaves, then the error is the user's."""
+    async with open_cluster(1) as (cluster, client):
+        group = client.group("g", ["t"], commit_interval_ms=3_600_000)
+        started = []
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            p.commit(3)
+            started.append(p)
+            if len(started) == 4:
+                raise LookupError("row 17")
+
+        with pytest.raises(LookupError, match="row 17"):
+            await group.run()
+        assert offsets(cluster) == dict.fromkeys(range(4), 3)
+        assert not cluster.groups["g"].members
+
+
+async def test_a_buffered_commit_survives_a_change_of_coordinator(open_cluster):
+    """The leader dies with the commit open: what was buffered is committed at the next one."""
+    async with open_cluster(3, topics={"t": 1}) as (cluster, client):
+        group = client.group("g", ["t"], commit_interval_ms=1)
+        cluster.script("OffsetCommit", Hang())
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            p.commit(1)
+            await cluster.until(lambda: bool(cluster.seen("OffsetCommit")))
+            p.commit(2)
+            await cluster.kill(1)
+            await cluster.until(lambda: offsets(cluster) == {0: 2})
+            group.stop()
+
+        await group.run()
+        assert cluster.groups["g"].generation == 2  # 1, and empty after the leave
+
+
+async def test_a_buffered_commit_that_cannot_be_is_raised_by_run(open_cluster):
+    """Too much metadata is not waited out."""
+    async with open_cluster(1, topics={"t": 1}) as (cluster, client):
+        group = client.group("g", ["t"], commit_interval_ms=1)
+        cluster.script("OffsetCommit", Refuse(ErrorCode.OFFSET_METADATA_TOO_LARGE))
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            p.commit(1)
+            await asyncio.Event().wait()
+
+        with pytest.raises(OffsetMetadataTooLarge):
+            await group.run()
+
+
+async def test_run_without_work_is_refused(open_cluster):
+    """Nothing decorated: said at once."""
+    async with open_cluster(1) as (cluster, client):
+        with pytest.raises(InvalidRequest, match="on_partition"):
+            await client.group("g", ["t"]).run()
+        assert not cluster.seen("JoinGroup")
+
+
+async def test_run_raises_what_joining_cannot_mend(open_cluster):
+    """A topic that does not exist."""
+    async with open_cluster(1) as (_, client):
+        group = client.group("g", ["missing"])
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            raise AssertionError(p)
+
+        with pytest.raises(UnknownTopicOrPartition):
+            await group.run()
+
+
+async def test_a_cancelled_run_leaves(open_cluster):
+    """The user cancels the task that runs the group: it gives up what it has, and leaves."""
+    async with open_cluster(1) as (cluster, client):
+        group = client.group("g", ["t"], commit_interval_ms=3_600_000)
+
+        all_started, started = asyncio.Event(), []
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            p.commit(9)
+            started.append(p)
+            if len(started) == 4:
+                all_started.set()
+            await asyncio.Event().wait()
+
+        running = asyncio.create_task(group.run())
+        await all_started.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert not cluster.groups["g"].members
+        assert offsets(cluster) == dict.fromkeys(range(4), 9)
+
+
+WORKER = """
+import asyncio, sys
+import muster
+
+async def main():
+    async with muster.Client(sys.argv[1]) as client, client.group("g", ["t"]) as group:
+        @group.on_partition
+        async def work(p):
+            p.commit(11)
+            print(p.id, flush=True)
+            await asyncio.Event().wait()
+        await group.run()
+    print("drained", flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_sigterm_drains_a_worker_process(open_cluster):
+    """Commits are flushed, the member leaves, the process ends with 0."""
+    async with open_cluster(1) as (cluster, _):
+        worker = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", WORKER, cluster.bootstrap, stdout=subprocess.PIPE
+        )
+        printed = [await worker.stdout.readline() for _ in range(4)]
+        assert sorted(printed) == [f"{i}\n".encode() for i in range(4)]
+        worker.send_signal(signal.SIGTERM)
+        rest, _ = await worker.communicate()
+        assert rest == b"drained\n"
+        assert worker.returncode == 0
+        assert offsets(cluster) == dict.fromkeys(range(4), 11)
+        assert not cluster.groups["g"].members
+
+
+async def test_the_readmes_example_runs(open_cluster):
+    """docs/example.py, as it stands, in a process of its own; at most 15 lines."""
+    assert len(EXAMPLE.read_text().splitlines()) <= 15
+    async with open_cluster(1, topics={}) as (cluster, _):
+        example = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(EXAMPLE),
+            cluster.bootstrap,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        printed = [await example.stdout.readline() for _ in range(400)]
+        await cluster.until(lambda: bool(cluster.groups["billing"].offsets))
+        example.send_signal(signal.SIGTERM)
+        assert await example.wait() == 0
+        assert b"orders 3 offset 99 fencing token 1\n" in printed
+        stored = cluster.groups["billing"].offsets
+        assert {key.partition: one.value.offset for key, one in stored.items()} == dict.fromkeys(
+            range(4), 100
+        )

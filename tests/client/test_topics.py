@@ -1,0 +1,128 @@
+"""Topics through any node."""
+
+import grpc
+import pytest
+
+import muster
+from muster.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    GroupClosed,
+    InvalidConfig,
+    InvalidPartitions,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from muster.nodes import Tls, parse_endpoints
+from muster.testing import Abort, Refuse
+from muster.v1 import admin_pb2, errors_pb2
+
+
+async def test_topics_are_created_listed_and_grow(open_cluster):
+    """Same count: fine with exist_ok; another count never is; counts only grow."""
+    async with open_cluster(1, topics={}) as (_, client):
+        assert await client.create_topic("a", 3) == muster.Topic("a", 3)
+        assert await client.create_topic("a", 3, exist_ok=True) == muster.Topic("a", 3)
+        with pytest.raises(TopicAlreadyExists):
+            await client.create_topic("a", 3)
+        with pytest.raises(InvalidPartitions):
+            await client.create_topic("a", 4, exist_ok=True)
+        assert await client.add_partitions("a", 5) == muster.Topic("a", 5)
+        with pytest.raises(InvalidPartitions):
+            await client.add_partitions("a", 4)
+        with pytest.raises(UnknownTopicOrPartition):
+            await client.add_partitions("b", 4)
+        await client.create_topic("b", 1)
+        assert await client.topics() == [muster.Topic("a", 5), muster.Topic("b", 1)]
+        assert (await client.describe_topics(["a"]))["a"].partitions == 5
+        with pytest.raises(UnknownTopicOrPartition, match="zzz"):
+            await client.describe_topics(["a", "zzz"])
+
+
+@pytest.mark.parametrize("count", [0, -1, 2**31])
+async def test_an_impossible_count_is_not_sent(open_cluster, count):
+    """Refused here, with the number."""
+    async with open_cluster(1) as (cluster, client):
+        with pytest.raises(InvalidPartitions, match=str(count)):
+            await client.create_topic("a", count)
+        assert not cluster.calls
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        Refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        Abort(grpc.StatusCode.RESOURCE_EXHAUSTED),
+        Abort(grpc.StatusCode.UNAVAILABLE),
+    ],
+)
+async def test_another_node_is_asked_where_one_cannot_answer(open_cluster, step):
+    """Whatever passes: the call goes on elsewhere."""
+    async with open_cluster(2) as (cluster, client):
+        cluster.script("CreateTopic", step)
+        assert (await client.create_topic("a", 1)).name == "a"
+        assert len({call.node_id for call in cluster.seen("CreateTopic")}) == 2
+
+
+async def test_a_hint_is_followed(open_cluster):
+    """NOT_COORDINATOR names who leads shard 0."""
+    async with open_cluster(3) as (cluster, client):
+        status = errors_pb2.Status(code=ErrorCode.NOT_COORDINATOR)
+        status.coordinator.endpoint = cluster.endpoint(3)
+        cluster.script("CreateTopic", admin_pb2.CreateTopicResponse(status=status))
+        await client.create_topic("a", 1)
+        assert cluster.seen("CreateTopic")[-1].node_id == 3
+
+
+async def test_a_dead_node_among_the_addresses_does_not_matter(open_cluster):
+    """One of two is gone before the first call."""
+    async with open_cluster(2) as (cluster, client):
+        await cluster.kill(1)
+        assert (await client.create_topic("a", 1)).partitions == 1
+
+
+async def test_no_node_at_all_is_said(open_cluster):
+    """After the call's time, with what the last node said."""
+    async with open_cluster(1, client={"request_timeout_ms": 300}) as (cluster, client):
+        await cluster.kill(1)
+        with pytest.raises(CoordinatorNotAvailable, match=r"127\.0\.0\.1"):
+            await client.topics()
+
+
+async def test_a_server_without_this_call_is_said(open_cluster):
+    """UNIMPLEMENTED is not tried again."""
+    async with open_cluster(1) as (cluster, client):
+        cluster.script("ListTopics", Abort(grpc.StatusCode.UNIMPLEMENTED, "no such method"))
+        with pytest.raises(UnsupportedVersion, match="no such method"):
+            await client.topics()
+
+
+async def test_a_client_that_is_not_open_says_so():
+    """Also after close."""
+    client = muster.Client("127.0.0.1:1")
+    with pytest.raises(GroupClosed, match="async with"):
+        await client.topics()
+    await client.close()
+
+
+@pytest.mark.parametrize("given", ["", "host", "host:", ":1", "host:0", "host:65536", ["a:1", "b"]])
+def test_an_address_that_is_none_is_refused(given):
+    """With the text that was given."""
+    with pytest.raises(InvalidConfig):
+        parse_endpoints(given)
+
+
+def test_addresses_come_as_text_or_list():
+    """In order, each once; spaces do not matter; an IPv6 address keeps its brackets."""
+    assert parse_endpoints("a:1, b:2,a:1") == ("a:1", "b:2")
+    assert parse_endpoints(["[::1]:7070"]) == ("[::1]:7070",)
+
+
+def test_tls_files_are_read_when_asked_for(tmp_path):
+    """What cannot be read is named; half a key pair is refused."""
+    with pytest.raises(InvalidConfig, match=r"missing\.pem"):
+        Tls(str(tmp_path / "missing.pem")).credentials()
+    with pytest.raises(InvalidConfig, match="go together"):
+        Tls("ca.pem", cert="c.pem").credentials()
