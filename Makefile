@@ -37,6 +37,17 @@ test: venv ## the whole test suite
 bench: venv ## run one benchmark, for instance NAME=failover; its last line is JSON
 	$(BIN)/python -m bench $(NAME)
 
+$(VENV)/prometheus/.unpacked:
+	./deploy/prometheus/fetch.sh $(VENV)/prometheus
+
+.PHONY: test-prometheus
+test-prometheus: venv $(VENV)/prometheus/.unpacked ## real Prometheus on a live cluster: every rule, every panel
+	MUSTER_PROMETHEUS=$(abspath $(VENV)/prometheus) $(BIN)/python -m pytest tests/prometheus
+
+.PHONY: dashboards
+dashboards: venv ## generate the Grafana dashboard
+	$(BIN)/python deploy/grafana/dashboards.py
+
 .PHONY: proto
 proto: ## generate muster/v1 with the pinned, older tools
 	./proto/generate.sh
