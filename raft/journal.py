@@ -228,10 +228,10 @@ class Journal(PySyncObjJournal):
         if self.trim_floor is not None and self._bytes < self._settings.snapshot_log_bytes:
             floor = min(applied, self.trim_floor)
         first = self._first
-        while self._steps and self._bytes > limit and self._steps[0][0] <= floor:
+        while self._steps and self._bytes > limit and self._steps[0][0] < floor:
             end, size = self._steps.popleft()
             self._bytes -= size
-            first = end
+            first = end + 1
         if first == self._first:
             return
         start, end_key = keys.log_key(self._shard, self._first), keys.log_key(self._shard, first)

@@ -2,8 +2,9 @@
 
 The only file of raft/ that knows asyncio. Between two nodes there are two connections, both dialled
 by the lower id: *control* for votes, heartbeats, answers and short appends, whose break counts as
-silence, and *bulk* for catch-up and snapshots, so that these delay nothing. On each, both sides send
-8 magic bytes and a Hello first; then frames follow. A frame is a 4-byte length and protobuf.
+silence, and *bulk* for catch-up and snapshots, so that these delay nothing. On each, both sides
+send 8 magic bytes and a Hello, the dialling side then a verdict (a Hello with `refused` alone); then
+frames follow. A frame is a 4-byte length and protobuf.
 """
 
 import asyncio
@@ -56,6 +57,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._greeted = False
+        self._offered: pb.Hello | None = None
         self._timeout: asyncio.TimerHandle | None = None
 
     # asyncio.Protocol.
@@ -114,17 +116,31 @@ class _Connection(asyncio.Protocol):
             frame = bytes(buffer[at + _LENGTH_BYTES : end])
             at = end
             if self.node is None:
-                self._hub.hello_arrived(self, codec.decode_hello(frame))
+                self._hello(codec.decode_hello(frame))
             else:
                 self._hub.frame_arrived(self.node, frame)
         del buffer[:at]
+
+    def _hello(self, hello: pb.Hello) -> None:
+        if self._offered is None:
+            self._hub.hello_arrived(self, hello)
+        else:
+            self._hub.verdict_arrived(self, self._offered, hello)
 
     def say_hello(self, lane: "pb.Lane.ValueType", refused: str = "") -> None:
         """Send the magic bytes and who we are."""
         hello = self._hub.driver.hello(lane)
         hello.refused = refused
-        data = codec.encode_hello(hello)
-        self.write(MAGIC + len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+        self.write(MAGIC)
+        self.write_frame(codec.encode_hello(hello))
+
+    def say_verdict(self, refused: str = "") -> None:
+        """The dialling side's last word: whether it takes the other's hello."""
+        self.write_frame(codec.encode_hello(pb.Hello(refused=refused)))
+
+    def await_verdict(self, hello: pb.Hello) -> None:
+        """The dialling side's hello is fine; what it thinks of ours is not known yet."""
+        self._offered = hello
 
     def establish(self, node: int, lane: "pb.Lane.ValueType") -> None:
         """From now on frames are expected."""
@@ -139,6 +155,17 @@ class _Connection(asyncio.Protocol):
 
     def _hello_late(self) -> None:
         self.refuse("no_hello", "a connection that did not say who it is")
+
+    @property
+    def name(self) -> str:
+        """Who is at the other end, as far as that is known."""
+        if self.node is not None:
+            return f"node {self.node}"
+        if self.dialled is not None:
+            return f"node {self.dialled[0]}"
+        if self._offered is not None:
+            return f"node {self._offered.node_id}"
+        return self.address
 
     @property
     def closing(self) -> bool:
@@ -301,7 +328,8 @@ class PeerHub:
             connection.refuse("too_many_strangers", "too many connections without a hello")
 
     def hello_arrived(self, connection: _Connection, hello: pb.Hello) -> None:
-        """Judge it, answer it, and let the driver know."""
+        """Judge it and say so. The dialling side speaks first and has the last word, so neither
+        takes the connection for good before both do."""
         if connection.dialled is not None and hello.refused:
             connection.refuse("refused_by_peer", f"it refused this node: {hello.refused}")
             return
@@ -310,9 +338,26 @@ class PeerHub:
             reason = f"node {hello.node_id} answered where another was expected: check the peers"
         if connection.dialled is None:
             connection.say_hello(hello.lane, reason or "")
+        else:
+            connection.say_verdict(reason or "")
         if reason is not None:
             connection.refuse("refused", reason)
-            return
+        elif connection.dialled is None:
+            connection.await_verdict(hello)
+        else:
+            self._establish(connection, hello)
+
+    def verdict_arrived(
+        self, connection: _Connection, offered: pb.Hello, verdict: pb.Hello
+    ) -> None:
+        """The dialling side has judged our hello."""
+        if verdict.refused:
+            reason = f"node {offered.node_id} refused this node: {verdict.refused}"
+            connection.refuse("refused_by_peer", reason)
+        else:
+            self._establish(connection, offered)
+
+    def _establish(self, connection: _Connection, hello: pb.Hello) -> None:
         self._strangers.discard(connection)
         key = (hello.node_id, hello.lane)
         previous = self._established.pop(key, None)
@@ -331,11 +376,7 @@ class PeerHub:
     def refused(self, connection: _Connection, reason: str, detail: str) -> None:
         """Remember why a connection was closed."""
         self.counters[reason] += 1
-        who = connection.node if connection.node is not None else None
-        if connection.dialled is not None:
-            who = connection.dialled[0]
-        name = f"node {who}" if who is not None else connection.address
-        self.driver.book.refuse(name, detail)
+        self.driver.book.refuse(connection.name, detail)
 
     def lost(self, connection: _Connection) -> None:
         """A connection is gone."""

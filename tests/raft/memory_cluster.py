@@ -5,13 +5,22 @@ from collections.abc import Callable
 from random import Random
 
 from muster.v1 import peer_pb2 as pb
-from raft.contract import Applied, Role, ShardId
+from raft.contract import Applied, ShardId
 from raft.driver import Driver
-from raft.identity import Identity, new_identity, write_identity
+from raft.identity import new_identity, write_identity
 from raft.settings import RaftSettings
 from storage.memory import MemoryStore
 
 STEP_S = 0.002
+
+SMALL = RaftSettings(
+    log_disk_bytes=4096,
+    log_trim_bytes=512,
+    log_memory_bytes=1024,
+    snapshot_log_bytes=8192,
+    chunk_bytes=700,
+)
+"""So small that a few hundred entries need a snapshot of several chunks."""
 
 
 class Recorder:
@@ -201,6 +210,3 @@ class MemoryCluster:
     def converged(self, shard=0):
         indexes = {node.driver.replicas[ShardId(shard)].applied_index for node in self.alive}
         return len(indexes) == 1
-
-
-__all__ = ["STEP_S", "Identity", "MemoryCluster", "Recorder", "Role"]

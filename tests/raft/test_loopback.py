@@ -1,7 +1,6 @@
 """Three real nodes on loopback: RocksDB, sockets, the sync thread."""
 
 import asyncio
-import time
 
 from raft.contract import Applied
 from tests.raft.loopback import LoopbackCluster
@@ -35,18 +34,6 @@ def test_three_real_nodes_elect_commit_and_survive_the_loss_of_one(tmp_path):
     asyncio.run(scenario())
 
 
-def test_leadership_is_spread_over_the_preferred_nodes(tmp_path):
-    """After a start each shard is led by the node it belongs to."""
-
-    async def scenario():
-        async with LoopbackCluster(tmp_path, shards=6) as cluster:
-            await cluster.until(lambda: all(cluster.leader(s) for s in range(6)))
-            leaders = [cluster.leader(shard).number for shard in range(6)]
-            assert sorted(leaders) == [0, 0, 1, 1, 2, 2]
-
-    asyncio.run(scenario())
-
-
 def test_draining_hands_all_leadership_over(tmp_path):
     """A node that is told to stop leads nothing soon, and proposals are redirected meanwhile."""
 
@@ -56,11 +43,9 @@ def test_draining_hands_all_leadership_over(tmp_path):
                 await cluster.propose(shard, b"x")
             leaving = cluster.leader(0)
             leaving.driver.drain()
-            started = time.monotonic()
             await cluster.until(lambda: not leaving.driver.led())
             for shard in range(4):
                 assert isinstance(await cluster.propose(shard, b"y"), Applied)
             assert not leaving.driver.led()
-            assert time.monotonic() > started
 
     asyncio.run(scenario())

@@ -1,6 +1,6 @@
 """Three drivers over memory stores: they elect, commit, survive."""
 
-from raft.contract import Applied, Role
+from raft.contract import ENTRY_BYTES_MAX, Applied, NotLeader, Overloaded, Role, Unknown
 from tests.raft.memory_cluster import MemoryCluster
 
 
@@ -84,3 +84,132 @@ def test_leadership_is_handed_over_on_request_and_proposals_go_to_the_new_leader
     cluster.commit([b"y"])
     cluster.run(cluster.converged)
     assert cluster.applied(0) == [b"x", b"y"]
+
+
+def leaders(cluster, shards):
+    return [cluster.leader(shard).number for shard in range(shards) if cluster.leader(shard)]
+
+
+def test_after_a_start_each_shard_is_led_by_the_node_it_belongs_to():
+    """The preferred leader asks first."""
+    cluster = MemoryCluster(shards=6)
+    cluster.run(lambda: len(leaders(cluster, 6)) == 6)
+    assert leaders(cluster, 6) == [0, 1, 2, 0, 1, 2]
+
+
+def test_leadership_goes_back_to_the_preferred_node_once_it_has_been_well_for_ten_seconds():
+    """At most four shards in five seconds, and nothing is lost on the way."""
+    cluster = MemoryCluster(shards=18)
+    cluster.run(lambda: len(leaders(cluster, 18)) == 18)
+    cluster.crash(1)
+    cluster.run(lambda: len(leaders(cluster, 18)) == 18)
+    cluster.restart(1)
+    back_at = cluster.now
+    cluster.run_for(8.0)
+    assert 1 not in leaders(cluster, 18)
+    cluster.run(lambda: leaders(cluster, 18) == [0, 1, 2] * 6, limit_s=30)
+    assert cluster.now - back_at > 10.0
+    for shard in range(18):
+        assert isinstance(cluster.propose(b"x", shard), Applied)
+
+
+def test_a_stalled_disk_on_both_followers_deposes_nobody():
+    """Heartbeats are answered with what is durable; only acknowledgements wait."""
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    leader = cluster.leader()
+    term = leader.driver.replicas[0].term
+    cluster.frozen_disks.update(n for n in cluster.ids if n != leader.number)
+    outcomes, reads = [], []
+    leader.driver.replicas[0].propose(b"y", outcomes.append)
+    cluster.run_for(2.0)
+    assert outcomes == []
+    leader.driver.replicas[0].read_index(reads.append)
+    cluster.run(lambda: reads, limit_s=0.3)
+    assert reads == [True]
+    assert (leader.driver.replicas[0].term, leader.driver.replicas[0].leads) == (term, True)
+    cluster.frozen_disks.clear()
+    cluster.run(lambda: outcomes)
+    assert isinstance(outcomes[0], Applied)
+
+
+def test_a_write_stall_of_the_database_holds_everything_back_and_loses_nothing():
+    """No message of an epoch that is not written leaves, a leader's appends included."""
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    leader = cluster.leader()
+    leader.store.stall_writes = 50
+    outcomes = []
+    leader.driver.replicas[0].propose(b"y", outcomes.append)
+    follower = next(n for n in cluster.ids if n != leader.number)
+    for _ in range(40):
+        cluster.step()
+        assert cluster.replica(follower).last_index < leader.driver.replicas[0].last_index
+    assert leader.driver.stats.write_stalls >= 40
+    cluster.run(lambda: outcomes)
+    assert isinstance(outcomes[0], Applied)
+
+
+def test_an_isolated_leader_stops_claiming_a_quorum_after_a_tenth_of_a_second():
+    """Broken control connections to a majority count at once, silence after 0.4 s."""
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    leader = cluster.leader()
+    replica = leader.driver.replicas[0]
+    assert replica.quorum_heard
+    for other in cluster.ids:
+        if other != leader.number:
+            cluster.disconnect(leader.number, other)
+    cluster.run_for(0.09)
+    assert replica.quorum_heard
+    cluster.run_for(0.02)
+    assert not replica.quorum_heard
+
+
+def test_proposals_are_refused_beyond_the_limits_and_accepted_again_later():
+    """An entry that is too long, and more than may wait, are Overloaded, not lost."""
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    replica = cluster.leader().driver.replicas[0]
+    outcomes = []
+    replica.propose(b"x" * ENTRY_BYTES_MAX, outcomes.append)
+    assert isinstance(outcomes.pop(), Overloaded)
+    half = b"x" * (ENTRY_BYTES_MAX // 2)
+    for _ in range(30):
+        replica.propose(half, outcomes.append)
+    assert outcomes
+    assert all(isinstance(outcome, Overloaded) for outcome in outcomes)
+    refused = len(outcomes)
+    cluster.run(lambda: len(outcomes) == 30)
+    assert sum(isinstance(outcome, Applied) for outcome in outcomes) == 30 - refused
+    cluster.commit([b"again"])
+
+
+def test_a_follower_refuses_a_proposal_with_the_leader_as_hint_and_without_appending():
+    """Nothing is forwarded."""
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    cluster.run(cluster.converged)
+    leader = cluster.leader().number
+    follower = next(n for n in cluster.ids if n != leader)
+    before = cluster.replica(follower).last_index
+    outcomes = []
+    cluster.replica(follower).propose(b"y", outcomes.append)
+    assert outcomes == [NotLeader(leader)]
+    assert cluster.replica(follower).last_index == before
+
+
+def test_what_waits_when_leadership_is_lost_has_an_unknown_outcome_before_the_role_is_told():
+    """The order lets the shard answer its callers while it still knows them."""
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    leader = cluster.leader()
+    told = []
+    machine = leader.machines[0]
+    machine.role_changed = lambda role, term: told.append(role)
+    for other in cluster.ids:
+        if other != leader.number:
+            cluster.cut.add(frozenset((leader.number, other)))
+    leader.driver.replicas[0].propose(b"y", told.append)
+    cluster.run(lambda: len(told) == 2)
+    assert told == [Unknown(), Role.FOLLOWER]

@@ -1,0 +1,130 @@
+"""The peer port: strangers, garbage, other clusters; then the cluster goes on."""
+
+import asyncio
+
+import pytest
+
+from muster.v1 import peer_pb2 as pb
+from raft import codec
+from raft.contract import Applied
+from raft.transport import MAGIC
+from tests.raft.loopback import LoopbackCluster
+
+
+def framed(data):
+    return len(data).to_bytes(4, "big") + data
+
+
+def hello(cluster, **changes):
+    message = cluster.nodes[1].driver.hello(pb.LANE_CONTROL)
+    for field, value in changes.items():
+        setattr(message, field, value)
+    return MAGIC + framed(codec.encode_hello(message))
+
+
+INTRUSIONS = {
+    "http": (lambda c: b"GET / HTTP/1.1\r\n\r\n", "garbage"),
+    "noise": (lambda c: bytes(range(256)) * 4, "garbage"),
+    "magic and noise": (lambda c: MAGIC + framed(b"\xff" * 40), "garbage"),
+    "a huge hello": (lambda c: MAGIC + (1 << 30).to_bytes(4, "big"), "too_long"),
+    "another cluster": (lambda c: hello(c, cluster_id="other"), "refused"),
+    "another store": (lambda c: hello(c, store_uuid=b"0123456789abcdef"), "refused"),
+    "a stranger": (lambda c: hello(c, node_id=9), "refused"),
+}
+
+
+@pytest.mark.parametrize("name", list(INTRUSIONS))
+def test_an_intruder_is_hung_up_on_with_a_reason_and_the_cluster_goes_on(tmp_path, name):
+    """The reason is counted and kept, and a commit succeeds afterwards."""
+    make, reason = INTRUSIONS[name]
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            await cluster.propose(0, b"before")
+            hub = cluster.nodes[0].hub
+            reader, writer = await asyncio.open_connection(*cluster.addresses[0])
+            writer.write(make(cluster))
+            await reader.read()
+            writer.close()
+            assert hub.counters[reason] == 1
+            assert cluster.nodes[0].driver.book.refusals
+            assert isinstance(await cluster.propose(0, b"after"), Applied)
+
+    asyncio.run(scenario())
+
+
+def test_the_refused_side_is_told_why(tmp_path):
+    """The answer to a refused hello carries the reason, for the other node's status."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            reader, writer = await asyncio.open_connection(*cluster.addresses[0])
+            writer.write(hello(cluster, cluster_id="other"))
+            answer = await reader.read()
+            writer.close()
+            said = codec.decode_hello(answer[len(MAGIC) + 4 :])
+            assert "belongs to cluster 'other'" in said.refused
+
+    asyncio.run(scenario())
+
+
+def test_a_known_peer_that_sends_garbage_is_hung_up_on_and_comes_back(tmp_path):
+    """The connection is closed with its reason and dialled again."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            await cluster.propose(0, b"before")
+            one, two = cluster.nodes[0], cluster.nodes[1]
+            await cluster.until(lambda: 1 in one.driver.connected_nodes)
+            broken = one.driver.stats.leaders_lost
+            one.hub._established[1, pb.LANE_CONTROL].write_frame(b"\xff" * 20)
+            await cluster.until(lambda: two.hub.counters["garbage"] == 1)
+            await cluster.until(lambda: one.driver.stats.leaders_lost > broken)
+            await cluster.until(lambda: 1 in one.driver.connected_nodes)
+            assert isinstance(await cluster.propose(0, b"after"), Applied)
+
+    asyncio.run(scenario())
+
+
+def test_a_silent_stranger_is_hung_up_on(tmp_path, monkeypatch):
+    """A connection that says nothing does not stay."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            hub = cluster.nodes[0].hub
+            object.__setattr__(hub.settings, "hello_timeout_ms", 50)
+            reader, writer = await asyncio.open_connection(*cluster.addresses[0])
+            assert await reader.read() == b""
+            writer.close()
+            assert hub.counters["no_hello"] == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_replaced_node_is_admitted_over_real_sockets(tmp_path):
+    """Wiped directory, refused; replace-node; learner; voter again, with every entry."""
+    import shutil
+
+    from raft.identity import initialise
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=2) as cluster:
+            for shard in range(2):
+                await cluster.propose(shard, b"x")
+            lost = cluster.nodes[2]
+            await lost.stop()
+            shutil.rmtree(lost.path)
+            fresh = initialise(lost.path, "loopback", 2, 2, cluster.ids)
+            await lost.start()
+            await cluster.until(lambda: "node 0" in lost.driver.book.refusals)
+            assert "replace-node 2" in lost.driver.book.refusals["node 0"]
+            for node in cluster.nodes[:2]:
+                node.driver.allow_replacement(2, fresh.store_uuid)
+            await cluster.until(
+                lambda: all(
+                    node.driver.book.counts(s, 2) for node in cluster.nodes for s in range(2)
+                )
+            )
+            assert [cluster.applied(2, shard) for shard in range(2)] == [[b"x"], [b"x"]]
+
+    asyncio.run(scenario())

@@ -1,0 +1,183 @@
+"""A follower that is behind the log gets the state itself, in chunks, and never half of it."""
+
+from random import Random
+
+import pytest
+
+from raft.contract import Applied
+from raft.settings import RaftSettings
+from storage import keys
+from storage.store import Family
+from tests.raft.memory_cluster import SMALL, MemoryCluster, Recorder
+
+
+def behind(cluster, entries=200):
+    """Crash a follower, then commit so much that the log no longer reaches back to it."""
+    cluster.commit([b"first"])
+    away = next(n for n in cluster.ids if n != cluster.leader().number)
+    cluster.run_for(0.3)
+    cluster.crash(away)
+    cluster.commit([b"%04d" % i + b"x" * 60 for i in range(entries)])
+    leader = cluster.leader()
+    assert leader.driver.replicas[0].journal.first_index > 3
+    return away
+
+
+def test_a_follower_behind_the_log_catches_up_by_snapshot_and_goes_on_with_the_log():
+    """State, applied index and log are those of the others, and later entries follow as usual."""
+    cluster = MemoryCluster(settings=SMALL)
+    away = behind(cluster)
+    cluster.restart(away)
+    cluster.run(cluster.converged)
+    replica = cluster.replica(away)
+    assert replica._snapshots.installed == 1
+    assert cluster.nodes[away].machines[0].loads == 2
+    cluster.commit([b"last"])
+    cluster.run(cluster.converged)
+    assert cluster.applied(away) == cluster.applied(cluster.leader().number)
+    assert cluster.applied(away)[-1] == b"last"
+
+
+def test_what_a_snapshot_brought_survives_a_power_cut_right_after_it_was_acknowledged():
+    """The flip is synced before the answer leaves, so a crash cannot take the installed state away."""
+    cluster = MemoryCluster(settings=SMALL)
+    away = behind(cluster)
+    cluster.restart(away)
+    cluster.run(lambda: cluster.replica(away)._snapshots.installed)
+    leader = cluster.leader().number
+    peer = cluster.replica(leader)._by_id[away]
+    index = cluster.replica(away).applied_index
+    cluster.run(lambda: cluster.replica(leader)._match[peer] >= index)
+    cluster.crash(away)
+    cluster.restart(away)
+    assert cluster.replica(away).applied_index >= index
+    cluster.run(cluster.converged)
+    assert cluster.applied(away) == cluster.applied(leader)
+
+
+def test_a_crash_before_the_flip_is_synced_leaves_the_old_state():
+    """Chunks on disk are worth nothing until the flip; the next start collects them."""
+    cluster = MemoryCluster(settings=SMALL)
+    away = behind(cluster)
+    cluster.restart(away)
+    cluster.frozen_disks.add(away)
+    cluster.run(lambda: cluster.replica(away)._snapshots.installed)
+    before = cluster.replica(away)._snapshots.local_id
+    store = cluster.nodes[away].store
+    survivors = len(store._unsynced) - 1
+    flip = next(
+        n
+        for n, (_, ops) in enumerate(store._unsynced)
+        if any(op[2] == keys.snapshot_id_key(0) for op in ops)
+    )
+    cluster.crash(away, survivors=min(flip, survivors))
+    cluster.frozen_disks.clear()
+    cluster.restart(away)
+    replica = cluster.replica(away)
+    assert replica._snapshots.local_id == before - 1
+    assert cluster.applied(away) == [b"first"]
+    cluster.run(cluster.converged)
+    assert cluster.applied(away) == cluster.applied(cluster.leader().number)
+    cluster.run_for(0.3)
+    start, end = keys.state_range(0, 0)[0], keys.state_range(0, replica._snapshots.local_id)[0]
+    assert list(cluster.nodes[away].store.scan(Family.STATE, start, end)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lost_repeated_and_reordered_chunks_change_nothing(seed):
+    """Only the whole snapshot in its order is installed, whatever the network does."""
+    cluster = MemoryCluster(settings=SMALL)
+    away = behind(cluster)
+    random = Random(seed)
+    cluster.restart(away)
+
+    def shake():
+        frames = list(cluster.wire)
+        frames = [f for f in frames if random.random() > 0.2]
+        frames += [f for f in frames if random.random() < 0.2]
+        random.shuffle(frames)
+        cluster.wire.clear()
+        cluster.wire.extend(frames)
+        return cluster.replica(away)._snapshots.installed
+
+    cluster.run(shake, limit_s=60)
+    cluster.run(cluster.converged, limit_s=20)
+    assert cluster.applied(away) == cluster.applied(cluster.leader().number)
+
+
+def test_a_damaged_chunk_is_never_installed():
+    """The checksum covers all chunks; a flipped bit makes the transfer begin again."""
+    cluster = MemoryCluster(settings=SMALL)
+    away = behind(cluster)
+    cluster.restart(away)
+    snapshots = cluster.replica(away)._snapshots
+    damaged = []
+    take = snapshots.setTransmissionData
+
+    def damage(data):
+        leader, chunk = data
+        if chunk["number"] == 2 and not damaged:
+            damaged.append(chunk["number"])
+            chunk = {**chunk, "pairs": chunk["pairs"][:-1] + b"\x00"}
+        return take((leader, chunk))
+
+    snapshots.setTransmissionData = damage
+    cluster.run(lambda: damaged)
+    cluster.run(cluster.converged, limit_s=40)
+    assert cluster.applied(away) == cluster.applied(cluster.leader().number)
+
+
+def test_an_older_snapshot_is_not_installed_over_a_newer_log():
+    """pso-F5c: what is applied here never goes back."""
+    cluster = MemoryCluster(settings=SMALL)
+    cluster.commit([b"%d" % i for i in range(5)])
+    cluster.run(cluster.converged)
+    leader = cluster.leader()
+    follower = next(n for n in cluster.ids if n != leader.number)
+    sender = leader.driver.replicas[0]
+    assert sender._snapshots.start(follower)
+    cluster.commit([b"more"])
+    cluster.run(cluster.converged)
+    sender._send_chunks(sender._by_id[follower])
+    cluster.run(lambda: not sender._snapshots.sending(follower))
+    assert cluster.replica(follower)._snapshots.installed == 0
+    assert cluster.applied(follower)[-1] == b"more"
+
+
+class SlowLoader(Recorder):
+    """Loads one key per slice."""
+
+    def reload(self, view):
+        self.loads += 1
+        self.applied = []
+        return self._load(view)
+
+    def _load(self, view):
+        for key, value in view.scan():
+            self.applied.append((int(key), value))
+            yield
+
+
+def test_a_shard_loads_in_slices_while_the_others_go_on():
+    """While one shard loads for many turns, another one of the same node commits."""
+    settings = RaftSettings(
+        log_disk_bytes=4096, log_trim_bytes=512, log_memory_bytes=1024, reload_ms=0
+    )
+    cluster = MemoryCluster(settings=settings, machine=SlowLoader, shards=2)
+    away = behind(cluster)
+    cluster.restart(away)
+    replica = cluster.replica(away)
+    ticking = [0.0]
+
+    def late_clock():
+        ticking[0] += 1e-6
+        return cluster.now + ticking[0]
+
+    replica._clock = late_clock
+    cluster.run(lambda: replica._reloading)
+    assert isinstance(cluster.propose(b"other shard", shard=1), Applied)
+    cluster.run(lambda: cluster.applied(away, shard=1) == [b"other shard"])
+    assert replica._reloading
+    cluster.run(lambda: not replica._reloading, limit_s=20)
+    cluster.run(cluster.converged)
+    assert cluster.applied(away) == cluster.applied(cluster.leader().number)
