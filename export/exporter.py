@@ -68,7 +68,6 @@ class Exporter:
 
     def start(self) -> None:
         """Rebuild every shard's state. Raises `ExportError`."""
-        self._view.catch_up()
         for source, exporter in self._shards.values():
             exporter.start(source, self._clock())
         self._retain(self._clock())  # before anything new is written behind what is old

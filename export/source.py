@@ -21,7 +21,7 @@ _U64 = Struct(">Q")
 
 
 class View(Protocol):
-    """A database as of one moment. `storage.store.Snapshot` and `storage.secondary.Secondary` are such."""
+    """A database as of one moment: `storage.secondary.Secondary`."""
 
     def get(self, family: Family, key: bytes) -> bytes | None: ...
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
