@@ -6,7 +6,7 @@ from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
 from coordinator.machine.events import MemberRemoved, RemovalCause, Trigger
 from coordinator.machine.replies import Done, LeaveResult, Left
-from coordinator.machine.rounds import rebalance
+from coordinator.machine.rounds import Roster, rebalance
 from coordinator.machine.state import Group, Phase
 
 
@@ -29,9 +29,10 @@ def decide_leave(group: Group | None, command: LeaveGroup, env: Envelope) -> Dec
     reply = Left(tuple(results))
     if group is None or not removed:
         return Decision((), reply)
-    roster = [member for member in members.values() if member.member_id not in removed]
     first = next(iter(removed.values()))
-    events = rebalance(group, env, roster, Trigger.MEMBER_LEFT, first.member_id, first.reason)
+    events = rebalance(
+        group, env, Roster(group, gone=removed), Trigger.MEMBER_LEFT, first.member_id, first.reason
+    )
     return Decision((*removed.values(), *events), reply)
 
 
@@ -49,6 +50,6 @@ def decide_expiry(group: Group | None, command: ExpireMember, env: Envelope) -> 
     removed = MemberRemoved(
         command.group_id, member.member_id, RemovalCause.SESSION_EXPIRED, reason
     )
-    roster = [other for other in group.members.values() if other is not member]
+    roster = Roster(group, gone=(member.member_id,))
     events = rebalance(group, env, roster, Trigger.SESSION_EXPIRY, member.member_id, reason)
     return Decision((removed, *events), Done())

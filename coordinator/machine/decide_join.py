@@ -6,11 +6,11 @@ from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
 from coordinator.machine.events import MemberJoined, MemberRejoined, Trigger
 from coordinator.machine.evolve import member_from, rejoined
-from coordinator.machine.protocols import metadata_bytes, supports
+from coordinator.machine.protocols import supports
 from coordinator.machine.replies import PARKED, join_reply
 from coordinator.machine.requests import joining_id
-from coordinator.machine.rounds import rebalance
-from coordinator.machine.state import Group, Member, Phase
+from coordinator.machine.rounds import Roster, rebalance
+from coordinator.machine.state import Group, Member, Phase, metadata_bytes
 
 
 def decide_join(group: Group | None, command: JoinGroup, env: Envelope) -> Decision:
@@ -69,14 +69,10 @@ def _refuse_full(
     if member is None and len(group.members) >= most:
         return refuse(Error.GROUP_MAX_SIZE_REACHED, f"The group has its {most} members.")
     most = env.limits.group_metadata_max_bytes
-    if (len(group.members) + 1) * env.limits.member_metadata_max_bytes <= most:
-        return None
-    weight = metadata_bytes(command.protocols, command.subscribed_topics) + sum(
-        metadata_bytes(other.protocols, other.subscribed_topics)
-        for other in group.members.values()
-        if other is not member
-    )
-    if weight > most:
+    weight = metadata_bytes(command.protocols, command.subscribed_topics)
+    if member is not None:
+        weight -= metadata_bytes(member.protocols, member.subscribed_topics)
+    if group.tally.metadata_bytes + weight > most:
         return refuse(
             Error.GROUP_MAX_SIZE_REACHED, f"The members' metadata together is at most {most} bytes."
         )
@@ -98,7 +94,7 @@ def _enter(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> D
         subscribed_topics=command.subscribed_topics,
         joined_round=group.round + 1 if opens else group.round,
     )
-    roster = [*group.members.values(), member_from(joined, group.next_join_seq)]
+    roster = Roster(group, put=member_from(joined, group.next_join_seq))
     events = rebalance(group, env, roster, Trigger.MEMBER_JOINED, member_id, command.reason)
     return Decision((joined, *events), PARKED)
 
@@ -129,7 +125,6 @@ def _rejoin(group: Group, member: Member, command: JoinGroup, env: Envelope) -> 
         subscribed_topics=command.subscribed_topics,
         joined_round=group.round + 1 if opens else group.round,
     )
-    after = rejoined(member, event)
-    roster = [after if other is member else other for other in group.members.values()]
+    roster = Roster(group, put=rejoined(member, event))
     events = rebalance(group, env, roster, trigger, member.member_id, command.reason)
     return Decision((event, *events), PARKED)

@@ -11,7 +11,7 @@ from coordinator.machine.events import (
     Trigger,
 )
 from coordinator.machine.replies import Done
-from coordinator.machine.rounds import close, rebalance
+from coordinator.machine.rounds import Roster, close, rebalance
 from coordinator.machine.state import Group
 
 NOT_REJOINED = "did not rejoin within the rebalance timeout"
@@ -56,22 +56,22 @@ def _end_initial_delay(group: Group, env: Envelope) -> list[GroupEvent]:
 
 def _end_join(group: Group, env: Envelope) -> list[GroupEvent]:
     """P6: whoever has not joined is dropped, the others form the next generation."""
-    roster = [member for member in group.members.values() if group.has_joined(member)]
+    members = [member for member in group.members.values() if group.has_joined(member)]
     removed = [
         MemberRemoved(group.group_id, member.member_id, RemovalCause.NOT_REJOINED, NOT_REJOINED)
         for member in group.members.values()
         if not group.has_joined(member)
     ]
-    return [*removed, close(group, env, group.round, roster)]
+    return [*removed, close(group, env, group.round, members)]
 
 
 def _end_sync(group: Group, env: Envelope) -> list[GroupEvent]:
     """gp-2.3: whoever has not synced is dropped, and the others go round again."""
-    roster = [member for member in group.members.values() if group.has_synced(member)]
     removed = [
         MemberRemoved(group.group_id, member.member_id, RemovalCause.NOT_SYNCED, NOT_SYNCED)
         for member in group.members.values()
         if not group.has_synced(member)
     ]
+    roster = Roster(group, gone={event.member_id: event for event in removed})
     events = rebalance(group, env, roster, Trigger.SYNC_TIMEOUT, removed[0].member_id, NOT_SYNCED)
     return [*removed, *events]

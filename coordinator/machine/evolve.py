@@ -79,8 +79,7 @@ def _apply(group: Group, event: GroupEvent) -> None:
         case MemberJoined():
             _member_joined(group, event)
         case MemberRejoined():
-            invariant(event.member_id in group.members, "a stranger rejoined")
-            group.members[event.member_id] = rejoined(group.members[event.member_id], event)
+            _member_rejoined(group, event)
         case MemberRemoved():
             _member_removed(group, event)
         case RebalanceStarted():
@@ -119,7 +118,7 @@ def _arm(
 
 def _disarm_when_all_synced(group: Group) -> None:
     """The sync timer is over once everybody has synced (gp-2.3)."""
-    if group.phase is Phase.STABLE and all(map(group.has_synced, group.members.values())):
+    if group.phase is Phase.STABLE and group.tally.synced == len(group.members):
         _arm(group, None)
 
 
@@ -130,14 +129,25 @@ def _member_joined(group: Group, event: MemberJoined) -> None:
         group.leader_id = event.member_id
     if group.from_empty:
         group.new_member_added = True
-    group.members[event.member_id] = member_from(event, group.next_join_seq)
+    member = member_from(event, group.next_join_seq)
+    group.members[event.member_id] = member
     group.next_join_seq += 1
+    group.tally.add(group, member)
+
+
+def _member_rejoined(group: Group, event: MemberRejoined) -> None:
+    invariant(event.member_id in group.members, "a stranger rejoined")
+    before = group.members[event.member_id]
+    after = rejoined(before, event)
+    group.tally.add(group, before, -1)
+    group.members[event.member_id] = after
+    group.tally.add(group, after)
 
 
 def _member_removed(group: Group, event: MemberRemoved) -> None:
     """The first in join order leads where the group leader went (gp-3.3)."""
     invariant(event.member_id in group.members, "a stranger was removed")
-    del group.members[event.member_id]
+    group.tally.add(group, group.members.pop(event.member_id), -1)
     if group.leader_id == event.member_id:
         group.leader_id = next(iter(group.members), "")
 
@@ -150,6 +160,7 @@ def _rebalance_started(group: Group, event: RebalanceStarted) -> None:
             member.assignment = b""
     _move(group, Phase.PREPARING_REBALANCE)
     group.round = event.round
+    group.tally.joined = sum(map(group.has_joined, group.members.values()))
     _arm(group, event.timer, event.deadline_ms, event.remaining_ms)
 
 
@@ -157,19 +168,23 @@ def _generation_formed(group: Group, event: GenerationFormed) -> None:
     invariant(event.round == group.round, "another round's generation")
     invariant(event.generation > group.generation, "a generation number is used once (I6)")
     invariant(event.member_ids == tuple(group.members), "a generation of others")
-    invariant(all(map(group.has_joined, group.members.values())), "a member that did not join")
+    invariant(group.tally.joined == len(group.members), "a member that did not join")
     invariant(event.leader_id in group.members, "led by a stranger (I2)")
     _move(group, Phase.COMPLETING_REBALANCE)
     group.generation = event.generation
     group.protocol_name = event.protocol_name
     group.leader_id = event.leader_id
+    group.tally.joined = group.tally.synced = 0
     _arm(group, RoundTimer.SYNC, event.deadline_ms)
 
 
 def _member_synced(group: Group, event: MemberSynced) -> None:
     invariant(event.generation == group.generation, "synced in another generation")
     invariant(event.member_id in group.members, "a stranger synced")
-    group.members[event.member_id].synced_generation = event.generation
+    member = group.members[event.member_id]
+    invariant(not group.has_synced(member), "synced twice")
+    member.synced_generation = event.generation
+    group.tally.synced += 1
     _disarm_when_all_synced(group)
 
 

@@ -1,7 +1,7 @@
 """What must hold whatever happens. A broken invariant stops the process: a bug, not an outcome."""
 
 from coordinator.machine.commands import RoundTimer
-from coordinator.machine.state import Group, Phase
+from coordinator.machine.state import Group, Phase, recount
 
 
 class InvariantError(Exception):
@@ -23,6 +23,7 @@ def check(group: Group, *, at_rest: bool = True) -> None:
     """
     where = f"group {group.group_id!r} in {group.phase}: "
     _check_members(group, where)
+    invariant(group.tally == recount(group), where + "the tally is not its members' (I1, I4, I5)")
     _check_timer(group, where, at_rest=at_rest)
     if at_rest:
         _check_phase(group, where)

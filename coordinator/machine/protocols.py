@@ -1,6 +1,6 @@
 """Which protocols fit a group, and which one wins (gp-3.1, gp-3.2)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from coordinator.machine.commands import Protocol
 from coordinator.machine.invariants import invariant
@@ -22,8 +22,8 @@ def supports(
         return False
     if like is not None and like.protocols == tuple(protocols):
         return True
-    members = group.members.values()
-    return any(all(m.supports(protocol.name) for m in members) for protocol in protocols)
+    support = group.tally.support
+    return any(support.get(p.name) == len(group.members) for p in protocols)
 
 
 def select(members: Sequence[Member], leader: Member) -> str:
@@ -39,10 +39,3 @@ def select(members: Sequence[Member], leader: Member) -> str:
     for member in members:
         votes[next(p.name for p in member.protocols if p.name in votes)] += 1
     return max(votes, key=votes.__getitem__)
-
-
-def metadata_bytes(protocols: Iterable[Protocol], topics: Iterable[str]) -> int:
-    """How much a member's description weighs against the limits."""
-    return sum(len(p.name.encode()) + len(p.metadata) for p in protocols) + sum(
-        len(topic.encode()) for topic in topics
-    )

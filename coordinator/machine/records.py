@@ -5,6 +5,7 @@ Keys are relative to the shard:
     b"g" + group id           + b"h"                        the group without its maps
     b"g" + group id           + b"m" + member id            a member
     b"g" + group id           + b"o" + topic + partition    a stored offset
+    b"g" + group id           + b"v" + member id            its assignment, if it has one
     b"t" + topic                                            partitions of a topic (shard 0)
     b"n" + node id                                          the store of a replaced node (shard 0)
     b"f", b"c"                                              generation floor, shard time; not 0
@@ -15,7 +16,7 @@ the key says.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from coordinator.machine.commands import Protocol, RoundTimer
 from coordinator.machine.encoding import (
@@ -43,7 +44,7 @@ from coordinator.machine.events import (
     RebalanceStarted,
     RoundExtended,
 )
-from coordinator.machine.state import Group, Member, Offset, Phase
+from coordinator.machine.state import Group, Member, Offset, Phase, recount
 
 GROUP_PREFIX = b"g"
 TOPIC_PREFIX = b"t"
@@ -54,10 +55,18 @@ TIME_KEY = b"c"
 HEADER = b"h"
 _MEMBER = b"m"
 _OFFSET = b"o"
+_ASSIGNMENT = b"v"
 _VERSION = bytes((RECORD_VERSION,))
 
-Ref = None | str | tuple[str, int]
-"""One record of a group: None its header, a member id, or a (topic, partition)."""
+
+class AssignmentOf(NamedTuple):
+    """Names the record of a member's assignment: apart from the member's, which is often larger."""
+
+    member_id: str
+
+
+Ref = None | str | tuple[str, int] | AssignmentOf
+"""One record of a group: None its header, a member id, a (topic, partition), an assignment."""
 
 
 def group_prefix(group_id: str) -> bytes:
@@ -72,6 +81,8 @@ def group_key(group_id: str, ref: Ref) -> bytes:
             return group_prefix(group_id) + HEADER
         case str():
             return group_prefix(group_id) + _MEMBER + ref.encode()
+        case AssignmentOf():
+            return group_prefix(group_id) + _ASSIGNMENT + ref.member_id.encode()
         case (topic, partition):
             return group_prefix(group_id) + _OFFSET + put_text(topic) + put_int(partition)
         case _:
@@ -88,14 +99,20 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
         case str():
             member = group.members.get(ref)
             return None if member is None else _put_member(member)
+        case AssignmentOf():
+            member = group.members.get(ref.member_id)
+            if member is None or not member.assignment:
+                return None
+            return _VERSION + put_bytes(member.assignment)
         case _:
             offset = group.offsets.get(ref)
             return None if offset is None else _put_offset(offset)
 
 
 def group_records(group: Group) -> Iterator[tuple[bytes, bytes]]:
-    """The whole group: its header, then members in join order, then offsets."""
-    refs: tuple[Ref, ...] = (None, *group.members, *group.offsets)
+    """The whole group: its header, then members in join order, offsets, assignments."""
+    assignments = map(AssignmentOf, group.members)
+    refs: tuple[Ref, ...] = (None, *group.members, *group.offsets, *assignments)
     for ref in refs:
         value = group_value(group, ref)
         if value is not None:
@@ -110,15 +127,17 @@ def touched(group: Group | None, event: GroupEvent) -> tuple[Ref, ...]:
             return (None, ref) if group is None else (ref,)
         case OffsetSuperseded():
             return ()
-        case MemberJoined() | MemberRemoved() | MemberSynced():
+        case MemberJoined() | MemberSynced():
             return (None, event.member_id)
+        case MemberRemoved():
+            return (None, event.member_id, AssignmentOf(event.member_id))
         case MemberRejoined():
             return (event.member_id,)
         case RebalanceStarted() if group is not None:
             cleared = group.phase is Phase.COMPLETING_REBALANCE
-            return (None, *group.members) if cleared else (None,)
+            return (None, *map(AssignmentOf, group.members)) if cleared else (None,)
         case AssignmentPublished() if group is not None:
-            return (None, *group.members)
+            return (None, *map(AssignmentOf, group.members))
         case GenerationFormed() | GroupEmptied() | RoundExtended():
             return (None,)
         case RebalanceStarted() | AssignmentPublished():
@@ -142,14 +161,14 @@ def load_groups(records: Iterable[tuple[bytes, bytes]]) -> Iterator[Group]:
         if kind == HEADER:
             reader.end()
             if group is not None:
-                yield _in_join_order(group)
+                yield _finished(group)
             group = _take_header(group_id, Reader(value))
             continue
         if group is None or group.group_id != group_id:
             raise RecordError(f"a record of group {group_id!r} before its header")
         _take_part(group, kind, reader, value)
     if group is not None:
-        yield _in_join_order(group)
+        yield _finished(group)
 
 
 def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
@@ -160,14 +179,20 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
         topic, partition = key.text(), key.integer()
         key.end()
         group.offsets[topic, partition] = _take_offset(Reader(value))
+    elif kind == _ASSIGNMENT:
+        member = group.members.get(key.rest())
+        if member is None:
+            raise RecordError(f"an assignment of nobody in group {group.group_id!r}")
+        member.assignment = take_blob(value)
     else:
         raise RecordError(f"a record of unknown kind {kind!r}")
 
 
-def _in_join_order(group: Group) -> Group:
+def _finished(group: Group) -> Group:
     """Key order is by id; the order of members is state (architecture section 3, rule 2)."""
     members = sorted(group.members.values(), key=lambda member: member.join_seq)
     group.members = {member.member_id: member for member in members}
+    group.tally = recount(group)
     return group
 
 
@@ -231,7 +256,6 @@ def _put_member(member: Member) -> bytes:
         put_int(member.join_seq),
         put_int(member.joined_round),
         put_int(member.synced_generation),
-        put_bytes(member.assignment),
     )
     return b"".join(parts)
 
@@ -249,7 +273,6 @@ def _take_member(member_id: str, reader: Reader) -> Member:
         join_seq=reader.integer(),
         joined_round=reader.integer(),
         synced_generation=reader.integer(),
-        assignment=reader.blob(),
     )
     reader.end()
     return member
@@ -297,6 +320,15 @@ def take_number(value: bytes) -> int:
     number = reader.integer()
     reader.end()
     return number
+
+
+def take_blob(value: bytes) -> bytes:
+    """The value of a record that is one run of bytes."""
+    reader = Reader(value)
+    reader.version()
+    blob = reader.blob()
+    reader.end()
+    return blob
 
 
 def put_name(name: str) -> bytes:

@@ -15,8 +15,8 @@ from coordinator.machine.commands import (
 )
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import Limits
-from coordinator.machine.protocols import metadata_bytes
 from coordinator.machine.replies import Refused
+from coordinator.machine.state import metadata_bytes
 
 
 def joining_id(command: JoinGroup) -> str:

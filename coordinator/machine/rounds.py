@@ -1,10 +1,7 @@
-"""Opening and closing a round: what joins, departures and timers have in common (gp-1.5, P3-P6).
+"""Opening and closing a round: what joins, departures and timers have in common (gp-1.5, P3-P6)."""
 
-Functions here take the roster, the members as they will be once the events so far are applied,
-because `decide` never changes the group it reads.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from coordinator.machine.commands import RoundTimer
 from coordinator.machine.envelope import Envelope
@@ -19,36 +16,74 @@ from coordinator.machine.protocols import select
 from coordinator.machine.state import Group, Member, Phase
 
 
-def rebalance_timeout_ms(roster: Sequence[Member]) -> int:
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """A group's members as they will be once the events so far are applied.
+
+    `decide` never changes the group it reads, so it says what differs: `put` is a member that is
+    new or has joined again, `gone` are the ids of those removed.
+    """
+
+    group: Group
+    put: Member | None = None
+    gone: Collection[str] = ()
+
+    def complete(self) -> bool:
+        """True where everybody has joined the open round. Costs nothing per member (I1)."""
+        group, put = self.group, self.put
+        joined, total = group.tally.joined, len(group.members)
+        for member_id in self.gone:
+            joined -= group.has_joined(group.members[member_id])
+            total -= 1
+        if put is not None:
+            before = group.members.get(put.member_id)
+            joined += group.has_joined(put) - (before is not None and group.has_joined(before))
+            total += before is None
+        return joined == total
+
+    def members(self) -> list[Member]:
+        """In join order."""
+        put = self.put
+        present = [m for m in self.group.members.values() if m.member_id not in self.gone]
+        if put is None:
+            return present
+        if put.member_id not in self.group.members:
+            return [*present, put]
+        return [put if member.member_id == put.member_id else member for member in present]
+
+
+def rebalance_timeout_ms(members: Sequence[Member]) -> int:
     """The group's rebalance timeout: the longest of its members' (gp-1.1); 0 without members."""
-    return max((member.rebalance_timeout_ms for member in roster), default=0)
+    return max((member.rebalance_timeout_ms for member in members), default=0)
 
 
 def rebalance(
     group: Group,
     env: Envelope,
-    roster: Sequence[Member],
+    roster: Roster,
     trigger: Trigger,
     member_id: str,
     reason: str,
 ) -> list[GroupEvent]:
     """Go on with the open round, or open one for this reason (P3)."""
-    if group.phase is Phase.PREPARING_REBALANCE:
-        return close_if_complete(group, env, roster)
-    return _open(group, env, roster, trigger, member_id, reason)
+    if group.phase is not Phase.PREPARING_REBALANCE:
+        return _open(group, env, roster.members(), trigger, member_id, reason)
+    if group.from_empty or not roster.complete():
+        return []  # P5; an initial round is closed by its timer alone (gp-4.3)
+    return [close(group, env, group.round, roster.members())]
 
 
 def _open(
     group: Group,
     env: Envelope,
-    roster: Sequence[Member],
+    members: Sequence[Member],
     trigger: Trigger,
     member_id: str,
     reason: str,
 ) -> list[GroupEvent]:
     """P4: from Empty with the initial delay (gp-4.3), else with the join timer."""
     round_ = group.round + 1
-    timeout_ms = rebalance_timeout_ms(roster)
+    timeout_ms = rebalance_timeout_ms(members)
     initial = group.phase is Phase.EMPTY
     delay_ms = env.limits.initial_delay_ms if initial else timeout_ms
     started = RebalanceStarted(
@@ -62,36 +97,29 @@ def _open(
         deadline_ms=env.time_ms + delay_ms,
         remaining_ms=max(timeout_ms - delay_ms, 0) if initial else 0,
     )
-    if not initial and all(member.joined_round == round_ for member in roster):
-        return [started, close(group, env, round_, roster)]
+    if not initial and all(member.joined_round == round_ for member in members):
+        return [started, close(group, env, round_, members)]
     return [started]
 
 
-def close_if_complete(group: Group, env: Envelope, roster: Sequence[Member]) -> list[GroupEvent]:
-    """P5: close the open round once all have joined; an initial one only by timer (gp-4.3)."""
-    if group.from_empty or not all(member.joined_round == group.round for member in roster):
-        return []
-    return [close(group, env, group.round, roster)]
-
-
 def close(
-    group: Group, env: Envelope, round_: int, roster: Sequence[Member]
+    group: Group, env: Envelope, round_: int, members: Sequence[Member]
 ) -> GenerationFormed | GroupEmptied:
-    """P6: the next generation, of everybody in `roster`; all of them have joined.
+    """P6: the next generation, of `members`; all of them have joined.
 
     Its number was never used before (gp-5.6.6). The group leader stays, else it is the first in
     join order (gp-3.3).
     """
     generation = max(group.generation, env.generation_floor) + 1
-    if not roster:
+    if not members:
         return GroupEmptied(group.group_id, round_, generation)
-    leader = next((m for m in roster if m.member_id == group.leader_id), roster[0])
+    leader = next((m for m in members if m.member_id == group.leader_id), members[0])
     return GenerationFormed(
         group_id=group.group_id,
         round=round_,
         generation=generation,
-        protocol_name=select(roster, leader),
+        protocol_name=select(members, leader),
         leader_id=leader.member_id,
-        member_ids=tuple(member.member_id for member in roster),
-        deadline_ms=env.time_ms + rebalance_timeout_ms(roster),
+        member_ids=tuple(member.member_id for member in members),
+        deadline_ms=env.time_ms + rebalance_timeout_ms(members),
     )

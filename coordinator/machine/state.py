@@ -31,7 +31,7 @@ COORDINATOR_NOT_AVAILABLE and is not left. Where there is no group the answers a
 member's commit is GROUP_ID_NOT_FOUND.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -104,6 +104,42 @@ class Member:
         return next((p.metadata for p in self.protocols if p.name == name), b"")
 
 
+def metadata_bytes(protocols: Iterable[Protocol], topics: Iterable[str]) -> int:
+    """How much a member's description weighs against the limits."""
+    return sum(len(p.name.encode()) + len(p.metadata) for p in protocols) + sum(
+        len(topic.encode()) for topic in topics
+    )
+
+
+@dataclass(slots=True)
+class Tally:
+    """What `decide` would otherwise count anew over all members, at every Join of a large group.
+
+    Follows from the members, so it is no state of its own: not stored, not in the digest, counted
+    again when a group is loaded, compared with a recount by the invariants (I1, I4, I5).
+    """
+
+    joined: int = 0
+    """Members that have joined the open round."""
+    synced: int = 0
+    """Members that have synced in the current generation."""
+    support: dict[str, int] = field(default_factory=dict)
+    """How many members list each protocol."""
+    metadata_bytes: int = 0
+
+    def add(self, group: "Group", member: Member, sign: int = 1) -> None:
+        """Count a member in (1) or out (-1), as it stands now."""
+        self.joined += sign * group.has_joined(member)
+        self.synced += sign * group.has_synced(member)
+        self.metadata_bytes += sign * metadata_bytes(member.protocols, member.subscribed_topics)
+        for name in dict.fromkeys(protocol.name for protocol in member.protocols):
+            count = self.support.get(name, 0) + sign
+            if count:
+                self.support[name] = count
+            else:
+                del self.support[name]
+
+
 @dataclass(slots=True)
 class Offset:
     """A stored offset, and which commit wrote it (gp-O9).
@@ -143,6 +179,7 @@ class Group:
     deadline_ms: int = 0
     remaining_ms: int = 0
     new_member_added: bool = False
+    tally: Tally = field(default_factory=Tally, metadata={"derived": True})
 
     @property
     def from_empty(self) -> bool:
@@ -156,6 +193,14 @@ class Group:
     def has_synced(self, member: Member) -> bool:
         """True where `member` has synced in the current generation."""
         return member.synced_generation == self.generation
+
+
+def recount(group: Group) -> Tally:
+    """The tally counted anew."""
+    tally = Tally()
+    for member in group.members.values():
+        tally.add(group, member)
+    return tally
 
 
 class DeadlineKey(NamedTuple):

@@ -7,7 +7,8 @@ import pytest
 from coordinator.machine.commands import Checkpoint
 from coordinator.machine.digest import digest_bytes
 from coordinator.machine.encoding import RecordError
-from coordinator.machine.records import group_key, group_prefix
+from coordinator.machine.records import AssignmentOf, group_key, group_prefix
+from coordinator.machine.shard_records import load_in_slices
 from coordinator.machine.shard_state import ShardState, recount, shard_records
 from coordinator.persist import (
     CHECKPOINT_PREFIX,
@@ -121,6 +122,37 @@ def test_an_entry_writes_only_what_it_changed(stored):
     assert changed == {group_key("simple", ("t", 0)), b"c"}
 
 
+def test_an_assignment_is_written_without_the_members_metadata(stored):
+    """A vector rewrites what it assigns; the members' descriptions, often larger, stay."""
+    for line in ("join a", "join b", "fire", "fire"):
+        stored.run(f"{line} group=new")
+    before = dict(stored.disk.state)
+    stored.run("sync b-1 group=new")
+    stored.run("sync a-1 a-1:A b-1:B group=new")
+    changed = {k for k, v in stored.disk.state.items() if before.get(k) != v}
+    assert changed == {
+        group_key("new", ref)
+        for ref in (None, "a-1", "b-1", AssignmentOf("a-1"), AssignmentOf("b-1"))
+    }
+    assert len(stored.disk.state[group_key("new", AssignmentOf("b-1"))]) == 6
+
+
+@pytest.mark.parametrize("slice_records", [1, 3, 1_000])
+def test_loading_in_slices_gives_the_same_shard(stored, slice_records):
+    """With pauses between groups, the state and its digest are those of one go."""
+    pauses: list[None] = []
+
+    def drive(loading):
+        while True:
+            try:
+                pauses.append(next(loading))
+            except StopIteration as done:
+                return done.value
+
+    assert drive(load_in_slices(stored.disk.scan(), slice_records)) == stored.state
+    assert (len(pauses) > 1) is (slice_records < 10)
+
+
 def test_a_new_shard_is_empty():
     """Nothing on disk, nothing in state, digest 0."""
     assert Persist().load(Disk()) == ShardState()
@@ -205,6 +237,7 @@ def test_every_cut_or_lengthened_record_is_refused(stored):
         group_prefix("g") + b"h-",
         group_prefix("g") + b"o\x00",
         group_prefix("g") + b"m\xff",
+        group_prefix("g") + b"vnobody",
         b"n\x00",
     ],
 )

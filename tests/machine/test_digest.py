@@ -54,6 +54,8 @@ def changed(value: object) -> Iterator[object]:  # noqa: C901, PLR0912 - one cas
                     yield (*value[:i], other, *value[i + 1 :])
         case _ if is_dataclass(value):
             for field in fields(value):
+                if field.metadata.get("derived"):
+                    continue  # follows from the rest: compared with a recount by the invariants
                 for other in changed(getattr(value, field.name)):
                     copy = deepcopy(value)
                     object.__setattr__(copy, field.name, other)

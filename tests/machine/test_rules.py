@@ -332,6 +332,10 @@ BROKEN = {
     "timer of another phase": lambda g: setattr(g, "timer", RoundTimer.JOIN),
     "deadline without a timer": lambda g: setattr(g, "deadline_ms", 9),
     "extension without initial": lambda g: setattr(g, "remaining_ms", 9),
+    "tally of the synced": lambda g: setattr(g.tally, "synced", 1),
+    "tally of the joined": lambda g: setattr(g.tally, "joined", 1),
+    "tally of the protocols": lambda g: g.tally.support.clear(),
+    "tally of the metadata": lambda g: setattr(g.tally, "metadata_bytes", 1),
     "newcomer without initial": lambda g: setattr(g, "new_member_added", True),
 }
 
