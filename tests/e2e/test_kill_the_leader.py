@@ -1,0 +1,149 @@
+"""Real processes: the leader is killed five times while every client commits 1, 2, 3, ...
+
+What was acknowledged is there afterwards, nothing appears that was not attempted, a generation's
+number belongs to one set of members, and all nodes record the same digests.
+"""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from coordinator.dev import DevCluster
+from coordinator.routing import shard_of
+from muster.v1 import admin_pb2 as admin
+from tests.e2e.bare import Member, Router, read
+
+GROUP, TOPIC = "counters", "numbers"
+CLIENTS = 6
+KILLS = 5
+SHARDS = 8
+WAIT_S = 60
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(600)
+def test_what_was_acknowledged_survives_five_kills_of_the_leader(tmp_path):
+    """Deliver 11 of the issue, on bare stubs."""
+    with DevCluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
+        cluster.wait_ready()
+        asyncio.run(_kill_five_times(cluster))
+
+
+async def _kill_five_times(cluster):
+    endpoints = {node_id: node.endpoint for node_id, node in cluster.nodes.items()}
+    router = Router(list(endpoints.values()))
+    generations = {}
+    members = [Member(router, GROUP, TOPIC, n, generations) for n in range(CLIENTS)]
+    try:
+        await _create_topic(router, cluster)
+        tasks = [asyncio.create_task(member.work()) for member in members]
+        await _progress(members, tasks)
+        killed = set()
+        for number in range(KILLS):
+            guest = await _begin_a_round(router, generations) if number in {1, 3} else None
+            term, victim = await _kill_the_leader(router, cluster)
+            killed.add(victim)
+            await _check_reads(router, members)
+            await _progress(members, tasks)
+            after = await router.coordinator(GROUP)
+            assert after.term > term
+            assert after.node_id != victim
+            await _check_reads(router, members)
+            if guest is not None:
+                await _end_guest(*guest)
+            cluster.start_node(victim)
+            async with asyncio.timeout(WAIT_S):
+                await router.wait_ready()
+        for member in members:
+            member.stopping = True
+        await asyncio.gather(*tasks)
+        for member in members:
+            value = await read(router, GROUP, TOPIC, member.number)
+            assert member.acknowledged <= value <= member.attempted
+            assert member.acknowledged > KILLS
+        assert len(generations) >= 3  # the first, and one for each guest that came
+        assert all(len(sets) == 1 for sets in generations.values()), generations
+        assert len(killed) > 1, "leadership moved between the kills"
+        await _same_digests(router, cluster)
+    finally:
+        await router.close()
+
+
+async def _create_topic(router, cluster):
+    async with asyncio.timeout(WAIT_S):
+        for endpoint in [node.endpoint for node in cluster.nodes.values()] * 3:
+            answer = await router.topics[endpoint].CreateTopic(
+                admin.CreateTopicRequest(name=TOPIC, partitions=CLIENTS + KILLS)
+            )
+            if answer.status.code == 0:
+                break
+        assert answer.status.code == 0
+        for stub in router.topics.values():
+            while not (await stub.ListTopics(admin.ListTopicsRequest())).topics:
+                await asyncio.sleep(0.02)
+
+
+async def _kill_the_leader(router, cluster):
+    """Kill -9 the node that coordinates the group; returns the term it led in and its id."""
+    known = await router.coordinator(GROUP)
+    cluster.kill(known.node_id)
+    return known.term, known.node_id
+
+
+async def _progress(members, tasks):
+    """Wait until every member has had three more commits acknowledged."""
+    goals = [member.acknowledged + 3 for member in members]
+    async with asyncio.timeout(WAIT_S):
+        while any(m.acknowledged < goal for m, goal in zip(members, goals, strict=True)):
+            for task in tasks:
+                if task.done():
+                    task.result()
+            await asyncio.sleep(0.02)
+
+
+async def _check_reads(router, members):
+    """The value read is between what was acknowledged before and what was attempted after."""
+    for member in members:
+        acknowledged = member.acknowledged
+        value = max(await read(router, GROUP, TOPIC, member.number), 0)
+        assert acknowledged <= value <= member.attempted, member.client_id
+
+
+async def _begin_a_round(router, generations):
+    """A new member joins, so that the kill meets an open round."""
+    number = CLIENTS + len(generations) % KILLS
+    guest = Member(router, GROUP, TOPIC, number, generations)
+    task = asyncio.create_task(guest.work())
+    await asyncio.sleep(0)
+    return guest, task
+
+
+async def _end_guest(guest, task):
+    """It got its place in spite of the kill; then it leaves, which is one more generation."""
+    async with asyncio.timeout(WAIT_S):
+        while guest.acknowledged < 1:
+            if task.done():
+                task.result()
+            await asyncio.sleep(0.02)
+        guest.stopping = True
+        await task
+        await guest.leave()
+
+
+async def _same_digests(router, cluster):
+    """Every node has compared a checkpoint of the group's shard with both others, all equal."""
+    shard = shard_of(GROUP, SHARDS)
+    ids = set(cluster.nodes)
+    async with asyncio.timeout(WAIT_S):
+        for node_id, node in cluster.nodes.items():
+            compared = set()
+            while compared != ids:
+                answer = await router.admins[node.endpoint].Verify(admin.VerifyRequest())
+                assert answer.status.code == 0
+                assert not answer.differences
+                assert all(point.equal for point in answer.checkpoints), answer.checkpoints
+                assert answer.node_id == node_id
+                compared = {p.node_id for p in answer.checkpoints if p.shard == shard}
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.Event().wait(), 0.1)
