@@ -1,0 +1,137 @@
+"""Exporters beside real nodes: kills, restarts, checkpoints, and a replay of what three of them wrote."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from coordinator.dev import DevCluster
+from coordinator.export_cursor import read as read_cursor
+from coordinator.routing import shard_of
+from muster.v1 import admin_pb2 as admin
+from tests.e2e.bare import Member, Router, read
+from tests.replay.results import replayed, table
+
+GROUP, TOPIC = "counters", "numbers"
+CLIENTS, SHARDS = 3, 2
+WAIT_S = 90
+
+
+def start_export(node, root):
+    """`muster export --follow` beside a node."""
+    command = [sys.executable, "-m", "muster.cli", "export", "--follow", "-o", "json"]
+    command += [f"--data-dir={node.data_dir}", f"--output={root}", "--rotate-s=2"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def stop_export(process):
+    """SIGTERM finishes the open segments; returns what it says it did."""
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_exporters_beside_a_cluster_whose_leader_is_killed_tell_one_history(tmp_path):
+    """Three nodes export; the leader dies and comes back; copies are equal, digests are the replicas' own."""
+    with DevCluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
+        cluster.wait_ready()
+        root = tmp_path / "export"
+        exporters = {}
+        try:
+            for node_id, node in cluster.nodes.items():
+                exporters[node_id] = start_export(node, root)
+            acknowledged = asyncio.run(_work(cluster))
+            for node in cluster.nodes.values():
+                cursor = read_cursor(node.data_dir, os.stat(node.data_dir).st_mtime)
+                assert cursor is not None
+                assert set(cursor.shards) == set(range(SHARDS))
+            said = [stop_export(process) for process in exporters.values()]
+        finally:
+            for process in exporters.values():
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                process.communicate()
+    compared = [sum(shard["checkpoints"] for shard in each["shards"]) for each in said]
+    assert all(compared), "every exporter compared its digest with its node's"
+    assert sum(shard["gaps"] for each in said for shard in each["shards"]) == 0
+
+    report = replayed(root, tmp_path / "out", prove=True)
+    assert report.sound, report.failed
+    assert report.checkpoints >= SHARDS
+    assert report.unproven == 0
+    last = {}
+    for row in table(tmp_path / "out", "commits"):
+        last[row["partition"]] = row["offset"]
+        assert not row["rewind"]
+    assert last == acknowledged
+    rounds = table(tmp_path / "out", "rebalances")
+    assert {row["outcome"] for row in rounds} <= {"published", "superseded", "emptied"}
+    assert (rounds[0]["outcome"], rounds[0]["trigger"]) == ("published", "member_joined")
+
+
+async def _work(cluster):
+    """Members commit, the leader is killed and restarted, until a checkpoint holds it all; the last offsets."""
+    router = Router([node.endpoint for node in cluster.nodes.values()])
+    members = [Member(router, GROUP, TOPIC, number, {}) for number in range(CLIENTS)]
+    try:
+        async with asyncio.timeout(WAIT_S):
+            await _create_topic(router)
+            tasks = [asyncio.create_task(member.work()) for member in members]
+            await _progress(members, tasks)
+            victim = (await router.coordinator(GROUP)).node_id
+            cluster.kill(victim)
+            await _progress(members, tasks)
+            cluster.start_node(victim)
+            await asyncio.to_thread(cluster.wait_ready)
+            await _progress(members, tasks)
+            for member in members:
+                member.stopping = True
+            await asyncio.gather(*tasks)
+            last = {m.number: await read(router, GROUP, TOPIC, m.number) for m in members}
+            await _checkpoint_after(router)
+        return last
+    finally:
+        await router.close()
+
+
+async def _create_topic(router):
+    for stub in router.topics.values():
+        answer = await stub.CreateTopic(admin.CreateTopicRequest(name=TOPIC, partitions=CLIENTS))
+        if answer.status.code == 0:
+            break
+    assert answer.status.code == 0
+    for stub in router.topics.values():
+        while not (await stub.ListTopics(admin.ListTopicsRequest())).topics:
+            await asyncio.sleep(0.02)
+
+
+async def _progress(members, tasks):
+    goals = [member.acknowledged + 20 for member in members]
+    while any(m.acknowledged < goal for m, goal in zip(members, goals, strict=True)):
+        for task in tasks:
+            if task.done():
+                task.result()
+        await asyncio.sleep(0.02)
+
+
+async def _checkpoint_after(router):
+    """Wait until every node has recorded a checkpoint of each shard later than what it has now."""
+
+    async def newest(stub):
+        answer = await stub.Checkpoints(admin.CheckpointsRequest())
+        found = {}
+        for each in answer.checkpoints:
+            found[each.shard] = max(found.get(each.shard, 0), each.index)
+        return found.get(shard_of(GROUP, SHARDS), 0)
+
+    before = max([await newest(stub) for stub in router.admins.values()])
+    while min([await newest(stub) for stub in router.admins.values()]) <= before:
+        await asyncio.sleep(0.2)
