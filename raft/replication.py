@@ -207,8 +207,13 @@ class Replication(Voting):
     # Sending, as the leader.
 
     def _SyncObj__sendAppendEntries(self) -> None:
-        """A round: to every connected peer what its window allows, and a heartbeat in any case."""
-        self._heartbeat_due = self._clock() + self._ms(self._settings.heartbeat_ms)
+        """A round: to every connected peer what its window allows, and a heartbeat in any case.
+
+        The next one is due at a whole multiple of the period, so that all shards which this node
+        leads share a turn and a frame.
+        """
+        period = self._ms(self._settings.heartbeat_ms)
+        self._heartbeat_due = (self._clock() // period + 1) * period
         self._round_wanted = self._send_wanted = False
         for peer in self._peers:
             if peer in self._connected:
