@@ -33,6 +33,16 @@ lint: venv ## ruff, mypy --strict, import contracts
 test: venv ## the whole test suite
 	$(BIN)/python -m pytest
 
+.venv-sdk-%/.installed: requirements/sdk-%.txt
+	test -x .venv-sdk-$*/bin/python || $(PYTHON) -m venv .venv-sdk-$*
+	.venv-sdk-$*/bin/python -m pip install --quiet --require-hashes -r $<
+	touch $@
+
+.PHONY: test-sdk
+test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's tests on its oldest and newest dependencies
+	.venv-sdk-floor/bin/python -m pytest tests/client
+	.venv-sdk-newest/bin/python -m pytest tests/client
+
 .PHONY: bench
 bench: venv ## run one benchmark, for instance NAME=failover; its last line is JSON
 	$(BIN)/python -m bench $(NAME)

@@ -306,7 +306,7 @@ async def test_the_readmes_example_runs(open_cluster):
             str(EXAMPLE),
             cluster.bootstrap,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONPATH": str(EXAMPLE.parents[1]), "PYTHONUNBUFFERED": "1"},
         )
         printed = [await example.stdout.readline() for _ in range(400)]
         await cluster.until(lambda: bool(cluster.groups["billing"].offsets))

@@ -1,0 +1,63 @@
+"""The client wheel is what worker fleets install: muster/ and nothing else."""
+
+import email
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built here, offline, by the backend that is installed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT / "packaging" / "client",
+        check=True,
+        capture_output=True,
+    )
+    (path,) = folder.glob("muster_client-*.whl")
+    with zipfile.ZipFile(path) as opened:
+        yield opened
+
+
+def test_the_wheel_holds_muster_and_nothing_else(wheel):
+    """Besides its own metadata."""
+    tops = {name.split("/")[0] for name in wheel.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"muster"}
+
+
+def test_the_wheel_is_complete(wheel):
+    """Every module of the tree, the type marker and the stubs of the generated code."""
+    tree = {
+        str(path.relative_to(ROOT))
+        for pattern in ("*.py", "*.pyi", "py.typed")
+        for path in (ROOT / "muster").rglob(pattern)
+    }
+    assert {"muster/py.typed", "muster/v1/group_pb2.pyi", "muster/testing/__init__.py"} <= tree
+    assert tree <= set(wheel.namelist())
+
+
+def test_the_wheel_asks_for_the_floor_and_no_more(wheel):
+    """A fleet is not forced to the newest gRPC or protobuf, nor to anything of the server."""
+    (name,) = [n for n in wheel.namelist() if n.endswith("/METADATA")]
+    metadata = email.message_from_bytes(wheel.read(name))
+    needs = set(metadata.get_all("Requires-Dist"))
+    assert {"grpcio>=1.68.1", "protobuf>=5.29"} <= needs
+    names = {need.split(">")[0].split("=")[0].split("<")[0] for need in needs}
+    assert names == {"grpcio", "protobuf", "typer", "rich", "msgspec"}
+
+
+def test_the_floor_of_the_wheel_is_the_floor_that_is_tested(wheel):
+    """requirements/sdk-floor.in pins exactly what the wheel's metadata says is the least."""
+    (name,) = [n for n in wheel.namelist() if n.endswith("/METADATA")]
+    metadata = email.message_from_bytes(wheel.read(name))
+    least = dict(need.split(">=") for need in metadata.get_all("Requires-Dist"))
+    lock = (ROOT / "requirements" / "sdk-floor.txt").read_text()
+    assert f"grpcio=={least['grpcio']} " in lock
+    assert f"protobuf=={least['protobuf']}." in lock
