@@ -1,10 +1,11 @@
-"""How far an exporter has read: a small file beside the node's database. Trimming of the Raft log waits for it.
+"""How far an exporter has read: a small file that trimming of the Raft log waits for.
 
-File: `<data dir>/export.cursor`, one line of JSON, replaced atomically:
-`{"format": 1, "cluster_id": str, "node": int, "shards": {"<shard>": <last index that is safe in a segment>}}`.
-A shard's log may be trimmed up to and including that index; beyond it the node keeps entries for the exporter, at most
-`export.max_lag_bytes` (256 MiB a node). No file, or one whose modification time is older than `STALE_S`, holds
-nothing: an exporter that died must not fill the disk. (replay.md section 1)
+File: `<data dir>/export.cursor`, one line of JSON, replaced atomically: `{"format": 1,
+"cluster_id": str, "node": int, "shards": {"<shard>": <last index that is safe in a segment>}}`. A
+shard's log may be trimmed up to and including that index; beyond it the node keeps entries for the
+exporter, at most `export.max_lag_bytes` (256 MiB a node). No file, or one whose modification time
+is older than `STALE_S`, holds nothing: an exporter that died must not fill the disk. (replay.md
+section 1)
 """
 
 import json
@@ -21,7 +22,10 @@ CURSOR_BYTES_MAX = 256 * 1024
 
 
 class CursorError(Exception):
-    """The file is not a cursor of this node. It holds nothing; the message is worth a line in the log."""
+    """The file is not a cursor of this node.
+
+    It holds nothing; the message is worth a line in the log.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ def publish(data_dir: Path, cursor: Cursor) -> None:
 def read(data_dir: Path, now_s: float) -> Cursor | None:
     """The cursor that trimming must respect, or None where nothing is held.
 
-    `now_s` is the wall clock (seconds since 1970), compared to the file's modification time. Raises `CursorError`.
+    `now_s` is the wall clock (seconds since 1970), compared to the file's modification time. Raises
+    `CursorError`.
     """
     path = data_dir / FILE_NAME
     try:

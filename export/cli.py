@@ -91,7 +91,17 @@ def to_result(summary: "Summary", target: Path) -> Result:
         for shard, progress in summary.shards.items()
         if progress.rows or progress.bases
     ]
-    columns = ("SHARD", "FIRST", "LAST", "ROWS", "SEGMENTS", "BYTES", "CHECKPOINTS", "BASES", "GAPS")
+    columns = (
+        "SHARD",
+        "FIRST",
+        "LAST",
+        "ROWS",
+        "SEGMENTS",
+        "BYTES",
+        "CHECKPOINTS",
+        "BASES",
+        "GAPS",
+    )
     table = Table(columns, [[item[column.lower()] for column in columns] for item in items])
     document = {
         "cluster_id": summary.identity.cluster_id,

@@ -23,7 +23,7 @@ class EntryWriter:
         self.state = state
 
     def apply(self, record: LogRecord) -> tuple[list[Row], bytes | None]:
-        """The rows of one record, at least one, and the digest of the checkpoint in it, if there is one.
+        """The rows of one record, at least one, and the digest of the checkpoint in it, if any.
 
         Raises `codec.UnknownFormatError` for an entry of a later version.
         """
@@ -42,9 +42,7 @@ class EntryWriter:
         rows: list[Row] = []
         digest: bytes | None = None
         for sub, result in enumerate(results):
-            rows.append(
-                self._row(record, entry, sub, kind_of(result.command), result, floors[sub])
-            )
+            rows.append(self._row(record, entry, sub, kind_of(result.command), result, floors[sub]))
             for event in result.events:
                 if isinstance(event, CheckpointTaken):
                     digest = event.digest

@@ -1,7 +1,8 @@
-"""All shards of one node: catches up with the node, gives each shard its turn, publishes the cursor, deletes.
+"""All shards of one node: their turns, the published cursor, what is deleted.
 
-Memory: the state of every group of the node (as much as the node itself holds), one row group per open segment
-(8 MiB of commands and events at most), and, while a base is written, one shard's records once more.
+Memory: the state of every group of the node (as much as the node itself holds), one row group per
+open segment (8 MiB of commands and events at most), and, while a base is written, one shard's
+records once more.
 """
 
 import fcntl

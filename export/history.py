@@ -55,7 +55,10 @@ def own_manifests(folder: Path, cluster_id: str, node: int) -> list[Manifest]:
 
 
 def read_history(folder: Path, cluster_id: str, node: int) -> OwnHistory:
-    """What to go on from. Removes what a crash left unfinished. Raises `ExportError` where a file is damaged."""
+    """What to go on from.
+
+    Removes what a crash left unfinished. Raises `ExportError` where a file is damaged.
+    """
     for leftover in folder.glob(f".tmp-*-{node}.*"):
         leftover.unlink()
     manifests = own_manifests(folder, cluster_id, node)
@@ -74,8 +77,8 @@ def read_history(folder: Path, cluster_id: str, node: int) -> OwnHistory:
     for manifest in chain:
         if manifest.first != position + 1:
             raise ExportError(
-                f"{folder}: entries {position + 1} to {manifest.first - 1} are missing; restore the "
-                f"files, or move the folder away to begin a new export"
+                f"{folder}: entries {position + 1} to {manifest.first - 1} are missing; restore "
+                f"the files, or move the folder away to begin a new export"
             )
         position = manifest.last
     for manifest in (*chain, *([base] if base else [])):
@@ -90,8 +93,8 @@ def check_file(folder: Path, manifest: Manifest) -> None:
         raise ExportError(f"{path} is gone; restore it, or move the folder away to begin anew")
     if sha256_of(path) != manifest.sha256:
         raise ExportError(
-            f"{path} is damaged: its SHA-256 is not the manifest's; restore it from a copy, or move "
-            f"the folder away to begin a new export"
+            f"{path} is damaged: its SHA-256 is not the manifest's; restore it from a copy, or "
+            f"move the folder away to begin a new export"
         )
 
 

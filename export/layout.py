@@ -1,10 +1,14 @@
-"""What an export looks like on disk: columns, file names, manifests. Shared by the exporter and by replay.
+"""What an export looks like on disk: columns, file names, manifests.
 
-One dataset is a folder of folders `shard=NN`. Beside each Parquet file stands a manifest, the same name with
-`.json`; a Parquet file without one is unfinished and is not read. Two kinds of file:
+Shared by the exporter and by replay.
 
-* `part-<first>-<last>-<node>.parquet`: a *segment*, every entry of the shard's log from `first` to `last`;
-* `base-<index>-<node>.parquet`: a *base*, the shard's state records after entry `index`, so that a fold can start.
+One dataset is a folder of folders `shard=NN`. Beside each Parquet file stands a manifest, the same
+name with `.json`; a Parquet file without one is unfinished and is not read. Two kinds of file:
+
+* `part-<first>-<last>-<node>.parquet`: a *segment*, every entry of the shard's log from `first` to
+  `last`;
+* `base-<index>-<node>.parquet`: a *base*, the shard's state records after entry `index`, so that a
+  fold can start.
 """
 
 import hashlib
@@ -22,7 +26,9 @@ SCHEMA_VERSION = 1
 """Version of the columns and of the manifest; a reader refuses a higher one."""
 
 NOOP = "noop"
-"""`kind` of an entry without commands of ours (a leader's no-op, an admission): one row, `sub` 0, no command.
+"""`kind` of an entry without commands of ours: a leader's no-op, an admission.
+
+It has one row, with `sub` 0 and no command.
 
 With it every index of the log has at least one row, so a missing index is a gap and nothing else.
 """
@@ -48,8 +54,11 @@ COLUMNS = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-"""A segment's columns. `limits_version` and `generation_floor` belong to the envelope that `decide` read: without
-them a command could not be decided again (`--prove`). `group` is empty for shard-wide commands."""
+"""A segment's columns.
+
+`limits_version` and `generation_floor` belong to the envelope that `decide` read: without them a
+command could not be decided again (`--prove`). `group` is empty for shard-wide commands.
+"""
 
 BASE_COLUMNS = pa.schema(
     [
@@ -61,7 +70,10 @@ BASE_COLUMNS = pa.schema(
 
 
 class Row(NamedTuple):
-    """One command with its events; fields are the columns. Key and order: (cluster_id, shard, index, sub)."""
+    """One command with its events.
+
+    Fields are the columns. Key and order: (cluster_id, shard, index, sub).
+    """
 
     cluster_id: str
     shard: int
@@ -86,7 +98,10 @@ class LayoutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMark:
-    """A checkpoint inside a segment: the entry's index and the digest that the *node* stored, 32 hex digits."""
+    """A checkpoint inside a segment.
+
+    The entry's index and the digest that the *node* stored, 32 hex digits.
+    """
 
     index: int
     digest: str
@@ -103,10 +118,13 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is known of one file; for a base, `first` and `last` are its index and `digest` the shard's digest.
+    """What is known of one file.
 
-    `gap` is what is missing directly before `first` (before a base: up to its index). A deleted segment keeps its
-    manifest with `deleted` set. `finished_wall_ms` is the exporter's wall clock; retention goes by it.
+    Of a base, `first` and `last` are its index and `digest` is the shard's.
+
+    `gap` is what is missing directly before `first` (before a base: up to its index). A deleted
+    segment keeps its manifest with `deleted` set. `finished_wall_ms` is the exporter's wall clock;
+    retention goes by it.
     """
 
     kind: str

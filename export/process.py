@@ -1,4 +1,7 @@
-"""The exporter as a process: opens the node's database as a secondary, runs until done or told to stop."""
+"""The exporter as a process.
+
+Opens the node's database as a secondary, runs until done or told to stop.
+"""
 
 import signal
 import sys
@@ -32,7 +35,8 @@ class Summary:
 def run(data_dir: Path, output: Path, *, follow: bool, settings: ExportSettings) -> Summary:
     """Export everything applied by now, or go on until SIGTERM or SIGINT.
 
-    Raises `export.errors.ExportError` and `storage.store.StoreError`; what was not finished is dropped then.
+    Raises `export.errors.ExportError` and `storage.store.StoreError`; what was not finished is
+    dropped then.
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

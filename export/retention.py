@@ -1,8 +1,8 @@
 """Which files an exporter deletes: whole segments, oldest first, and only up to a base.
 
-A base stands where a segment ends. The segments up to a base, back to the base before it, are a *stretch*: it goes as
-a whole, so that what is left always starts at a base. A deleted segment's manifest stays and says so; a base that no
-segment needs any more goes with its manifest.
+A base stands where a segment ends. The segments up to a base, back to the base before it, are a
+*stretch*: it goes as a whole, so that what is left always starts at a base. A deleted segment's
+manifest stays and says so; a base that no segment needs any more goes with its manifest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,8 +58,7 @@ def outlived(folder: Path, cluster_id: str, node: int, wall_ms: int, keep_days: 
     manifests = own_manifests(folder, cluster_id, node)
     newest_base = max((m.first for m in manifests if m.kind == BASE), default=0)
     return any(
-        manifest.last > newest_base
-        and wall_ms - manifest.finished_wall_ms > keep_days * DAY_MS > 0
+        manifest.last > newest_base and wall_ms - manifest.finished_wall_ms > keep_days * DAY_MS > 0
         for manifest in manifests
         if manifest.kind == SEGMENT and not manifest.deleted
     )

@@ -34,7 +34,9 @@ BASE_BATCH_RECORDS = 16_384
 class SegmentWriter:
     """One open segment of one shard. Holds at most one row group in memory."""
 
-    def __init__(self, folder: Path, cluster_id: str, shard: int, node: int, flush_bytes: int):
+    def __init__(
+        self, folder: Path, cluster_id: str, shard: int, node: int, flush_bytes: int
+    ) -> None:
         self._folder = folder
         self._cluster_id = cluster_id
         self._shard = shard
@@ -73,8 +75,7 @@ class SegmentWriter:
         if self._pending:
             columns = zip(*self._pending, strict=True)
             arrays = [
-                pa.array(column, field.type)
-                for column, field in zip(columns, COLUMNS, strict=True)
+                pa.array(column, field.type) for column, field in zip(columns, COLUMNS, strict=True)
             ]
             self._parquet.write_table(pa.Table.from_arrays(arrays, schema=COLUMNS))
             self._pending, self._pending_bytes = [], 0
@@ -130,7 +131,10 @@ def write_base(
     gap: Gap | None,
     wall_ms: int,
 ) -> Manifest:
-    """Write the shard's state records after entry `index`; `digest` is the shard's, 32 hex digits."""
+    """Write the shard's state records after entry `index`.
+
+    `digest` is the shard's, 32 hex digits.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".tmp-base-{node}.parquet"
     rows = 0

@@ -19,9 +19,12 @@ class ExportSettings:
     keep_bytes: int = 10 * GIB
     """Of one node, over all shards: beyond it the oldest segments are deleted; 0 keeps them."""
     base_bytes: int = 64 * MIB
-    """A base is written after so many bytes of segments, or four times the last base, whichever is more."""
+    """A base is written after so many bytes of segments, or four times the last base if more."""
     base_ms: int = 24 * 60 * 60 * 1000
-    """... or, where anything was written since the last base, after a day; retention deletes up to a base."""
+    """...
+
+    or, where anything was written since the last base, after a day; retention deletes up to a base.
+    """
     slice_entries: int = 2_000
     """Entries of one shard before the next shard has its turn."""
     poll_ms: int = 1_000

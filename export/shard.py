@@ -1,8 +1,9 @@
 """One shard's exporter: a replica without a vote that writes down what it applies.
 
-It starts from the empty state where the node's log still begins with entry 1, else from a base (the node's state at
-one applied index), decides and evolves entry by entry, and stops where its digest differs from the one that the node
-recorded at a checkpoint. After a crash it goes on from its own finished segments.
+It starts from the empty state where the node's log still begins with entry 1, else from a base (the
+node's state at one applied index), decides and evolves entry by entry, and stops where its digest
+differs from the one that the node recorded at a checkpoint. After a crash it goes on from its own
+finished segments.
 """
 
 from collections.abc import Iterator
@@ -164,9 +165,9 @@ class ShardExporter:
         if recorded != digest:
             self.abandon()
             raise DigestDiffersError(
-                f"shard {self._shard}, checkpoint at entry {index}: node {self._node} recorded digest "
-                f"{recorded.hex()}, the export has {digest.hex()}; run `muster cluster verify` to learn "
-                f"which replica differs"
+                f"shard {self._shard}, checkpoint at entry {index}: node {self._node} recorded "
+                f"digest {recorded.hex()}, the export has {digest.hex()}; run `muster cluster "
+                f"verify` to learn which replica differs"
             )
         self._checkpoint = CheckpointMark(index, digest.hex())
         self.progress.checkpoints += 1
@@ -183,7 +184,10 @@ class ShardExporter:
                 self.write_base(now)
 
     def _rebase(self, source: ShardSource, reason: str, now: Now) -> None:
-        """Go on from the node's state, because entries are missing. The hole is recorded in the next manifests."""
+        """Go on from the node's state, because entries are missing.
+
+        The hole is recorded in the next manifests.
+        """
         self.close(now)
         applied = source.applied_index()
         records = list(source.state())
@@ -193,9 +197,7 @@ class ShardExporter:
         self.progress.gaps += 1
         self._base(records, self._gap, now)
 
-    def _base(
-        self, records: list[tuple[bytes, bytes]], gap: Gap | None, now: Now
-    ) -> Manifest:
+    def _base(self, records: list[tuple[bytes, bytes]], gap: Gap | None, now: Now) -> Manifest:
         manifest = write_base(
             self._folder,
             self._cluster_id,
@@ -214,7 +216,10 @@ class ShardExporter:
         return manifest
 
     def _resume(self, history: OwnHistory) -> None:
-        """Rebuild the state behind the newest own segment: the newest base, then the segments after it."""
+        """Rebuild the state behind the newest own segment.
+
+        The newest base, then the segments after it.
+        """
         self._entries.state = ShardState()
         if history.base is not None:
             self._entries.state = load_state(read_records(self._folder / history.base.file))
@@ -242,8 +247,9 @@ class ShardExporter:
         )
         if again != rows:
             raise ExportError(
-                f"{self._folder / manifest.file}, entry {first.index}: this release decides otherwise "
-                f"than the one that wrote it; move the folder of this shard away to begin a new export"
+                f"{self._folder / manifest.file}, entry {first.index}: this release decides "
+                f"otherwise than the one that wrote it; move the folder of this shard away to "
+                f"begin a new export"
             )
 
 

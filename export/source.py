@@ -1,7 +1,9 @@
-"""What the exporter reads of a node: log entries, applied state, recorded checkpoints; by the node's own keys.
+"""What the exporter reads of a node, by the node's own keys.
 
-Read through a view that stands still until it is told to catch up, so that everything read between two catch-ups is
-of one moment.
+Log entries, applied state, recorded checkpoints.
+
+Read through a view that stands still until it is told to catch up, so that everything read between
+two catch-ups is of one moment.
 """
 
 import json
@@ -15,7 +17,10 @@ from storage import keys
 from storage.store import Family
 
 KIND_COMMAND = 0
-"""Byte 0 of a log command that holds one of our entries; every other kind carries no command of ours."""
+"""Byte 0 of a log command that holds one of our entries.
+
+Every other kind carries no command of ours.
+"""
 
 _U64 = Struct(">Q")
 
@@ -23,7 +28,10 @@ _U64 = Struct(">Q")
 class View(Protocol):
     """A database as of one moment: `storage.secondary.Secondary`."""
 
-    def get(self, family: Family, key: bytes) -> bytes | None: ...
+    def get(self, family: Family, key: bytes) -> bytes | None:
+        """The value of a key, or None."""
+        ...
+
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys in [start, end), in order."""
         ...
@@ -75,7 +83,10 @@ class ShardSource:
             yield key[prefix:], record
 
     def checkpoint(self, index: int) -> bytes | None:
-        """The digest (16 bytes) that the node recorded at this index; None once it has forgotten it."""
+        """The digest (16 bytes) that the node recorded at this index.
+
+        None once it has forgotten it.
+        """
         key = keys.shard_meta_prefix(self._shard) + CHECKPOINT_PREFIX + _U64.pack(index)
         return self._view.get(Family.META, key)
 

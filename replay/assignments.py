@@ -1,6 +1,7 @@
 """What an assignment says about partitions, and how few of them had to move.
 
-Only protocol type `consumer` can be parsed; other vectors are opaque to the coordinator and to replay.
+Only protocol type `consumer` can be parsed; other vectors are opaque to the coordinator and to
+replay.
 """
 
 from collections import Counter
@@ -34,10 +35,11 @@ def moved(before: Mapping[Partition, str], after: Mapping[Partition, str]) -> in
 def minimum_moves(
     before: Mapping[Partition, str], after: Mapping[Partition, str], members: int
 ) -> int:
-    """The least number of moves that gives `members` members shares of `after` that differ by at most one.
+    """The fewest moves to a balanced assignment: shares of `after` that differ by at most one.
 
-    The largest shares go to whoever owns most already; what they own beyond their share must move, and so must what
-    belongs to nobody who is still here. Right where all members subscribe to the same topics.
+    The largest shares go to whoever owns most already; what they own beyond their share must move,
+    and so must what belongs to nobody who is still here. Right where all members subscribe to the
+    same topics.
     """
     stay = {partition: before[partition] for partition in after if partition in before}
     present = set(after.values())

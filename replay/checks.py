@@ -1,12 +1,13 @@
 """What is checked before a single event is folded: manifests, checksums, contents, copies.
 
-Each check is a plain function of files, so that the local engine calls it in a loop and Spark on its executors. A file
-that fails is not read any further: its range is missing then, unless another node's copy covers it.
+Each check is a plain function of files, so that the local engine calls it in a loop and Spark on
+its executors. A file that fails is not read any further: its range is missing then, unless another
+node's copy covers it.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -104,7 +105,8 @@ def survey(root: Path) -> Survey:
     clusters = sorted({file.manifest.cluster_id for file in files})
     if len(clusters) > 1:
         raise InputError(
-            f"{root} holds segments of several clusters ({', '.join(clusters)}); replay one at a time"
+            f"{root} holds segments of several clusters ({', '.join(clusters)}); "
+            f"replay one at a time"
         )
     if not files and not findings:
         raise InputError(f"{root} holds no segments; run `muster export` first")
@@ -210,9 +212,7 @@ def _inspect_base(file: SourceFile) -> Inspection:
         return _unsound(file, "content", f"{rows} records, the manifest says {manifest.rows}")
     records = read_records(Path(file.path))
     time = next((take_number(value) for key, value in records if key == TIME_KEY), 0)
-    return Inspection(
-        True, (_of(file, "checksum", OK, f"base with {rows} records"),), time_ms=time
-    )
+    return Inspection(True, (_of(file, "checksum", OK, f"base with {rows} records"),), time_ms=time)
 
 
 def _inspect_segment(file: SourceFile) -> Inspection:
@@ -244,7 +244,8 @@ def _inspect_segment(file: SourceFile) -> Inspection:
         return _unsound(
             file,
             "content",
-            f"{rows} rows up to entry {index}, the manifest says {manifest.rows} up to {manifest.last}",
+            f"{rows} rows up to entry {index}, the manifest says {manifest.rows} up to "
+            f"{manifest.last}",
         )
     found = _of(file, "checksum", OK, f"segment with {rows} rows")
     return Inspection(True, (found, *_node_digest(file, checkpoints)), tuple(checkpoints))
@@ -269,7 +270,10 @@ def _node_digest(file: SourceFile, checkpoints: Sequence[CheckpointSeen]) -> Ite
         yield _of(file, "node_digest", OK, detail)
     else:
         had = f"{seen[-1]:032x}" if seen else "no checkpoint"
-        detail = f"node {file.manifest.node} stored {mark.digest} at entry {mark.index}, the segment has {had}"
+        detail = (
+            f"node {file.manifest.node} stored {mark.digest} at entry {mark.index}, "
+            f"the segment has {had}"
+        )
         yield _of(file, "node_digest", FAILED, detail)
 
 
@@ -299,7 +303,7 @@ def overlaps(shard: int, files: Sequence[SourceFile]) -> Iterator[Overlap]:
     edges = sorted(
         {file.manifest.first for file in files} | {file.manifest.last + 1 for file in files}
     )
-    for first, end in zip(edges, edges[1:], strict=False):
+    for first, end in pairwise(edges):
         inside = tuple(
             file for file in files if file.manifest.first <= first and end - 1 <= file.manifest.last
         )

@@ -64,12 +64,14 @@ def replay(
     if not report.sound:
         raise CommandError(
             f"{len(report.failed)} checks failed; do not trust what {output}/integrity names",
-            next_step="get a sound copy of the named files, from another node's export, and replay again",
+            next_step="get sound copies of the named files from another node's export, then replay",
             exit_code=ExitCode.UNHEALTHY,
         )
 
 
-def _run(source: Path, output: Path, engine: Engine, *, prove: bool, remote: str | None) -> "Report":
+def _run(
+    source: Path, output: Path, engine: Engine, *, prove: bool, remote: str | None
+) -> "Report":
     try:
         from replay.checks import InputError  # noqa: PLC0415  # pyarrow is an extra, and slow to load
         from replay.java import JavaNotFoundError  # noqa: PLC0415

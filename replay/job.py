@@ -1,9 +1,10 @@
 """The fold as a PySpark job. DataFrame APIs only, so that it runs under Spark Connect too.
 
-The checks of files run on the executors, one task per file; the fold is one shuffle by (shard, group), one sort inside
-each partition by (shard, group, index, sub), and `mapInArrow`, which streams: memory holds one group. One very hot
-group cannot be split. Digests are added up per (shard, mark) by Spark. The result equals the local engine's row for
-row (tests/replay/test_engines.py).
+The checks of files run on the executors, one task per file; the fold is one shuffle by (shard,
+group), one sort inside each partition by (shard, group, index, sub), and `mapInArrow`, which
+streams: memory holds one group. One very hot group cannot be split. Digests are added up per
+(shard, mark) by Spark. The result equals the local engine's row for row
+(tests/replay/test_engines.py).
 """
 
 import pickle
@@ -25,7 +26,15 @@ from replay.digests import MODULUS, from_limbs, judge
 from replay.fold import BASE_RECORD, fold_sorted, group_of
 from replay.output import prepare
 from replay.plan import Plan, Run, ShardPlan, make_plan
-from replay.report import Progress, Report, Suspicion, fold_findings, make_report, suspects, suspicions
+from replay.report import (
+    Progress,
+    Report,
+    Suspicion,
+    fold_findings,
+    make_report,
+    suspects,
+    suspicions,
+)
 from replay.rows import groups_in
 from replay.session import start_session
 from replay.tables import (
@@ -41,7 +50,10 @@ from replay.tables import (
 
 BATCH_ROWS = 8192
 TASKS_MAX = 64
-"""Tasks of one round of checks: enough to keep a cluster busy, few enough to be cheap on two cores."""
+"""Tasks of one round of checks.
+
+Enough to keep a cluster busy, few enough to be cheap on two cores.
+"""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -103,7 +115,10 @@ def run_spark(
 def _spread(
     spark: SparkSession, work: Callable[[Item], Answer], items: Sequence[Item]
 ) -> list[Answer]:
-    """`work` of each item on the executors, in order. Items and answers are our own, so pickle is safe."""
+    """`work` of each item on the executors, in order.
+
+    Items and answers are our own, so pickle is safe.
+    """
     if not items:
         return []
 
@@ -113,9 +128,7 @@ def _spread(
                 answer = pickle.dumps(work(pickle.loads(item)))  # noqa: S301
                 yield pa.RecordBatch.from_pydict({"number": [number], "answer": [answer]})
 
-    table = pa.table(
-        {"number": range(len(items)), "item": [pickle.dumps(item) for item in items]}
-    )
+    table = pa.table({"number": range(len(items)), "item": [pickle.dumps(item) for item in items]})
     frame = spark.createDataFrame(table).repartition(min(len(items), TASKS_MAX))
     answers = frame.mapInArrow(run, "number bigint, answer binary").collect()
     ordered = sorted((row["number"], bytes(row["answer"])) for row in answers)
@@ -248,9 +261,12 @@ def _wide(table: str, rows: Sequence[Emitted]) -> pa.RecordBatch:
 
 
 def _write_tables(folded: DataFrame, output: Path) -> dict[str, int]:
-    """Every table but `integrity`, which is not complete yet; returns the number of rows of each."""
+    """Every table but `integrity`, which is not complete yet.
+
+    Returns the number of rows of each.
+    """
     found = folded.groupBy(_TABLE).count().collect()
-    counts = {name: 0 for name in TABLES} | {
+    counts = dict.fromkeys(TABLES, 0) | {
         row[_TABLE]: row["count"] for row in found if row[_TABLE] in TABLES
     }
     for name in TABLES:
@@ -272,10 +288,11 @@ def _integrity(folded: DataFrame) -> list[Integrity]:
     return [Integrity(*row) for row in _table(folded, "integrity").collect()]
 
 
-def _judge(
-    spark: SparkSession, plan: Plan, folded: DataFrame
-) -> tuple[list[Integrity], int]:
-    """The shards' digests against the recorded ones, and how many are equal; Spark adds the shares up."""
+def _judge(spark: SparkSession, plan: Plan, folded: DataFrame) -> tuple[list[Integrity], int]:
+    """The shards' digests against the recorded ones, and how many are equal.
+
+    Spark adds the shares up.
+    """
     limbs = [f"limb{number}" for number in range(4)]
     shares = _table(folded, DIGEST_DELTAS).groupBy("shard", "mark")
     rows = shares.agg(*(F.sum(limb).alias(limb) for limb in limbs)).collect()

@@ -1,4 +1,7 @@
-"""The fold on one core, with pyarrow alone: the default for small exports, and the oracle of the Spark job."""
+"""The fold on one core, with pyarrow alone.
+
+The default for small exports, and the oracle of the Spark job.
+"""
 
 import time
 from collections import Counter
@@ -15,7 +18,10 @@ from replay.tables import DigestDelta, Integrity, Tally
 
 
 def run_local(source: Path, output: Path, *, prove: bool, say: Progress) -> Report:
-    """Replay `source` into tables under `output`. Raises `InputError`; what fails is in the report."""
+    """Replay `source` into tables under `output`.
+
+    Raises `InputError`; what fails is in the report.
+    """
     began = time.monotonic()
     seen = survey(source)
     prepare(output)

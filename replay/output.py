@@ -14,14 +14,20 @@ BATCH_ROWS = 8192
 
 
 def prepare(output: Path) -> None:
-    """Make the folder. Raises `InputError` where it holds something already: nothing is overwritten."""
+    """Make the folder.
+
+    Raises `InputError` where it holds something already: nothing is overwritten.
+    """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"{output} is not empty; give a new folder, or remove it first")
     output.mkdir(parents=True, exist_ok=True)
 
 
 class TableWriter:
-    """Streams rows into `<output>/<table>/part-0.parquet`. Every table is there at the end, even without a row."""
+    """Streams rows into `<output>/<table>/part-0.parquet`.
+
+    Every table is there at the end, even without a row.
+    """
 
     def __init__(self, output: Path) -> None:
         self._pending: dict[str, list[TableRow]] = {name: [] for name in TABLES}

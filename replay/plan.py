@@ -1,8 +1,9 @@
-"""From sound files to a plan of the fold: where each shard's history starts, where it breaks, what to compare it with.
+"""From sound files to a plan of the fold: where histories start and break, what to compare.
 
-A shard's history is a list of *runs*: entries without a hole between them, with a known start (the empty state before
-entry 1, or a base). Between two runs something is missing; what that is, is said in `integrity`. Entries that hang in
-the air, because nothing says what the state was before them, are not folded: that would be a guess.
+A shard's history is a list of *runs*: entries without a hole between them, with a known start (the
+empty state before entry 1, or a base). Between two runs something is missing; what that is, is said
+in `integrity`. Entries that hang in the air, because nothing says what the state was before them,
+are not folded: that would be a guess.
 """
 
 from bisect import bisect_right
@@ -25,10 +26,10 @@ END_OF_ENTRY = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Entries [first, last] of a shard with a known start: `base`, or the empty state where that is None.
+    """Entries [first, last] of a shard with a known start: `base`, or None for the empty state.
 
-    `first` is the entry after the start. `last` may be `first - 1`: a base alone. `digest` is the shard's at the
-    start, without shard time's record.
+    `first` is the entry after the start. `last` may be `first - 1`: a base alone. `digest` is the
+    shard's at the start, without shard time's record.
     """
 
     first: int
@@ -40,7 +41,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place where the shard's digest is known, or the end of a run (`digest` None). Covers what is before it.
+    """A place where the shard's digest is known, or the end of a run (`digest` None).
+
+    It covers what is before it.
 
     `digest` is without shard time's record, which belongs to no group: every entry moves it.
     """
@@ -54,7 +57,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """All that the fold of one shard needs to know beside the rows. Small: it travels to every executor.
+    """All that the fold of one shard needs beside the rows. Small: it travels to every executor.
 
     `stops`: per group the key (index, sub) from which its rows are not believed.
     """
@@ -66,7 +69,10 @@ class ShardPlan:
     stops: Mapping[str, tuple[int, int]]
 
     def run_of(self, index: int) -> int:
-        """The run that entry `index` belongs to; a base's index is the entry before its run's first."""
+        """The run that entry `index` belongs to.
+
+        A base's index is the entry before its run's first.
+        """
         return bisect_right([run.first - 1 for run in self.runs], index) - 1
 
     def mark_of(self, positions: Sequence[tuple[int, int]], index: int, sub: int) -> int:
@@ -138,10 +144,11 @@ def _plan_shard(
     return plan, findings
 
 
-def _intervals(
-    segments: Sequence[SourceFile], bases: Sequence[Start]
-) -> Iterator[tuple[int, int]]:
-    """Maximal ranges without a hole, in order; a base that touches none is an empty range after its index."""
+def _intervals(segments: Sequence[SourceFile], bases: Sequence[Start]) -> Iterator[tuple[int, int]]:
+    """Maximal ranges without a hole, in order.
+
+    A base that touches none is an empty range after its index.
+    """
     ranges = [(file.manifest.first, file.manifest.last) for file in segments]
     ranges += [(base.manifest.first + 1, base.manifest.first) for base, _ in bases]
     current: tuple[int, int] | None = None
@@ -156,7 +163,9 @@ def _intervals(
         yield current
 
 
-def _run(first: int, last: int, segments: Sequence[SourceFile], bases: Sequence[Start]) -> Run | None:
+def _run(
+    first: int, last: int, segments: Sequence[SourceFile], bases: Sequence[Start]
+) -> Run | None:
     if first == 1:
         return Run(1, last, None, 0, tuple(_cover(segments, 1, last)))
     for base, digest in bases:
@@ -225,9 +234,7 @@ def _hole(
     return finding("gap", FAILED, shard, None, detail, first=first, last=last)
 
 
-def _subtract(
-    first: int, last: int, ranges: Iterable[tuple[int, int]]
-) -> tuple[int, int] | None:
+def _subtract(first: int, last: int, ranges: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
     """The first part of [first, last] that no range covers, or None."""
     position = first
     for start, end in sorted(ranges):

@@ -9,7 +9,6 @@ from replay.plan import Plan, ShardPlan
 from replay.rows import Piece
 from replay.tables import FAILED, MARKED, OK, Integrity
 
-
 Progress = Callable[[str], None]
 """Told what a replay is about to do, one line at a time."""
 

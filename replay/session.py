@@ -1,4 +1,7 @@
-"""The Spark session that a replay uses: Connect, what `spark-submit` gave us, or one on this machine."""
+"""The Spark session that a replay uses.
+
+Connect, what `spark-submit` gave us, or one on this machine.
+"""
 
 import os
 import sys
@@ -13,7 +16,10 @@ ARROW_BATCH_ROWS = 20_000
 
 
 def start_session(remote: str | None = None, shuffle_partitions: int | None = None) -> SparkSession:
-    """A session for replay: Connect to `remote`, or what `spark-submit` gave us, or one on this machine."""
+    """A session for replay.
+
+    Connect to `remote`, or what `spark-submit` gave us, or one on this machine.
+    """
     builder = SparkSession.builder.appName("muster replay")
     settings = {
         "spark.sql.session.timeZone": "UTC",

@@ -1,8 +1,9 @@
-"""The tables that a replay writes: one row class and one Arrow schema each, equal field by field (a test says so).
+"""The tables that a replay writes: one row class each, from which the Arrow schema follows.
 
-Conventions: `_ts` is a person's time (`wall_ms` of the entry) in UTC, given here as microseconds since 1970; `_ms` is
-a duration in *shard time*, which no wall clock disturbs; `_index` is the place in the shard's log. A null start or end
-means that the export does not hold it: the fold began at a base, or the history broke off. `-1` never stands for null.
+Conventions: `_ts` is a person's time (`wall_ms` of the entry) in UTC, given here as microseconds
+since 1970; `_ms` is a duration in *shard time*, which no wall clock disturbs; `_index` is the place
+in the shard's log. A null start or end means that the export does not hold it: the fold began at a
+base, or the history broke off. `-1` never stands for null.
 """
 
 from collections.abc import Sequence
@@ -16,12 +17,13 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 class Rebalance(NamedTuple):
     """One round of one group: why it opened, how long it took, what it moved.
 
-    `outcome`: `published` (members have their assignments), `emptied` (nobody was left), `superseded` (the next round
-    opened before the assignment came), `open` (not over at the end of the export), `unknown` (the history broke off).
-    `members_before` counts the last formed generation's members, `members_after` this one's. `moved` counts partitions
-    that had an owner and have another one now; `minimum_moves` is the least that a balanced assignment needed, null
-    where it cannot be said (opaque assignments, members with different subscriptions). The slowest member is the one
-    that was dropped for not coming, else the last to join.
+    `outcome`: `published` (members have their assignments), `emptied` (nobody was left),
+    `superseded` (the next round opened before the assignment came), `open` (not over at the end of
+    the export), `unknown` (the history broke off). `members_before` counts the last formed
+    generation's members, `members_after` this one's. `moved` counts partitions that had an owner
+    and have another one now; `minimum_moves` is the least that a balanced assignment needed, null
+    where it cannot be said (opaque assignments, members with different subscriptions). The slowest
+    member is the one that was dropped for not coming, else the last to join.
     """
 
     shard: int
@@ -76,10 +78,10 @@ class MemberSession(NamedTuple):
 class Ownership(NamedTuple):
     """Who owned a partition under one fencing token (the generation, in the classic protocol).
 
-    A span opens when the assignment is published and closes when the next generation forms (from then on the old token
-    is refused), or when the member is removed. `released`: next_generation, left, session_expired, not_rejoined,
-    not_synced, open, unknown. Where assignments are opaque, `topic` and `partition` are null and `opaque_bytes` is the
-    assignment's size.
+    A span opens when the assignment is published and closes when the next generation forms (from
+    then on the old token is refused), or when the member is removed. `released`: next_generation,
+    left, session_expired, not_rejoined, not_synced, open, unknown. Where assignments are opaque,
+    `topic` and `partition` are null and `opaque_bytes` is the assignment's size.
     """
 
     shard: int
@@ -98,7 +100,9 @@ class Ownership(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """One partition of one accepted commit. `outcome`: committed, superseded (`previous_offset` stands).
+    """One partition of one accepted commit.
+
+    `outcome`: committed, superseded (`previous_offset` stands).
 
     `lag` is known only where the member reported `end_offset`; `rewind` where the offset went back.
     """
@@ -125,7 +129,8 @@ class Commit(NamedTuple):
 class Integrity(NamedTuple):
     """One check and what it found. `result`: ok, marked (known and explained), failed.
 
-    A null `shard` speaks of the whole input, a null `group` of the whole shard, a null `file` of no single file.
+    A null `shard` speaks of the whole input, a null `group` of the whole shard, a null `file` of no
+    single file.
     """
 
     check: str
@@ -141,8 +146,9 @@ class Integrity(NamedTuple):
 class DigestDelta(NamedTuple):
     """By how much one group moved its shard's digest up to a mark. Not a table of the result.
 
-    The digest is a sum modulo 2^128 over the shard's records, so groups fold on their own and their shares add up.
-    A share is cut into four limbs of 32 bits, lowest first, which a sum of 64 bits cannot overflow.
+    The digest is a sum modulo 2^128 over the shard's records, so groups fold on their own and their
+    shares add up. A share is cut into four limbs of 32 bits, lowest first, which a sum of 64 bits
+    cannot overflow.
     """
 
     shard: int
@@ -195,7 +201,10 @@ def _field(name: str, annotation: object) -> pa.Field:
 
 
 def schema_of(row: type) -> pa.Schema:
-    """The Arrow schema of a row class: `_ts` is a timestamp, shard, sub and partition are 32 bits, ints are 64."""
+    """The Arrow schema of a row class.
+
+    `_ts` is a timestamp, shard, sub and partition are 32 bits, ints are 64.
+    """
     return pa.schema([_field(name, hint) for name, hint in get_type_hints(row).items()])
 
 
@@ -212,7 +221,5 @@ def to_batch(name: str, rows: Sequence[Emitted]) -> pa.RecordBatch:
     """Rows of one table as Arrow, in their order."""
     schema = SCHEMAS[name]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    arrays = [
-        pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
-    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,8 +1,9 @@
 """From one group's events to table rows: one small tracker per table.
 
-A tracker sees each event *before* `evolve` does, together with the group as it then is (None: no such group), so that
-it can compare. `begin` is called where a fold starts from a base: what is open there has no known start. `finish` is
-called where the history ends: at the end of the export (`open`) or where it breaks off (`unknown`).
+A tracker sees each event *before* `evolve` does, together with the group as it then is (None: no
+such group), so that it can compare. `begin` is called where a fold starts from a base: what is open
+there has no known start. `finish` is called where the history ends: at the end of the export
+(`open`) or where it breaks off (`unknown`).
 """
 
 from collections.abc import Iterator
@@ -171,7 +172,10 @@ class OwnershipTracker:
                 self._grant(group, member.member_id, member.assignment, group.generation, None)
 
     def on(self, event: GroupEvent, group: Group | None, at: Moment) -> Iterator[TableRow]:
-        """Opens at AssignmentPublished; closes at the next GenerationFormed or the member's removal."""
+        """Opens at AssignmentPublished.
+
+        Closes at the next GenerationFormed or the member's removal.
+        """
         match event:
             case AssignmentPublished() if group is not None:
                 for entry in event.assignments:

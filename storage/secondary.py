@@ -18,7 +18,6 @@ from rocksdict import AccessType, Options, Rdict
 
 from storage.store import Family, StoreError
 
-
 OPEN_TRIES = 20
 """A flush during an open is rare; so many in a row are not."""
 
@@ -27,11 +26,17 @@ class Secondary:
     """Everything read between two `catch_up` calls is of one moment. Not safe for threads."""
 
     def __init__(self, path: Path, scratch: Path) -> None:
-        """`path` is the primary's database, `scratch` a folder of this process. Raises `StoreError`."""
+        """`path` is the primary's database, `scratch` a folder of this process.
+
+        Raises `StoreError`.
+        """
         self._path = path
         self._scratch = scratch
         self.reopened = 0
-        """How often the database was opened anew: after a flush, a compaction, a failed catch-up."""
+        """How often the database was opened anew.
+
+        After a flush, a compaction, a failed catch-up.
+        """
         self._open()
 
     def _open(self) -> None:
@@ -46,7 +51,9 @@ class Secondary:
                     return
                 self.close()
         except Exception as error:  # rocksdict raises plain Exception
-            raise StoreError(f"{self._path} cannot be read as a node's database: {error}") from error
+            raise StoreError(
+                f"{self._path} cannot be read as a node's database: {error}"
+            ) from error
         raise StoreError(f"{self._path}: its files changed {OPEN_TRIES} times while it was opened")
 
     def _open_once(self) -> None:

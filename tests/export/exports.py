@@ -1,5 +1,6 @@
 """Exports made of FakeNodes, for the tests of export and replay."""
 
+from coordinator.machine.commands import AddPartitions, CreateTopic, ReplaceNode
 from export.exporter import Exporter
 from export.settings import ExportSettings
 from export.shard import Now
@@ -38,9 +39,10 @@ def export_once(node: FakeNode, root, data_dir, settings=SMALL) -> Exporter:
 
 
 def lively(node: FakeNode, shard=0) -> None:
-    """Some history with everything in it: rounds of all causes, commits, rewinds, late retries, topics, refusals."""
-    from coordinator.machine.commands import AddPartitions, CreateTopic, ReplaceNode
+    """Some history with everything in it.
 
+    Rounds of all causes, commits, rewinds, late retries, topics, refusals.
+    """
     node.run(CreateTopic("t", 6), shard=shard)
     orders = Script(node, "orders", shard)
     bills = Script(node, "bills", shard)

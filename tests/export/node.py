@@ -1,7 +1,7 @@
-"""A node without a network: log, state and checkpoints as the product's own code lays them out, in memory.
+"""A node without a network: log, state and checkpoints as the product lays them out, in memory.
 
-`run` makes entries of commands and applies them; `Script` knows how a group lives, so that a test says what happens
-rather than every field of every command.
+`run` makes entries of commands and applies them; `Script` knows how a group lives, so that a test
+says what happens rather than every field of every command.
 """
 
 from collections.abc import Sequence
@@ -134,7 +134,10 @@ class FakeNode:
         self.store.write()
 
     def follower(self, node):
-        """Another node with the same log and state (not its checkpoints' meta: that is each replica's own)."""
+        """Another node with the same log and state (not its checkpoints' meta.
+
+        That is each replica's own).
+        """
         other = FakeNode(node, len(self.replicas), self.cluster_id)
         for family in (Family.LOG, Family.STATE, Family.META):
             for key, value in self.store.scan(family, b"", b"\xff" * 16):

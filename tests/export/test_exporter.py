@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import pairwise
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +23,7 @@ from tests.export.node import CLUSTER, FakeNode, Script
 
 @pytest.fixture
 def node():
+    """One shard."""
     return FakeNode()
 
 
@@ -33,11 +35,16 @@ def rows_of(root, shard=0):
 
 def manifests(root, kind="part", shard=0):
     """Manifests of one kind, in order."""
-    return [read_manifest(path) for path in sorted((root / f"shard={shard:02d}").glob(f"{kind}-*.json"))]
+    return [
+        read_manifest(path) for path in sorted((root / f"shard={shard:02d}").glob(f"{kind}-*.json"))
+    ]
 
 
 def test_every_entry_has_a_row_and_every_command_its_events(node, tmp_path):
-    """From entry 1 to the applied index without a hole; what a row holds decodes to what was run."""
+    """From entry 1 to the applied index without a hole.
+
+    What a row holds decodes to what was run.
+    """
     lively(node)
     results = node.run(Script(node, "g").commit_command("", 7))
     exporter = export_once(node, tmp_path / "e", tmp_path / "d")
@@ -45,9 +52,9 @@ def test_every_entry_has_a_row_and_every_command_its_events(node, tmp_path):
     last = node.replicas[0].last
     assert sorted({row["index"] for row in rows}) == list(range(1, last + 1))
     assert exporter.progress[0].rows == len(rows)
-    assert pq.ParquetFile(next((tmp_path / "e" / "shard=00").glob("*.parquet"))).schema_arrow.equals(
-        COLUMNS
-    )
+    assert pq.ParquetFile(
+        next((tmp_path / "e" / "shard=00").glob("*.parquet"))
+    ).schema_arrow.equals(COLUMNS)
     final = rows[-1]
     assert (final["group"], final["kind"], final["error"]) == ("g", "offset_commit", None)
     assert decode_command(final["command"]) == results[0].command
@@ -102,7 +109,7 @@ def test_a_segment_is_finished_by_size_by_age_and_at_the_end(node, tmp_path):
     assert len(found) == by_size + 2
     assert found[0].first == 1
     assert found[-1].last == node.replicas[0].last
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in pairwise(found):
         assert after.first == before.last + 1
     for manifest in found:
         path = tmp_path / "e" / "shard=00" / manifest.file
@@ -271,7 +278,9 @@ def test_a_segment_whose_manifest_was_not_written_is_done_again(node, tmp_path):
 def test_a_restart_on_damaged_segments_says_so(node, tmp_path, harm):
     """Going on from a wrong state would be worse than stopping."""
     group = Script(node, "g")
-    exporter = open_exporter(node, tmp_path / "e", tmp_path / "d", ExportSettings(rotate_bytes=1, slice_entries=3))
+    exporter = open_exporter(
+        node, tmp_path / "e", tmp_path / "d", ExportSettings(rotate_bytes=1, slice_entries=3)
+    )
     group.form("a", "b")
     exporter.drain()
     exporter.close()
@@ -297,7 +306,7 @@ def test_a_restart_from_a_base_needs_only_what_is_behind_it(node, tmp_path):
     first.drain()
     first.close()
     assert first.progress[0].bases >= 2
-    oldest = sorted((tmp_path / "e" / "shard=00").glob("part-*.parquet"))[0]
+    oldest = min((tmp_path / "e" / "shard=00").glob("part-*.parquet"))
     oldest.unlink()
     manifest_path(oldest).unlink()
     group.join("c")
@@ -380,12 +389,13 @@ def test_a_cursor_that_is_missing_or_stale_holds_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", '{"format": 2}', '{"format": 1, "cluster_id": "c", "node": 1, "shards": {"x": 1}}']
+    "content",
+    ["", "[]", '{"format": 2}', '{"format": 1, "cluster_id": "c", "node": 1, "shards": {"x": 1}}'],
 )
 def test_a_cursor_that_is_none_is_an_error_with_the_path(tmp_path, content):
     """The caller logs it and trims as if there were none."""
     (tmp_path / "export.cursor").write_text(content)
-    with pytest.raises(CursorError, match="export.cursor"):
+    with pytest.raises(CursorError, match=r"export\.cursor"):
         read(tmp_path, 0.0)
 
 

@@ -1,9 +1,11 @@
-"""Exporters beside real nodes: kills, restarts, checkpoints, and a replay of what three of them wrote."""
+"""Exporters beside real nodes.
+
+Kills, restarts, checkpoints, and a replay of what three of them wrote.
+"""
 
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -40,7 +42,10 @@ def stop_export(process):
 @pytest.mark.processes
 @pytest.mark.timeout(300)
 def test_exporters_beside_a_cluster_whose_leader_is_killed_tell_one_history(tmp_path):
-    """Three nodes export; the leader dies and comes back; copies are equal, digests are the replicas' own."""
+    """Three nodes export.
+
+    The leader dies and comes back; copies are equal, digests are the replicas' own.
+    """
     with DevCluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         root = tmp_path / "export"
@@ -50,7 +55,7 @@ def test_exporters_beside_a_cluster_whose_leader_is_killed_tell_one_history(tmp_
                 exporters[node_id] = start_export(node, root)
             acknowledged = asyncio.run(_work(cluster))
             for node in cluster.nodes.values():
-                cursor = read_cursor(node.data_dir, os.stat(node.data_dir).st_mtime)
+                cursor = read_cursor(node.data_dir, node.data_dir.stat().st_mtime)
                 assert cursor is not None
                 assert set(cursor.shards) == set(range(SHARDS))
             said = [stop_export(process) for process in exporters.values()]
@@ -78,7 +83,10 @@ def test_exporters_beside_a_cluster_whose_leader_is_killed_tell_one_history(tmp_
 
 
 async def _work(cluster):
-    """Members commit, the leader is killed and restarted, until a checkpoint holds it all; the last offsets."""
+    """Members commit, the leader is killed and restarted, until a checkpoint holds it all.
+
+    The last offsets.
+    """
     router = Router([node.endpoint for node in cluster.nodes.values()])
     members = [Member(router, GROUP, TOPIC, number, {}) for number in range(CLIENTS)]
     try:
@@ -109,7 +117,9 @@ async def _create_topic(router):
             break
     assert answer.status.code == 0
     for stub in router.topics.values():
-        while not (await stub.ListTopics(admin.ListTopicsRequest())).topics:
+        while not (  # noqa: ASYNC110
+            await stub.ListTopics(admin.ListTopicsRequest())
+        ).topics:
             await asyncio.sleep(0.02)
 
 
@@ -133,5 +143,7 @@ async def _checkpoint_after(router):
         return found.get(shard_of(GROUP, SHARDS), 0)
 
     before = max([await newest(stub) for stub in router.admins.values()])
-    while min([await newest(stub) for stub in router.admins.values()]) <= before:
+    least = before
+    while least <= before:
         await asyncio.sleep(0.2)
+        least = min([await newest(stub) for stub in router.admins.values()])

@@ -50,7 +50,10 @@ def flip(path: Path, offset: int) -> None:
 
 
 def forge(path: Path, change) -> None:
-    """Rewrite a segment's rows with `change(row) -> row`, and make the manifest fit: a forger who knows the format."""
+    """Rewrite a segment's rows with `change(row) -> row`, and make the manifest fit.
+
+    A forger who knows the format.
+    """
     rows = [change(dict(row)) for row in pq.read_table(path).to_pylist()]
     pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), path, compression="zstd")
     reseal(path)

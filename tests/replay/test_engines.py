@@ -1,4 +1,7 @@
-"""The Spark job and the local fold are the same function: same rows, same findings, same exit code."""
+"""The Spark job and the local fold are the same function.
+
+Same rows, same findings, same exit code.
+"""
 
 import os
 
@@ -29,9 +32,7 @@ def spark():
 def both(spark, source, tmp_path, *, prove=True):
     """Reports of both engines; their tables must be equal row for row."""
     local = replayed(source, tmp_path / "local", prove=prove)
-    by_spark = run_spark(
-        source, tmp_path / "spark", prove=prove, say=lambda _: None, session=spark
-    )
+    by_spark = run_spark(source, tmp_path / "spark", prove=prove, say=lambda _: None, session=spark)
     expected = tables(tmp_path / "local")
     found = tables(tmp_path / "spark")
     for name, rows in expected.items():

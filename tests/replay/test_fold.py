@@ -10,6 +10,7 @@ from tests.replay.results import replayed, table
 
 @pytest.fixture
 def node():
+    """One shard."""
     return FakeNode()
 
 
@@ -29,7 +30,7 @@ def told(node, tmp_path):
 
 
 def test_a_rebalance_names_its_cause_and_what_it_cost(node, told):
-    """Who came, how long the round took in shard time, and how many partitions moved beyond need."""
+    """Who came, how long the round took in shard time, what moved beyond need."""
     group = Script(node, "g")
     a, b = group.form("a", "b")
     node.advance(1_000)

@@ -35,7 +35,7 @@ steps = st.lists(
 )
 
 
-def act(node, scripts, exporter, action, which, number):
+def act(node, scripts, exporter, action, which, number):  # noqa: C901, PLR0912  # a table
     """One step; most make sense, some are refused, which is history too."""
     script = scripts[which]
     group = script.group
@@ -86,7 +86,10 @@ def act(node, scripts, exporter, action, which, number):
 )
 @given(steps=steps)
 def test_an_export_folds_to_the_live_digest(steps):
-    """At every checkpoint and at the end; every command decides the same again; tables agree with the state."""
+    """At every checkpoint and at the end.
+
+    Every command decides the same again; tables agree with the state.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         node = FakeNode()

@@ -1,4 +1,7 @@
-"""Another process's view of a node's database: frozen between two catch-ups, and never in the node's way."""
+"""Another process's view of a node's database.
+
+Frozen between two catch-ups, and never in the node's way.
+"""
 
 import queue
 import time
@@ -66,7 +69,10 @@ def test_a_scan_ends_at_its_range(primary, secondary):
 
 
 def test_trimming_flushing_and_compaction_are_followed(primary, secondary):
-    """The primary deletes files under the view, which stays as it was; then everything new is there."""
+    """The primary deletes files under the view, which stays as it was.
+
+    Then everything new is there.
+    """
     for start in range(2, 4_002, 1_000):
         put(primary, *range(start, start + 1_000))
         secondary.catch_up()
@@ -92,7 +98,10 @@ def compacted(store):
 
 
 def test_a_plain_catch_up_would_show_the_past(primary, secondary):
-    """Why `catch_up` opens anew: RocksDB's own call leaves a deleted key and an old value in sight."""
+    """Why `catch_up` opens anew.
+
+    RocksDB's own call leaves a deleted key and an old value in sight.
+    """
     put(primary, *range(2, 100))
     secondary.catch_up()
     primary.batch.delete_range(Family.LOG, keys.log_key(0, 0), keys.log_key(0, 90))
