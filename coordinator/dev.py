@@ -224,7 +224,7 @@ class DevCluster:
         return bound
 
     def _wait_ready(self, node: DevNode, end_s: float) -> None:
-        with grpc.insecure_channel(node.endpoint) as channel:
+        with grpc.insecure_channel(node.endpoint, [("grpc.use_local_subchannel_pool", 1)]) as channel:
             health = health_pb2_grpc.HealthStub(channel)
             while not _is_ready(health):
                 if node.pid is None:

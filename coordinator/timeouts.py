@@ -60,13 +60,3 @@ STOP_GRACE_MS: Final = 1_000
 
 PEER_CHECKPOINT_CALL_MS: Final = 2_000
 """Deadline of one node's question to another about its checkpoints."""
-
-SDK_PARKED_CALL_MS: Final = 30_000
-"""The SDK's deadline for a Join or Sync attempt; named here because it must exceed PARK_MS_MAX by
-1 s."""
-
-SDK_HEARTBEAT_EXTRA_MS: Final = 2_000
-"""The SDK's deadline for a held heartbeat is the dictated interval plus this."""
-
-SDK_COMMIT_MS: Final = 2_000
-"""The SDK's deadline for a commit attempt; it must exceed LOADING_HOLD_MS by 1 s."""

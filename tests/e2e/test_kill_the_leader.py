@@ -53,8 +53,7 @@ async def _kill_five_times(cluster):
             if guest is not None:
                 await _end_guest(*guest)
             cluster.start_node(victim)
-            async with asyncio.timeout(WAIT_S):
-                await router.wait_ready()
+            await _all_ready(router)
         for member in members:
             member.stopping = True
         await asyncio.gather(*tasks)
@@ -68,6 +67,16 @@ async def _kill_five_times(cluster):
         await _same_digests(router, cluster)
     finally:
         await router.close()
+
+
+async def _all_ready(router):
+    try:
+        async with asyncio.timeout(WAIT_S):
+            await router.wait_ready()
+    except TimeoutError:
+        for stub in router.admins.values():
+            print(await stub.DescribeCluster(admin.DescribeClusterRequest()))  # noqa: T201
+        raise
 
 
 async def _create_topic(router, cluster):
