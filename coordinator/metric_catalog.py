@@ -49,7 +49,10 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_turn_lag_seconds": _histogram("How late a turn of the node's loop began."),
         "muster_disk_free_bytes": _gauge("Free bytes on the data directory's file system."),
         # Consensus, per shard.
-        "muster_raft_has_leader": _gauge("1 where this node knows the shard's leader.", "shard"),
+        "muster_raft_has_leader": _gauge(
+            "1 where this node leads the shard with a quorum, or heard its leader just now.",
+            "shard",
+        ),
         "muster_raft_is_leader": _gauge("1 where this node leads the shard.", "shard"),
         "muster_raft_term": _gauge("The shard's Raft term as this node knows it.", "shard"),
         "muster_raft_leader_changes_total": _counter(

@@ -150,7 +150,7 @@ class NodeMetrics:
     def _raft(self, sources: Sources) -> Pages:
         logs = [(str(log.shard), log) for log in sources.logs]
         gauges: tuple[tuple[str, Callable[[MeasuredLog], float]], ...] = (
-            ("muster_raft_has_leader", lambda log: log.leader is not None),
+            ("muster_raft_has_leader", lambda log: log.leader_heard),
             ("muster_raft_is_leader", lambda log: log.role is Role.LEADER),
             ("muster_raft_term", lambda log: log.term),
             ("muster_raft_commit_index", lambda log: log.commit_index),

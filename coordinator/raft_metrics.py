@@ -4,7 +4,7 @@
 `propose`, applying around the shard.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -53,6 +53,11 @@ class MeasuredLog(ReplicatedLog, Protocol):
     @property
     def journal(self) -> MeasuredJournal:
         """The log's extent."""
+        ...
+
+    @property
+    def leader_heard(self) -> bool:
+        """Whether it leads with a quorum, or heard from its leader just now."""
         ...
 
     def matches(self) -> Mapping[NodeId, int]:
@@ -107,9 +112,9 @@ class MeasuredMachine:
         self._seconds.observe(self._clock_s() - began_s)
         return result
 
-    def reload(self, view: StateView) -> None:
+    def reload(self, view: StateView) -> Iterator[None] | None:
         """See StateMachine."""
-        self._machine.reload(view)
+        return self._machine.reload(view)
 
     def role_changed(self, role: Role, term: int) -> None:
         """See StateMachine."""

@@ -113,6 +113,15 @@ class Replica(Replication):
         """The log, for the driver and status."""
         return self._log
 
+    @property
+    def leader_heard(self) -> bool:
+        """Whether it leads with a quorum, or heard from its leader within the longest election
+        time-out. `leader` alone still names one that is dead; for metrics."""
+        if self._state == LEADER:
+            return self.quorum_heard
+        quiet = self._ms(self._settings.election_max_ms)
+        return self._contact is not None and self._clock() < self._contact + quiet
+
     def matches(self) -> dict[NodeId, int]:
         """On a leader: peer -> newest index it is known to hold. Empty elsewhere; for metrics."""
         if self._state != LEADER:

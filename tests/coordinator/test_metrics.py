@@ -30,6 +30,7 @@ class Journal:
 
 def _measured(rig):
     rig.log.journal = Journal()
+    rig.log.leader_heard = False
     rig.log.matches = lambda: {NodeId(2): 40, NodeId(3): 25} if rig.log.leader == 0 else {}
     return rig
 
@@ -132,6 +133,7 @@ def test_consensus_is_shown_as_it_stands(rig, metrics):
     page = _page(metrics)
     assert _value(page, "muster_raft_has_leader", shard="0") == 0
     rig.log.lead()
+    rig.log.leader_heard = True
     rig.log.commit_index, rig.log.applied_index = 39, 38
     metrics.after_apply(0.0)
     page = _page(metrics)

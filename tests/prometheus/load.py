@@ -1,0 +1,176 @@
+"""Work for a cluster that moves every number: members, churn, commits, a zombie, overload.
+
+Runs in a thread with a loop of its own. Everything goes through the public SDK, but what it would
+never do: a member that assigns too little, falls silent and commits afterwards, and a call that is
+too large.
+"""
+
+import asyncio
+import secrets
+import threading
+from contextlib import AsyncExitStack
+
+import grpc
+
+import muster
+from muster.v1 import group_pb2 as pb
+from muster.v1.errors_pb2 import ErrorCode
+from muster.v1.group_pb2_grpc import GroupCoordinatorStub
+
+KEYS_REFUSED = 1_001
+"""More than one FindCoordinator may ask for."""
+BULK_GROUPS = 16
+RETRY_S = 0.1
+EXPECTED = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+class Load:
+    """A context manager; `quiet` keeps to one group whose member only heartbeats."""
+
+    def __init__(self, bootstrap, *, quiet):
+        self._bootstrap = bootstrap
+        self._quiet = quiet
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._loop = None
+        self._stop = None
+        self._started = threading.Event()
+        self.failure = None
+        self.fenced = 0
+        self.refused = 0
+        self.commits = 0
+
+    def __enter__(self):
+        self._thread.start()
+        assert self._started.wait(30)
+        return self
+
+    def __exit__(self, *_):
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        if self.failure is not None:
+            raise self.failure
+
+    async def _run(self):
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._started.set()
+        work = [self._still()] if self._quiet else [self._busy(), *self._raw()]
+        tasks = [asyncio.create_task(one) for one in work]
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                self.failure = task.exception()
+            task.cancel()
+        await asyncio.gather(*tasks, stopped, return_exceptions=True)
+
+    # ---- through the SDK
+
+    async def _still(self):
+        async with muster.Client(self._bootstrap) as client:
+            await client.create_topic("still", 2, exist_ok=True)
+            async with client.group("quiet", ["still"]) as group:
+                await group.next_assignment()
+                await asyncio.Event().wait()
+
+    async def _busy(self):
+        """Five members come one after the other to four partitions; one stays idle."""
+        async with AsyncExitStack() as stack:
+            for number in range(5):
+                client = muster.Client(self._bootstrap, client_id=f"w{number}")
+                await stack.enter_async_context(client)
+                await client.create_topic("orders", 4, exist_ok=True)
+                group = client.group("billing", ["orders"], commit_interval_ms=50)
+                await stack.enter_async_context(group)
+                group.on_partition(self._work)
+                task = asyncio.create_task(group.run(handle_sigterm=False))
+                stack.callback(task.cancel)
+                await asyncio.sleep(2)
+            await asyncio.Event().wait()
+
+    async def _work(self, partition):
+        offset = partition.committed or 0
+        while True:
+            offset += 1
+            partition.commit(offset, end_offset=offset + 25)
+            await asyncio.sleep(0.02)
+
+    # ---- what the SDK never does
+
+    def _raw(self):
+        return (
+            self._again(self._forgetful_member),
+            self._again(self._too_much),
+            *(self._again(self._bulk, number) for number in range(BULK_GROUPS)),
+        )
+
+    async def _again(self, once, *args):
+        """Repeat; a node that is down or not the coordinator is a reason to try another."""
+        turn = secrets.randbelow(3)
+        while True:
+            endpoint = self._bootstrap.split(",")[turn % 3]
+            turn += 1
+            async with grpc.aio.insecure_channel(endpoint) as channel:
+                try:
+                    await once(GroupCoordinatorStub(channel), *args)
+                except grpc.aio.AioRpcError as error:
+                    if error.code() not in EXPECTED:
+                        raise
+                    self.refused += error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            await asyncio.sleep(RETRY_S)
+
+    async def _too_much(self, stub):
+        keys = [pb.FindCoordinatorRequest.Key(group_id="x")] * KEYS_REFUSED
+        await stub.FindCoordinator(pb.FindCoordinatorRequest(keys=keys), timeout=5)
+
+    async def _bulk(self, stub, number):
+        """Simple commits, one in flight, until the node is no longer the coordinator."""
+        partition = pb.OffsetCommitRequest.Partition(topic="orders", offset=1)
+        request = pb.OffsetCommitRequest(
+            group_id=f"bulk-{number}", generation=-1, partitions=[partition]
+        )
+        while True:
+            answer = await stub.OffsetCommit(request, timeout=5)
+            if answer.status.code or any(p.status.code for p in answer.partitions):
+                return
+            self.commits += 1
+            request.partitions[0].offset += 1
+
+    async def _forgetful_member(self, stub):
+        """Leads a group, leaves partitions out, is silent until it expired, commits as a zombie."""
+        join = pb.JoinGroupRequest(
+            group_id="partial",
+            client_id="zombie",
+            join_nonce=secrets.token_hex(16),
+            session_timeout_ms=1_000,
+            rebalance_timeout_ms=5_000,
+            protocol_type="consumer",
+            protocols=[pb.JoinGroupRequest.Protocol(name="range")],
+            subscribed_topics=["orders"],
+        )
+        joined = await stub.JoinGroup(join, timeout=30)
+        if joined.status.code:
+            return
+        mine = pb.ConsumerAssignment(
+            assigned=[pb.TopicPartitions(topic="orders", partitions=[0])]
+        ).SerializeToString()
+        who = {
+            "group_id": "partial",
+            "member_id": joined.member_id,
+            "generation": joined.generation,
+        }
+        sync = pb.SyncGroupRequest(**who)
+        sync.assignments.add(member_id=joined.member_id, assignment=mine)
+        await stub.SyncGroup(sync, timeout=30)
+        await asyncio.sleep(2.5)  # the session of 1 s ends in here; the next lines say whether
+        commit = pb.OffsetCommitRequest(**who, commit_seq=1)
+        commit.partitions.add(topic="orders", offset=1)
+        answer = await stub.OffsetCommit(commit, timeout=5)
+        self.fenced += answer.status.code in {
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.ILLEGAL_GENERATION,
+        }

@@ -1,0 +1,199 @@
+"""Real Prometheus on a live cluster of three: every panel's query, every rule, idle and under load.
+
+Load here includes faults: two nodes are killed, so that leaders move and shards lose theirs, and
+started again. Each query's values must differ between idle and load, or stand in CONSTANT with the
+reason; what stands there must not differ.
+"""
+
+import json
+import math
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from coordinator.dev import DevCluster
+from tests.prometheus.load import Load
+from tests.prometheus.server import Prometheus, wait_for
+
+ROOT = Path(__file__).parents[2]
+BOARD = json.loads((ROOT / "deploy" / "grafana" / "cluster.json").read_text())
+TARGETS = {
+    f"{panel['title']} / {target['refId']}": target["expr"]
+    for panel in BOARD["panels"]
+    for target in panel.get("targets", ())
+}
+WINDOW_S = 12
+LEADERS = "max by (shard) (muster_raft_has_leader) == 1"
+LOST = "count(max by (shard) (muster_raft_has_leader) == 0)"
+SHARDS = 16
+
+CONSTANT = {
+    "Replicas in quarantine / A": "0: no replica differs; that takes damage on disk",
+    "Groups without series of their own / A": "0: the load has fewer than 200 groups per node",
+    "Requests refused for overload / A": "0: the load stays below every limit of the coordinator",
+}
+"""Queries whose value does not move between idle and load, with the reason."""
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+
+
+def _filled(expression):
+    for name, value in (
+        ("$__rate_interval", "5s"),
+        ("$cluster", "muster"),
+        ("$job", "muster"),
+        ("$instance", ".*"),
+        ("$group", ".*"),
+    ):
+        expression = expression.replace(name, value)
+    assert "$" not in expression
+    return expression
+
+
+class Observed:
+    """A cluster that was watched while idle and under load."""
+
+    def __init__(self, prometheus, cluster, idle, load, work):
+        self.prometheus, self.cluster = prometheus, cluster
+        self.idle, self.load, self.work = idle, load, work
+
+
+@pytest.fixture(scope="module")
+def observed(programs, tmp_path_factory):
+    """Start three nodes and Prometheus, watch both windows, keep it all for the tests."""
+    folder = tmp_path_factory.mktemp("live")
+    with DevCluster(folder / "cluster", nodes=3, shards=SHARDS) as cluster:
+        cluster.wait_ready()
+        pages = [node.metrics_endpoint for node in cluster.nodes.values()]
+        with (
+            Prometheus(programs / "prometheus", folder / "prometheus", pages) as prometheus,
+            Load(cluster.bootstrap, quiet=True),
+        ):
+            wait_for(lambda: _calm(prometheus), 120, lambda: "the cluster does not settle")
+            idle = _watch(prometheus)
+            began_s = time.time()
+            with Load(cluster.bootstrap, quiet=False) as work:
+                _watch(prometheus)
+                _lose_the_majority(prometheus, cluster)
+                _watch(prometheus)
+                wait_for(lambda: work.fenced and work.refused, 60, lambda: "no zombie was fenced")
+                _watch(prometheus)
+            yield Observed(prometheus, cluster, idle, (began_s, time.time()), work)
+
+
+def _calm(prometheus):
+    """The quiet group stands, every shard has a leader, and none has changed for a while."""
+    stable = prometheus.now('sum(muster_group_generation{group="quiet"}) > 0')
+    led = prometheus.now(f"count({LEADERS}) == {SHARDS}")
+    moved = prometheus.now("sum(changes(muster_raft_term[12s])) > 0")
+    alive = prometheus.now("sum(count_over_time(muster_build_info[12s])) >= 30")
+    return bool(stable and led and alive and not moved)
+
+
+def _watch(prometheus):
+    """Let Prometheus see WINDOW_S seconds; waits for its samples, not for the clock."""
+    start_s = time.time()
+    seen = f"min(timestamp(muster_turn_lag_seconds_count)) > {start_s + WINDOW_S}"
+    wait_for(lambda: prometheus.now(seen), 60 + WINDOW_S, lambda: "Prometheus sees nothing new")
+    return start_s, start_s + WINDOW_S
+
+
+def _lose_the_majority(prometheus, cluster):
+    """Kill two nodes until the third knows of no leader, start them again until all is well."""
+    for node_id in (0, 1):
+        assert cluster.kill(node_id, signal.SIGKILL)
+    wait_for(lambda: prometheus.now(f"{LOST} == {SHARDS}"), 60, lambda: "the leaders stayed")
+    for node_id in (0, 1):
+        cluster.start_node(node_id)
+    cluster.wait_ready()
+    healed = f"count(muster_build_info) == 3 and count({LEADERS}) == {SHARDS}"
+    wait_for(lambda: prometheus.now(healed), 60, lambda: "the leaders did not come back")
+
+
+def _summary(series):
+    """Labels -> (smallest, largest) over a window; NaN (nothing observed) counts as no value."""
+    real = {key: [v for v in values if not math.isnan(v)] for key, values in series.items()}
+    return {key: (min(values), max(values)) for key, values in real.items() if values}
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_a_panel_shows_something_and_tells_idle_from_load(observed, name):
+    """A query without an answer, or one that never moves, is a panel that tells nobody anything."""
+    expression = _filled(TARGETS[name])
+    assert "muster_" in expression
+    idle = _summary(observed.prometheus.over(expression, observed.idle))
+    load = _summary(observed.prometheus.over(expression, observed.load))
+    assert load, f"no data: {expression}"
+    if name in CONSTANT:
+        assert idle == load, f"{name} is listed as constant ({CONSTANT[name]}): {idle} {load}"
+    else:
+        assert idle != load, f"{name} does not move: {load}"
+
+
+def test_constant_names_panels_that_exist():
+    """A panel that was renamed or removed does not stay excused."""
+    assert set(CONSTANT) <= set(TARGETS)
+    assert all(len(reason) > 10 for reason in CONSTANT.values())
+
+
+def test_every_rule_was_evaluated_without_error(observed):
+    """Every recording and alert rule of deploy/prometheus is loaded and healthy."""
+    groups = observed.prometheus.ask("rules")["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    files = [(ROOT / "deploy/prometheus" / n).read_text() for n in ("alerts.yml", "recording.yml")]
+    named = re.findall(r"- (?:alert|record): (\S+)", "\n".join(files))
+    assert sorted(rule["name"] for rule in rules) == sorted(named)
+    for rule in rules:
+        assert rule["health"] == "ok", (rule["name"], rule.get("lastError"))
+
+
+def test_every_recording_rule_records(observed):
+    """A recorded series has values under load."""
+    text = (ROOT / "deploy" / "prometheus" / "recording.yml").read_text()
+    for name in re.findall(r"- record: (\S+)", text):
+        assert observed.prometheus.over(name, observed.load), name
+
+
+def _alerts(observed, window, state):
+    found = observed.prometheus.over(f'ALERTS{{alertstate="{state}"}}', window)
+    return {dict(key)["alertname"] for key in found}
+
+
+def test_no_alert_is_up_while_the_cluster_is_idle(observed):
+    """A healthy cluster is quiet: nothing fires, and nothing critical is about to."""
+    assert _alerts(observed, observed.idle, "firing") == set()
+    assert not _alerts(observed, observed.idle, "pending") & {
+        "MusterNoLeader",
+        "MusterInsufficientMembers",
+        "MusterProposalsStuck",
+        "MusterDown",
+    }
+
+
+def test_alerts_see_the_faults(observed):
+    """Two killed nodes, lost leaders and a fenced zombie are seen within seconds."""
+    pending = _alerts(observed, observed.load, "pending")
+    assert {"MusterDown", "MusterInsufficientMembers", "MusterNoLeader"} <= pending
+    assert _alerts(observed, observed.load, "firing") == {"MusterZombiesFenced"}
+
+
+def test_the_page_passes_promtools_lint(observed, programs):
+    """Promtool check metrics: types, help texts, units, nothing twice."""
+    for node in observed.cluster.nodes.values():
+        with urllib.request.urlopen(f"http://{node.metrics_endpoint}/metrics") as answer:
+            page = answer.read()
+        command = [programs / "promtool", "check", "metrics"]
+        ran = subprocess.run(command, input=page, capture_output=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_load_was_real(observed):
+    """Commits were acknowledged, a zombie was fenced, a call that is too large refused."""
+    assert observed.work.commits > 100
+    assert observed.work.fenced > 0
+    assert observed.work.refused > 0
