@@ -318,15 +318,16 @@ def _ready(cluster: DevCluster) -> Result:
         for node in cluster.nodes.values()
     ]
     columns = ("NODE", "ENDPOINT", "PEER-ENDPOINT", "METRICS-ENDPOINT", "PID", "DATA-DIR", "LOG")
+    document: dict[str, Any] = {
+        "ready": True,
+        "bootstrap": cluster.bootstrap,
+        "shards": cluster.shards,
+        "nodes": items,
+    }
     return Result(
         schema="muster.dev.ready/v1",
-        document={
-            "ready": True,
-            "bootstrap": cluster.bootstrap,
-            "shards": cluster.shards,
-            "nodes": items,
-        },
+        document=document,
         tables=[Table(columns, [list(item.values()) for item in items])],
-        items=items,
+        items=[document],  # one line of JSON Lines: what a launcher reads
         names=[cluster.bootstrap],
     )

@@ -1,0 +1,190 @@
+"""`muster init`, `serve` and `dev` as processes: exit codes, what is said, who dies with whom."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from muster.cli.errors import ExitCode
+
+WAIT_S = 60
+pytestmark = pytest.mark.processes
+
+
+def muster(*arguments, **more):
+    """Run a command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "muster.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+        **more,
+    )
+
+
+def init(folder, *more):
+    """`muster init` of node 0 of a cluster of one."""
+    return muster(
+        "init",
+        f"--data-dir={folder}",
+        "--cluster-id=c",
+        "--node-id=0",
+        "--nodes=1",
+        "--shards=2",
+        *more,
+    )
+
+
+def wait_for(condition, what):
+    """Wait on a condition."""
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s, what
+        time.sleep(0.05)
+
+
+def test_init_is_the_only_way_and_only_once(tmp_path):
+    """A second init of a directory is a conflict and changes nothing."""
+    first = init(tmp_path / "d", "-o", "json")
+    assert first.returncode == ExitCode.OK, first.stderr
+    identity = json.loads(first.stdout)
+    assert (identity["node_id"], identity["shards"]) == (0, 2)
+    assert len(identity["store_uuid"]) == 32
+    second = init(tmp_path / "d")
+    assert second.returncode == ExitCode.CONFLICT
+    assert "already" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--node-id=5", "--nodes=3"], "node 5"),
+        (["--node-id=0", "--nodes=2"], "1, 3, 5"),
+        (["--node-id=0", "--nodes=a,b"], "--nodes"),
+        (["--node-id=1", "--nodes=1,2,2"], "each once"),
+        (["--node-id=0", "--nodes=1", "--shards=5000"], "shards"),
+    ],
+)
+def test_an_impossible_init_is_a_usage_error(tmp_path, flags, named):
+    """Exit code 2, the reason named, no identity written."""
+    done = muster("init", f"--data-dir={tmp_path / 'd'}", "--cluster-id=c", *flags)
+    assert done.returncode == ExitCode.USAGE, done.stderr
+    assert named in done.stderr
+    assert muster("serve", f"--data-dir={tmp_path / 'd'}").returncode == ExitCode.USAGE
+
+
+def test_serve_without_an_identity_says_what_to_do(tmp_path):
+    """Exit code 2 and `muster init`; the empty directory stays empty."""
+    done = muster("serve", f"--data-dir={tmp_path / 'none'}")
+    assert done.returncode == ExitCode.USAGE
+    assert "muster init" in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_serve_refuses_exposure_by_accident(tmp_path):
+    """0.0.0.0 without TLS or --insecure: exit code 2."""
+    done = muster("serve", f"--data-dir={tmp_path}", "--listen=0.0.0.0:7070")
+    assert done.returncode == ExitCode.USAGE
+    assert "insecure" in done.stderr
+
+
+def test_one_directory_has_one_process_and_one_port_one_node(tmp_path, free_ports):
+    """A second server on the same data or the same port ends with 1 and says why; the first goes on."""
+    ports = free_ports(6)
+    init(tmp_path / "a")
+    init(tmp_path / "b")
+
+    def flags(folder, client, peer, metrics):
+        return [
+            f"--data-dir={tmp_path / folder}",
+            f"--listen=127.0.0.1:{client}",
+            f"--peer-listen=127.0.0.1:{peer}",
+            f"--metrics-listen=127.0.0.1:{metrics}",
+        ]
+
+    command = [sys.executable, "-m", "muster.cli", "serve", *flags("a", *ports[:3])]
+    first = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        bootstrap = f"--bootstrap=127.0.0.1:{ports[0]}"
+        wait_for(
+            lambda: muster("cluster", "status", bootstrap).returncode == ExitCode.OK, "serving"
+        )
+        same_data = muster("serve", *flags("a", *ports[3:]))
+        assert same_data.returncode == ExitCode.ERROR
+        same_port = muster("serve", *flags("b", ports[0], ports[4], ports[5]))
+        assert same_port.returncode == ExitCode.ERROR
+        assert str(ports[0]) in same_port.stderr
+        assert muster("topic", "create", "t", "--partitions=1", bootstrap).returncode == ExitCode.OK
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(WAIT_S) == ExitCode.OK
+    finally:
+        first.kill()
+        first.communicate()
+
+
+def test_dev_says_ready_in_one_line_and_ends_with_its_signal(tmp_path):
+    """JSON on stdout once every shard has a leader; SIGTERM stops all nodes; exit code 0."""
+    dev = _dev(tmp_path, "--nodes=1", "--shards=2")
+    try:
+        ready = json.loads(dev.stdout.readline())
+        assert ready["schema"] == "muster.dev.ready/v1"
+        assert ready["ready"]
+        [node] = ready["nodes"]
+        status = muster("cluster", "status", "-o", "json", f"--bootstrap={ready['bootstrap']}")
+        assert status.returncode == ExitCode.OK, status.stderr
+        dev.send_signal(signal.SIGTERM)
+        assert dev.wait(WAIT_S) == ExitCode.OK
+        assert not psutil.pid_exists(node["pid"])
+    finally:
+        dev.kill()
+        dev.communicate()
+
+
+def test_nodes_die_with_dev_even_when_it_is_killed(tmp_path):
+    """kill -9 of the launcher leaves no process behind."""
+    dev = _dev(tmp_path, "--nodes=3", "--shards=2")
+    try:
+        ready = json.loads(dev.stdout.readline())
+        nodes = [psutil.Process(node["pid"]) for node in ready["nodes"]]
+        os.kill(dev.pid, signal.SIGKILL)
+        dev.wait(WAIT_S)
+        gone, alive = psutil.wait_procs(nodes, timeout=WAIT_S)
+        assert not alive
+        assert len(gone) == 3
+    finally:
+        dev.kill()
+        dev.communicate()
+
+
+def test_dev_names_a_port_that_is_taken(tmp_path, free_ports):
+    """Exit code 1, the port, and what to do."""
+    import socket  # noqa: PLC0415
+
+    [port] = free_ports(1)
+    with socket.create_server(("127.0.0.1", port)):
+        done = muster("dev", "--nodes=1", f"--port={port}", f"--dir={tmp_path}")
+    assert done.returncode == ExitCode.ERROR
+    assert f"port {port} is taken" in done.stderr
+    assert "--port 0" in done.stderr
+
+
+def _dev(folder, *flags):
+    command = [
+        sys.executable,
+        "-m",
+        "muster.cli",
+        "dev",
+        "--port=0",
+        "--output=jsonl",
+        f"--dir={folder}",
+        *flags,
+    ]
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
