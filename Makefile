@@ -43,6 +43,10 @@ test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's te
 	.venv-sdk-floor/bin/python -m pytest tests/client
 	.venv-sdk-newest/bin/python -m pytest tests/client
 
+.PHONY: sim
+sim: venv ## simulate SEEDS runs of each network; its last line is JSON
+	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+
 .PHONY: bench
 bench: venv ## run one benchmark, for instance NAME=failover; its last line is JSON
 	$(BIN)/python -m bench $(NAME)

@@ -1,8 +1,8 @@
 """What must hold of one shard in every run, whatever fails (raft-layer notes, section 2).
 
-The checker sees every append, cut, apply and turn of every replica, and every answer to a client. A violation is
-kept once per kind; kinds that start with H lose or diverge committed data, S means that one more crash would, L that
-the shard did not come to rest, X that something raised.
+The checker sees every append, cut, vote, apply and turn of every replica, and every answer to a
+client. A violation is kept once per kind; kinds that start with H lose or diverge committed data, S
+means that one more crash would, L that the shard did not come to rest, X that something raised.
 """
 
 import hashlib
@@ -99,6 +99,7 @@ class ShardChecker:
         self._commit_top = 0
         self._appended: dict[Position, tuple[bytes, Position | None]] = {}
         self._leaders: dict[int, tuple[int, int]] = {}
+        self._votes: dict[tuple[int, int], int] = {}
         self._digests: dict[int, bytes] = {}
         self._replicas = [_Replica() for _ in range(nodes)]
 
@@ -110,9 +111,7 @@ class ShardChecker:
 
     # -- log
 
-    def appended(
-        self, node: int, at: Position, command: bytes, previous: Position | None
-    ) -> None:
+    def appended(self, node: int, at: Position, command: bytes, previous: Position | None) -> None:
         """Log matching: index and term name one command and one predecessor."""
         known = self._appended.get(at)
         if known is None:
@@ -126,6 +125,14 @@ class ShardChecker:
             elif known[1] != previous:
                 self.violated("H-log-matching-previous", node=node, at=at)
 
+    def restarted_alone(self, last_index: int, term: int) -> None:
+        """The only node of its cluster lost what nobody else saw and nobody was told of.
+
+        It may elect itself again in a term that never reached its disk.
+        """
+        self._appended = {at: e for at, e in self._appended.items() if at[0] <= last_index}
+        self._leaders = {t: who for t, who in self._leaders.items() if t <= term}
+
     def cut(self, node: int, removed: Iterable[Position], why: str) -> None:
         """A follower never drops from its log's end what is committed."""
         for index, term in removed:
@@ -134,6 +141,14 @@ class ShardChecker:
             if known is not None and known.term == term:
                 self.violated("S-committed-entry-dropped", node=node, index=index, why=why)
                 return
+
+    # -- votes
+
+    def voted(self, node: int, term: int, candidate: int) -> None:
+        """A vote left a node: at most one a term, over all its lives (thesis section 3.4)."""
+        known = self._votes.setdefault((node, term), candidate)
+        if known != candidate:
+            self.violated("H-voted-twice", node=node, term=term, first=known, second=candidate)
 
     # -- state
 
@@ -247,9 +262,7 @@ class ShardChecker:
         """After the world was healed and left alone: (applied index, history, digest) per node."""
         applied = [s[0] for s in states]
         if leaders != 1 or len(set(applied)) != 1 or set(last_indexes) != set(applied):
-            self.violated(
-                "L-not-converged", applied=applied, last=last_indexes, leaders=leaders
-            )
+            self.violated("L-not-converged", applied=applied, last=last_indexes, leaders=leaders)
             return
         if any(s != states[0] for s in states):
             self.violated("H-final-state-diverged", applied=applied)

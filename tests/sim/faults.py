@@ -18,7 +18,8 @@ WEIGHTS = {
     "transfer": 6,
     "slow_sync": 7,
     "pause": 5,
-    "replace": 3,
+    "replace": 2,
+    "replace_then_crash": 3,
 }
 """How often each fault is drawn, relative to the others."""
 
@@ -48,7 +49,7 @@ class FaultyWorld(Protocol):
     @property
     def fault_nodes(self) -> list[FaultyNode]: ...
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
-    def crash(self, node: int, *, power_cut: bool) -> None: ...
+    def crash(self, node: int, *, power_cut: bool, down_s: float | None = None) -> None: ...
     def replace(self, node: int) -> bool:
         """Wipe a node and start the operator's procedure; False where that is not allowed now."""
 
@@ -73,6 +74,7 @@ class Faults:
             "slow_sync": self._slow_sync,
             "pause": self._pause,
             "replace": self._replace,
+            "replace_then_crash": self._replace_then_crash,
         }
         self._kinds = [(name, kinds[name]) for name in weights]
         self._weights = list(weights.values())
@@ -167,3 +169,18 @@ class Faults:
 
     def _replace(self) -> bool:
         return self.world.replace(self._node())
+
+    def _replace_then_crash(self) -> bool:
+        """A follower that acknowledged is wiped while another lags, and then the leader dies."""
+        nodes = range(len(self.world.fault_nodes))
+        leader = next((n for n in nodes if self.world.fault_nodes[n].leads), None)
+        if leader is None or len(nodes) == 1:
+            return False
+        lagging, wiped = self.world.rng.sample([n for n in nodes if n != leader], 2)
+        self.world.net.block(leader, lagging, 0.3)
+        self.world.schedule(0.25, self._lose_both, wiped, leader)
+        return True
+
+    def _lose_both(self, wiped: int, leader: int) -> None:
+        if self.world.now < self.until_s and self.world.replace(wiped):
+            self.world.crash(leader, power_cut=True, down_s=2.5)

@@ -1,4 +1,4 @@
-"""The simulator's own state machine: a history of commands and its running digest, kept as state keys."""
+"""The simulator's own state machine: commands and their running digest, kept as state keys."""
 
 from collections.abc import Callable
 

@@ -1,8 +1,8 @@
 """The simulated network: two streams per node pair (control, bulk), each with its own mood.
 
-`fifo`: a stream keeps its order and a reconnect drops what was on its way. `late`: after a reconnect most of the old
-connection's frames still arrive. `udp`: frames get lost, repeated, reordered and up to five seconds late. Frames
-are the bytes that the shipped driver sends.
+`fifo`: a stream keeps its order and a reconnect drops what was on its way. `late`: after a
+reconnect most of the old connection's frames still arrive. `udp`: frames get lost, repeated,
+reordered and up to five seconds late. Frames are the bytes that the shipped driver sends.
 """
 
 import random
@@ -50,6 +50,8 @@ class Network:
     clock: Callable[[], float]
     schedule: Schedule
     nodes: list[Endpoint]
+    latency_s: float = 0.004
+    """Mean of most deliveries."""
     sent: int = 0
     arrived: int = 0
     refused: int = 0
@@ -117,7 +119,7 @@ class Network:
             return
         stream = self._stream(src, dst, bulk)
         now = self.clock()
-        latency = 0.001 + self.rng.expovariate(1 / 0.003)
+        latency = 0.001 + self.rng.expovariate(1 / (self.latency_s - 0.001))
         at = max(now + latency, stream.last_arrival + 1e-6, stream.stalled_until)
         stream.last_arrival = at
         self.schedule(at - now, self._arrive, src, dst, self._pair(src, dst).epoch, frame)
@@ -129,7 +131,7 @@ class Network:
         for _ in range(2 if rng.random() < 0.10 else 1):
             luck = rng.random()
             if luck < 0.92:
-                delay = rng.expovariate(1 / 0.004)
+                delay = rng.expovariate(1 / self.latency_s)
             else:
                 delay = rng.random() * (0.6 if luck < 0.985 else 5.0)
             self.schedule(delay, self._arrive, src, dst, None, frame)

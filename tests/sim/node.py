@@ -1,4 +1,4 @@
-"""One simulated node: the shipped driver, replicas, journal and codec over a store that can lose power."""
+"""One simulated node: the shipped driver and all below it, over a store that can lose power."""
 
 from bisect import bisect_left
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from raft.contract import Outcome, Role, ShardId
 from raft.driver import Driver
 from raft.identity import Identity, write_identity
 from raft.journal import Entry, Journal
+from raft.peers import decode_admission
 from raft.replica import Replica
 from raft.settings import RaftSettings
 from storage import keys
@@ -38,6 +39,7 @@ class World(Protocol):
     checkers: list[ShardChecker]
     nodes: list["SimNode"]
     settings: RaftSettings
+    trace: Callable[[str], None] | None
 
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
     def run_on(self, node: "SimNode", run: Callable[[], None]) -> None:
@@ -84,9 +86,11 @@ class View:
 
 
 class SimNode:
-    """A node over several lives; `store` is its disk, `driver` its process (None while it is down)."""
+    """A node over several lives; `store` is its disk, `driver` its process (None: down)."""
 
-    def __init__(self, world: World, number: int, nodes: int, shards: int) -> None:
+    def __init__(
+        self, world: World, number: int, nodes: int, shards: int, crash_after_vote: float = 0.0
+    ) -> None:
         self.world, self.number = world, number
         self._members, self._shards = tuple(range(nodes)), shards
         self.incarnation = 0
@@ -94,11 +98,12 @@ class SimNode:
         self.machines: dict[int, History] = {}
         self.views: list[View] = []
         self.crash_after_sends: int | None = None
+        self.crash_after_vote = crash_after_vote
         self.sync_stalled_until_s = 0.0
         self.paused_until_s = 0.0
         self._rate, self._offset = 1.0, 1.0 + world.rng.random() * 100
         self._turn_scheduled = self._syncing = self._starting = False
-        self.store = MemoryStore()
+        self.store = self.lost = MemoryStore()
         self.store_uuid = b""
         self.wipe()
 
@@ -106,6 +111,7 @@ class SimNode:
 
     def wipe(self) -> None:
         """Start over on an empty disk, as `muster init` does."""
+        self.lost = self.store
         self.store_uuid = self.world.rng.randbytes(16)
         self.store = MemoryStore()
         identity = Identity("sim", self.number, self.store_uuid, self._shards, self._members)
@@ -132,6 +138,9 @@ class SimNode:
         self.driver.wake = self._want_turn
         for shard, replica in self.driver.replicas.items():
             self._watch(shard, replica.journal)
+            if len(self._members) == 1:
+                journal = replica.journal
+                self.world.checkers[shard].restarted_alone(journal.last_index, replica.term)
         self.views = [View(self, s) for s in range(self._shards)]
         self.driver.start()
         self._starting = False
@@ -205,13 +214,29 @@ class SimNode:
         return self.running.replicas[ShardId(shard)]
 
     def is_durable(self, shard: int, index: int, term: int) -> bool:
-        """Whether a power cut now would leave the entry here, in the log or below its start."""
-        log = self.store._durable[Family.LOG]
-        value = log.values.get(keys.log_key(shard, index))
-        if value is not None:
-            return int.from_bytes(value[:8], "big") == term
-        at = bisect_left(log.keys, keys.log_key(shard, 0))
-        return at < len(log.keys) and log.keys[at] > keys.log_key(shard, index)
+        """Whether a power cut now would leave the entry here, in the log or below its start.
+
+        What a wiped disk held counts until the new one is admitted: nobody else may stand in for
+        it before every other voter has acknowledged, so it cannot be outvoted.
+        """
+        if _has(self.store, shard, index, term):
+            return True
+        return not self.is_admitted(shard) and _has(self.lost, shard, index, term)
+
+    def is_admitted(self, shard: int) -> bool:
+        """Whether this node's disk says that it is a voter: never replaced, or admitted."""
+        meta = self.store._durable[Family.META].values
+        if meta.get(keys.replaced_key(self.number)) is None and not self.was_wiped:
+            return True
+        found = meta.get(keys.admitted_key(shard, self.number))
+        if found is None:
+            return False
+        admission = decode_admission(found)
+        return admission.effective and admission.store_uuid == self.store_uuid
+
+    @property
+    def was_wiped(self) -> bool:
+        return bool(self.lost.written_epoch)
 
     # -- time
 
@@ -290,8 +315,21 @@ class SimNode:
             if self.crash_after_sends == 0:
                 raise PowerCutError
             self.crash_after_sends -= 1
+        has_vote = self._note_votes(node, frame)
         self.world.net.send(self.number, node, frame, bulk=bulk)
+        if has_vote and self.world.rng.random() < self.crash_after_vote:
+            raise PowerCutError
         return True
+
+    def _note_votes(self, node: int, frame: bytes) -> bool:
+        has_vote = False
+        for shard, message in codec.decode_frame(frame)[1]:
+            if message["type"] == "response_vote":
+                self.world.checkers[shard].voted(self.number, message["term"], node)
+                has_vote = True
+            elif message["type"] == "request_vote":
+                self.world.checkers[shard].voted(self.number, message["term"], self.number)
+        return has_vote
 
     def hang_up(self, node: int) -> None:
         """raft.driver.Link: the peer's store was replaced."""
@@ -304,6 +342,11 @@ class SimNode:
         return self.running.accept_hello(codec.decode_hello(codec.encode_hello(hello))) is None
 
     def receive(self, src: int, frame: bytes) -> None:
+        if self.world.trace is not None:
+            for shard, message in codec.decode_frame(frame)[1]:
+                self.world.trace(
+                    f"{self.world.now:.4f} {src}->{self.number} {shard} {_brief(message)}"
+                )
         self._later(self.incarnation, lambda: self.running.receive(src, frame))
 
     def connected(self, peer: int) -> None:
@@ -327,3 +370,19 @@ class SimNode:
     def allow_replacement(self, node: int, store_uuid: bytes, life: int) -> None:
         """Shard 0 told this process that `node` lives in a new store."""
         self._later(life, lambda: self.running.allow_replacement(node, store_uuid))
+
+
+def _has(store: MemoryStore, shard: int, index: int, term: int) -> bool:
+    log = store._durable[Family.LOG]
+    value = log.values.get(keys.log_key(shard, index))
+    if value is not None:
+        return int.from_bytes(value[:8], "big") == term
+    at = bisect_left(log.keys, keys.log_key(shard, 0))
+    return at < len(log.keys) and log.keys[at] > keys.log_key(shard, index)
+
+
+def _brief(message: codec.Message) -> str:
+    shown = {k: v for k, v in message.items() if k not in {"type", "pairs"}}
+    if message.get("entries"):
+        shown["entries"] = [(index, term) for _, index, term in message["entries"]]
+    return f"{message['type']} {shown}"

@@ -1,7 +1,7 @@
 """A whole cluster in one process, on virtual time; one seed is one run.
 
-Shipped: driver, replica, journal, codec, snapshots, admission. Replaced: socket, disk, clock. A run has chaos for
-some virtual seconds, then the world is healed and must come to rest.
+Shipped: driver, replica, journal, codec, snapshots, admission. Replaced: socket, disk, clock. A run
+has chaos for some virtual seconds, then the world is healed and must come to rest.
 """
 
 import heapq
@@ -36,7 +36,7 @@ SETTINGS = RaftSettings(
     balance_ms=2500,
     balance_connected_ms=2000,
 )
-"""So small that a run of seconds meets every limit: two or three entries a message, snapshots, trimming."""
+"""So small that seconds meet every limit: two or three entries a message, snapshots, trimming."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,12 @@ class Scenario:
     settings: RaftSettings = SETTINGS
     weights: dict[str, int] = field(default_factory=lambda: dict(WEIGHTS))
     pause_s: float = 0.35
+    """Mean time between two faults."""
+    restart_s: float = 1.6
+    """A node that went down is up again at the latest after so long."""
+    latency_s: float = 0.004
+    crash_after_vote: float = 0.0
+    """How likely it is that a node dies right after a vote left it."""
 
 
 @dataclass(slots=True)
@@ -78,10 +84,16 @@ class Simulation:
         self.violations: list[Violation] = []
         self.checkers = [ShardChecker(s, scenario.nodes) for s in range(scenario.shards)]
         self.nodes = [
-            SimNode(self, n, scenario.nodes, scenario.shards) for n in range(scenario.nodes)
+            SimNode(self, n, scenario.nodes, scenario.shards, scenario.crash_after_vote)
+            for n in range(scenario.nodes)
         ]
         self.net = Network(
-            scenario.network, self.rng, lambda: self.now, self.schedule, list(self.nodes)
+            scenario.network,
+            self.rng,
+            lambda: self.now,
+            self.schedule,
+            list(self.nodes),
+            scenario.latency_s,
         )
         self.faults = Faults(self, scenario.chaos_s, scenario.weights, scenario.pause_s)
         self._queue: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
@@ -89,6 +101,7 @@ class Simulation:
         self._commands = 0
         self._waiting: dict[int, tuple[int, int]] = {}
         self._replacements: dict[int, bytes] = {}
+        self.trace: Callable[[str], None] | None = None
 
     # -- events
 
@@ -155,7 +168,7 @@ class Simulation:
     def fault_nodes(self) -> list[SimNode]:
         return self.nodes
 
-    def crash(self, number: int, *, power_cut: bool) -> None:
+    def crash(self, number: int, *, power_cut: bool, down_s: float | None = None) -> None:
         node = self.nodes[number]
         if not node.alive:
             return
@@ -163,16 +176,20 @@ class Simulation:
         for other in range(len(self.nodes)):
             if other != number:
                 self.net.disconnect(number, other)
-        self.schedule(0.1 + self.rng.random() * 1.5, self._restart, number)
+        if down_s is None:
+            down_s = self.scenario.restart_s * (0.06 + 0.94 * self.rng.random())
+        self.schedule(down_s, self._restart, number, node.incarnation)
 
-    def _restart(self, number: int) -> None:
+    def _restart(self, number: int, life: int | None = None) -> None:
         node = self.nodes[number]
-        if node.alive:
+        if node.alive or life not in (None, node.incarnation):
             return
         node.start()
+        soon = self.scenario.restart_s / 16
         for other in range(len(self.nodes)):
             if other != number:
-                self.schedule(0.01 + self.rng.random() * 0.1, self.net.connect, number, other)
+                delay = soon * (0.1 + self.rng.random())
+                self.schedule(delay, self.net.connect, number, other)
         for replaced in self._replacements:
             self._tell(node, replaced)
 
@@ -200,16 +217,9 @@ class Simulation:
             self.schedule(delay, node.allow_replacement, replaced, store_uuid, life)
 
     def _is_admitted(self) -> bool:
-        for number, store_uuid in self._replacements.items():
-            for shard in range(self.scenario.shards):
-                if not any(
-                    node.alive
-                    and (number, store_uuid) in node.running.book.replacements()
-                    and node.running.book.counts(shard, number)
-                    for node in self.nodes
-                ):
-                    return False
-        return True
+        """Every replaced node says so itself, as `muster cluster status` would show it."""
+        shards = range(self.scenario.shards)
+        return all(node.is_admitted(shard) for node in self.nodes for shard in shards)
 
     # -- workload
 
@@ -260,6 +270,7 @@ class Simulation:
         self.net.heal()
         for node in self.nodes:
             node.crash_after_sends = None
+            node.crash_after_vote = 0.0
             node.sync_stalled_until_s = node.paused_until_s = 0.0
             self._restart(node.number)
         self._connect_all()

@@ -1,0 +1,210 @@
+"""Run many seeds, demand that they did enough, and prove that broken builds are caught.
+
+The last line printed is one JSON object. Exit code 1: the shipped build violated something, a
+mutant survived, or the runs did too little to mean anything.
+"""
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+
+from tests.sim.faults import WEIGHTS
+from tests.sim.mutants import MUTANTS, REPLACEMENTS, SPLIT_VOTES, Mutant
+from tests.sim.simulation import Result, Scenario, Simulation
+
+THREE_NODES = tuple(Scenario(f"{net}3", network=net) for net in ("fifo", "late", "udp"))
+ONE_NODE = Scenario("fifo1", nodes=1)
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        *THREE_NODES,
+        ONE_NODE,
+        Scenario("fifo5", nodes=5),
+        Scenario("udp5", nodes=5, network="udp"),
+        Scenario("late3x2", network="late", shards=2),
+        REPLACEMENTS,
+        SPLIT_VOTES,
+    )
+}
+EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "split-votes": 20}
+"""Of these only each n-th seed is run; of the others all."""
+
+MINIMA_PER_SEED = {"elections": 2, "crashes": 1, "commits": 100, "acked": 80, "reads": 20}
+"""What a three-node run does at least, on average."""
+
+MUTANT_SEEDS = 40
+"""A mutant that none of so many seeds catches has survived."""
+
+CRASHES = ("crash", "crash_after_send", "replace", "replace_then_crash")
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over runs."""
+
+    seeds: int = 0
+    violations: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, result: Result) -> None:
+        self.seeds += 1
+        self.violations += bool(result.violations)
+        self.faults += result.faults
+        self.counts.update(asdict(result.counts))
+        self.counts["events"] += result.events
+        self.counts["crashes"] += sum(result.faults[kind] for kind in CRASHES)
+
+    def too_little(self) -> list[str]:
+        """What these runs did not do often enough to prove anything."""
+        missing = []
+        for name, each in MINIMA_PER_SEED.items():
+            if self.counts[name] < each * self.seeds:
+                missing.append(f"{name}: {self.counts[name]}, wanted {each * self.seeds}")
+        missing += [f"no fault of kind {kind}" for kind in WEIGHTS if not self.faults[kind]]
+        return missing
+
+
+def run_one(job: tuple[str, int]) -> Result:
+    """One seed of one scenario, on the shipped build."""
+    scenario, seed = job
+    return Simulation(SCENARIOS[scenario], seed).run()
+
+
+def hunt(name: str) -> tuple[str, int | None, str]:
+    """Seek a mutant: (its name, the seed that caught it or None, what was violated).
+
+    The shipped build must pass every seed that the hunt used, or the hunt proves nothing.
+    """
+    mutant = next(m for m in MUTANTS if m.name == name)
+    for seed in range(MUTANT_SEEDS):
+        clean = Simulation(mutant.scenario, seed).run()
+        if clean.violations:
+            return name, None, f"the shipped build fails seed {seed} of {mutant.scenario.name}"
+        with mutant.installed():
+            result = Simulation(mutant.scenario, seed).run()
+        if result.violations:
+            return name, seed, result.violations[0].kind
+    return name, None, f"it passed {MUTANT_SEEDS} seeds of {mutant.scenario.name}"
+
+
+def describe(result: Result) -> Iterator[str]:
+    """What a failed run broke, and how to see it again."""
+    for violation in result.violations:
+        facts = {k: v for k, v in violation.facts.items() if k != "trace"}
+        where = f"{result.scenario} seed {result.seed} at {violation.at_s} s"
+        yield f"{where}: {violation.kind} {facts}"
+        trace = violation.facts.get("trace", [])
+        assert isinstance(trace, list)
+        yield from (f"    {line}" for line in trace)
+    yield f"  replay: python -m tests.sim --replay {result.scenario}:{result.seed}"
+
+
+def jobs(seeds: int) -> list[tuple[str, int]]:
+    """All runs for `--seeds`."""
+    return [(name, seed) for name in SCENARIOS for seed in range(0, seeds, EVERY.get(name, 1))]
+
+
+def say(line: str) -> None:
+    """Print at once: a run takes minutes."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def run_all(seeds: int, processes: int) -> int:
+    """Every scenario and every mutant; returns the exit code."""
+    began = time.monotonic()
+    totals: dict[str, Totals] = {}
+    with ProcessPoolExecutor(processes) as pool:
+        hunts = pool.map(hunt, [m.name for m in MUTANTS])
+        for result in pool.map(run_one, jobs(seeds), chunksize=4):
+            totals.setdefault(result.scenario, Totals()).add(result)
+            if result.violations:
+                for line in describe(result):
+                    say(line)
+        caught = list(hunts)
+    problems = judge(totals, caught)
+    for problem in problems:
+        say(f"FAILED: {problem}")
+    say(json.dumps(summary(totals, caught, time.monotonic() - began)))
+    return 1 if problems else 0
+
+
+def judge(totals: dict[str, Totals], caught: Iterable[tuple[str, int | None, str]]) -> list[str]:
+    """Why this run does not count as passed."""
+    problems = []
+    for name, total in totals.items():
+        say(
+            f"{name}: {total.seeds} seeds, {total.violations} violating; "
+            + ", ".join(f"{count} {what}" for what, count in sorted(total.counts.items()))
+        )
+        if total.violations:
+            problems.append(f"{name}: {total.violations} of {total.seeds} seeds violate")
+    for scenario in THREE_NODES:
+        problems += [f"{scenario.name}: {what}" for what in totals[scenario.name].too_little()]
+    for name, seed, what in caught:
+        if seed is None:
+            problems.append(f"mutant {name} survived: {what}")
+        else:
+            say(f"mutant {name}: caught by seed {seed}, {what}")
+    return problems
+
+
+def summary(
+    totals: dict[str, Totals], caught: Iterable[tuple[str, int | None, str]], seconds: float
+) -> dict[str, object]:
+    """The last line."""
+    everything = Totals()
+    for total in totals.values():
+        everything.seeds += total.seeds
+        everything.violations += total.violations
+        everything.faults += total.faults
+        everything.counts += total.counts
+    return {
+        "seeds": everything.seeds,
+        "violations": everything.violations,
+        "faults": dict(sorted(everything.faults.items())),
+        **dict(sorted(everything.counts.items())),
+        "mutants": {name: "survived" if seed is None else seed for name, seed, _ in caught},
+        "minima_per_seed": MINIMA_PER_SEED,
+        "seconds": round(seconds, 1),
+    }
+
+
+def replay(what: str, mutant_name: str | None) -> int:
+    """Run one seed again and print every frame that arrived."""
+    name, _, seed = what.partition(":")
+    mutant = next((m for m in MUTANTS if m.name == mutant_name), None)
+    scenario = mutant.scenario if mutant is not None else SCENARIOS[name]
+    with _build(mutant):
+        simulation = Simulation(scenario, int(seed))
+        simulation.trace = say
+        result = simulation.run()
+    for line in describe(result):
+        say(line)
+    return 1 if result.violations else 0
+
+
+def _build(mutant: Mutant | None):
+    return nullcontext() if mutant is None else mutant.installed()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m tests.sim`."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="of each three-node network")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--replay", metavar="SCENARIO:SEED", help="one run, with its messages")
+    parser.add_argument("--mutant", choices=[m.name for m in MUTANTS], help="with --replay")
+    chosen = parser.parse_args(arguments)
+    logging.getLogger("pysyncobj").setLevel(logging.CRITICAL + 1)  # mutants make it shout
+    if chosen.replay:
+        return replay(chosen.replay, chosen.mutant)
+    return run_all(chosen.seeds, chosen.processes)

@@ -1,0 +1,62 @@
+"""The simulator within the test suite: 50 seeds each of three networks, and one node."""
+
+import pytest
+
+from tests.sim.mutants import MUTANTS
+from tests.sim.run import (
+    ONE_NODE,
+    SCENARIOS,
+    THREE_NODES,
+    Totals,
+    describe,
+    hunt,
+    run_one,
+)
+from tests.sim.simulation import Scenario, Simulation
+
+SEEDS = 50
+
+
+def _run(scenario: Scenario, seeds: range) -> Totals:
+    totals, broken = Totals(), []
+    for seed in seeds:
+        result = run_one((scenario.name, seed))
+        totals.add(result)
+        if result.violations:
+            broken += describe(result)
+    assert not broken, "\n".join(broken)
+    return totals
+
+
+@pytest.mark.parametrize("scenario", THREE_NODES, ids=lambda s: s.name)
+def test_three_nodes_keep_every_promise_under_faults(scenario: Scenario) -> None:
+    """No violation in 50 seeds, and the runs elected, crashed, committed and read enough."""
+    totals = _run(scenario, range(SEEDS))
+    assert not totals.too_little()
+
+
+def test_one_node_keeps_every_promise_under_faults() -> None:
+    """A cluster of one loses nothing that it acknowledged, whenever the power fails."""
+    totals = _run(ONE_NODE, range(SEEDS))
+    assert totals.counts["commits"] > 100 * SEEDS
+    assert totals.counts["crashes"] > SEEDS
+
+
+@pytest.mark.parametrize("name", ["fifo5", "late3x2", "replacements", "split-votes"])
+def test_other_clusters_keep_every_promise_under_faults(name: str) -> None:
+    """Five nodes, two shards on one disk, replaced nodes, split votes: a few seeds of each."""
+    _run(SCENARIOS[name], range(2))
+
+
+@pytest.mark.parametrize("name", [m.name for m in MUTANTS if m.name != "vote_durability"])
+def test_a_build_without_a_safety_measure_is_caught(name: str) -> None:
+    """Each mutant violates a promise on a seed that the shipped build passes."""
+    _, seed, what = hunt(name)
+    assert seed is not None, what
+
+
+def test_one_seed_is_one_run() -> None:
+    """The same seed gives the same run, event for event."""
+    first = Simulation(THREE_NODES[2], 7).run()
+    again = Simulation(THREE_NODES[2], 7).run()
+    assert (first.events, first.counts, first.faults) == (again.events, again.counts, again.faults)
