@@ -219,6 +219,7 @@ class StartTimer:
 
     timer_id: int
     delay_ms: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, overload
+from typing import Any, Self, overload
 
-from muster import admin, timeouts
+from muster import admin, tasks, timeouts
 from muster.actions import (
     AbandonCalls,
     Action,
@@ -303,8 +303,8 @@ class Group:
             self._changed.set_result(None)
         self._changed = self._loop.create_future()
 
-    def _spawn(self, work: "Awaitable[None]") -> "asyncio.Task[None]":
-        task: asyncio.Task[None] = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = tasks.start(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -322,6 +322,8 @@ class Group:
             case StopKeepAlive():
                 self._stop_pulse()
             case Give(assignment):
+                given = (self._group_id, assignment.generation, len(assignment.partitions))
+                log.info("group %s: generation %d, %d partitions", *given)
                 self._spawn(self._hand_over(assignment))
             case Revoke(assignment, reason):
                 log.info("group %s: revoked: %s", self._group_id, reason)
@@ -332,7 +334,8 @@ class Group:
                 if self._runner is not None:
                     self._runner.lose()
                 self._take_back(assignment)
-            case StartTimer(timer_id, delay_ms):
+            case StartTimer(timer_id, delay_ms, reason):
+                log.warning("group %s: joins in %d ms: %s", self._group_id, delay_ms, reason)
                 self._stop_timer()
                 fired = TimerFired(timer_id)
                 self._timer = self._loop.call_later(delay_ms / 1000, self._feed, fired)

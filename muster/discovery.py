@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from muster import backoff, timeouts
+from muster import backoff, tasks, timeouts
 from muster.errors import ErrorCode, MusterError, error_from_status
 from muster.nodes import Nodes
 from muster.types import Coordinator, Counters
@@ -163,10 +163,16 @@ class Discovery:
             self._stop(search)
             search = _Search(group_id, term, known.endpoint if known else "", wants)
             self._searches[group_id] = search
-            slots = max(1, min(ASKED_AT_ONCE, self._nodes.others_count(search.avoid)))
-            search.tasks = [asyncio.create_task(self._run(search, s)) for s in range(slots)]
+            self._begin(search)
+        elif search.patient and not patient:
+            self._stop(search)  # it may be in a pause that this one has no patience for
+            self._begin(search)
         search.wants[want] = None
         return want
+
+    def _begin(self, search: _Search) -> None:
+        slots = max(1, min(ASKED_AT_ONCE, self._nodes.others_count(search.avoid)))
+        search.tasks = [tasks.start(self._run(search, slot)) for slot in range(slots)]
 
     def drop(self, want: Want) -> None:
         """See `Want.close`."""
@@ -246,7 +252,7 @@ class Discovery:
         batch = self._batches.pop(endpoint, None)
         if batch is not None:
             # The call is never cancelled for want of interest: it ends by itself within its second.
-            task = asyncio.create_task(self._find(endpoint, batch))
+            task = tasks.start(self._find(endpoint, batch))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
 

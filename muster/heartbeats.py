@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import grpc
 
-from muster import backoff, timeouts
+from muster import backoff, tasks, timeouts
 from muster.actions import Identity, Refusal
 from muster.calls import Caller
 from muster.discovery import Want, coordinator_of
@@ -112,6 +112,11 @@ class Heartbeats:
             beat = self._beats[endpoint] = _Beat(self, endpoint)
         return beat
 
+    def drop(self, endpoint: str, beat: "_Beat") -> None:
+        """A call that carries nobody is over."""
+        if self._beats.get(endpoint) is beat:
+            del self._beats[endpoint]
+
     def next_seq(self) -> int:
         """Rises over all endpoints."""
         self._call_seq += 1
@@ -119,7 +124,7 @@ class Heartbeats:
 
     async def close(self) -> None:
         """Cancel what is in flight. Members should have left before."""
-        for beat in self._beats.values():
+        for beat in list(self._beats.values()):
             await beat.close()
 
 
@@ -157,7 +162,7 @@ class _Beat:
         self._pulses[pulse] = None
         self._news.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
+            self._task = tasks.start(self._run())
 
     def remove(self, pulse: Pulse) -> None:
         self._pulses.pop(pulse, None)
@@ -182,9 +187,11 @@ class _Beat:
                     call, self._current = self._current, None
                     self._on_answer(call)
         finally:
-            tasks = [*self._older, *([self._current.task] if self._current else [])]
-            self._current = None
-            for task in tasks:
+            self._beats.drop(self._endpoint, self)
+            if self._current is not None:
+                self._current.task.cancel()
+                self._current = None
+            for task in list(self._older):
                 task.cancel()
 
     def _uncovered(self, now: float) -> list[Pulse]:

@@ -207,6 +207,7 @@ class Membership:
             return
         if shares is None:
             self._topic_lookups += 1
+            self._reason = "a subscribed topic is not known to the coordinator yet"
             self._wait(backoff.JOIN.delay_ms(self._topic_lookups, self._jitter))
             return
         self._send_sync(shares)
@@ -392,7 +393,7 @@ class Membership:
     def _wait(self, delay_ms: int) -> None:
         self._timer_id += 1
         self.state = State.UNJOINED
-        self._out.append(StartTimer(self._timer_id, delay_ms))
+        self._out.append(StartTimer(self._timer_id, delay_ms, self._reason))
 
     def _on_timer(self, fired: TimerFired) -> None:
         if self.state is State.UNJOINED and fired.timer_id == self._timer_id:

@@ -9,10 +9,12 @@ from typing import Protocol, TypeVar, cast
 import grpc
 from google.protobuf.message import Message
 
-from muster import timeouts
+from muster import tasks, timeouts
 from muster.errors import InvalidConfig
 
 NODES_MAX = 64
+"""That the user gives, that the cluster names, and that hints name besides: each."""
+
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 """Both ways, the server's limit too (architecture.md 5)."""
 
@@ -148,12 +150,15 @@ class Nodes:
         """The channel to a node; also to one that a hint named before the node list did."""
         channel = self._channels.get(endpoint)
         if channel is None:
+            strays = self._channels.keys() - set(self._learned) - set(self._bootstrap)
+            if len(strays) >= NODES_MAX:
+                self._drop(strays.pop())
             if self._credentials:
                 channel = grpc.aio.secure_channel(endpoint, self._credentials, CHANNEL_OPTIONS)
             else:
                 channel = grpc.aio.insecure_channel(endpoint, CHANNEL_OPTIONS)
             self._channels[endpoint] = channel
-            self._keepers[endpoint] = asyncio.create_task(_keep_open(channel))
+            self._keepers[endpoint] = tasks.start(_keep_open(channel))
         return channel
 
     def _is_ready(self, endpoint: str) -> bool:
@@ -166,7 +171,7 @@ class Nodes:
         for key in [key for key in self._calls if key[0] == endpoint]:
             del self._calls[key]
         if channel is not None and keeper is not None:
-            task = asyncio.create_task(_close(channel, keeper, timeouts.COMMIT_ATTEMPT_MS / 1000))
+            task = tasks.start(_close(channel, keeper, timeouts.COMMIT_ATTEMPT_MS / 1000))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
+from muster import tasks
 from muster.errors import (
     CoordinatorNotAvailable,
     IllegalGeneration,
@@ -111,8 +112,8 @@ class PartitionTasks:
         self._buffered = asyncio.Event()
         self._stopping = asyncio.Event()
         self._lost = False
-        self._starter = asyncio.create_task(self._start())
-        self._flusher = asyncio.create_task(self._flush_often())
+        self._starter = tasks.start(self._start())
+        self._flusher = tasks.start(self._flush_often())
 
     async def stop(self, timeout_ms: int) -> None:
         """Let the tasks finish, end them, flush. At most `timeout_ms` for tasks that do not end."""

@@ -185,8 +185,8 @@ def show(action: Action) -> str:  # noqa: C901, PLR0911 - one arm per action
             return f"revoke {_assignment(assignment)} ({reason})"
         case Lose(assignment, reason):
             return f"lose {_assignment(assignment)} ({reason})"
-        case StartTimer(timer_id, delay_ms):
-            return f"timer {timer_id} in {delay_ms} ms"
+        case StartTimer(timer_id, delay_ms, reason):
+            return f"timer {timer_id} in {delay_ms} ms ({reason})"
         case AbandonCalls():
             return "abandon calls"
         case Fail(error):

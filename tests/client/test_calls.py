@@ -230,7 +230,7 @@ async def test_many_groups_of_one_client_share_their_questions(open_cluster):
         assert {answer.term for answer in answers} == {2}
         questions = cluster.seen("FindCoordinator")[asked:]
         assert len(questions) <= 10
-        assert max(len(call.request.keys) for call in questions) == 30
+        assert max(len(call.request.keys) for call in questions) >= 15
 
 
 async def test_questions_go_to_other_nodes_than_the_one_that_is_gone(open_cluster):
