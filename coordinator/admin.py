@@ -387,5 +387,3 @@ async def _in_slices(groups: Iterable[Group], size: int = 1_000) -> AsyncIterato
         yield group
         if count % size == 0:
             await asyncio.sleep(0)
-
-

@@ -1,4 +1,4 @@
-"""Puts the synchronous half of a node together: shards on their replicas, frontends' core, turns."""
+"""Puts the synchronous half of a node together: shards, their replicas, the turns."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -53,7 +53,7 @@ def assemble(
     shards: dict[ShardId, Shard] = {}
 
     def machine(number: ShardId) -> StateMachine:
-        shards[number] = Shard(number, desk, wall_ms, lambda: driver.wake())
+        shards[number] = Shard(number, desk, wall_ms, lambda: driver.wake())  # noqa: PLW0108  # it changes
         return wrap(shards[number])
 
     driver = Driver(store, machine, link, time.monotonic, rng)

@@ -35,7 +35,7 @@ class Budget:
 
 
 class Desk:
-    """What all shards of a node share of their callers: how many are held, and how many break off."""
+    """What a node's shards share of their callers: how many are held, how many break off."""
 
     __slots__ = ("breaks", "parked")
 
@@ -86,7 +86,7 @@ class Call:
         return isinstance(self.command, JoinGroup | SyncGroup)
 
     def hold(self, key: MemberKey) -> bool:
-        """Hold the member's session for the rest of this call; False where too many calls are held."""
+        """Hold the member's session while this call lasts; False where too many are held."""
         if not self._desk.parked.take():
             return False
         self._desk.breaks.opened()

@@ -28,7 +28,9 @@ def register(app: typer.Typer) -> None:
 
 
 def init(
-    data_dir: Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="An empty directory.")],
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", metavar="DIR", help="An empty directory.")
+    ],
     node_id: Annotated[int, typer.Option("--node-id", min=0, help="This node's id.")],
     cluster_id: Annotated[str, typer.Option("--cluster-id", help="The same on every node.")],
     nodes: Annotated[
@@ -100,7 +102,7 @@ def node_ids(text: str) -> list[int]:
 # ---- serve
 
 
-def serve(
+def serve(  # noqa: PLR0917  # typer makes options of them
     config: Annotated[
         Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings in TOML.")
     ] = None,

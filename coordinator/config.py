@@ -1,4 +1,4 @@
-"""Settings of `muster serve`: a TOML file, MUSTER_* variables, flags; flags win (interfaces 1.2)."""
+"""Settings of `muster serve`: a TOML file, MUSTER_* variables, flags; flags win."""
 
 import ipaddress
 from collections.abc import Mapping

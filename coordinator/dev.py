@@ -113,9 +113,7 @@ class DevCluster:
     def init(self, node_id: int) -> None:
         """`muster init` of one node."""
         try:
-            initialise(
-                self.nodes[node_id].data_dir, "dev", node_id, list(self.nodes), self.shards
-            )
+            initialise(self.nodes[node_id].data_dir, "dev", node_id, list(self.nodes), self.shards)
         except (IdentityError, StoreError, OSError) as error:
             raise DevError(f"init of node {node_id}: {error}") from error
 
@@ -209,9 +207,8 @@ class DevCluster:
         reserved = socket.socket()
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
-            if port and _answers(port):
-                raise OSError("somebody listens there")
             reserved.bind((HOST, port))
+            _check_silent(port)
         except OSError as error:
             reserved.close()
             for other in self._reserved:
@@ -224,7 +221,9 @@ class DevCluster:
         return bound
 
     def _wait_ready(self, node: DevNode, end_s: float) -> None:
-        with grpc.insecure_channel(node.endpoint, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        with grpc.insecure_channel(
+            node.endpoint, [("grpc.use_local_subchannel_pool", 1)]
+        ) as channel:
             health = health_pb2_grpc.HealthStub(channel)
             while not _is_ready(health):
                 if node.pid is None:
@@ -237,10 +236,12 @@ class DevCluster:
                 time.sleep(POLL_S)
 
 
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=0.2):
-        return True
-    return False
+def _check_silent(port: int) -> None:
+    """Raise OSError where somebody listens, with SO_REUSEPORT, on a port that was asked for."""
+    with contextlib.suppress(ConnectionRefusedError, TimeoutError):
+        if port:
+            socket.create_connection((HOST, port), timeout=0.2).close()
+            raise OSError("somebody listens there")
 
 
 def _is_ready(health: Any) -> bool:
@@ -267,17 +268,17 @@ def run_dev(
 ) -> None:
     """Run a cluster until SIGINT or SIGTERM; `say` is given the ready line. Raises DevError."""
     stop = _Stop()
-    with tempfile.TemporaryDirectory(prefix="muster-dev-") as temporary:
-        with DevCluster(
-            directory or Path(temporary), nodes=nodes, shards=shards, port=port
-        ) as cluster:
-            cluster.wait_ready()
-            say(_ready(cluster))
-            while not stop.wait(0.5):
-                for node_id, code in cluster.ended():
-                    sys.stderr.write(
-                        f"node {node_id} ended with {code}: see {cluster.nodes[node_id].log_path}\n"
-                    )
+    with (
+        tempfile.TemporaryDirectory(prefix="muster-dev-") as temporary,
+        DevCluster(directory or Path(temporary), nodes=nodes, shards=shards, port=port) as cluster,
+    ):
+        cluster.wait_ready()
+        say(_ready(cluster))
+        while not stop.wait(0.5):
+            for node_id, code in cluster.ended():
+                sys.stderr.write(
+                    f"node {node_id} ended with {code}: see {cluster.nodes[node_id].log_path}\n"
+                )
 
 
 class _Stop:

@@ -41,7 +41,10 @@ class HeartbeatShard(Protocol):
     """What heartbeats need of a shard."""
 
     @property
-    def liveness(self) -> Liveness: ...
+    def liveness(self) -> Liveness:
+        """The shard's sessions."""
+        ...
+
     def heartbeat(self, key: MemberKey, generation: int) -> Status:
         """How this member stands, from applied state.
 
@@ -53,7 +56,9 @@ class HeartbeatShard(Protocol):
         """True where the member has joined the open round already: it has nothing to do."""
         ...
 
-    def session_timeout_ms(self, key: MemberKey) -> int | None: ...
+    def session_timeout_ms(self, key: MemberKey) -> int | None:
+        """A member's session timeout; None where there is no such member."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +191,7 @@ class Heartbeats:
             self._reconsider(list(held.values()))
 
     def shard_moved(self, shard: int) -> None:
-        """A shard is not served here any more, or no quorum is heard: answer its members at once."""
+        """A shard is not served here, or no quorum is heard: answer its members at once."""
         calls: dict[str, HeldCall] = {}
         for (number, _), held in self._by_group.items():
             if number == shard:
@@ -255,7 +260,7 @@ class Heartbeats:
         return min(max(HEARTBEAT_INTERVAL_MS, busy_ms), shortest_ms // 3)
 
     def _hold_sessions(self, call: HeldCall, statuses: tuple[Status, ...]) -> None:
-        """Hold the sessions of members that are in their group under this generation (gp-H04..H09)."""
+        """Hold the sessions of members that are in their group's generation (gp-H04..H09)."""
         for beat, status in zip(call.beats, statuses, strict=True):
             if status is Error.NONE or status is Error.REBALANCE_IN_PROGRESS:
                 self._shards[beat.shard].liveness.call_opened(beat.key)

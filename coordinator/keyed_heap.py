@@ -65,7 +65,7 @@ class KeyedHeap(Generic[K]):
         self._pushed.clear()
 
     def pop_due(self, now: int, limit: int) -> list[tuple[K, int]]:
-        """Take at most `limit` keys whose deadline is `<= now`, earliest first, with their deadlines."""
+        """Take at most `limit` keys that are due at `now`, earliest first, with their deadlines."""
         due: list[tuple[K, int]] = []
         heap = self._heap
         while heap and heap[0][0] <= now and len(due) < limit:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from coordinator.keyed_heap import KeyedHeap
 from coordinator.machine import deadlines
-from coordinator.machine.commands import CloseRound, RoundTimer
+from coordinator.machine.commands import CloseRound
 from coordinator.machine.state import Group
 from coordinator.timeouts import DISCONNECT_GRACE_MS, FIRING_RETRY_MS, LAG_FORGIVEN_MS
 

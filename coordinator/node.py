@@ -58,9 +58,7 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
         self.metrics = NodeMetrics()
-        self._store = RocksStore(
-            settings.data_dir, self._post, time.monotonic, self._store_failed
-        )
+        self._store = RocksStore(settings.data_dir, self._post, time.monotonic, self._store_failed)
         try:
             self._assemble()
         except BaseException:
@@ -199,7 +197,7 @@ class Node:
     async def _wait(self, holds: Callable[[], bool], timeout_ms: int) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / MS):
-                while not holds():
+                while not holds():  # noqa: ASYNC110  # the core has no events to wait on
                     await asyncio.sleep(DRAIN_POLL_S)
 
     # ---- what may end the node

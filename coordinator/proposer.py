@@ -59,7 +59,7 @@ class Proposer:
     """The queue of one shard: at most 4,096 commands or 8 MiB, waiting or under way."""
 
     def __init__(self, failed: Callable[[Pending, Outcome], None]) -> None:
-        """`failed` is told of each command whose entry was refused or whose outcome is not known."""
+        """`failed` is told of each command whose entry was refused or has an unknown outcome."""
         self._failed = failed
         self._queue: deque[Pending] = deque()
         self._flights: deque[Flight] = deque()
@@ -83,7 +83,7 @@ class Proposer:
 
     @property
     def drains(self) -> bool:
-        """True where the next flush closes entries over everything that waits, with room to spare."""
+        """True where the next flush closes entries over all that waits, with room to spare."""
         in_flight = sum(flight.size for flight in self._flights)
         return self.open and self.bytes - in_flight < ENTRY_BYTES_MAX // 2
 

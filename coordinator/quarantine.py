@@ -12,8 +12,10 @@ log = structlog.get_logger()
 
 
 class Quarantine:
-    """Judges this node's shards by what the other nodes recorded. Where there is no majority,
-    nobody stops."""
+    """Judges this node's shards by what the other nodes recorded.
+
+    Where there is no majority, nobody stops.
+    """
 
     def __init__(self, shards: Sequence[Shard], verifier: Verifier) -> None:
         self._shards = shards

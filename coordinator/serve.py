@@ -51,7 +51,7 @@ def run_node(settings: Settings) -> None:
     except (IdentityError, MissingStoreError) as error:
         raise CommandError(
             f"{settings.data_dir}: {error}",
-            next_step="run `muster init --data-dir DIR --cluster-id ID --node-id N` once, then serve",
+            next_step="run `muster init` once on an empty directory, then serve",
             exit_code=ExitCode.USAGE,
         ) from error
     except CorruptStoreError as error:

@@ -60,7 +60,7 @@ class Core:
         return self.shards[shard_of(group_id, len(self.shards))]
 
     async def loaded(self, shards: Iterable[Shard]) -> None:
-        """Hold a call while one of the shards is loading, 1 s at most (group-protocol 2.0.2 step 6)."""
+        """Hold a call while a shard is loading, 1 s at most (group-protocol 2.0.2 step 6)."""
         waiting = [shard for shard in shards if shard.standing is Standing.LOADING]
         if waiting:
             await self.watch.until(
@@ -146,9 +146,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
 
     async def _find(self, request: pb.FindCoordinatorRequest) -> pb.FindCoordinatorResponse:
         core = self._core
-        pairs = [
-            (key.group_id, key.known_term, refuse_group(key.group_id)) for key in request.keys
-        ]
+        pairs = [(key.group_id, key.known_term, refuse_group(key.group_id)) for key in request.keys]
 
         def found() -> bool:
             return not pairs or any(
@@ -213,7 +211,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             admitted.leave()
 
     def _counts(self, shard: Shard, command: commands.JoinGroup, answer: Joined) -> dict[str, int]:
-        """Partition counts for the group leader, from this node's registry at the time of the answer."""
+        """Partition counts for the group leader, as this node knows them now."""
         group = shard.state.groups.get(command.group_id)
         if group is None or answer.leader_id != answer.member_id:
             return {}

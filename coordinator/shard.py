@@ -42,7 +42,6 @@ from coordinator.machine.requests import joining_id
 from coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
 from coordinator.machine.state import Group
 from coordinator.persist import Persist
-from coordinator.persist import Persist
 from coordinator.proposer import Pending, Propose, Proposer
 from coordinator.shard_time import ShardTime
 from coordinator.timeouts import CHECKPOINT_INTERVAL_MS, ORPHAN_HOLD_MS
@@ -145,7 +144,7 @@ class Shard:
 
     # ---- the state machine of the replica (raft/contract.py)
 
-    def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:
+    def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:  # noqa: ARG002
         """Apply one committed entry: decide, evolve, persist; on the leader also answer."""
         decoded = decode_entry(entry)
         pending = self.proposer.applied(entry) if self._promoted else ()
@@ -177,7 +176,7 @@ class Shard:
         if self.on_reload is not None:
             self.on_reload()
 
-    def role_changed(self, role: Role, term: int) -> None:
+    def role_changed(self, role: Role, term: int) -> None:  # noqa: ARG002
         """Promote or demote; see `StateMachine.role_changed`."""
         if role is Role.LEADER:
             self._promote()
@@ -239,8 +238,11 @@ class Shard:
         call.abandon()
 
     def read(self, done: Callable[[bool], None]) -> None:
-        """Call `done(True)` when applied state holds everything that was acknowledged before this call; `done(False)`
-        where that cannot be said here (ReadIndex, group-protocol 2.9)."""
+        """Confirm leadership for a strict read (ReadIndex, group-protocol 2.9).
+
+        `done(True)` once applied state holds everything that was acknowledged before this call,
+        `done(False)` where that cannot be said here.
+        """
         if self.standing is not Standing.SERVING:
             done(False)
             return

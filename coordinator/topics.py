@@ -49,7 +49,7 @@ class Topics:
         return self._registry().get(name)
 
     def split(self, command: OffsetCommit) -> Split:
-        """Refuse what does not exist, as far as this node knows, before anything is proposed (group-protocol O2).
+        """Refuse, before anything is proposed, what does not exist here (group-protocol O2).
 
         Where nothing remains of a commit that had partitions, the coordinator is not consulted.
         """
@@ -65,7 +65,7 @@ class Topics:
         return Split(replace(command, partitions=kept) if kept else None, refused)
 
     def counts_for(self, group: Group) -> dict[str, int]:
-        """Partition counts of the topics that any member of the group subscribes to and that exist."""
+        """Partition counts of the topics that exist and that a member subscribes to."""
         registry = self._registry()
         wanted = {t for member in group.members.values() for t in member.subscribed_topics}
         return {name: registry[name] for name in sorted(wanted) if name in registry}

@@ -39,7 +39,7 @@ def command_bytes(request_bytes: int) -> int:
 
 
 def failure(answer: Answer) -> ServerAnswer:
-    """An answer that is not the success its caller expected; a success here is a broken invariant."""
+    """An answer that is not the success its caller expected; another success is a bug."""
     invariant(isinstance(answer, ServerAnswer), f"{type(answer).__name__} answers another request")
     return cast("ServerAnswer", answer)
 
@@ -77,7 +77,7 @@ def refuse_join_form(command: JoinGroup) -> Refused | None:
     if not command.member_id and not _NONCE.fullmatch(command.join_nonce):
         return Refused(
             Error.INVALID_REQUEST,
-            "A first join needs a join_nonce of 32 lower-case hex digits, drawn anew for each membership.",
+            "A first join needs a join_nonce: 32 lower-case hex digits, new for each membership.",
         )
     names = [protocol.name for protocol in command.protocols]
     if len(set(names)) != len(names):

@@ -1,7 +1,9 @@
-"""Do replicas agree? Checkpoints compared between nodes, digests recomputed from the keys on disk.
+"""Do replicas agree?
 
-Architecture 3 rule 9. A replica that differs from two equal others is quarantined; where there is no
-majority nobody stops. `muster cluster verify` asks every node and compares group by group.
+Checkpoints compared between nodes, digests recomputed from the keys on disk.
+
+Architecture 3 rule 9. A replica that differs from two equal others is quarantined; where there is
+no majority nobody stops. `muster cluster verify` asks every node and compares group by group.
 """
 
 import asyncio
@@ -38,7 +40,7 @@ class Disk(Protocol):
     """Where frozen views come from: the node, between two turns."""
 
     def freeze(self, shard: int) -> Frozen | None:
-        """What is stored of a shard right now, with everything applied written; None = ask again."""
+        """What is stored of a shard now, with all that is applied; None = ask again."""
         ...
 
 
@@ -165,8 +167,8 @@ class Verifier:
             response.groups.add(shard=shard.number, digest=digest_bytes(stored.shard_wide))
 
     async def _freeze(self, shard: Shard) -> Frozen:
-        while (frozen := self._disk.freeze(shard.number)) is None:
-            await asyncio.sleep(0.01)
+        while (frozen := self._disk.freeze(shard.number)) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # a write stall: the disk says when it takes more
         return frozen
 
     async def _name_differences(self, shard: Shard, response: pb.VerifyResponse) -> None:

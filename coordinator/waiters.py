@@ -1,9 +1,11 @@
-"""Parked Joins and Syncs of one shard, answered from events in their order (head of group-protocol 1.5).
+"""Parked Joins and Syncs of one shard, answered from events (head of group-protocol 1.5).
 
-Whether a member has joined or synced is replicated; only whom to answer is kept here, on the leader.
+Whether a member has joined or synced is replicated; only whom to answer is kept here, on the
+leader.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from coordinator.answers import Answer, ParkOver, Superseded
@@ -70,28 +72,13 @@ class Waiters:
 
     def consume(self, event: Event, group: Group | None) -> None:
         """Answer whom this event answers. `group` is the state right after the event's command."""
-        seats = self._groups.get(getattr(event, "group_id", ""))
+        group_id: str = getattr(event, "group_id", "")
+        seats = self._groups.get(group_id)
         if not seats:
             return
-        match event:
-            case GenerationFormed() if group is not None:
-                for member_id in event.member_ids:
-                    if (member_id, Barrier.JOIN) in seats:
-                        self._answer(
-                            event.group_id, (member_id, Barrier.JOIN), join_reply(group, member_id)
-                        )
-            case AssignmentPublished() if group is not None:
-                for seat in [s for s in seats if s[1] is Barrier.SYNC and s[0] in group.members]:
-                    self._answer(event.group_id, seat, sync_reply(group, seat[0]))
-            case RebalanceStarted():
-                for seat in [s for s in seats if s[1] is Barrier.SYNC]:
-                    self._answer(event.group_id, seat, REBALANCING)
-            case MemberRemoved():
-                for barrier in Barrier:
-                    if (event.member_id, barrier) in seats:
-                        self._answer(event.group_id, (event.member_id, barrier), REMOVED)
-            case _:
-                pass
+        for seat, answer in _answers(event, group, tuple(seats)):
+            if seat in seats:
+                self._answer(group_id, seat, answer)
 
     def turn(self, clock_ms: int) -> None:
         """Let go of calls that were parked for the longest time allowed."""
@@ -105,7 +92,7 @@ class Waiters:
                 call.answer(ParkOver())
 
     def release(self) -> list[Call]:
-        """Hand over every parked call, in the order of parking: the shard is not led here any more."""
+        """Hand over every parked call, in the order of parking: the shard is led elsewhere."""
         calls = [
             call
             for _, group_id, seat in self._ends_ms.values()
@@ -129,3 +116,26 @@ class Waiters:
         if not seats:
             del self._groups[group_id]
         return call
+
+
+def _answers(
+    event: Event, group: Group | None, seats: Sequence[_Seat]
+) -> Iterator[tuple[_Seat, Answer]]:
+    """Which seats an event answers, and how; they need not be taken."""
+    syncs = [seat for seat in seats if seat[1] is Barrier.SYNC]
+    match event:
+        case GenerationFormed() if group is not None:
+            for member_id in event.member_ids:
+                yield (member_id, Barrier.JOIN), join_reply(group, member_id)
+        case AssignmentPublished() if group is not None:
+            for seat in syncs:
+                if seat[0] in group.members:
+                    yield seat, sync_reply(group, seat[0])
+        case RebalanceStarted():
+            for seat in syncs:
+                yield seat, REBALANCING
+        case MemberRemoved():
+            for barrier in Barrier:
+                yield (event.member_id, barrier), REMOVED
+        case _:
+            return

@@ -52,6 +52,7 @@ class Held:
 
 @pytest.fixture
 def node():
+    """A node that leads its one shard."""
     return Held()
 
 

@@ -18,7 +18,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_due_keys_are_those_of_a_plain_dictionary(steps):
-    """Whatever was armed, moved or dropped, each key is due once, at its last deadline, earliest first."""
+    """Each key is due once, at its last deadline, earliest first."""
     heap, model = KeyedHeap(), {}
     for verb, key, at in steps:
         if verb == "arm":

@@ -2,16 +2,17 @@
 
 Blocks of `command args` / `----` / output. Time is given, never waited for. Commands:
 
-    promote GROUP/MEMBER:SESSION ...   a new leader with these members
-    joined GROUP/MEMBER SESSION        the member is in the applied group
-    gone GROUP/MEMBER                  it was removed
-    timer GROUP ROUND TIMER DEADLINE   the group's round timer as applied state has it; `timer GROUP none`
-    open | reply | break GROUP/MEMBER  a held call of the member begins | ends with a reply | breaks off
-    heard GROUP/MEMBER                 a call that was not held
-    run MS [lag=MS] [paused] [still]   turns of 10 ms for so long (`lag`: the first turn is late by so much;
-                                       `still`: the loop makes no full round); prints what fires and when
-    crowd COUNT SESSION                members crowd/m0 .. with a held call each
-    crowdbreak FIRST LAST              the calls of these break off within one turn
+promote GROUP/MEMBER:SESSION ...   a new leader with these members
+joined GROUP/MEMBER SESSION        the member is in the applied group
+gone GROUP/MEMBER                  it was removed
+timer GROUP ROUND TIMER DEADLINE   the group's round timer in applied state; `timer GROUP none`
+open | reply | break GROUP/MEMBER  a held call of the member begins, ends with a reply, breaks off
+heard GROUP/MEMBER                 a call that was not held
+run MS [lag=MS] [paused] [still]   turns of 10 ms for so long; prints what fires and when
+                                   (`lag`: the first turn is late by so much; `still`: the loop
+                                   makes no full round)
+crowd COUNT SESSION                members crowd/m0 .. with a held call each
+crowdbreak FIRST LAST              the calls of these break off within one turn
 """
 
 from pathlib import Path
@@ -107,11 +108,11 @@ class Bench:
             self.liveness.turn(
                 now, lag_ms=lag, loop_round=self.loop_round, paused="paused" in flags
             )
-            for closing in self.liveness.rounds_due():
-                fired.append(
-                    f"{now} close {closing.group_id} round {closing.round} {closing.timer.name}"
-                    f" {closing.deadline_ms}"
-                )
+            fired += [
+                f"{now} close {closing.group_id} round {closing.round} {closing.timer.name}"
+                f" {closing.deadline_ms}"
+                for closing in self.liveness.rounds_due()
+            ]
             fired += [
                 f"{now} expire {key.group_id}/{key.member_id}"
                 for key in self.liveness.sessions_due()
@@ -129,7 +130,10 @@ def _member(member_id: str, session_ms: int) -> Member:
 
 
 def _blocks(text: str) -> list[tuple[str, list[str], str]]:
-    """(comment lines before, commands, expected output) of each block; a block ends at a blank line."""
+    """(comment lines before, commands, expected output) of each block.
+
+    A block ends at a blank line.
+    """
     blocks = []
     for block in text.strip("\n").split("\n\n"):
         lines = block.split("\n")

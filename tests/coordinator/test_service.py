@@ -6,7 +6,6 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from coordinator.machine.limits import LIMITS
 from coordinator.routing import shard_of
 from coordinator.rpc import READY, Health, make_server
 from coordinator.service import client_host
@@ -29,6 +28,7 @@ def run(test):
 
 
 def joining(member, group="g", **more):
+    """A first Join, with fields changed."""
     fields = {
         "group_id": group,
         "client_id": member,
@@ -43,6 +43,7 @@ def joining(member, group="g", **more):
 
 
 def committing(offset, member="", generation=-1, group="g", seq=0, topic="orders", partition=0):
+    """A commit of one partition."""
     return pb.OffsetCommitRequest(
         group_id=group,
         member_id=member,
@@ -55,6 +56,7 @@ def committing(offset, member="", generation=-1, group="g", seq=0, topic="orders
 
 
 async def with_topic(node):
+    """Create topic orders of 4 partitions."""
     answer = await node.topics.CreateTopic(admin.CreateTopicRequest(name="orders", partitions=4))
     assert answer.created
     return answer
@@ -90,9 +92,7 @@ async def test_a_group_from_join_to_commit_and_fetch():
             )
         )
         assert [s.assignment for s in synced] == [a.member_id.encode(), b.member_id.encode()]
-        committed = await node.groups.OffsetCommit(
-            committing(42, a.member_id, a.generation, seq=1)
-        )
+        committed = await node.groups.OffsetCommit(committing(42, a.member_id, a.generation, seq=1))
         assert committed.status.code == ErrorCode.NONE
         assert [p.status.code for p in committed.partitions] == [ErrorCode.NONE]
         fetched = await node.groups.OffsetFetch(
@@ -164,7 +164,7 @@ def test_a_bad_join_is_refused_and_says_why(case):
 
 @run
 async def test_a_command_of_600_kb_is_refused_in_band():
-    """Below the transport's 4 MiB, above what an entry holds: INVALID_REQUEST, and nothing is lost."""
+    """Below the transport's 4 MiB, above an entry's limit: INVALID_REQUEST, nothing is lost."""
     async with local_node() as node:
         await with_topic(node)
         big = committing(1)
@@ -224,9 +224,9 @@ async def test_a_follower_names_the_coordinator():
             await node.groups.LeaveGroup(pb.LeaveGroupRequest(group_id="g")),
             await node.groups.SyncGroup(pb.SyncGroupRequest(group_id="g", member_id="m")),
             await node.topics.CreateTopic(admin.CreateTopicRequest(name="x", partitions=1)),
-            (
-                await node.admin.DescribeGroups(admin.DescribeGroupsRequest(group_ids=["g"]))
-            ).groups[0],
+            (await node.admin.DescribeGroups(admin.DescribeGroupsRequest(group_ids=["g"]))).groups[
+                0
+            ],
             (
                 await node.groups.Heartbeat(
                     pb.HeartbeatRequest(
@@ -448,9 +448,7 @@ async def test_topics_grow_and_never_change_otherwise():
         )
         assert described.results[0].topic.partitions == 6
         assert described.results[1].status.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        long = await node.topics.CreateTopic(
-            admin.CreateTopicRequest(name="t" * 250, partitions=1)
-        )
+        long = await node.topics.CreateTopic(admin.CreateTopicRequest(name="t" * 250, partitions=1))
         assert long.status.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 

@@ -11,6 +11,7 @@ from coordinator.machine.replies import Committed, Joined, Left, Refused, Synced
 from coordinator.machine.shard_state import recount
 from coordinator.machine.state import Phase
 from coordinator.persist import scrub
+from coordinator.shard import Turn
 from coordinator.timeouts import PARK_MS_MAX
 from raft.contract import NodeId, Role
 from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
@@ -18,6 +19,7 @@ from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
 
 @pytest.fixture
 def rig():
+    """A shard that leads."""
     rig = Rig()
     rig.log.lead()
     return rig
@@ -39,6 +41,7 @@ def settle(rig, *members, group="g"):
 
 
 def group_of(rig, name="g"):
+    """A group's applied state."""
     return rig.shard.state.groups[name]
 
 
@@ -139,7 +142,7 @@ def test_the_longest_park_ends_with_park_again(rig):
 
 
 def test_an_abandoned_join_keeps_the_member_for_the_grace(rig):
-    """A cancelled call is un-parked, the member stays, and goes after the disconnect grace (2 s)."""
+    """A cancelled call is un-parked, the member stays, and goes after the grace of 2 s."""
     settle(rig, "a", "b")
     call = rig.ask("rejoin", join("a", metadata=b"new", member_id=id_of("a")))
     rig.turn()
@@ -166,7 +169,7 @@ def test_a_join_abandoned_before_it_is_applied_leaves_only_the_grace(rig):
 
 
 def test_what_applied_state_rejects_takes_no_entry(rig):
-    """architecture 5: refused after a quorum confirmed leadership, without a record."""
+    """Architecture 5: refused after a quorum confirmed leadership, without a record."""
     settle(rig, "a")
     entries = len(rig.log.entries)
     rig.ask("stale", commit("a", 99, 5))
@@ -236,7 +239,7 @@ def test_a_stale_generation_does_not_keep_a_member_alive(rig):
 
 
 def test_promotion_resumes_an_open_round(rig):
-    """gp-R40: the joins are in the log, so the next leader completes the round at its own deadline."""
+    """gp-R40: the joins are in the log, so the next leader completes the round."""
     rig.ask("a", join("a"))
     rig.turn()
     other = Rig(view=rig.log.view)
@@ -266,7 +269,7 @@ def test_promotion_grants_full_sessions(rig):
 
 
 def test_demotion_answers_everybody_with_the_new_leader(rig):
-    """Parked calls, queued commands and commands in the log are told who leads, once that is known."""
+    """Parked, queued and proposed calls are told who leads, once that is known."""
     rig.ask("parked", join("a"))
     rig.turn()
     rig.ask("flying", commit("", -1, 1, group="h"))
@@ -382,7 +385,7 @@ def test_checkpoints_only_where_something_moved(rig):
 
 
 def test_what_is_on_disk_hashes_to_the_running_digest(rig):
-    """persist and the running digest agree after a life of joins, commits, leaves."""
+    """What is stored and the running digest agree after a life of joins, commits, leaves."""
     generation = settle(rig, "a", "b")
     for number in range(20):
         rig.ask(number, commit("a", generation, number, seq=number + 1, partition=number % 3))
@@ -411,6 +414,4 @@ def _is_checkpoint(applied):
 
 
 def _turn(rig):
-    from coordinator.shard import Turn
-
     return Turn(rig.clock_ms, 0, rig.loop_round)

@@ -24,6 +24,14 @@ ELSEWHERE = {
 }
 
 
+WORTH_A_RETRY = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.CANCELLED,
+}
+
+
 class Router:
     """Channels to every node, and where a group's coordinator is."""
 
@@ -35,9 +43,7 @@ class Router:
             ("grpc.use_local_subchannel_pool", 1),
         ]
         self._channels = {e: grpc.aio.insecure_channel(e, options=options) for e in endpoints}
-        self.groups = {
-            e: group_pb2_grpc.GroupCoordinatorStub(c) for e, c in self._channels.items()
-        }
+        self.groups = {e: group_pb2_grpc.GroupCoordinatorStub(c) for e, c in self._channels.items()}
         self.admins = {e: admin_pb2_grpc.AdminStub(c) for e, c in self._channels.items()}
         self.topics = {e: admin_pb2_grpc.TopicsStub(c) for e, c in self._channels.items()}
         self._known = {}
@@ -51,7 +57,7 @@ class Router:
         """Until every node says that it knows a leader of each shard and is up to date."""
         for channel in self._channels.values():
             stub = health_pb2_grpc.HealthStub(channel)
-            while not await _is_ready(stub):
+            while not await _is_ready(stub):  # noqa: ASYNC110
                 await asyncio.sleep(RETRY_S)
 
     async def coordinator(self, group, later_than=0):
@@ -76,12 +82,8 @@ class Router:
                 stub = self.groups[known.endpoint]
                 answer = await getattr(stub, method)(request, timeout=timeout_s)
             except grpc.aio.AioRpcError as error:
-                assert error.code() in {
-                    grpc.StatusCode.UNAVAILABLE,
-                    grpc.StatusCode.DEADLINE_EXCEEDED,
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    grpc.StatusCode.CANCELLED,
-                }, error
+                if error.code() not in WORTH_A_RETRY:
+                    raise
                 self._known.pop(group, None)
                 await self._search(group, known)
                 continue

@@ -95,7 +95,10 @@ def test_serve_refuses_exposure_by_accident(tmp_path):
 
 
 def test_one_directory_has_one_process_and_one_port_one_node(tmp_path, free_ports):
-    """A second server on the same data or the same port ends with 1 and says why; the first goes on."""
+    """A second server on the same data or the same port ends with 1 and says why.
+
+    The first goes on.
+    """
     ports = free_ports(6)
     init(tmp_path / "a")
     init(tmp_path / "b")
@@ -147,7 +150,7 @@ def test_dev_says_ready_in_one_line_and_ends_with_its_signal(tmp_path):
 
 
 def test_nodes_die_with_dev_even_when_it_is_killed(tmp_path):
-    """kill -9 of the launcher leaves no process behind."""
+    """A kill -9 of the launcher leaves no process behind."""
     dev = _dev(tmp_path, "--nodes=3", "--shards=2")
     try:
         ready = json.loads(dev.stdout.readline())
