@@ -8,6 +8,7 @@ events go to OTHER, so that no counter ever falls.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -163,10 +164,12 @@ class GroupMeter:
 
     def _displace(self) -> None:
         """The busiest rivals take the places of groups that were less than half as busy."""
-        rivals = sorted(self._rivals.items(), key=lambda rival: (-rival[1], rival[0]))
+        rivals = nsmallest(
+            self._groups_max, self._rivals.items(), key=lambda rival: (-rival[1], rival[0])
+        )
         quiet = sorted(self.own, key=lambda group_id: (self.own[group_id].activity, group_id))
         free = self._groups_max - len(self.own)
-        for group_id, activity in rivals[: self._groups_max]:
+        for group_id, activity in rivals:
             if self.find(group_id) is None:
                 continue
             if free > 0:

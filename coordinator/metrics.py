@@ -38,7 +38,7 @@ from coordinator.topics import Topics
 from raft.contract import NodeId, Role, StateMachine
 
 GROUPS_PER_SLICE: Final = 500
-SERIES_GROUPS_PER_SLICE: Final = 20
+SERIES_GROUPS_PER_SLICE: Final = 10
 TOPICS_PER_GROUP_MAX: Final = 20
 """Topics of one group with series of their own; the rest is left out."""
 

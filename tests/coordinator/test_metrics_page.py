@@ -42,7 +42,7 @@ def _serve(families, talk):
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("samples", [0, 1, 199, 200, 201, 1_000])
+@pytest.mark.parametrize("samples", [0, 1, 99, 100, 101, 1_000])
 def test_a_family_in_pieces_is_the_same_family(samples):
     """Every sample once, one HELP and one TYPE, whatever the size; odd names survive."""
     text = b"".join(encode(_big(samples))).decode()
