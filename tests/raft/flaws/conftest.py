@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.raft.flaws.hand import Group, Options, StockGroup
+from tests.raft.flaws.hand_replica import ReplicaGroup
 
-SUBJECTS = {"stock": StockGroup}
+SUBJECTS: dict[str, Callable[..., Group]] = {"stock": StockGroup, "replica": ReplicaGroup}
 
 
 @pytest.fixture(params=sorted(SUBJECTS))

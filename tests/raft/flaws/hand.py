@@ -39,6 +39,8 @@ class Options:
     nodes: int = 3
     batch_bytes: int = 1 << 16
     snapshot_chunk_bytes: int = 1 << 16
+    keep_entries: int | None = None
+    """How much log a compaction keeps; stock SyncObj has no such thing."""
     tmp: Path | None = None
 
 

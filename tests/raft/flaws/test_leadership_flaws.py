@@ -113,6 +113,7 @@ def test_f8_a_rejoining_node_never_deposes_a_healthy_leader(make: Make) -> None:
     term = g.term(0)
     for _ in range(20):
         g.tick(2, 0.1)
+        g.replicate(0, [1], 1)
         for healthy in (0, 1):
             g.deliver(2, healthy)
     deposed = not g.leads(0) or g.term(0) > term

@@ -135,9 +135,7 @@ def test_f17_callbacks_of_superseded_entries_are_called(make: Make) -> None:
     _behind_a_snapshot(g, divergent=3, commands=20)
     if isinstance(g, StockGroup):  # keep pso-F5b from applying them
         g.obj(0)._SyncObj__raftLog.deleteEntriesFrom(2)
-    g.answers.acked.clear()
-    g.answers.refused.clear()
     g.until(lambda: g.replicate(1, [0], 1), lambda: g.history(0) == g.history(1), tries=100)
     assert g.history(0) == g.history(1)
-    answered = set(g.answers.refused) == {1, 2, 3}
+    answered = {1, 2, 3} <= set(g.answers.refused)
     assert answered is not g.stock
