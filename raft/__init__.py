@@ -1,0 +1,1 @@
+"""Consensus: PySyncObj behind two protocols; entries are opaque bytes."""

@@ -15,8 +15,9 @@ class Admitting:
         self._announced, self._effective = {}, set()
 
     def next_step(self, store_uuid: bytes, held_by_all: int) -> bool | None:
-        """Which ReplicaAdmitted entry to append now: False: the announcement, True: the effective
-        one, None: wait.
+        """Say which ReplicaAdmitted entry to append now.
+
+        False: the announcement. True: the effective one. None: wait.
 
         `held_by_all` is the index up to which every voter, this leader included, and the newcomer
         hold the log durably.

@@ -228,7 +228,7 @@ def _get_timeout_now(one: pb.PeerMessage) -> Message:
 
 
 def _put_chunk(out: pb.PeerMessage, m: Message) -> None:
-    """snapshot_id, number, commit_index, pairs, last, crc32; chunk 0: entry, admissions (encoded)."""
+    """snapshot_id, number, commit_index, pairs, last, crc32; chunk 0: entry, admissions."""
     body = out.snapshot_chunk
     body.snapshot_id = m["snapshot_id"]
     body.number = m["number"]

@@ -1,7 +1,8 @@
 """What the rest of muster knows of consensus: one replicated log and the state machine it feeds.
 
-Everything here is synchronous and called from the node's one loop. Entries are opaque bytes. Nothing in this file
-knows PySyncObj, so that the simulator, the shard and the tests can stand on it alone.
+Everything here is synchronous and called from the node's one loop. Entries are opaque bytes.
+Nothing in this file knows PySyncObj, so that the simulator, the shard and the tests can stand on it
+alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ ENTRY_BYTES_MAX = 768 * 1024
 
 
 class Role(Enum):
-    """A replica's part in its Raft group (thesis section 3.3). A learner neither votes nor counts."""
+    """A replica's part in its Raft group (thesis 3.3). A learner neither votes nor counts."""
 
     FOLLOWER = "Follower"
     CANDIDATE = "Candidate"
@@ -27,7 +28,10 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The entry is committed, durable on a majority, and applied here; `result` is what `apply` returned."""
+    """The entry is committed, durable on a majority, and applied here.
+
+    `result` is what `apply` returned.
+    """
 
     index: int
     term: int
@@ -60,20 +64,35 @@ class ReplicatedLog(Protocol):
     """One replica of one shard's log."""
 
     @property
-    def shard(self) -> ShardId: ...
+    def shard(self) -> ShardId:
+        """Which shard it is."""
+        ...
+
     @property
-    def role(self) -> Role: ...
+    def role(self) -> Role:
+        """This replica's part now."""
+        ...
+
     @property
-    def term(self) -> int: ...
+    def term(self) -> int:
+        """The Raft term."""
+        ...
+
     @property
     def leader(self) -> NodeId | None:
         """Who leads in `term`, as far as this replica knows."""
         ...
 
     @property
-    def applied_index(self) -> int: ...
+    def applied_index(self) -> int:
+        """Everything up to here is applied."""
+        ...
+
     @property
-    def commit_index(self) -> int: ...
+    def commit_index(self) -> int:
+        """Everything up to here is known to be committed."""
+        ...
+
     @property
     def ready(self) -> bool:
         """True on a leader that has applied its own no-op and is not draining: it may serve."""
@@ -81,23 +100,32 @@ class ReplicatedLog(Protocol):
 
     @property
     def quorum_heard(self) -> bool:
-        """Check quorum: True on a leader that heard from a majority within 0.4 s and whose control connections to a
-        majority have not been broken for 0.1 s. Without it a leader answers nothing but an error."""
+        """Check quorum (thesis section 6.2): without it a leader answers nothing but an error.
+
+        True on a leader that heard from a majority within 0.4 s and whose control connections to a
+        majority have not been broken for 0.1 s.
+        """
         ...
 
     def propose(self, entry: bytes, done: Callable[[Outcome], None]) -> None:
-        """Append `entry` on the leader. `done` is called exactly once, from the loop, never from inside `propose`
-        unless the entry is refused."""
+        """Append `entry` on the leader.
+
+        `done` is called exactly once, from the loop, never from inside `propose` unless the entry
+        is refused.
+        """
         ...
 
     def read_index(self, done: Callable[[bool], None]) -> None:
-        """ReadIndex (thesis section 6.4): `done(True)` once leadership was confirmed by a quorum round that began
-        after this call and every entry committed before it is applied; `done(False)` where that cannot be. One
-        round serves all reads of the turn."""
+        """ReadIndex (thesis section 6.4).
+
+        `done(True)` once leadership was confirmed by a quorum round that began after this call and
+        every entry committed before it is applied; `done(False)` where that cannot be. One round
+        serves all reads of the turn.
+        """
         ...
 
     def transfer_leadership(self, to: NodeId | None = None) -> bool:
-        """Ask a caught-up follower to take over (thesis section 3.10). False if there is none now."""
+        """Ask a caught-up follower to take over (thesis 3.10). False if there is none now."""
         ...
 
 
@@ -111,46 +139,70 @@ class StateBatch(Protocol):
         """Set a state key: part of snapshots."""
         ...
 
-    def delete(self, key: bytes) -> None: ...
+    def delete(self, key: bytes) -> None:
+        """Remove a state key."""
+        ...
 
     def put_meta(self, key: bytes, value: bytes) -> None:
         """Set a key of this replica alone: never part of a snapshot."""
         ...
 
-    def delete_meta(self, key: bytes) -> None: ...
+    def delete_meta(self, key: bytes) -> None:
+        """Remove a key of this replica alone."""
+        ...
 
 
 class StateView(Protocol):
     """This shard's stored state, as of one applied index."""
 
     @property
-    def applied_index(self) -> int: ...
-    def get(self, key: bytes) -> bytes | None: ...
+    def applied_index(self) -> int:
+        """The entry up to which the state holds everything."""
+        ...
+
+    def get(self, key: bytes) -> bytes | None:
+        """One state key."""
+        ...
+
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """State keys that start with `prefix`, in key order."""
         ...
 
-    def get_meta(self, key: bytes) -> bytes | None: ...
-    def scan_meta(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]: ...
+    def get_meta(self, key: bytes) -> bytes | None:
+        """One key of this replica alone."""
+        ...
+
+    def scan_meta(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Keys of this replica alone that start with `prefix`, in key order."""
+        ...
 
 
 class StateMachine(Protocol):
-    """What a shard gives its replica. Must be total and deterministic: an exception stops the process."""
+    """What a shard gives its replica.
+
+    Must be total and deterministic: an exception stops the process.
+    """
 
     def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:
-        """Apply one committed entry. No-ops are not passed here; the applied index moves over them."""
+        """Apply one committed entry.
+
+        No-ops are not passed here; the applied index moves over them.
+        """
         ...
 
     def reload(self, view: StateView) -> Iterator[None] | None:
         """Forget everything and load from disk: at start and after a snapshot was installed.
 
-        May be a generator: each `yield` is a place where loading may pause, so yield every few hundred
-        keys. After a snapshot the replica resumes it for some milliseconds a turn and applies nothing
-        meanwhile; at start it is run to its end."""
+        May be a generator: each `yield` is a place where loading may pause, so yield every few
+        hundred keys. After a snapshot the replica resumes it for some milliseconds a turn and
+        applies nothing meanwhile; at start it is run to its end.
+        """
         ...
 
     def role_changed(self, role: Role, term: int) -> None:
-        """`LEADER` is told once the replica is `ready`; anything else as soon as it stops being the leader.
+        """`LEADER` is told once the replica is `ready`, anything else once it is not the leader.
 
-        When leadership is lost, the waiting `done` callbacks were called (`Unknown`) before this one."""
+        When leadership is lost, the waiting `done` callbacks were called (`Unknown`) before this
+        one.
+        """
         ...

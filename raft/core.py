@@ -1,3 +1,4 @@
+# ruff: noqa: N802 - overrides carry the names of PySyncObj, and call its private methods
 """The one place that knows PySyncObj's private names: a typed face of `SyncObj` for the overrides.
 
 PySyncObj's core keeps what is sound in it: roles, terms and votes, the vote-grant rule, appending
@@ -73,7 +74,9 @@ class Host(Protocol):
         """Whether one more snapshot may be sent now; give it back with `free_snapshot_slot`."""
         ...
 
-    def free_snapshot_slot(self) -> None: ...
+    def free_snapshot_slot(self) -> None:
+        """A transfer has ended."""
+        ...
 
 
 class _Outbox(Transport):
@@ -157,8 +160,10 @@ class Core(SyncObj):
         return (len(self._peers) + 1) // 2 + 1
 
     def _counts(self, peer: PeerNode) -> bool:
-        """Whether `peer` may vote and acknowledge in this shard: not a replaced node that the shard
-        has yet to admit (architecture.md section 6)."""
+        """Whether `peer` may vote and acknowledge in this shard.
+
+        Not if it is a replaced node that the shard has yet to admit (architecture.md section 6).
+        """
         return self._book.counts(self._shard, peer.id)
 
     def _hold(self, message: Message) -> bool:

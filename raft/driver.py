@@ -1,8 +1,8 @@
-"""The node's core loop as a plain object: deliver, tick, persist, send, reply (architecture.md 1.4).
+"""The node's core loop as a plain object: deliver, tick, persist, send, reply.
 
 No sockets, no asyncio and no clock of its own, so the simulator runs it as it is. Whoever owns it
 calls `receive` for frames, `timer` now and then, `turn` whenever `wake` was called, and gives it a
-`Link` to send through. Everything happens on one thread.
+`Link` to send through (architecture.md section 1, 4 and 5). Everything happens on one thread.
 """
 
 from collections import deque
@@ -299,7 +299,7 @@ class Driver:
             self.wake()
 
     def _persist(self, now: float) -> bool:
-        """Write what must be written; True where the database asks to wait, so nothing may leave."""
+        """Write what is due; True where the database asks to wait, so nothing may leave."""
         store = self.store
         if store.hard_epoch <= store.written_epoch:
             if not store.pending_bytes:

@@ -30,6 +30,11 @@ def make_hello(
 
 def refusal(identity: Identity, book: PeerBook, hello: pb.Hello) -> str | None:
     """Why the sender of `hello` must not be talked to; None if it may."""
+    reasons = (_stranger(identity, hello), _malformed(hello), _uuid_refusal(book, hello))
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _stranger(identity: Identity, hello: pb.Hello) -> str | None:
     node = hello.node_id
     if hello.format != identity.format:
         return f"node {node} speaks format {hello.format}, this node {identity.format}"
@@ -45,22 +50,28 @@ def refusal(identity: Identity, book: PeerBook, hello: pb.Hello) -> str | None:
             f"node {node} was initialised with {hello.shards} shards and nodes "
             f"{list(hello.nodes)}, this node with {identity.shards} and {list(identity.nodes)}"
         )
+    return None
+
+
+def _malformed(hello: pb.Hello) -> str | None:
     if len(hello.store_uuid) != STORE_UUID_BYTES:
-        return f"node {node} presents no store uuid"
+        return f"node {hello.node_id} presents no store uuid"
     if len(hello.client_endpoint) > ENDPOINT_BYTES_MAX:
-        return f"node {node} advertises an endpoint of {len(hello.client_endpoint)} characters"
+        length = len(hello.client_endpoint)
+        return f"node {hello.node_id} advertises an endpoint of {length} characters"
     if hello.lane not in (pb.LANE_CONTROL, pb.LANE_BULK):
-        return f"node {node} names no lane"
-    return _uuid_refusal(book, node, hello.store_uuid)
+        return f"node {hello.node_id} names no lane"
+    return None
 
 
-def _uuid_refusal(book: PeerBook, node: int, store_uuid: bytes) -> str | None:
+def _uuid_refusal(book: PeerBook, hello: pb.Hello) -> str | None:
+    node, store_uuid = hello.node_id, hello.store_uuid
     known = book.store_uuid(node)
     if known is None or known == store_uuid:
         return None
     return (
         f"node {node} presents store {store_uuid.hex()}, but its store is {known.hex()}: its data "
-        f"directory was wiped or swapped. If that is meant, run `muster cluster replace-node {node}`"
+        f"directory was wiped or swapped. If that is meant: `muster cluster replace-node {node}`"
     )
 
 

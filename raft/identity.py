@@ -58,7 +58,9 @@ def new_identity(cluster_id: str, node_id: int, shards: int, nodes: list[int]) -
 
 
 def write_identity(store: Store, identity: Identity) -> None:
-    """Put identity and empty logs into the pending batch of a fresh store; the caller writes and syncs.
+    """Put identity and empty logs into the pending batch of a fresh store.
+
+    The caller writes and syncs it.
 
     Raises IdentityError where the store has an identity already.
     """

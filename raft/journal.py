@@ -1,9 +1,9 @@
-"""One shard's log over the node's store: PySyncObj's Journal, durable by epochs (raft-layer.md section 5).
+"""One shard's log over the node's store: PySyncObj's Journal, durable by epochs.
 
 Entries are PySyncObj's tuples (command, index, term); byte 0 of a command is its `Kind`. The newest
 part of the log stays in memory, the rest is read from the store when a slow follower needs it.
 The first entry is an anchor: it has been applied, its term answers the consistency check of the
-entry behind it, and it is never sent.
+entry behind it, and it is never sent (raft-layer.md section 5).
 """
 
 from bisect import bisect_right
@@ -30,7 +30,7 @@ _U64 = Struct(">Q")
 _HARD_STATE = Struct(">QqQ")
 _ENTRY_OVERHEAD_BYTES = 64
 _POINT_DELETES = 256
-"""A longer suffix is cut with one range tombstone; a shorter one key by key, which reads cheaper."""
+"""A longer suffix is cut with one range tombstone; key by key reads cheaper afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class JournalMark:
 
 
 def create(store: Store, shard: int) -> None:
-    """Put an empty log, term 0 and nothing applied for `shard` into the pending batch (`muster init`)."""
+    """Put an empty log, term 0 and nothing applied for `shard` into the pending batch."""
     noop = bytes((KIND_NOOP,))
     store.batch.put(Family.LOG, keys.log_key(shard, 1), _U64.pack(0) + noop)
     store.batch.put(Family.META, keys.hard_state_key(shard), _HARD_STATE.pack(0, -1, 0))
@@ -132,7 +132,7 @@ class Journal(PySyncObjJournal):
         return self._term_epoch <= self._store.synced_epoch
 
     def mark(self) -> JournalMark | None:
-        """For the durable mark; None while a cut is on its way to the disk: keep the previous one."""
+        """For the durable mark; None while a cut is not synced: keep the previous one then."""
         if self._cut_epoch > self._store.synced_epoch:
             return None
         index = self.durable_index()
@@ -141,7 +141,7 @@ class Journal(PySyncObjJournal):
         return JournalMark(index, self.term_at(index), self._cuts)
 
     def read(self, start: int, entries_max: int, bytes_max: int) -> list[Entry]:
-        """Entries from `start` on: at most `entries_max`, and `bytes_max` of commands, but at least one.
+        """Entries from `start` on: at least one, at most `entries_max` and `bytes_max` of commands.
 
         `start` must be in the log. What is no longer in memory is read from the store.
         """
@@ -305,7 +305,7 @@ class Journal(PySyncObjJournal):
         self._steps.clear()
 
     def _evict(self) -> None:
-        """Keep the newest part in memory; what is not written yet cannot be read back, so it stays."""
+        """Keep the newest part in memory, and what is not written yet: it cannot be read back."""
         limit = self._settings.log_memory_bytes
         if self._tail_bytes <= limit + limit // 4:
             return
@@ -395,7 +395,7 @@ class Journal(PySyncObjJournal):
 
     def clear(self) -> None:
         """Never: a log without an anchor cannot answer (pso-F19)."""
-        invariant(False, "a log is never emptied")  # noqa: FBT003 - this is the point
+        invariant(False, "a log is never emptied")
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:  # noqa: N802, N803 - PySyncObj's names
         """Cut from position `entryFrom` on."""
@@ -403,7 +403,7 @@ class Journal(PySyncObjJournal):
 
     def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803 - PySyncObj's names
         """Never: `trim` drops the front."""
-        invariant(False, f"trimming to {entryTo} is not PySyncObj's business")  # noqa: FBT003
+        invariant(False, f"trimming to {entryTo} is not PySyncObj's business")
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803
         """Not stored: the applied index is, with the state."""

@@ -25,7 +25,7 @@ class MarkBook:
         self._marked_epoch = -1
 
     def check(self) -> None:
-        """Raise CorruptStoreError where a log ends before what the mark saw, or the mark is not ours."""
+        """Raise CorruptStoreError where a log ends before the mark, or the mark is not ours."""
         payload = self._store.read_mark()
         if not payload:
             return  # a fresh store: `muster init` synced it before any mark
@@ -43,7 +43,7 @@ class MarkBook:
         self._marks = marks
 
     def renew(self, now: float, period: float) -> None:
-        """Write a new mark if something was synced since the last one and `period` seconds passed."""
+        """Write a new mark if something was synced since, and `period` seconds have passed."""
         epoch = self._store.synced_epoch
         if now < self._renew_at or epoch == self._marked_epoch:
             return

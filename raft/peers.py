@@ -33,7 +33,7 @@ REFUSALS_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """One ReplicaAdmitted entry: which store of a replaced node may count, from which leadership."""
+    """One ReplicaAdmitted entry: which store of a replaced node may count, and who says so."""
 
     node: int
     store_uuid: bytes
@@ -118,7 +118,7 @@ class PeerBook:
         return not self.counts(shard, self._identity.node_id)
 
     def announce(self, shard: int, admission: Admission) -> None:
-        """A ReplicaAdmitted entry is in the log: until it is effective, nobody counts as its node."""
+        """An admission is in the log: until it is effective, nobody counts as its node."""
         current = self._admissions.get((shard, admission.node))
         if current is None or current.store_uuid != admission.store_uuid:
             self._admissions[shard, admission.node] = Admission(
@@ -143,7 +143,7 @@ class PeerBook:
     # Whose store is whose.
 
     def allow_replacement(self, node: int, store_uuid: bytes) -> bool:
-        """The cluster replaced the store of `node`; True if that is news. Durable with this turn."""
+        """Note that the store of `node` was replaced; True if that is news. Hard."""
         if self._replaced.get(node) == store_uuid:
             return False
         self._replaced[node] = store_uuid

@@ -19,7 +19,7 @@ class Reads:
         return len(self._waiting)
 
     def ask(self, last_seq: int, commit_index: int, done: Done) -> None:
-        """Wait for an echo greater than `last_seq` by a quorum and for `commit_index` to be applied."""
+        """Wait for a quorum's echo greater than `last_seq`, and until `commit_index` is applied."""
         self._waiting.append((last_seq, commit_index, done))
 
     def advance(self, quorum_seq: int, applied_index: int) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: N802, SLF001 - overrides carry the names of PySyncObj, and call its private methods
 """Replica: one node's copy of one shard, PySyncObj's core made safe by pinned overrides.
 
 The overrides, by name: onMessageReceived, onTick, checkCommandsToApply, applyLogEntries,
@@ -26,7 +27,7 @@ from raft.contract import (
     StateMachine,
     Unknown,
 )
-from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, SECOND_MS, Host, PeerNode
+from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Host, PeerNode
 from raft.journal import KIND_ADMITTED, KIND_COMMAND, KIND_NOOP, Entry, Journal
 from raft.peers import Admission, decode_admission
 from raft.replication import Replication
@@ -115,8 +116,10 @@ class Replica(Replication):
 
     @property
     def leader_heard(self) -> bool:
-        """Whether it leads with a quorum, or heard from its leader within the longest election
-        time-out. `leader` alone still names one that is dead; for metrics."""
+        """Whether it leads with a quorum, or heard from its leader lately; for metrics.
+
+        Lately: within the longest election time-out. `leader` alone still names one that is dead.
+        """
         if self._state == LEADER:
             return self.quorum_heard
         quiet = self._ms(self._settings.election_max_ms)
@@ -140,8 +143,7 @@ class Replica(Replication):
 
     @property
     def quorum_heard(self) -> bool:
-        """Check quorum (thesis section 6.2): heard from a majority within 0.4 s, and not cut off
-        from one for more than 0.1 s."""
+        """Check quorum; see the contract."""
         if self._state != LEADER:
             return False
         now = self._clock()
@@ -199,7 +201,7 @@ class Replica(Replication):
         self._host.mark(self._shard)
 
     def transfer_leadership(self, to: NodeId | None = None) -> bool:
-        """Stop proposals and hand over as soon as the target holds the whole log; see the contract."""
+        """Stop proposals and hand over once the target holds the whole log; see the contract."""
         if self._state != LEADER or not self._promoted or self._transfer is not None:
             return False
         window = self._settings.message_entries
@@ -219,7 +221,7 @@ class Replica(Replication):
         self._host.mark(self._shard)
         return True
 
-    def transferLeadership(self, node: Any = None, callback: Any = None) -> None:  # noqa: N802
+    def transferLeadership(self, node: Any = None, callback: Any = None) -> None:
         """PySyncObj's entry point leads to ours; it has no callback because a transfer may fail."""
         invariant(callback is None, "watch `leader` instead of a callback")
         self.transfer_leadership(None if node is None else NodeId(node.id))
@@ -324,6 +326,7 @@ class Replica(Replication):
         return self._loading is not None or self._reload_epoch is not None
 
     def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: N803 - PySyncObj's name
+        invariant(timeToWait == 0.0, "a tick never waits")
         if self._state != LEADER and not self._peers:
             self._elect_alone()
         if self._state != LEADER:
@@ -345,9 +348,12 @@ class Replica(Replication):
             self._reads.advance(quorum_seq, self._applied)
 
     def _tick_leading(self) -> None:
-        """A base tick of a leader. The base counts the leader itself for every index it has, so the
-        followers' match is capped at what is durable here, and is nothing for those that do not
-        count: it then commits min(majority, own durable index) (durability rule 3)."""
+        """Tick the base with the followers' match capped (durability rule 3).
+
+        The base counts the leader itself for every index it has. So each follower's match is at
+        most what is durable here, and nothing for those that do not count: the base then commits
+        min(majority, own durable index).
+        """
         durable = self._durable_cap()
         real = self._match
         capped = {}
@@ -380,8 +386,10 @@ class Replica(Replication):
         self._SyncObj__tryLogCompaction()
 
     def _checkCommandsToApply(self) -> None:
-        """Proposals append at once, so only the sending is left. Nothing is forwarded: clients are
-        told who leads."""
+        """Proposals append at once, so only the sending is left.
+
+        Nothing is forwarded: clients are told who leads.
+        """
         if self._state == LEADER:
             self._send_due()
 
@@ -487,7 +495,7 @@ class Replica(Replication):
             self._machine.role_changed(Role.LEADER, self._term)
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> object:
-        """By kind. The machine is total; what it raises stops the process: better than diverging."""
+        """By kind. What a machine raises stops the process: better than diverging."""
         entry = self._applying
         if entry is None:
             raise BrokenInvariantError("commands are applied by applyLogEntries only")
@@ -514,13 +522,14 @@ class Replica(Replication):
         self._host.store.mark_hard()
 
     def _SyncObj__tryLogCompaction(self) -> None:
-        """State is on disk with its applied index, so the log's front may go whenever it is long."""
+        """State is on disk with its applied index, so the log's front may go when it is long."""
         self._log.trim(self._applied)
 
     # Installing a snapshot.
 
     def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N803 - PySyncObj's name
         """The last chunk has arrived: one small batch makes its state ours."""
+        invariant(clearJournal, "the base loads a dump only for a snapshot that arrived")
         arrived = self._snapshots.take_arrived()
         _, index, term = arrived.entry
         self._verified = index

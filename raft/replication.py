@@ -1,3 +1,4 @@
+# ruff: noqa: N802, SLF001 - overrides carry the names of PySyncObj, and call its private methods
 """Appends and their answers: sanitise what arrives, then let PySyncObj's core act on it.
 
 Sources: thesis sections 3.5 (log replication), 3.5's Figure 3.1 "AppendEntries", 10.2 (pipelining,
@@ -81,7 +82,7 @@ class Replication(Voting):
             prev = first
         elif log.term_at(prev) != message["prevLogTerm"]:
             return  # the base answers with a reset
-        known = self._matching(prev, entries)
+        known = self._matching(entries)
         if known == len(entries):
             prev, entries = last, []
         else:
@@ -96,7 +97,7 @@ class Replication(Voting):
         self._verified = top
         message["commit_index"] = self._append_commit(message["commit_index"], top)
 
-    def _matching(self, prev: int, entries: list[Entry]) -> int:
+    def _matching(self, entries: list[Entry]) -> int:
         log, known = self._log, 0
         for _, index, term in entries:
             if index > log.last_index or log.term_at(index) != term:
@@ -125,8 +126,9 @@ class Replication(Voting):
         nextNodeIdx: int | None = None,  # noqa: N803 - PySyncObj's name
         success: bool = False,
     ) -> None:
-        """The base's answer to an append, with term and message number, and claiming no more than
-        was verified. A reset asks for commitIndex + 1 at once: our committed prefix always matches.
+        """Answer an append with term and message number, claiming no more than was verified.
+
+        A reset asks for commitIndex + 1 at once: our committed prefix always matches.
         """
         next_index = self._log.last_index + 1 if nextNodeIdx is None else nextNodeIdx
         if reset and nextNodeIdx is not None:
@@ -136,8 +138,10 @@ class Replication(Voting):
         self._reply(node, next_index, reset, success)
 
     def _reply(self, node: Node, next_index: int, reset: bool, success: bool) -> None:
-        """An empty append is answered at once with what is durable, so that a stalled disk deposes
-        nobody and a ReadIndex round costs no sync; entries are answered when they are durable."""
+        """Answer an empty append at once with what is durable, entries when they are durable.
+
+        So a stalled disk deposes nobody, and a ReadIndex round costs no sync.
+        """
         term_durable = self._log.term_durable()
         durable = self._log.durable_index()
         if self._in_empty and success and term_durable:
@@ -176,11 +180,10 @@ class Replication(Voting):
             self._next[peer] = max(next_before, self._next[peer])
             progress.acked(self._match[peer])
             self._send_wanted = True
-        if message["seq"] > progress.ack_seq:
-            progress.ack_seq = message["seq"]
+        progress.ack_seq = max(progress.ack_seq, message["seq"])
 
     def _ignore_stale_reset(self, peer: PeerNode, message: Message, progress: Progress) -> None:
-        """A reset at or below what matched, or older than the last one handled, is void (pso-F14)."""
+        """Void a reset at or below what matched, or older than the last one handled (pso-F14)."""
         if not message["reset"]:
             return
         if message["next_node_idx"] <= self._match[peer] or message["seq"] <= progress.reset_seq:
@@ -251,8 +254,11 @@ class Replication(Voting):
             self._send_node(peer, message)
 
     def _send_heartbeat(self, peer: PeerNode) -> None:
-        """Always empty, so that its answer need not wait for the follower's disk. It checks the end
-        of what was sent, which finds losses, unless it may overtake that on the other connection."""
+        """Send an empty append, whose answer need not wait for the follower's disk.
+
+        It checks the end of what was sent, which finds losses, unless it may overtake that on the
+        other connection.
+        """
         log = self._log
         prev = self._next[peer] - 1
         if self._progress[peer].bulky:
@@ -284,8 +290,10 @@ class Replication(Voting):
             self._send_node(peer, chunk)
 
     def _on_chunk(self, peer: PeerNode, message: Message) -> None:
-        """A chunk counts as leader contact. The base takes it as an append without prevLogIdx: it
-        hands the chunk to `_serializer` and, after the last one, calls `loadDumpFile`."""
+        """Let the base take a chunk, as an append without prevLogIdx; it is leader contact.
+
+        The base hands the chunk to `_serializer` and, after the last one, calls `loadDumpFile`.
+        """
         if message["term"] < self._term:
             self._reject(peer)
             return

@@ -1,7 +1,7 @@
 """Every number of the consensus layer. Durations are whole milliseconds, sizes bytes.
 
-The time-outs are those of raft-layer.md, "Configuration for sub-second failover": they were measured
-together, so change them together.
+The time-outs are those of raft-layer.md, "Configuration for sub-second failover": they were
+measured together, so change them together.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class RaftSettings:
     broken_quorum_ms: int = 100
     """The same for control connections to a majority that are broken."""
     successor_delay_ms: int = 2
-    """After the connection to the leader broke: how soon its designated successor asks for votes."""
+    """After the connection to the leader broke: how soon its successor asks for votes."""
     bystander_min_ms: int = 60
     bystander_max_ms: int = 110
     first_election_ms: int = 450

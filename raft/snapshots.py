@@ -1,11 +1,11 @@
-"""Snapshots of one shard's state: streamed in chunks, written as they arrive, installed by one flip.
+"""Snapshots of a shard's state: streamed in chunks, written as they come, installed by one flip.
 
 State lives in the store beside its applied index, so a snapshot is a scan that later writes do not
-disturb, and compaction needs none. A follower that is behind the log gets the shard's state keys in chunks
-(`snapshot_chunk`, answered by `snapshot_ack`, a window of a few). It writes them under a snapshot
-id of its own that is not in use. The last chunk's batch flips `META: shard -> snapshot id` and sets
-log and applied index, small and synced; a crash before it leaves the old state (raft-layer.md
-section 6, pso-F5a, F5c, F5d, F5f; thesis section 5.1).
+disturb, and compaction needs none. A follower that is behind the log gets the shard's state keys in
+chunks (`snapshot_chunk`, answered by `snapshot_ack`, a window of a few). It writes them under a
+snapshot id of its own that is not in use. The last chunk's batch flips `META: shard -> snapshot id`
+and sets log and applied index, small and synced; a crash before it leaves the old state
+(raft-layer.md section 6, pso-F5a, F5c, F5d, F5f; thesis section 5.1).
 """
 
 import struct
@@ -118,8 +118,10 @@ class Snapshots:
         return True
 
     def chunks(self, node: int) -> Iterator[Message]:
-        """What may be sent to `node` now: new chunks as the window allows, or the window again
-        when nothing was heard for a while. The caller adds term and commit index."""
+        """What may be sent to `node` now; the caller adds term and commit index.
+
+        New chunks as the window allows, or the window again when nothing was heard for a while.
+        """
         sending = self._sending.get(node)
         if sending is None:
             return
@@ -164,8 +166,10 @@ class Snapshots:
         return chunk
 
     def acked(self, node: int, snapshot_id: int, next_number: int) -> int | None:
-        """The follower has everything before chunk `next_number`; returns the snapshot's index when
-        that is all."""
+        """Note that the follower has everything before chunk `next_number`.
+
+        Returns the snapshot's index when that is all.
+        """
         sending = self._sending.get(node)
         if sending is None or sending.snapshot_id != snapshot_id:
             return None

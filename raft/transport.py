@@ -3,8 +3,8 @@
 The only file of raft/ that knows asyncio. Between two nodes there are two connections, both dialled
 by the lower id: *control* for votes, heartbeats, answers and short appends, whose break counts as
 silence, and *bulk* for catch-up and snapshots, so that these delay nothing. On each, both sides
-send 8 magic bytes and a Hello, the dialling side then a verdict (a Hello with `refused` alone); then
-frames follow. A frame is a 4-byte length and protobuf.
+send 8 magic bytes and a Hello, the dialling side then a verdict (a Hello with `refused` alone);
+then frames follow. A frame is a 4-byte length and protobuf.
 """
 
 import asyncio
@@ -86,6 +86,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the hub, once."""
+        if exc is not None:
+            self._hub.counters["connection_error"] += 1
         if self._timeout is not None:
             self._timeout.cancel()
         if not self.closed.done():
@@ -207,8 +209,10 @@ class PeerHub:
         rng: Random,
         settings: TransportSettings | None = None,
     ) -> None:
-        """`peers` says where the other nodes listen. `fatal` is called with what must end the
-        process."""
+        """Say where the other nodes listen.
+
+        `fatal` is called with what must end the process.
+        """
         self._addresses = dict(peers)
         self.fatal = fatal
         self._rng = rng
@@ -328,8 +332,11 @@ class PeerHub:
             connection.refuse("too_many_strangers", "too many connections without a hello")
 
     def hello_arrived(self, connection: _Connection, hello: pb.Hello) -> None:
-        """Judge it and say so. The dialling side speaks first and has the last word, so neither
-        takes the connection for good before both do."""
+        """Judge it and say so.
+
+        The dialling side speaks first and has the last word, so neither takes the connection for
+        good before both do.
+        """
         if connection.dialled is not None and hello.refused:
             connection.refuse("refused_by_peer", f"it refused this node: {hello.refused}")
             return

@@ -1,4 +1,5 @@
-"""Elections: pre-vote, sticky voters, one vote per voter and term, and a broken connection as silence.
+# ruff: noqa: SLF001 - overrides carry the names of PySyncObj, and call its private methods
+"""Elections: pre-vote, sticky voters, one vote per voter and term, broken links as silence.
 
 Sources: thesis sections 3.4 and 3.6 (elections), 9.6 (pre-vote), 4.2.3 (voters that hear a leader
 ignore candidates), 3.10 (transfer); raft-layer.md sections 1 (pso-F2, F7, F8, F8b, F16) and 4.
@@ -8,8 +9,8 @@ from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
 from raft.codec import Message
-from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Core, Host, PeerNode
 from raft.contract import ShardId
+from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Core, Host, PeerNode
 from raft.journal import Journal
 
 
@@ -32,8 +33,7 @@ class Voting(Core):
 
     @property
     def learner(self) -> bool:
-        """Whether this replica may not vote yet: its node was replaced and this shard has not
-        admitted it."""
+        """Whether its node was replaced and this shard has not admitted it: no votes yet."""
         return self._book.is_learner(self._shard)
 
     # Standing for election.
@@ -100,7 +100,7 @@ class Voting(Core):
             self._election_deadline = 0.0
 
     def _sticky(self) -> bool:
-        """Whether candidates are ignored: a leader is alive, or this replica may have forgotten it."""
+        """Whether candidates are ignored: a leader is alive, or was before this start."""
         if self._state == LEADER:
             return True
         now, quiet = self._clock(), self._ms(self._settings.election_min_ms)
@@ -109,8 +109,11 @@ class Voting(Core):
         return self._contact is not None and now < self._contact + quiet
 
     def leader_lost(self, node: int, delay_ms: float) -> None:
-        """The control connection to `node` broke: if it leads us that is silence, so ask for votes
-        after `delay_ms`. Voters that still hear the leader refuse (raft-layer.md section 7)."""
+        """The control connection to `node` broke: if it leads us, that is silence.
+
+        Ask for votes after `delay_ms`; voters that still hear the leader refuse (raft-layer.md
+        section 7).
+        """
         if self._state == LEADER or self._leader is None or self._leader.id != node:
             return
         self._contact = None
@@ -122,8 +125,10 @@ class Voting(Core):
         self._election_deadline = self._clock() + self._ms(delay_ms)
 
     def _send_node(self, node: Node, message: Message) -> None:
-        """An election that a transfer asked for says so, and voters answer although they hear the
-        leader (thesis section 4.2.3)."""
+        """Mark the election that a transfer asked for (thesis section 4.2.3).
+
+        Voters answer it although they hear the leader.
+        """
         if message["type"] == "request_vote" and self._force_term == message["term"]:
             message["force"] = True
         super()._send_node(node, message)
@@ -131,8 +136,10 @@ class Voting(Core):
     # Votes.
 
     def _on_voting(self, peer: PeerNode, message: Message) -> None:
-        """Vote messages; whoever does not count here is neither heard nor answered, and a learner
-        answers nobody."""
+        """Handle vote messages.
+
+        Whoever does not count here is neither heard nor answered, and a learner answers nobody.
+        """
         if not self._counts(peer) or self.learner:
             return
         kind = message["type"]
@@ -207,8 +214,11 @@ class Voting(Core):
                 self._election_deadline = hidden
 
     def _elect_alone(self) -> None:
-        """The only node of its cluster: its own vote is the majority. Nothing is acknowledged before
-        term, vote and no-op are synced, because the durable index caps the commit."""
+        """The only node of its cluster: its own vote is the majority.
+
+        Nothing is acknowledged before term, vote and no-op are synced, because the durable index
+        caps the commit.
+        """
         self._set_term(self._term + 1, self._me.id)
         self._SyncObj__setState(CANDIDATE)
         self._become_leader()

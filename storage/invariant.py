@@ -6,6 +6,6 @@ class BrokenInvariantError(Exception):
 
 
 def invariant(condition: object, message: str) -> None:
-    """Raise BrokenInvariantError unless `condition` holds; kept under `python -O`, unlike assert."""
+    """Raise BrokenInvariantError unless `condition` holds; unlike assert also with -O."""
     if not condition:
         raise BrokenInvariantError(message)

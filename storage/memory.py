@@ -86,9 +86,11 @@ class MemorySnapshot:
         self._tables = {family: _Table(table.values) for family, table in tables.items()}
 
     def get(self, family: Family, key: bytes) -> bytes | None:
+        """One key."""
         return self._tables[family].values.get(key)
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys in [start, end), as they are now."""
         return iter(self._tables[family].scan(start, end))
 
 
@@ -119,32 +121,40 @@ class MemoryStore:
 
     @property
     def batch(self) -> Batch:
+        """The pending write."""
         return self._batch
 
     @property
     def pending_epoch(self) -> int:
+        """The epoch that the next write carries."""
         return self._written + 1
 
     @property
     def pending_bytes(self) -> int:
+        """About how much is pending."""
         return self._batch.bytes
 
     @property
     def written_epoch(self) -> int:
+        """The newest epoch that is written."""
         return self._written
 
     @property
     def synced_epoch(self) -> int:
+        """The newest epoch that survives a crash."""
         return self._synced
 
     @property
     def hard_epoch(self) -> int:
+        """The newest epoch with hard data, the pending one included."""
         return self._hard
 
     def mark_hard(self) -> None:
+        """The pending batch must be synced."""
         self._hard = self._written + 1
 
     def write(self) -> int:
+        """Make the pending batch visible; it is lost in a crash until it is synced."""
         if self._dead or self.fail_writes:
             raise StoreError("the simulated disk refuses to write")
         if not self._batch.ops:
@@ -162,7 +172,7 @@ class MemoryStore:
         return self._written
 
     def sync(self, epoch: int | None = None) -> None:
-        """The disk has everything up to `epoch` (default: all that is written); tells the listeners."""
+        """The disk has all up to `epoch` (default: all that is written); tells the listeners."""
         if self._dead:
             return
         target = self._written if epoch is None else min(epoch, self._written)
@@ -179,7 +189,7 @@ class MemoryStore:
     def crash(self, survivors: int = 0) -> "MemoryStore":
         """Cut the power. Returns the store as the next start finds it; this one is dead.
 
-        `survivors` unsynced epochs happened to reach the disk; a batch that was torn counts as lost.
+        `survivors` unsynced epochs happened to reach the disk; a torn batch counts as lost.
         """
         invariant(not self._dead, "this store has crashed before")
         self._dead = True
@@ -194,18 +204,23 @@ class MemoryStore:
         return found
 
     def on_synced(self, callback: Callable[[int], None]) -> None:
+        """Call `callback(epoch)` after each sync."""
         self._callbacks.append(callback)
 
     def write_mark(self, payload: bytes) -> None:
+        """Renew the durable mark with the next sync."""
         self._mark_wanted = payload
 
     def read_mark(self) -> bytes | None:
+        """The durable mark."""
         return self._mark
 
     def get(self, family: Family, key: bytes) -> bytes | None:
+        """One key."""
         return self._tables[family].values.get(key)
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys in [start, end), as they are now."""
         return iter(self._tables[family].scan(start, end))
 
     def snapshot(self) -> MemorySnapshot:
@@ -213,4 +228,5 @@ class MemoryStore:
         return MemorySnapshot(self._tables)
 
     def close(self) -> None:
+        """Take no more writes."""
         self._dead = True

@@ -70,8 +70,8 @@ _PUT, _DELETE, _DELETE_RANGE = range(3)
 class _RocksBatch:
     """The pending write as a list of operations.
 
-    The database's own WriteBatch is used up even by a write that was put off, so it is made anew for
-    each try.
+    The database's own WriteBatch is used up even by a write that was put off, so it is made anew
+    for each try.
     """
 
     __slots__ = ("bytes", "ops")
@@ -104,10 +104,10 @@ class RocksStore:
         fatal: Callable[[StoreError], None],
         create: bool = False,
     ) -> None:
-        """Open, or with `create` make, the database. Raises StoreError, MissingStoreError,
-        CorruptStoreError.
+        """Open, or with `create` make, the database.
 
-        `post(f)` calls f on the node's loop, from any thread. `clock` is monotonic seconds.
+        Raises StoreError, MissingStoreError, CorruptStoreError. `post(f)` calls f on the node's
+        loop, from any thread. `clock` is monotonic seconds.
         `fatal(error)` is called, on the sync thread, when an fsync failed: end the process at once.
         """
         self._path = path

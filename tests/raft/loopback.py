@@ -119,6 +119,7 @@ class LoopbackCluster:
 
 
 def bound_socket(host, port):
+    """A socket on that port; 0 for a free one."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind((host, port))

@@ -1,4 +1,4 @@
-"""A whole cluster in one thread: shipped drivers over memory stores, a virtual clock, a FIFO network."""
+"""A cluster in one thread: shipped drivers, memory stores, a virtual clock, a FIFO network."""
 
 from collections import deque
 from collections.abc import Callable

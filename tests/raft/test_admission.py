@@ -14,6 +14,7 @@ def wipe(cluster, number):
 
 
 def store_uuid(cluster, number):
+    """The uuid of the store that the node lives in now."""
     return cluster.nodes[number].driver.identity.store_uuid
 
 
@@ -25,6 +26,7 @@ def replace(cluster, number, on=None):
 
 
 def counts(cluster, on, number, shard=0):
+    """Whether `number` counts, as node `on` sees it."""
     return cluster.nodes[on].driver.book.counts(ShardId(shard), number)
 
 
@@ -43,7 +45,7 @@ def test_a_wiped_node_is_refused_until_it_is_replaced_on_purpose():
 
 
 def test_a_replaced_node_is_admitted_and_then_votes():
-    """It starts as a learner, gets the log, is admitted by entries in it, and can carry a quorum."""
+    """It starts as a learner, gets the log, is admitted by entries in it, carries a quorum."""
     cluster = MemoryCluster()
     cluster.commit([b"%d" % i for i in range(10)])
     wipe(cluster, 2)
@@ -62,7 +64,8 @@ def test_a_replaced_node_is_admitted_and_then_votes():
 
 def lost_quorum(cluster):
     """An entry that only the leader and node 2 acknowledged; then node 2 is wiped and replaced,
-    and the leader dies. Returns (the old leader, the bystander without the entry)."""
+    and the leader dies. Returns (the old leader, the bystander without the entry).
+    """
     cluster.commit([b"before"])
     cluster.run(cluster.converged)
     leader = cluster.leader().number

@@ -18,6 +18,7 @@ TINY = RaftSettings(log_disk_bytes=2000, log_trim_bytes=300, log_memory_bytes=40
 
 
 def fresh(tuning=TINY, shard=0):
+    """A store and its one log, synced."""
     store = MemoryStore()
     journal.create(store, shard)
     store.write()
@@ -26,11 +27,13 @@ def fresh(tuning=TINY, shard=0):
 
 
 def fill(log, count, term=1):
+    """Append `count` entries."""
     for index in range(log.last_index + 1, log.last_index + 1 + count):
         log.add(b"\x00%05d" % index, index, term)
 
 
 def indexes(entries):
+    """Their indexes."""
     return [entry[1] for entry in entries]
 
 
@@ -164,6 +167,7 @@ def test_a_travelling_snapshot_holds_the_log_back_but_not_for_ever():
 
 
 def put_applied(store, index):
+    """Set the applied index in the pending batch."""
     store.batch.put(Family.META, keys.applied_key(0), index.to_bytes(8, "big"))
 
 

@@ -17,10 +17,10 @@ def test_three_real_nodes_elect_commit_and_survive_the_loss_of_one(tmp_path):
                     assert isinstance(await cluster.propose(shard, entry), Applied)
             lost = cluster.leader(1)
             await lost.stop()
-            for shard in sent:
+            for shard, entries in sent.items():
                 entry = b"%d-late" % shard
                 assert isinstance(await cluster.propose(shard, entry), Applied)
-                sent[shard].append(entry)
+                entries.append(entry)
             await lost.start()
             await cluster.until(
                 lambda: all(

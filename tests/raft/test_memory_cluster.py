@@ -87,6 +87,7 @@ def test_leadership_is_handed_over_on_request_and_proposals_go_to_the_new_leader
 
 
 def leaders(cluster, shards):
+    """The leaders of the shards that have one, in shard order."""
     return [cluster.leader(shard).number for shard in range(shards) if cluster.leader(shard)]
 
 

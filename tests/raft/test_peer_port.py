@@ -1,21 +1,25 @@
 """The peer port: strangers, garbage, other clusters; then the cluster goes on."""
 
 import asyncio
+import shutil
 
 import pytest
 
 from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.contract import Applied
+from raft.identity import initialise
 from raft.transport import MAGIC
 from tests.raft.loopback import LoopbackCluster
 
 
 def framed(data):
+    """With the length in front."""
     return len(data).to_bytes(4, "big") + data
 
 
 def hello(cluster, **changes):
+    """What node 1 would say, changed."""
     message = cluster.nodes[1].driver.hello(pb.LANE_CONTROL)
     for field, value in changes.items():
         setattr(message, field, value)
@@ -103,9 +107,6 @@ def test_a_silent_stranger_is_hung_up_on(tmp_path, monkeypatch):
 
 def test_a_replaced_node_is_admitted_over_real_sockets(tmp_path):
     """Wiped directory, refused; replace-node; learner; voter again, with every entry."""
-    import shutil
-
-    from raft.identity import initialise
 
     async def scenario():
         async with LoopbackCluster(tmp_path, shards=2) as cluster:

@@ -39,7 +39,7 @@ def test_a_follower_behind_the_log_catches_up_by_snapshot_and_goes_on_with_the_l
 
 
 def test_what_a_snapshot_brought_survives_a_power_cut_right_after_it_was_acknowledged():
-    """The flip is synced before the answer leaves, so a crash cannot take the installed state away."""
+    """The flip is synced before the answer leaves, so a crash cannot take it away."""
     cluster = MemoryCluster(settings=SMALL)
     away = behind(cluster)
     cluster.restart(away)
