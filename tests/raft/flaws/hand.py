@@ -141,6 +141,10 @@ class Group(ABC):
         self.compact(node)
 
     @abstractmethod
+    def appends(self, src: int, dst: int) -> list[Any]:
+        """Those of the queued messages that carry entries."""
+
+    @abstractmethod
     def chunks(self, src: int, dst: int) -> list[Any]:
         """Those of the queued messages that carry a piece of a snapshot."""
 
@@ -289,6 +293,7 @@ class StockGroup(Group):
         super().__init__(options)
         self._micro = 0.0
         self._links: set[frozenset[int]] = set()
+        self._serializers: list[Any] = []
         self._journals = [MemoryJournal() for _ in range(options.nodes)]
         self._next_journal: MemoryJournal | None = None
         patch.setattr(library, "monotonicTime", self._read_clock)
@@ -323,7 +328,16 @@ class StockGroup(Group):
         peers = [PlainNode(i) for i in self.others(node)]
         made = Counter(PlainNode(node), peers, conf=conf, transport=Wire(self, node))
         made.doTick(0)
+        self._serializers.append(made._SyncObj__serializer)
         return made
+
+    def close(self) -> None:
+        """Close the dumps that the library leaves open."""
+        for serializer in self._serializers:
+            files = [one.get("file") for one in serializer._Serializer__transmissions.values()]
+            for file in (*files, serializer._Serializer__incomingTransmissionFile):
+                if file is not None:
+                    file.close()
 
     def obj(self, node: int) -> Any:
         found = self.objs[node]
@@ -406,6 +420,9 @@ class StockGroup(Group):
     def compact_halfway(self, node: int) -> None:
         self.obj(node).forceLogCompaction()
         self.tick(node, 0.001)  # the dump is written, the journal is trimmed in the next tick
+
+    def appends(self, src: int, dst: int) -> list[Any]:
+        return [m for m in self.queued(src, dst) if m.get("entries")]
 
     def chunks(self, src: int, dst: int) -> list[Any]:
         return [m for m in self.queued(src, dst) if m.get("serialized")]

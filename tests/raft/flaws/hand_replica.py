@@ -169,6 +169,9 @@ class ReplicaGroup(Group):
         """Queued frames with what they say."""
         return [(f, codec.decode_frame(f)[1][0][1]) for f in self.queued(src, dst)]
 
+    def appends(self, src: int, dst: int) -> list[Any]:
+        return [f for f, m in self.decoded(src, dst) if m.get("entries")]
+
     def chunks(self, src: int, dst: int) -> list[Any]:
         return [f for f, m in self.decoded(src, dst) if m["type"] == "snapshot_chunk"]
 
