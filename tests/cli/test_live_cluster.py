@@ -1,0 +1,161 @@
+"""The client CLI on a real cluster: the life of a topic, damage that is found, a disk that is lost.
+
+Real processes; the damage is done to a stopped node's database.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import grpc
+import pytest
+
+from coordinator.dev import DevCluster
+from coordinator.routing import shard_of
+from muster.v1 import group_pb2 as pb
+from muster.v1.group_pb2_grpc import GroupCoordinatorStub
+from storage.rocks import RocksStore
+from storage.store import Family
+
+SHARDS = 4
+GROUP = "billing"
+BEFORE, AFTER = b"mark-before", b"mark-after!"
+PATIENCE_S = 60.0
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def live(tmp_path):
+    """Three nodes that are ready."""
+    with DevCluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
+        cluster.wait_ready()
+        yield cluster
+
+
+def _muster(cluster, *args):
+    command = [sys.executable, "-m", "muster.cli", *args, f"--bootstrap={cluster.bootstrap}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def _until(cluster, exit_code, *args):
+    """Repeat a command until it ends with `exit_code`: some state takes a moment to come about."""
+    end_s = time.monotonic() + PATIENCE_S
+    while (ran := _muster(cluster, *args)).returncode != exit_code:
+        assert time.monotonic() < end_s, (args, ran)
+        time.sleep(0.2)
+    return ran
+
+
+def _commit(cluster, offset):
+    """Store an offset of a simple group, at whichever node coordinates it."""
+    request = pb.OffsetCommitRequest(group_id=GROUP, generation=-1)
+    request.partitions.add(topic="orders", offset=offset, metadata=BEFORE.decode(), end_offset=90)
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        for node in cluster.nodes.values():
+            with grpc.insecure_channel(node.endpoint) as channel:
+                try:
+                    answer = GroupCoordinatorStub(channel).OffsetCommit(request, timeout=5)
+                except grpc.RpcError:
+                    continue
+            if not answer.status.code and not any(p.status.code for p in answer.partitions):
+                return
+        assert time.monotonic() < end_s, answer
+        time.sleep(0.1)
+
+
+def test_topics_groups_and_offsets_as_a_user_sees_them(live):
+    """Create, list, describe, commit, read back: exit codes and Kafka's columns."""
+    made = _muster(live, "topic", "create", "orders", "--partitions=2", "-o", "json")
+    assert (made.returncode, json.loads(made.stdout)["created"]) == (0, True)
+    again = _muster(live, "topic", "create", "orders", "--partitions=2", "-o", "json")
+    assert (again.returncode, json.loads(again.stdout)["created"]) == (0, False)
+    assert _muster(live, "topic", "create", "orders", "--partitions=3").returncode == 4
+    assert _muster(live, "topic", "describe", "nowhere").returncode == 3
+    assert _muster(live, "topic", "list", "-o", "name").stdout == "orders\n"
+    assert _muster(live, "group", "describe", GROUP).returncode == 3
+    _commit(live, 40)
+    assert _muster(live, "group", "list", "-o", "name").stdout == f"{GROUP}\n"
+    described = json.loads(_muster(live, "group", "describe", GROUP, "-o", "json").stdout)
+    assert described["groups"][0]["state"] == "Empty"
+    offsets = _muster(live, "group", "offsets", GROUP).stdout.splitlines()
+    assert offsets[0].split() == (
+        [
+            "GROUP",
+            "TOPIC",
+            "PARTITION",
+            "CURRENT-OFFSET",
+            "LOG-END-OFFSET",
+            "LAG",
+            "CONSUMER-ID",
+            "HOST",
+            "CLIENT-ID",
+        ]
+    )
+    assert offsets[1].split() == [GROUP, "orders", "0", "40", "90", "50", "-", "-", "-"]
+    assert _muster(live, "cluster", "status").returncode == 0
+
+
+def test_a_changed_key_on_one_node_is_named(live):
+    """One byte string changed on one node's disk: verify exits 5 with node, shard and group."""
+    assert _muster(live, "topic", "create", "orders", "--partitions=1").returncode == 0
+    _commit(live, 40)
+    assert _until(live, 0, "cluster", "verify").stderr == ""
+    victim = 2
+    live.kill(victim)
+    assert _change_state(live.nodes[victim].data_dir) == 1
+    live.start_node(victim)
+    live.wait_ready()
+    end_s = time.monotonic() + PATIENCE_S
+    while True:  # until the node has taken a checkpoint that it shares with the others
+        found = _muster(live, "cluster", "verify", "-o", "json")
+        differences = json.loads(found.stdout)["differences"]
+        if differences:
+            break
+        assert time.monotonic() < end_s, found
+    assert found.returncode == 5
+    shard = shard_of(GROUP, SHARDS)
+    named = {(one["node_id"], one["shard"], one["group_id"]) for one in differences}
+    assert named == {(victim, shard, GROUP)}, found
+    assert f"node {victim}, shard {shard}, group {GROUP}" in found.stderr
+    _commit(live, 41)  # the cluster goes on
+
+
+def _change_state(data_dir):
+    """Change the committed metadata where the group's offset is stored; returns how often."""
+    store = RocksStore(data_dir, lambda call: call(), time.monotonic, pytest.fail)
+    changed = 0
+    for key, value in list(store.scan(Family.STATE, b"", b"\xff" * 64)):
+        if BEFORE in value:
+            store.batch.put(Family.STATE, key, value.replace(BEFORE, AFTER))
+            changed += 1
+    store.mark_hard()
+    store.write()
+    store.close()
+    return changed
+
+
+def test_a_lost_disk_comes_back_through_replace_node(live):
+    """Wiped and initialised anew a node is refused, named by status, let in, and holds it all."""
+    assert _muster(live, "topic", "create", "orders", "--partitions=1").returncode == 0
+    _commit(live, 40)
+    victim = live.nodes[1]
+    live.kill(victim.node_id)
+    assert _muster(live, "cluster", "replace-node", "1", "--yes").returncode == 3  # nobody came yet
+    shutil.rmtree(victim.data_dir)
+    live.init(victim.node_id)
+    live.start_node(victim.node_id)
+    shown = _until(live, 0, "cluster", "replace-node", "1", "--dry-run", "-o", "json")
+    before, after = (json.loads(shown.stdout)[f"store_uuid_{when}"] for when in ("before", "after"))
+    assert before != after
+    asked = _muster(live, "cluster", "replace-node", "1")
+    assert (asked.returncode, "--yes" in asked.stderr) == (2, True)
+    assert _muster(live, "cluster", "replace-node", "1", "--yes").returncode == 0
+    _commit(live, 41)
+    assert _until(live, 0, "cluster", "status").stderr == ""
+    assert _until(live, 0, "cluster", "verify").stderr == ""
+    status = json.loads(_muster(live, "cluster", "status", "-o", "json").stdout)
+    assert {n["node_id"]: n["store_uuid"] for n in status["nodes"]}[1] == after
