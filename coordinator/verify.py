@@ -118,7 +118,7 @@ class Verifier:
         """Answer `muster cluster verify` for these shards, or for all."""
         shards = [s for s in self._shards if not numbers or s.number in set(numbers)]
         await self._checkpoint(shards)
-        await self._peers.refresh()
+        await self._catch_up(shards)
         response = pb.VerifyResponse(node_id=self._node_id)
         for shard in shards:
             differs = self._compare_checkpoints(shard, response)
@@ -133,6 +133,22 @@ class Verifier:
             if all(_latest(shard) > before[shard.number] for shard in led):
                 return
             await asyncio.sleep(0.01)
+
+    async def _catch_up(self, shards: Sequence[Shard]) -> None:
+        """Ask the peers until their latest checkpoints are this node's, or for a second."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + CHECKPOINT_ON_DEMAND_MS / 1_000
+        while True:
+            await self._peers.refresh()
+            if all(self._latest_are_shared(shard) for shard in shards) or loop.time() > end_s:
+                return
+            await asyncio.sleep(0.05)
+
+    def _latest_are_shared(self, shard: Shard) -> bool:
+        newest = [
+            max(self._peers.checkpoints(n, shard.number), default=0) for n in self._peers.nodes
+        ]
+        return all(index == _latest(shard) for index in newest)
 
     def _compare_checkpoints(self, shard: Shard, response: pb.VerifyResponse) -> bool:
         differs = False
