@@ -47,6 +47,10 @@ test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's te
 sim: venv ## simulate SEEDS runs of each network; its last line is JSON
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
 
+.PHONY: demo
+demo: venv ## work on a cluster whose leader is killed, and a Spark job that explains it; 3 minutes at most
+	$(BIN)/muster demo
+
 .PHONY: bench
 bench: venv ## run one benchmark, for instance NAME=failover; its last line is JSON
 	$(BIN)/python -m bench $(NAME)

@@ -1,0 +1,343 @@
+"""A worker: joins the group with the public SDK, claims its partitions, counts, writes, commits.
+
+The order is the whole point. *Claim* before the first line is read, so that whoever had the
+partition before can no longer write. *Write* the counts together with the offset they stand for.
+*Commit* only what is written. Then a line that is read twice does not count twice, and a worker
+that lost a partition cannot spoil it.
+
+The assignment of a generation is immutable and carries its own token: what was begun under one is
+written and committed under that one, never under the next.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from demo.corpus import PartitionReader
+from demo.events import (
+    Acknowledged,
+    Attempt,
+    Closed,
+    Compared,
+    Ended,
+    Fenced,
+    NotCommitted,
+    Offsets,
+    Pace,
+    Reading,
+    Took,
+    WorkerEvent,
+)
+from demo.ledger import Ledger, Owner
+from demo.pace import Grid
+from demo.tokens import count_tokens
+from muster import Assignment, Client, CommitResult, CoordinatorChange, Group, TopicPartition
+from muster.errors import (
+    CoordinatorNotAvailable,
+    GroupClosed,
+    IllegalGeneration,
+    RebalanceInProgress,
+    RequestTimedOut,
+    UnknownMemberId,
+)
+from muster.types import Committed
+
+log = logging.getLogger("muster.demo")
+
+FLUSH_S_MAX = 10.0
+"""How long a revoked assignment waits for its last commit."""
+
+_TRY_AGAIN = (RequestTimedOut, CoordinatorNotAvailable)
+_OVER = (RebalanceInProgress, IllegalGeneration, UnknownMemberId, GroupClosed)
+
+
+class WorkerSettings(msgspec.Struct, frozen=True):
+    """What a worker must know. Paths are strings, times milliseconds."""
+
+    name: str
+    bootstrap: str
+    group_id: str
+    topic: str
+    ledger: str
+    corpus: str
+    lines: tuple[int, ...]
+    batches: int
+    parent_pid: int
+    session_timeout_ms: int
+
+
+@dataclass(slots=True)
+class Holding:
+    """One partition under one assignment. `offset` and `counts` are what the ledger has."""
+
+    partition: int
+    owner: Owner
+    offset: int
+    counts: Counter[str]
+    committed: int
+    """The last offset acknowledged to this owner, or what it read when it took over."""
+    reader: PartitionReader
+
+
+@dataclass(slots=True)
+class Shift:
+    """The work under one assignment."""
+
+    assignment: Assignment
+    holdings: dict[int, Holding] = field(default_factory=dict)
+    written: asyncio.Event = field(default_factory=asyncio.Event)
+    over: bool = False
+    counting: "asyncio.Task[None] | None" = None
+    committing: "asyncio.Task[None] | None" = None
+
+    def uncommitted(self) -> Offsets:
+        """What is written and not acknowledged."""
+        return {h.partition: h.offset for h in self.holdings.values() if h.offset > h.committed}
+
+
+def now_ns() -> int:
+    """CLOCK_MONOTONIC."""
+    return time.monotonic_ns()
+
+
+class Worker:
+    """One worker process. The steps without an underscore are the promises; tests break them."""
+
+    def __init__(
+        self, settings: WorkerSettings, ledger: Ledger, tell: Callable[[WorkerEvent], None]
+    ) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.tell = tell
+        self.grid = Grid(settings.lines, settings.batches)
+        self.allowed_ppm = 0
+        self._paced = asyncio.Event()
+        self._shift: Shift | None = None
+        self._failure: BaseException | None = None
+
+    # ---- life
+
+    async def run(self, commands: asyncio.StreamReader) -> None:
+        """Work until `commands` ends; then give everything up and leave."""
+        settings = self.settings
+        async with Client(settings.bootstrap, client_id=settings.name) as client:
+            self.group: Group = client.group(
+                settings.group_id,
+                [settings.topic],
+                session_timeout_ms=settings.session_timeout_ms,
+                on_revoked=self.release,
+                on_lost=self.lose,
+                on_coordinator_change=self.compare,
+            )
+            listening = asyncio.create_task(self._listen(commands))
+            try:
+                async with self.group:
+                    while True:
+                        self._begin(await self.group.next_assignment())
+            except GroupClosed:
+                pass
+            finally:
+                listening.cancel()
+            if self._failure is not None:
+                raise self._failure
+            self.tell(Closed(now_ns(), client.counters.calls, client.counters.attempts))
+
+    async def _listen(self, commands: asyncio.StreamReader) -> None:
+        while line := await commands.readline():
+            self.allowed_ppm = msgspec.json.decode(line, type=Pace).allowed_ppm
+            self._paced.set()
+        self.group.stop("the work is done")
+
+    def _begin(self, assignment: Assignment) -> None:
+        shift = self._shift = Shift(assignment)
+        shift.counting = self._start(self._count(shift))
+        shift.committing = self._start(self._commit_often(shift))
+
+    def _start(self, work: Awaitable[None]) -> "asyncio.Task[None]":
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Future[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+            self.group.stop(f"{type(error).__name__} in {self.settings.name}")
+
+    # ---- taking over, giving up
+
+    async def take(self, shift: Shift) -> None:
+        """Read what is committed, then claim every partition of the assignment."""
+        assignment = shift.assignment
+        started_ns = now_ns()
+        committed = await self.read_committed(p.partition for p in assignment.partitions)
+        owner = Owner(assignment.fencing_token, assignment.member_id)
+        refused = []
+        before = {}
+        for key in assignment.partitions:
+            number = key.partition
+            before[number] = committed.offset(key) or 0
+            row = self.ledger.claim(number, owner)
+            if row is None:
+                refused.append(number)
+                continue
+            reader = PartitionReader(Path(self.settings.corpus), number, row.offset)
+            shift.holdings[number] = Holding(
+                number, owner, row.offset, row.counts, before[number], reader
+            )
+        self.tell(
+            Took(
+                now_ns(),
+                assignment.generation,
+                assignment.member_id,
+                started_ns,
+                committed.term,
+                {h.partition: h.offset for h in shift.holdings.values()},
+                before,
+                refused,
+            )
+        )
+        shift.written.set()  # the last owner may have died between its write and its commit
+
+    async def release(self, assignment: Assignment) -> None:
+        """The assignment ends in good order: stop counting, commit what is written."""
+        await self._end(assignment, lost=False)
+
+    async def lose(self, assignment: Assignment) -> None:
+        """Others may own the partitions already: stop, commit nothing."""
+        await self._end(assignment, lost=True)
+
+    async def _end(self, assignment: Assignment, *, lost: bool) -> None:
+        shift = self._shift
+        if shift is None or shift.assignment is not assignment:
+            return
+        counting, committing = shift.counting, shift.committing
+        if counting is None or committing is None:
+            return
+        counting.cancel()
+        await asyncio.wait([counting])
+        shift.over = True
+        shift.written.set()
+        if not lost:
+            await asyncio.wait([committing], timeout=FLUSH_S_MAX)
+        committing.cancel()
+        await asyncio.wait([committing])
+        for holding in shift.holdings.values():
+            holding.reader.close()
+        self._shift = None
+        self.tell(Ended(now_ns(), assignment.generation, lost))
+
+    # ---- counting
+
+    async def _count(self, shift: Shift) -> None:
+        await self.take(shift)
+        while True:
+            self._paced.clear()
+            if not await self._count_what_is_due(shift):
+                await self._paced.wait()
+
+    async def _count_what_is_due(self, shift: Shift) -> bool:
+        """One batch of each partition that has one; False where none has."""
+        busy = False
+        for number, holding in list(shift.holdings.items()):
+            end = self.grid.next_end(number, holding.offset)
+            if holding.offset < end <= self.grid.arrived(number, self.allowed_ppm):
+                busy = True
+                if not self.count_batch(holding, end):
+                    self.tell(Fenced(now_ns(), number, *holding.owner))
+                    del shift.holdings[number]
+                shift.written.set()
+                await asyncio.sleep(0)
+        return busy
+
+    def count_batch(self, holding: Holding, end: int) -> bool:
+        """Count the lines up to `end` and write; False = fenced."""
+        self.tell(Reading(now_ns(), holding.partition, holding.offset, end))
+        text = holding.reader.read(end - holding.offset)
+        count_tokens(text, holding.counts)
+        if not self.ledger.write(
+            holding.partition,
+            holding.owner,
+            expected=holding.offset,
+            offset=end,
+            counts=holding.counts,
+        ):
+            return False
+        holding.offset = end
+        return True
+
+    # ---- committing
+
+    async def _commit_often(self, shift: Shift) -> None:
+        """One commit in flight, always of everything written until then."""
+        while True:
+            await shift.written.wait()
+            shift.written.clear()
+            offsets = shift.uncommitted()
+            if offsets and not await self._commit_once(shift, offsets):
+                return
+            if shift.over and not shift.uncommitted():
+                return
+
+    async def _commit_once(self, shift: Shift, offsets: Offsets) -> bool:
+        """False where nothing more can be committed under this assignment."""
+        generation = shift.assignment.generation
+        self.tell(Attempt(now_ns(), generation, offsets))
+        try:
+            result = await self.send_commit(shift.assignment, offsets)
+        except (*_TRY_AGAIN, *_OVER) as error:
+            self.tell(NotCommitted(now_ns(), generation, type(error).__name__, offsets))
+            log.warning("commit under generation %d: %s", generation, error)
+            shift.written.set()
+            return isinstance(error, _TRY_AGAIN)
+        acknowledged = {key.partition: at for key, at in result.acknowledged.items()}
+        self.tell(Acknowledged(now_ns(), generation, result.term, acknowledged))
+        for number, offset in acknowledged.items():
+            if number in shift.holdings:
+                shift.holdings[number].committed = offset
+        return True
+
+    async def send_commit(self, assignment: Assignment, offsets: Offsets) -> CommitResult:
+        """Commit under the assignment that the work was done under."""
+        return await self.group.commit(
+            {self._key(number): offset for number, offset in offsets.items()}, assignment=assignment
+        )
+
+    async def compare(self, change: CoordinatorChange) -> None:
+        """A later coordinator: read what is committed before anything else is committed."""
+        shift = self._shift
+        if shift is None or not shift.holdings:
+            return
+        started_ns = now_ns()
+        committed = await self.read_committed(shift.holdings)
+        offsets = {key.partition: committed.offset(key) or 0 for key in committed}
+        self.tell(
+            Compared(
+                now_ns(),
+                shift.assignment.generation,
+                change.old.term,
+                change.new.term,
+                started_ns,
+                committed.term,
+                offsets,
+            )
+        )
+
+    async def read_committed(self, partitions: Iterable[int]) -> Committed:
+        """Linearizable; waits as long as nobody can answer."""
+        keys = [self._key(number) for number in partitions]
+        if not keys:
+            return Committed({}, 0, 0)
+        while True:
+            try:
+                return await self.group.committed(keys)
+            except _TRY_AGAIN as error:
+                log.warning("committed offsets cannot be read yet: %s", error)
+
+    def _key(self, partition: int) -> TopicPartition:
+        return TopicPartition(self.settings.topic, partition)
