@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from random import Random
 from typing import Final
@@ -13,6 +13,7 @@ import grpc
 import structlog
 from grpc_reflection.v1alpha import reflection
 
+from coordinator import export_cursor
 from coordinator.admin import AdminService, LogView, NodeView, TopicService
 from coordinator.assembly import Assembly, assemble
 from coordinator.config import Settings, split_address
@@ -43,6 +44,7 @@ VERSION: Final = version("muster-coordinator")
 MS: Final = 1_000
 READY_POLL_S: Final = 0.05
 DRAIN_POLL_S: Final = 0.01
+EXPORT_POLL_S: Final = 5.0
 
 
 class Node:
@@ -131,6 +133,7 @@ class Node:
         self._tasks = [
             asyncio.create_task(self._follow_readiness()),
             asyncio.create_task(self._compare_checkpoints()),
+            asyncio.create_task(self._follow_exporter()),
         ]
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
@@ -240,6 +243,28 @@ class Node:
             await asyncio.sleep(CHECKPOINT_INTERVAL_MS / MS)
             await self._peers.refresh()
             self.quarantine.judge()
+
+    async def _follow_exporter(self) -> None:
+        """Trimming of the logs waits for what an exporter has not read (replay.md section 1)."""
+        complained = ""
+        while True:
+            shards: Mapping[int, int] = {}
+            try:
+                cursor = export_cursor.read(self.settings.data_dir, time.time())
+            except export_cursor.CursorError as error:
+                if str(error) != complained:
+                    complained = str(error)
+                    log.warning("the exporter's cursor holds nothing", error=complained)
+            else:
+                identity = self.driver.identity
+                if cursor and (cursor.cluster_id, cursor.node) == (
+                    identity.cluster_id,
+                    identity.node_id,
+                ):
+                    shards = cursor.shards
+            for number, replica in self.driver.replicas.items():
+                replica.journal.export_floor = shards.get(number)
+            await asyncio.sleep(EXPORT_POLL_S)
 
     # ---- coordinator.admin.ClusterView
 

@@ -79,6 +79,8 @@ class Journal(PySyncObjJournal):
         self._cut_epoch = 0
         self.trim_floor: int | None = None
         """While a snapshot travels: keep entries above this index."""
+        self.export_floor: int | None = None
+        """While an exporter follows: keep entries above this index, so far as its share goes."""
         self._load()
 
     # What is where.
@@ -110,7 +112,9 @@ class Journal(PySyncObjJournal):
 
     def term_at(self, index: int) -> int:
         """Term of the entry at `index`, which must be in the log."""
-        invariant(self._first <= index <= self._last, f"no entry {index} in the log")
+        invariant(self._first <= index <= self._last, "a term outside the log")
+        if index >= self._run_starts[-1]:
+            return self._run_terms[-1]
         return self._run_terms[bisect_right(self._run_starts, index) - 1]
 
     def matches(self, index: int, term: int) -> bool:
@@ -145,7 +149,9 @@ class Journal(PySyncObjJournal):
 
         `start` must be in the log. What is no longer in memory is read from the store.
         """
-        invariant(self._first <= start <= self._last, f"no entry {start} in the log")
+        invariant(self._first <= start <= self._last, "a read outside the log")
+        if entries_max == 1 and start >= self._tail_first:
+            return [self._tail[start - self._tail_first]]
         found: list[Entry] = []
         size = 0
         for entry in self._from(start):
@@ -227,6 +233,8 @@ class Journal(PySyncObjJournal):
         limit = self._settings.log_disk_bytes
         if self.trim_floor is not None and self._bytes < self._settings.snapshot_log_bytes:
             floor = min(applied, self.trim_floor)
+        if self.export_floor is not None and self._bytes < limit + self._settings.export_lag_bytes:
+            floor = min(floor, self.export_floor)
         first = self._first
         while self._steps and self._bytes > limit and self._steps[0][0] < floor:
             end, size = self._steps.popleft()
@@ -334,18 +342,7 @@ class Journal(PySyncObjJournal):
             raise CorruptStoreError(f"{where}: term, vote or applied index is missing")
         self._term, voted, self._cuts = _HARD_STATE.unpack(hard_state)
         self._voted_for = None if voted < 0 else voted
-        limit = self._settings.log_memory_bytes
-        for key, value in self._store.scan(Family.LOG, *keys.log_range(self._shard)):
-            index, term = keys.log_index(key), _U64.unpack_from(value)[0]
-            if not self._run_terms:
-                self._first, self._last = index, index - 1
-            elif term < self.last_term:
-                raise CorruptStoreError(f"{where}: the term goes back at entry {index}")
-            if index != self._last + 1:
-                raise CorruptStoreError(f"{where}: entry {self._last + 1} is missing")
-            self._append(value[8:], index, term)
-            if self._tail_bytes > 2 * limit:
-                self._evict()
+        self._load_entries(where)
         if not self._run_terms:
             raise CorruptStoreError(f"{where}: the log is empty")
         if self._term < self.last_term:
@@ -353,6 +350,23 @@ class Journal(PySyncObjJournal):
                 f"{where}: term {self._term} is older than the log's last, {self.last_term}"
             )
         self._check_applied(_U64.unpack(applied)[0])
+
+    def _load_entries(self, where: str) -> None:
+        """Read the whole log once: contiguity, terms, sizes; only its end stays in memory."""
+        limit = 2 * self._settings.log_memory_bytes
+        newest = -1
+        for key, value in self._store.scan(Family.LOG, *keys.log_range(self._shard)):
+            index, term = keys.log_index(key), _U64.unpack_from(value)[0]
+            if newest < 0:
+                self._first, self._last = index, index - 1
+            elif term < newest:
+                raise CorruptStoreError(f"{where}: the term goes back at entry {index}")
+            if index != self._last + 1:
+                raise CorruptStoreError(f"{where}: entry {self._last + 1} is missing")
+            newest = term
+            self._append(value[8:], index, term)
+            if self._tail_bytes > limit:
+                self._evict()
 
     def _check_applied(self, applied: int) -> None:
         if not self._first - 1 <= applied <= self._last:

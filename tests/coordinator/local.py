@@ -147,5 +147,5 @@ async def local_node(lead=True, **settings):
 async def until(condition, timeout_s=10):
     """Wait on a condition."""
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110
+        while not condition():
             await asyncio.sleep(0.002)

@@ -57,7 +57,7 @@ class Router:
         """Until every node says that it knows a leader of each shard and is up to date."""
         for channel in self._channels.values():
             stub = health_pb2_grpc.HealthStub(channel)
-            while not await _is_ready(stub):  # noqa: ASYNC110
+            while not await _is_ready(stub):
                 await asyncio.sleep(RETRY_S)
 
     async def coordinator(self, group, later_than=0):

@@ -59,7 +59,7 @@ async def _create_topic(router, cluster):
             admin.CreateTopicRequest(name="t", partitions=1)
         )
     for stub in router.topics.values():
-        while not (await stub.ListTopics(admin.ListTopicsRequest())).topics:  # noqa: ASYNC110
+        while not (await stub.ListTopics(admin.ListTopicsRequest())).topics:
             await asyncio.sleep(0.02)
 
 

@@ -89,7 +89,7 @@ async def _create_topic(router, cluster):
                 break
         assert answer.status.code == 0
         for stub in router.topics.values():
-            while not (await stub.ListTopics(admin.ListTopicsRequest())).topics:  # noqa: ASYNC110
+            while not (await stub.ListTopics(admin.ListTopicsRequest())).topics:
                 await asyncio.sleep(0.02)
 
 

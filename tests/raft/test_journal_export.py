@@ -1,0 +1,32 @@
+"""The log's trimming waits for an exporter, but not without end."""
+
+from raft import journal
+from raft.journal import KIND_COMMAND, Journal
+from raft.settings import KIB, RaftSettings
+from storage.memory import MemoryStore
+
+SETTINGS = RaftSettings(log_disk_bytes=64 * KIB, log_trim_bytes=8 * KIB, export_lag_bytes=64 * KIB)
+
+
+def _filled(floor, entries):
+    store = MemoryStore()
+    journal.create(store, 0)
+    store.mark_hard()
+    store.write()
+    log = Journal(store, 0, SETTINGS)
+    log.export_floor = floor
+    for index in range(log.last_index + 1, log.last_index + 1 + entries):
+        log.add(bytes((KIND_COMMAND,)) + b"x" * 1_000, index, 1)
+    log.trim(log.last_index)
+    return log
+
+
+def test_entries_that_no_segment_holds_are_kept():
+    """Without an exporter the front goes; with one at index 5 it stays."""
+    assert _filled(None, 100).first_index > 20
+    assert _filled(5, 100).first_index <= 5
+
+
+def test_a_dead_exporter_does_not_fill_the_disk():
+    """Beyond its share the front goes all the same."""
+    assert _filled(5, 400).first_index > 200
