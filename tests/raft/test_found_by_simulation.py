@@ -5,7 +5,7 @@ from tests.raft.flaws.hand_replica import ReplicaGroup
 
 
 def test_a_divergent_tail_is_cut_behind_an_entry_longer_than_a_message() -> None:
-    """PySyncObj asks for two entries to see whether something must be cut; the first was too long."""
+    """PySyncObj asks for two entries to see what to cut, and got one, as the first was long."""
     g = ReplicaGroup(Options(batch_bytes=8))
     g.elect(0)
     g.replicate(0, [1, 2])
