@@ -27,6 +27,7 @@ SHARD_COMMAND_BYTES = 1_024
 """A shard-wide command's encoding is shorter: a name of at most 249 bytes and a number."""
 
 DESCRIBE_GROUPS_MAX = 1_000
+DESCRIBE_TOPICS_MAX = LIMITS.max_topics
 TOPICS_SHARD = 0
 """Shard 0 holds the cluster's own state: topics, replaced nodes."""
 
@@ -132,6 +133,12 @@ class TopicService(admin_pb2_grpc.TopicsServicer):
         """One result per name, from this node's copy of the registry."""
         admitted = await admit(self._core, context)
         try:
+            if len(request.names) > DESCRIBE_TOPICS_MAX:
+                status = self._core.statuses.error(
+                    Error.INVALID_REQUEST,
+                    f"At most {DESCRIBE_TOPICS_MAX} topics are described in one call.",
+                )
+                return pb.DescribeTopicsResponse(status=status)
             response = pb.DescribeTopicsResponse()
             for name in request.names:
                 count = self._core.topics.count(name)
@@ -193,9 +200,14 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         """One answer per id, from applied state, labelled with its index (group-protocol 2.12)."""
         admitted = await admit(self._core, context)
         try:
-            if len(request.group_ids) > DESCRIBE_GROUPS_MAX:
-                await shed(context, f"more than {DESCRIBE_GROUPS_MAX} groups in one call")
             response = pb.DescribeGroupsResponse()
+            if len(request.group_ids) > DESCRIBE_GROUPS_MAX:
+                status = self._core.statuses.error(
+                    Error.INVALID_REQUEST,
+                    f"At most {DESCRIBE_GROUPS_MAX} groups are described in one call.",
+                )
+                response.groups.add(group_id=request.group_ids[0], status=status)
+                return response
             for group_id in request.group_ids:
                 response.groups.append(await self._describe(group_id))
             return response
@@ -319,6 +331,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> pb.CheckpointsResponse:
         """What this node recorded. Never refused for load: nodes ask each other."""
         del context
+        refused = self._refuse_shards(request.shards)
+        if refused is not None:
+            return pb.CheckpointsResponse(status=refused, node_id=self._cluster.node_id)
         return pb.CheckpointsResponse(
             node_id=self._cluster.node_id,
             checkpoints=self._verifier.own_checkpoints(request.shards),
@@ -326,15 +341,23 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     async def Verify(self, request: pb.VerifyRequest, context: Context) -> pb.VerifyResponse:
         """Recompute digests from the keys on disk, shard by shard in slices, and compare."""
-        unknown = [n for n in request.shards if not 0 <= n < len(self._core.shards)]
-        if unknown:
-            status = self._core.statuses.error(
-                Error.INVALID_REQUEST,
-                f"There are shards 0 to {len(self._core.shards) - 1}, not {unknown[0]}.",
-            )
-            return pb.VerifyResponse(status=status, node_id=self._cluster.node_id)
         del context
+        refused = self._refuse_shards(request.shards)
+        if refused is not None:
+            return pb.VerifyResponse(status=refused, node_id=self._cluster.node_id)
         return await self._verifier.verify(request.shards)
+
+    def _refuse_shards(self, shards: Sequence[int]) -> Status | None:
+        """What is wrong with a list of shard numbers, or None."""
+        count = len(self._core.shards)
+        if len(shards) > count:
+            message = f"There are {count} shards, and {len(shards)} were named: name each once."
+            return self._core.statuses.error(Error.INVALID_REQUEST, message)
+        for number in shards:
+            if not 0 <= number < count:
+                message = f"There are shards 0 to {count - 1}, not {number}."
+                return self._core.statuses.error(Error.INVALID_REQUEST, message)
+        return None
 
 
 async def _ask_shard_0(

@@ -138,7 +138,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         admitted = await admit(self._core, context)
         try:
             if len(request.keys) > FIND_KEYS_MAX:
-                await shed(context, f"more than {FIND_KEYS_MAX} keys in one FindCoordinator")
+                return self._find_invalid(request)
             admitted.leave()
             return await self._find(request)
         finally:
@@ -175,6 +175,17 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             response.nodes.add(node_id=node, endpoint=endpoint)
         return response
 
+    def _find_invalid(self, request: pb.FindCoordinatorRequest) -> pb.FindCoordinatorResponse:
+        status = self._core.statuses.error(
+            Error.INVALID_REQUEST, f"A FindCoordinator has at most {FIND_KEYS_MAX} keys."
+        )
+        return pb.FindCoordinatorResponse(
+            results=[
+                pb.FindCoordinatorResponse.Result(group_id=key.group_id, status=status)
+                for key in request.keys[:1]
+            ]
+        )
+
     def _later(self, group_id: str, known_term: int) -> tuple[NodeId, int] | None:
         log = self._core.shard_for(group_id).log
         leader, term = log.leader, log.term
@@ -191,13 +202,12 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         core = self._core
         admitted = await admit(core, context)
         try:
-            command = translate.join(request, client_host(context.peer()))
             size = translate.command_bytes(request.ByteSize())
-            refused = (
-                translate.too_large(size)
-                or refuse_request(command, LIMITS)
-                or translate.refuse_join_form(command)
-            )
+            refused = translate.too_large(size) or translate.too_many_in_join(request)
+            if refused is not None:
+                return self._join_failed(request, refused)
+            command = translate.join(request, client_host(context.peer()))
+            refused = refuse_request(command, LIMITS) or translate.refuse_join_form(command)
             if refused is not None:
                 return self._join_failed(request, refused)
             shard = core.shard_for(command.group_id)
@@ -232,12 +242,13 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         core = self._core
         admitted = await admit(core, context)
         try:
-            command = translate.sync(request)
             size = translate.command_bytes(request.ByteSize())
-            refused = translate.too_large(size) or refuse_request(command, LIMITS)
-            answer: Answer = refused or await core.ask(
-                core.shard_for(command.group_id), command, size, admitted
-            )
+            answer: Answer | None = translate.too_large(size) or translate.too_many_in_sync(request)
+            if answer is None:
+                command = translate.sync(request)
+                answer = refuse_request(command, LIMITS) or await core.ask(
+                    core.shard_for(command.group_id), command, size, admitted
+                )
             if isinstance(answer, Synced):
                 return translate.synced(answer)
             if isinstance(answer, Shed):
@@ -257,12 +268,13 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         core = self._core
         admitted = await admit(core, context)
         try:
-            command = translate.leave(request)
             size = translate.command_bytes(request.ByteSize())
-            refused = translate.too_large(size) or refuse_request(command, LIMITS)
-            answer: Answer = refused or await core.ask(
-                core.shard_for(command.group_id), command, size, admitted
-            )
+            answer: Answer | None = translate.too_large(size) or translate.too_many_leave(request)
+            if answer is None:
+                command = translate.leave(request)
+                answer = refuse_request(command, LIMITS) or await core.ask(
+                    core.shard_for(command.group_id), command, size, admitted
+                )
             if isinstance(answer, Shed):
                 await shed(context, answer.what)
             if not isinstance(answer, Left):
@@ -294,14 +306,19 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             return self._beat_invalid(
                 request, f"A heartbeat has at most {HEARTBEAT_MEMBERS_MAX} members."
             )
+        refused = [refuse_group(member.group_id) for member in request.members]
         beats = [
             Beat(
                 shard_of(member.group_id, len(core.shards)),
                 MemberKey(member.group_id, member.member_id),
                 member.generation,
             )
-            for member in request.members
+            for member, no in zip(request.members, refused, strict=True)
+            if no is None
         ]
+        if refused and not beats:
+            answer = BeatAnswer((), LIMITS.heartbeat_interval_ms)
+            return self._beat_response(request, refused, answer)
         await core.loaded({beat.shard: core.shards[beat.shard] for beat in beats}.values())
         future: asyncio.Future[BeatAnswer] = asyncio.get_running_loop().create_future()
         call = core.heartbeats.beat(request.client_nonce, request.call_seq, beats, settle(future))
@@ -312,16 +329,24 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         finally:
             if not call.ended:
                 core.heartbeats.abandon(call)
+        return self._beat_response(request, refused, answer)
+
+    def _beat_response(
+        self, request: pb.HeartbeatRequest, refused: Sequence[Refused | None], answer: BeatAnswer
+    ) -> pb.HeartbeatResponse:
+        """One result per member: `refused` where its ids are impossible, else the core's answer."""
         response = pb.HeartbeatResponse(
             interval_ms=answer.interval_ms, superseded=answer.superseded
         )
-        if not answer.superseded:
-            for beat, status in zip(beats, answer.statuses, strict=True):
-                result = response.results.add(
-                    group_id=beat.key.group_id, member_id=beat.key.member_id
-                )
-                if status is not Error.NONE:
-                    result.status.CopyFrom(core.statuses.heartbeat(status))
+        if answer.superseded:
+            return response
+        statuses = iter(answer.statuses)
+        for member, no in zip(request.members, refused, strict=True):
+            result = response.results.add(group_id=member.group_id, member_id=member.member_id)
+            if no is not None:
+                result.status.CopyFrom(self._core.statuses.of(no))
+            elif (status := next(statuses)) is not Error.NONE:
+                result.status.CopyFrom(self._core.statuses.heartbeat(status))
         return response
 
     def _beat_invalid(self, request: pb.HeartbeatRequest, message: str) -> pb.HeartbeatResponse:
@@ -342,9 +367,12 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         core = self._core
         admitted = await admit(core, context)
         try:
-            command = translate.commit(request)
             size = translate.command_bytes(request.ByteSize())
-            refused = translate.too_large(size) or refuse_request(command, LIMITS)
+            refused = translate.too_large(size) or translate.too_many_committed(request)
+            if refused is not None:
+                return pb.OffsetCommitResponse(status=core.statuses.of(refused))
+            command = translate.commit(request)
+            refused = refuse_request(command, LIMITS)
             if refused is not None:
                 return pb.OffsetCommitResponse(status=core.statuses.of(refused))
             unknown = core.topics.split(command)

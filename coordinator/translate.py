@@ -55,6 +55,41 @@ def too_large(size: int) -> Refused | None:
     )
 
 
+# What is refused by its count alone, before a Python object is made of every entry: a message of
+# 4 MiB holds two million of them, which would hold up the loop for seconds.
+
+
+def _too_many(count: int, most: int, what: str) -> Refused | None:
+    if count <= most:
+        return None
+    return Refused(Error.INVALID_REQUEST, f"{what} at most {most}; this one has {count}.")
+
+
+def too_many_in_join(request: pb.JoinGroupRequest) -> Refused | None:
+    """Each protocol and each topic weighs at least a byte of the member's metadata."""
+    count = len(request.protocols) + len(request.subscribed_topics)
+    what = "The protocols and topics that a member names are"
+    return _too_many(count, LIMITS.member_metadata_max_bytes, what)
+
+
+def too_many_in_sync(request: pb.SyncGroupRequest) -> Refused | None:
+    """A group has no more members."""
+    what = "The assignments of one Sync are"
+    return _too_many(len(request.assignments), LIMITS.group_max_members, what)
+
+
+def too_many_leave(request: pb.LeaveGroupRequest) -> Refused | None:
+    """A group has no more members."""
+    what = "The members that leave in one call are"
+    return _too_many(len(request.members), LIMITS.group_max_members, what)
+
+
+def too_many_committed(request: pb.OffsetCommitRequest) -> Refused | None:
+    """The limit of a commit."""
+    what = "The partitions of one commit are"
+    return _too_many(len(request.partitions), LIMITS.commit_max_partitions, what)
+
+
 def join(request: pb.JoinGroupRequest, client_host: str) -> JoinGroup:
     """A JoinGroup command. The reason is cut to 255 characters (KIP-800)."""
     return JoinGroup(

@@ -6,7 +6,7 @@ differs from two equal others is named.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -44,6 +44,7 @@ def verify(
     """Compare all nodes' digests. Exits 5 where one differs or does not answer."""
     request = VerifyRequest(shards=shard or ())
     with Connection(bootstrap, timeout) as to:
+        _require_shards(shard or (), to.cluster().shards)
         cluster, answers = to.ask_each(
             lambda at, s: at.admin.Verify(request, timeout=s), attempt_s=timeout
         )
@@ -64,6 +65,16 @@ def verify(
             if findings
             else "repeat when all nodes are up; a checkpoint is taken every 10 s",
             exit_code=ExitCode.UNHEALTHY,
+        )
+
+
+def _require_shards(wanted: Sequence[int], count: int) -> None:
+    unknown = [number for number in wanted if number >= count]
+    if unknown:
+        raise CommandError(
+            f"there is no shard {unknown[0]}: this cluster has shards 0 to {count - 1}",
+            next_step="`muster cluster status` lists the shards",
+            exit_code=ExitCode.USAGE,
         )
 
 
