@@ -300,19 +300,14 @@ class Driver:
 
     def _persist(self, now: float) -> bool:
         """Write what is due; True where the database asks to wait, so nothing may leave."""
+        if not self._write_due(now):
+            return False
         store = self.store
-        if store.hard_epoch <= store.written_epoch:
-            if not store.pending_bytes:
-                self._soft_since = None
-                return False
-            if self._soft_since is None:
-                self._soft_since = now
-            old = now - self._soft_since >= self._seconds(self.settings.soft_ms)
-            if not old and store.pending_bytes < self.settings.write_bytes:
-                return False
         target = store.pending_epoch
         if store.write() < target:
             self.stats.write_stalls += 1
+            del self._outgoing[: -self.settings.held_messages]
+            del self._outgoing_held[: -self.settings.held_messages]
             return store.hard_epoch >= target
         self._soft_since = None
         return False
@@ -397,9 +392,23 @@ class Driver:
             self._drain_at = now + self._seconds(self.settings.drain_retry_ms)
             self._hand_over_all()
         self._marks.renew(now, self._seconds(self.settings.mark_ms))
-        if self._dirty or self._outgoing or self._outgoing_held or self.store.pending_bytes:
+        if self._dirty or self._outgoing or self._outgoing_held or self._write_due(now):
             self._wake()
         return max(wait, 0.001)
+
+    def _write_due(self, now: float) -> bool:
+        """Whether the pending batch must be written now: hard, long, or old enough."""
+        store = self.store
+        if not store.pending_bytes:
+            self._soft_since = None
+            return False
+        if self._soft_since is None:
+            self._soft_since = now
+        return (
+            store.hard_epoch > store.written_epoch
+            or store.pending_bytes >= self.settings.write_bytes
+            or now - self._soft_since >= self._seconds(self.settings.soft_ms)
+        )
 
     # Leadership.
 
