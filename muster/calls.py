@@ -38,9 +38,6 @@ ATTEMPTS_OPEN_MAX = 3
 HINTS_MAX = 3
 """Hints of NOT_COORDINATOR that one call follows in a row; then it asks around."""
 
-SPREAD_MS = 50
-"""A Join waits up to this long before it goes to a new coordinator: no fleet arrives at once."""
-
 R = TypeVar("R", bound=Message)
 
 
@@ -192,7 +189,7 @@ class _Call(Generic[R]):
         if len(self._attempts) >= ATTEMPTS_OPEN_MAX:
             return
         if is_new and self._tried is not None and self._method is JOIN:
-            await asyncio.sleep(random.random() * SPREAD_MS / 1000)  # noqa: S311 - jitter
+            await asyncio.sleep(random.random() * timeouts.JOIN_SPREAD_MS / 1000)  # noqa: S311 - jitter
         if is_new and self._gate is not None:
             await self._gate(coordinator)
             if self._caller.routes.get(self._group_id) != coordinator:

@@ -14,9 +14,6 @@ from muster.v1 import group_pb2
 
 CoordinatorHook = Callable[[CoordinatorChange], Awaitable[None] | None]
 
-UNKNOWN_TOPIC_WAIT_MS = 3_000
-"""How long a commit to an unknown topic or partition is tried again: registry copies may lag."""
-
 _TRY_AGAIN = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -86,7 +83,7 @@ class Committer:
             code = int(status.code)
             spent_ms = (loop.time() - started_at) * 1000
             patience_ms = (
-                UNKNOWN_TOPIC_WAIT_MS
+                timeouts.TOPIC_WAIT_MS
                 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 else timeout_ms * (code in _TRY_AGAIN)
             )

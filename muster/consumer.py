@@ -54,9 +54,6 @@ log = logging.getLogger("muster")
 
 Listener = Callable[[Assignment], Awaitable[None] | None]
 
-TOPICS_WAIT_MS = 3_000
-"""How long a missing topic is looked for before joining: registry copies may lag."""
-
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
@@ -376,7 +373,7 @@ class Group:
 
     async def _first_join(self) -> None:
         """Join, if the topics exist: a member of a topic that does not would idle for ever."""
-        deadline = self._loop.time() + TOPICS_WAIT_MS / 1000
+        deadline = self._loop.time() + timeouts.TOPIC_WAIT_MS / 1000
         topics, timeout_ms = self._options.join.topics, self._options.request_timeout_ms
         while True:
             try:

@@ -22,9 +22,6 @@ from muster.types import Coordinator
 from muster.v1 import errors_pb2, group_pb2
 
 _PATH = "/muster.v1.GroupCoordinator/Heartbeat"
-CALL_GAP_MS = 20
-"""Between the starts of two calls: members that come together share one."""
-
 EARLY_MS = 25
 """An answer without news sooner than this is met with a pause: no server makes a client spin."""
 
@@ -207,7 +204,7 @@ class _Beat:
         if self._current is not None:
             due = [p for p in self._current.pulses if p in self._pulses] + due
             self._set_aside()
-        self._start_at = now + CALL_GAP_MS / 1000
+        self._start_at = now + timeouts.HEARTBEAT_GAP_MS / 1000
         self._suspect_at = now + (self._interval_ms + timeouts.SUSPECT_MS) / 1000
         self._counters.calls += 1
         self._counters.attempts += 1

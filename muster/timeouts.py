@@ -48,3 +48,12 @@ KEEPALIVE_TIMEOUT_MS = 5_000
 
 COMMIT_INTERVAL_MS = 100
 """Buffered commits go out this often, at most."""
+
+TOPIC_WAIT_MS = 3_000
+"""How long a topic or partition that a node does not know is looked for: its copy may lag."""
+
+JOIN_SPREAD_MS = 50
+"""A Join waits up to this long before it goes to a new coordinator: no fleet arrives at once."""
+
+HEARTBEAT_GAP_MS = 20
+"""Between the starts of two heartbeat calls: members that come together share one."""

@@ -23,8 +23,11 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 async def _run(test):
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     async with asyncio.timeout(TEST_SECONDS_MAX):
         await test
+    assert not told, f"failures in the background: {told}"
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:
         # Callbacks of tasks that have ended may still be due in this turn of the loop.

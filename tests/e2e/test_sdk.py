@@ -29,8 +29,8 @@ async def dev_cluster(folder):
         *command, "--dir", str(folder), "-o", "jsonl", stdout=subprocess.PIPE
     )
     try:
-        lines = [json.loads(await server.stdout.readline()) for _ in range(NODES)]
-        yield {line["endpoint"]: line for line in lines}
+        ready = json.loads(await server.stdout.readline())
+        yield {node["endpoint"]: node for node in ready["nodes"]}
     finally:
         if server.returncode is None:
             server.terminate()
