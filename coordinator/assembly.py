@@ -53,8 +53,12 @@ def assemble(
     shards: dict[ShardId, Shard] = {}
 
     def machine(number: ShardId) -> StateMachine:
-        shards[number] = Shard(number, desk, wall_ms, lambda: driver.wake())  # noqa: PLW0108  # it changes
+        shards[number] = Shard(number, desk, wall_ms, wake)
         return wrap(shards[number])
+
+    def wake(number: ShardId) -> None:
+        turns.hurry(number)
+        driver.wake()
 
     driver = Driver(store, machine, link, time.monotonic, rng)
     driver.client_endpoint = endpoint

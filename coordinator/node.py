@@ -112,13 +112,13 @@ class Node:
                 desk=self.assembly.desk,
             )
         )
-        self.driver.participants.append(self.metrics)
         self._store.sync_observers.append(self.metrics.timings.fsync.observe)
         self._runner.lag_observers.append(self.metrics.timings.turn_lag.observe)
         self._runner.lag_observers.append(self._timer_fired)
 
     def _timer_fired(self, late_s: float) -> None:
         self.assembly.turns.timer_fired(late_s)
+        self.metrics.after_apply(late_s)  # leaders are looked at a hundred times a second
         self._runner.wake()  # shards' time moves with the turns, at least once per timer
 
     # ---- start

@@ -77,6 +77,11 @@ class Proposer:
         return group_id in self._groups
 
     @property
+    def waiting(self) -> bool:
+        """True where commands wait that no entry holds yet."""
+        return bool(self._queue)
+
+    @property
     def open(self) -> bool:
         """True where the next flush may close an entry."""
         return len(self._flights) < ENTRIES_IN_FLIGHT_MAX

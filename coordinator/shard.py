@@ -90,7 +90,8 @@ class Turn:
 class Shard:
     """The state machine of one replica and, while it leads, the coordinator of the shard's groups.
 
-    `attach` gives it its log before anything else is called. `wake` asks the node for a turn soon.
+    `attach` gives it its log before anything else is called. `wake` asks the node for a turn soon,
+    in which `hurry` is called at least.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Shard:
         number: ShardId,
         desk: Desk,
         wall_ms: Callable[[], int],
-        wake: Callable[[], None],
+        wake: Callable[[ShardId], None],
     ) -> None:
         self.number = number
         self.state = ShardState()
@@ -115,7 +116,7 @@ class Shard:
         self.on_reload: Callable[[], None] | None = None
         self._desk = desk
         self._wall_ms = wall_ms
-        self._wake = wake
+        self._wake_node = wake
         self._log: ReplicatedLog | None = None
         self.propose: Propose = _no_log
         """The replica's `propose`; metrics may wrap it."""
@@ -161,6 +162,8 @@ class Shard:
         self.persist.write(batch, index, self.state, results)
         if any(not isinstance(command, Checkpoint) for command in decoded.commands):
             self._moved_since_checkpoint = True
+        if self._promoted and self.proposer.waiting:
+            self._wake()  # this entry's place is free for the commands behind it
         for observer in self.observers:
             observer(self.number, index, decoded, results)
         return results
@@ -303,6 +306,13 @@ class Shard:
         if heard:
             self._fire()
         self.proposer.flush(time_ms, self._wall_ms(), self.propose)
+
+    def hurry(self, turn: Turn) -> None:
+        """Close an entry over what was asked since the last turn; timers can wait for the next."""
+        self._clock_ms = turn.clock_ms
+        if self._promoted:
+            time_ms = self._time.advance(turn.clock_ms)
+            self.proposer.flush(time_ms, self._wall_ms(), self.propose)
 
     def _fire(self) -> None:
         for closing in self.liveness.rounds_due():
@@ -482,6 +492,9 @@ class Shard:
             self._orphan(call)
         self.proposer.fail_queue(self.elsewhere())
         self.shard_moved(self.number)
+
+    def _wake(self) -> None:
+        self._wake_node(self.number)
 
     @property
     def orphaned(self) -> bool:

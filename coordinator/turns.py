@@ -6,6 +6,7 @@ from typing import Final
 from coordinator.breaks import BreakMeter
 from coordinator.heartbeats import Heartbeats
 from coordinator.shard import Shard, Turn
+from raft.contract import ShardId
 
 MS: Final = 1_000
 
@@ -31,24 +32,34 @@ class Turns:
         self._after = after
         self._loop_round = 0
         self._lag_ms = 0
-        self.observe_lag: Callable[[float], None] | None = None
-        """Told how late the node's timer came, in seconds, each time."""
+        self._sweep = True
+        self._hurried: dict[ShardId, None] = {}
 
     def timer_fired(self, late_s: float) -> None:
-        """The node's timer came, `late_s` seconds after its time."""
+        """The node's timer came, `late_s` seconds after its time: the next turn sweeps."""
         self._loop_round += 1
-        late_s = max(late_s, 0.0)
-        self._lag_ms = int(late_s * MS)
-        if self.observe_lag is not None:
-            self.observe_lag(late_s)
+        self._lag_ms = int(max(late_s, 0.0) * MS)
+        self._sweep = True
+
+    def hurry(self, shard: ShardId) -> None:
+        """Something was asked of this shard: the next turn closes its entry."""
+        self._hurried[shard] = None
 
     def before_tick(self, now: float) -> None:
-        """After delivery, before the replicas tick. `now` is CLOCK_MONOTONIC in seconds."""
+        """After delivery, before the replicas tick. `now` is CLOCK_MONOTONIC in seconds.
+
+        A turn that the timer wanted sweeps over all shards; others see to those that were asked.
+        """
         turn = Turn(int(now * MS), self._lag_ms, self._loop_round)
-        self._lag_ms = 0
-        self._breaks.turn(turn.clock_ms)
-        for shard in self._shards:
-            shard.turn(turn)
+        hurried, self._hurried = self._hurried, {}
+        if self._sweep:
+            self._sweep, self._lag_ms = False, 0
+            self._breaks.turn(turn.clock_ms)
+            for shard in self._shards:
+                shard.turn(turn)
+        else:
+            for number in hurried:
+                self._shards[number].hurry(turn)
 
     def after_apply(self, now: float) -> None:
         """What was applied was answered by the shards; now those whose time is over."""

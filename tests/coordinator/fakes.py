@@ -136,7 +136,7 @@ class Rig:
                 pass
         self.turn()
 
-    def _wake(self):
+    def _wake(self, _number):
         self.wakes += 1
 
     def turn(self, ms=10, lag_ms=0):

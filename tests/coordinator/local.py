@@ -46,7 +46,7 @@ class LocalNode:
     def __init__(self, shards=4, active_calls=1_200):
         self.desk = Desk()
         self.shards = [
-            Shard(ShardId(number), self.desk, lambda: int(time.time() * 1_000), lambda: None)
+            Shard(ShardId(number), self.desk, lambda: int(time.time() * 1_000), lambda _: None)
             for number in range(shards)
         ]
         self.logs = [FakeLog(shard=number) for number in range(shards)]
