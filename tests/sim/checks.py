@@ -58,6 +58,7 @@ class Counts:
     reads: int = 0
     snapshots: int = 0
     cuts: int = 0
+    generations: int = 0
 
 
 @dataclass(slots=True)

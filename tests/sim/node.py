@@ -17,8 +17,8 @@ from raft.settings import RaftSettings
 from storage import keys
 from storage.memory import MemoryStore
 from storage.store import Family
+from tests.sim.apps import App
 from tests.sim.checks import ShardChecker
-from tests.sim.machine import History
 from tests.sim.network import Network
 
 CODE_S = 5e-5
@@ -41,6 +41,7 @@ class World(Protocol):
     settings: RaftSettings
     trace: Callable[[str], None] | None
 
+    def make_app(self, node: "SimNode", starting: Callable[[], bool]) -> App: ...
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
     def run_on(self, node: "SimNode", run: Callable[[], None]) -> None:
         """Run shipped code of `node`, then check all its shards."""
@@ -95,7 +96,7 @@ class SimNode:
         self._members, self._shards = tuple(range(nodes)), shards
         self.incarnation = 0
         self.driver: Driver | None = None
-        self.machines: dict[int, History] = {}
+        self.app: App | None = None
         self.views: list[View] = []
         self.crash_after_sends: int | None = None
         self.crash_after_vote = crash_after_vote
@@ -126,16 +127,18 @@ class SimNode:
         self.crash_after_sends = None
         self._turn_scheduled = self._syncing = False
         self.store.on_write = self._written
-        self.machines = {s: self._machine(s) for s in range(self._shards)}
+        life = self.incarnation
+        self.app = self.world.make_app(self, lambda: self._starting or self.incarnation != life)
         self.driver = Driver(
             self.store,
-            lambda shard: self.machines[shard],
+            self.app.machine,
             self,
             self.clock,
             Random(self.world.rng.getrandbits(64)),
             self.world.settings,
         )
         self.driver.wake = self._want_turn
+        self.app.attach(self.driver)
         for shard, replica in self.driver.replicas.items():
             self._watch(shard, replica.journal)
             if len(self._members) == 1:
@@ -152,18 +155,6 @@ class SimNode:
         unsynced = self.store.written_epoch - self.store.synced_epoch
         survivors = self.world.rng.randint(0, unsynced) if power_cut else unsynced
         self.store = self.store.crash(survivors)
-
-    def _machine(self, shard: int) -> History:
-        checker, life = self.world.checkers[shard], self.incarnation
-
-        def applied(index: int, entry: bytes, digest: bytes) -> None:
-            checker.applied(self.number, life, index, entry, digest)
-
-        def reloaded(applied_index: int, digest: bytes) -> None:
-            is_start = self._starting or self.incarnation != life
-            checker.reloaded(self.number, applied_index, digest, snapshot=not is_start)
-
-        return History(applied, reloaded)
 
     def _watch(self, shard: int, journal: Journal) -> None:
         """Show the checker every change of the log, as it happens."""
@@ -278,6 +269,8 @@ class SimNode:
         self._later(life, self._run_timer)
 
     def _run_timer(self) -> None:
+        assert self.app is not None
+        self.app.timer()
         wait = self.running.timer() / self._rate
         self.world.schedule(wait + self.world.rng.random() * 0.01, self._timer, self.incarnation)
 

@@ -13,14 +13,38 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from tests.sim.faults import WEIGHTS
 from tests.sim.mutants import MUTANTS, REPLACEMENTS, SPLIT_VOTES, Mutant
-from tests.sim.simulation import Result, Scenario, Simulation
+from tests.sim.simulation import SETTINGS, Result, Scenario, Simulation
 
 THREE_NODES = tuple(Scenario(f"{net}3", network=net) for net in ("fifo", "late", "udp"))
 ONE_NODE = Scenario("fifo1", nodes=1)
+GROUPS_SETTINGS = replace(
+    SETTINGS,
+    log_disk_bytes=8000,
+    log_trim_bytes=1000,
+    log_memory_bytes=3000,
+    window_bytes=2000,
+    message_bytes=600,
+    control_bytes=700,
+    frame_bytes=2000,
+    chunk_bytes=600,
+    snapshot_log_bytes=30000,
+)
+"""As small for entries of the coordinator, which are some hundred bytes long."""
+GROUPS = tuple(
+    Scenario(
+        f"groups-{net}",
+        network=net,
+        shards=shards,
+        members=6,
+        chaos_s=10.0,
+        settings=GROUPS_SETTINGS,
+    )
+    for net, shards in (("fifo", 1), ("late", 2), ("udp", 1))
+)
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -31,13 +55,18 @@ SCENARIOS = {
         Scenario("late3x2", network="late", shards=2),
         REPLACEMENTS,
         SPLIT_VOTES,
+        *GROUPS,
     )
 }
 EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "split-votes": 20}
+EVERY |= {scenario.name: 5 for scenario in GROUPS}
 """Of these only each n-th seed is run; of the others all."""
 
 MINIMA_PER_SEED = {"elections": 2, "crashes": 1, "commits": 100, "acked": 80, "reads": 20}
 """What a three-node run does at least, on average."""
+
+GROUPS_MINIMA_PER_SEED = {"generations": 5, "acked": 20, "reads": 3}
+"""What members of consumer groups get done at least in a run, on average."""
 
 MUTANT_SEEDS = 40
 """A mutant that none of so many seeds catches has survived."""
@@ -149,6 +178,11 @@ def judge(totals: dict[str, Totals], caught: Iterable[tuple[str, int | None, str
             problems.append(f"{name}: {total.violations} of {total.seeds} seeds violate")
     for scenario in THREE_NODES:
         problems += [f"{scenario.name}: {what}" for what in totals[scenario.name].too_little()]
+    for scenario in GROUPS:
+        counts, seeds = totals[scenario.name].counts, totals[scenario.name].seeds
+        for name, each in GROUPS_MINIMA_PER_SEED.items():
+            if counts[name] < each * seeds:
+                problems.append(f"{scenario.name}: {name}: {counts[name]} in {seeds} seeds")
     for name, seed, what in caught:
         if seed is None:
             problems.append(f"mutant {name} survived: {what}")

@@ -13,8 +13,10 @@ from random import Random
 
 from raft.contract import Applied, Outcome, Role
 from raft.settings import RaftSettings
+from tests.sim.apps import App, HistoryApp
 from tests.sim.checks import Counts, ShardChecker, Violation
 from tests.sim.faults import WEIGHTS, Faults
+from tests.sim.members import Members
 from tests.sim.network import Network
 from tests.sim.node import PowerCutError, SimNode
 
@@ -56,6 +58,8 @@ class Scenario:
     restart_s: float = 1.6
     """A node that went down is up again at the latest after so long."""
     latency_s: float = 0.004
+    members: int = 0
+    """So many members of consumer groups, on coordinator.shard; 0: plain commands."""
     crash_after_vote: float = 0.0
     """How likely it is that a node dies right after a vote left it."""
 
@@ -102,6 +106,13 @@ class Simulation:
         self._waiting: dict[int, tuple[int, int]] = {}
         self._replacements: dict[int, bytes] = {}
         self.trace: Callable[[str], None] | None = None
+        self.members = Members(self) if scenario.members else None
+
+    def make_app(self, node: SimNode, starting: Callable[[], bool]) -> App:
+        """The state machines of a new process."""
+        if self.members is not None:
+            return self.members.app(node, starting)
+        return HistoryApp(node.number, node.incarnation, self.checkers, starting)
 
     # -- events
 
@@ -116,8 +127,11 @@ class Simulation:
             node.start()
         self._connect_all()
         for shard in range(self.scenario.shards):
-            self.schedule(1.0, self._propose, shard)
-            self.schedule(1.2, self._read, shard)
+            if self.members is None:
+                self.schedule(1.0, self._propose, shard)
+                self.schedule(1.2, self._read, shard)
+        if self.members is not None:
+            self.members.start()
         self.faults.start(1.5)
         self.schedule(self.scenario.chaos_s, self._heal)
         try:
@@ -303,15 +317,17 @@ class Simulation:
             return
         for shard, checker in enumerate(self.checkers):
             replicas = [node.replica(shard) for node in self.nodes]
-            histories = [node.machines[shard] for node in self.nodes]
+            finals = [node.app.final(shard) for node in self.nodes if node.app is not None]
             states = [
-                (r.applied_index, h.commands, h.digest)
-                for r, h in zip(replicas, histories, strict=True)
+                (replica.applied_index, *final)
+                for replica, final in zip(replicas, finals, strict=True)
             ]
             leaders = sum(r.leads for r in replicas)
             checker.finished(states, [r.last_index for r in replicas], leaders)
             if any(r.role is Role.LEARNER for r in replicas):
                 checker.violated("L-never-admitted", roles=[r.role.value for r in replicas])
+        if self.members is not None:
+            self.members.finished()
         lives = {(node.number, node.incarnation) for node in self.nodes}
         forgotten = [c for c, asked in self._waiting.items() if asked in lives]
         if forgotten and not any(c.violations for c in self.checkers):

@@ -1,0 +1,169 @@
+"""The shipped coordinator shard on a simulated node, and what must hold of its groups."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from coordinator.breaks import BreakMeter
+from coordinator.calls import Desk
+from coordinator.heartbeats import Heartbeats
+from coordinator.machine.events import GenerationFormed
+from coordinator.machine.shard_state import CommandResult, Entry
+from coordinator.persist import scrub
+from coordinator.shard import Shard
+from coordinator.turns import Turns
+from raft.contract import Role, ShardId, StateBatch, StateView
+from raft.driver import Driver
+from raft.state import ShardView
+from tests.sim.checks import ShardChecker
+
+DIGEST_BYTES = 16
+EPOCH_MS = 1_700_000_000_000
+
+
+@dataclass(slots=True)
+class GroupsChecker:
+    """What is promised to members, over all groups of one shard (chaos notes, section 5)."""
+
+    shard: ShardChecker
+    acked: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(group, partition) -> greatest offset whose commit was acknowledged."""
+    attempted: dict[tuple[str, int], int] = field(default_factory=dict)
+    _formed: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    _formed_at: dict[str, dict[int, int]] = field(default_factory=dict)
+    _owners: dict[tuple[str, int, int], str] = field(default_factory=dict)
+
+    def formed(self, index: int, event: GenerationFormed) -> None:
+        """inv-I3: generations rise, and no number ever names two sets of members."""
+        key = (event.group_id, event.generation)
+        known = self._formed.setdefault(key, event.member_ids)
+        if known != event.member_ids:
+            self.shard.violated("H-generation-used-twice", group=key[0], generation=key[1])
+        order = self._formed_at.setdefault(event.group_id, {})
+        order[index] = event.generation
+        wrong = [
+            g for i, g in order.items() if (i < index) != (g < event.generation) and i != index
+        ]
+        if wrong:
+            self.shard.violated("H-generation-went-back", group=key[0], generation=key[1])
+
+    def owns(self, group: str, generation: int, partition: int, member: str) -> None:
+        """inv-I4: in one generation a partition has one owner."""
+        known = self._owners.setdefault((group, generation, partition), member)
+        if known != member:
+            self.shard.violated("H-two-owners", group=group, partition=partition)
+
+    def read(self, group: str, partition: int, acked_before: int, value: int) -> None:
+        """inv-I1, inv-I13: a strict read sees every commit that was acknowledged before it."""
+        attempted = self.attempted.get((group, partition), 0)
+        if not acked_before <= value <= attempted:
+            self.shard.violated(
+                "H-offset-lost",
+                group=group,
+                partition=partition,
+                acknowledged=acked_before,
+                read=value,
+                attempted=attempted,
+            )
+
+
+class WatchedShard:
+    """coordinator.shard.Shard with the checker looking on."""
+
+    def __init__(
+        self,
+        inner: Shard,
+        checker: GroupsChecker,
+        who: tuple[int, int],
+        starting: Callable[[], bool],
+    ) -> None:
+        self.inner, self._checker, self._who, self._starting = inner, checker, who, starting
+        inner.observers.append(self._observe)
+
+    def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:
+        result = self.inner.apply(index, term, entry, batch)
+        self._checker.shard.applied(*self._who, index, entry, self.digest)
+        return result
+
+    def reload(self, view: StateView) -> Iterator[None]:
+        yield from self.inner.reload(view)
+        snapshot = not self._starting()
+        self._checker.shard.reloaded(
+            self._who[0], view.applied_index, self.digest, snapshot=snapshot
+        )
+
+    def role_changed(self, role: Role, term: int) -> None:
+        self.inner.role_changed(role, term)
+
+    @property
+    def digest(self) -> bytes:
+        return self.inner.state.digest.to_bytes(DIGEST_BYTES, "big")
+
+    def _observe(
+        self, _shard: ShardId, index: int, _entry: Entry, results: tuple[CommandResult, ...]
+    ) -> None:
+        for result in results:
+            for event in result.events:
+                if isinstance(event, GenerationFormed):
+                    self._checker.formed(index, event)
+
+
+class GroupsApp:
+    """One process of a node: its shards, held heartbeats and turns, as coordinator/assembly.py."""
+
+    def __init__(
+        self,
+        who: tuple[int, int],
+        checkers: list[GroupsChecker],
+        now: Callable[[], float],
+        wake: Callable[[], None],
+        starting: Callable[[], bool],
+    ) -> None:
+        self._desk = Desk()
+
+        def wall_ms() -> int:
+            return EPOCH_MS + int(now() * 1_000)
+
+        def wake_up(number: ShardId) -> None:
+            self._turns.hurry(number)
+            wake()
+
+        self.shards = [
+            Shard(ShardId(number), self._desk, wall_ms, wake_up) for number in range(len(checkers))
+        ]
+        self._driver: Driver | None = None
+        self._watched = [
+            WatchedShard(shard, checker, who, starting)
+            for shard, checker in zip(self.shards, checkers, strict=True)
+        ]
+        breaks: BreakMeter = self._desk.breaks
+        heartbeats = Heartbeats(tuple(self.shards), breaks)
+        for shard in self.shards:
+            shard.group_moved = heartbeats.group_moved
+            shard.shard_moved = heartbeats.shard_moved
+        self._turns = Turns(tuple(self.shards), heartbeats, breaks, lambda: None)
+
+    def machine(self, shard: int) -> WatchedShard:
+        return self._watched[shard]
+
+    def attach(self, driver: Driver) -> None:
+        self._driver = driver
+        for shard in self.shards:
+            shard.attach(driver.replicas[shard.number])
+        driver.participants.append(self._turns)
+
+    def timer(self) -> None:
+        self._turns.timer_fired(0.0)
+
+    def final(self, shard: int) -> tuple[list[int], bytes]:
+        return [], self._watched[shard].digest
+
+    def stored_digest(self, shard: int) -> bytes:
+        """The digest anew, from the keys that are written."""
+        assert self._driver is not None
+        replica = self._driver.replicas[ShardId(shard)]
+        self._driver.store.write()
+        view = ShardView(
+            self._driver.store, ShardId(shard), replica._snapshots.local_id, replica.applied_index
+        )
+        *_, last = scrub(view)
+        return last.total.to_bytes(DIGEST_BYTES, "big")

@@ -1,0 +1,342 @@
+"""Members of consumer groups as clients of the simulated cluster: join, sync, heartbeat, commit.
+
+A member keeps to the protocol as the SDK does: it goes where it is told, repeats what has an
+unknown outcome, reads its offsets strictly before it commits, and joins again when it must.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from coordinator.answers import Answer, Loading, NotHere, ParkOver, Shed, Superseded
+from coordinator.calls import Call
+from coordinator.liveness import MemberKey
+from coordinator.machine.commands import (
+    Assignment,
+    Command,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    OffsetCommit,
+    PartitionCommit,
+    Protocol,
+    SyncGroup,
+)
+from coordinator.machine.errors import Error
+from coordinator.machine.replies import Committed, Joined, Refused, Synced
+from coordinator.shard import Shard
+from tests.sim.groups import GroupsApp, GroupsChecker
+
+if TYPE_CHECKING:
+    from tests.sim.node import SimNode
+    from tests.sim.simulation import Simulation
+
+PARTITIONS = 4
+SESSION_MS = 1_000
+REBALANCE_MS = 1_500
+TIMEOUT_S = 1.5
+BEAT_S = 0.25
+TOPIC = "t"
+
+
+class Members:
+    """All members of a run, and the apps of its nodes."""
+
+    def __init__(self, world: "Simulation") -> None:
+        self.world = world
+        self.checkers = [GroupsChecker(checker) for checker in world.checkers]
+        self._apps: dict[int, GroupsApp] = {}
+        self._born = 0
+
+    def app(self, node: "SimNode", starting: Callable[[], bool]) -> GroupsApp:
+        """The app of a process that starts."""
+        who = (node.number, node.incarnation)
+
+        def wake() -> None:
+            if node.alive:
+                node.running.wake()
+
+        app = GroupsApp(who, self.checkers, lambda: self.world.now, wake, starting)
+        self._apps[node.number] = app
+        return app
+
+    def shard_at(self, node: int, shard: int) -> Shard | None:
+        """A shard of a living, running node."""
+        if not self.world.nodes[node].alive:
+            return None
+        return self._apps[node].shards[shard]
+
+    def start(self) -> None:
+        for number in range(self.world.scenario.members):
+            shard = number % self.world.scenario.shards
+            self.world.schedule(0.8 + number * 0.05, self._bear, shard, f"g{number % 2}")
+
+    def _bear(self, shard: int, group: str) -> None:
+        if self.world.now < self.world.scenario.chaos_s:
+            self._born += 1
+            Member(self, shard, f"{group}-{shard}", f"m{self._born}").join()
+
+    def died(self, shard: int, group: str) -> None:
+        """Somebody else takes the place of a member that went."""
+        group = group.partition("-")[0]
+        self.world.schedule(self.world.rng.random(), self._bear, shard, group)
+
+    def finished(self) -> None:
+        """No acknowledged commit is missing, and the keys on disk say what the state says."""
+        for shard, checker in enumerate(self.checkers):
+            for node in self.world.nodes:
+                app = self._apps[node.number]
+                state = app.shards[shard].state
+                for (group, partition), acked in checker.acked.items():
+                    stored = state.groups[group].offsets[TOPIC, partition].offset
+                    checker.read(group, partition, acked, stored)
+                if app.stored_digest(shard) != app.final(shard)[1]:
+                    checker.shard.violated("H-stored-state-diverged", node=node.number)
+
+
+class Member:
+    """One membership after another of one client process."""
+
+    def __init__(self, members: Members, shard: int, group: str, name: str) -> None:
+        self._all, self._world = members, members.world
+        self._rng: Random = members.world.rng
+        self._shard, self._group, self._name = shard, group, name
+        self._checker = members.checkers[shard]
+        self._node = self._rng.randrange(len(self._world.nodes))
+        self._attempt = 0
+        self._nonce, self._member_id = "", ""
+        self._generation = -1
+        self._commit_seq = 0
+        self._owned: list[int] = []
+        self._offsets: dict[int, int] = {}
+
+    @property
+    def _over(self) -> bool:
+        return self._world.now >= self._world.scenario.chaos_s
+
+    # -- one call, repeated until it has an outcome
+
+    def _call(self, command: Command, then: Callable[[Answer], None]) -> None:
+        """Ask until somebody answers; whatever came before is void from now on."""
+        self._attempt += 1
+        attempt = self._attempt
+        if self._over:
+            return
+        shard = self._all.shard_at(self._node, self._shard)
+        if shard is None:
+            self._go_elsewhere(None)
+            self._later(0.05, attempt, lambda: self._call(command, then))
+            return
+        calls: list[Call] = []
+
+        def respond(answer: Answer) -> None:
+            delay = 0.001 + self._rng.expovariate(1 / 0.005)
+            self._later(delay, attempt, lambda: self._answered(answer, command, then))
+
+        def submit() -> None:
+            calls.append(shard.submit(command, 1_000, respond))
+
+        def timed_out() -> None:
+            if calls and not calls[0].ended:
+                self._world.nodes[node]._later(life, lambda: shard.abandon(calls[0]))
+            self._go_elsewhere(None)
+            self._call(command, then)
+
+        node, life = self._node, self._world.nodes[self._node].incarnation
+        self._later(TIMEOUT_S, attempt, timed_out)
+        self._world.nodes[node]._later(life, submit)
+
+    def _answered(self, answer: Answer, command: Command, then: Callable[[Answer], None]) -> None:
+        if isinstance(answer, NotHere):
+            self._go_elsewhere(answer.leader)
+        if isinstance(answer, NotHere | Loading | Shed | ParkOver):
+            self._attempt += 1
+            self._later(0.05, self._attempt, lambda: self._call(command, then))
+        else:
+            then(answer)
+
+    def _later(self, delay_s: float, attempt: int, run: Callable[[], None]) -> None:
+        def check() -> None:
+            if attempt == self._attempt and not self._over:
+                run()
+
+        self._world.schedule(delay_s, check)
+
+    def _go_elsewhere(self, hint: int | None) -> None:
+        self._node = self._rng.randrange(len(self._world.nodes)) if hint is None else hint
+
+    # -- the protocol
+
+    def join(self) -> None:
+        """Into the next generation; with a fresh nonce where the membership is a new one."""
+        self._owned, self._offsets = [], {}
+        if not self._member_id:
+            self._nonce = self._rng.randbytes(16).hex()
+            self._commit_seq = 0
+        command = JoinGroup(
+            group_id=self._group,
+            member_id=self._member_id,
+            client_id=self._name,
+            client_host="sim",
+            join_nonce=self._nonce,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            protocol_type="consumer",
+            protocols=(Protocol("range", b""),),
+            subscribed_topics=(TOPIC,),
+            reason="",
+        )
+        self._call(command, self._joined)
+
+    def _joined(self, answer: Answer) -> None:
+        if not isinstance(answer, Joined):
+            self._refused(answer)
+            return
+        self._member_id, self._generation = answer.member_id, answer.generation
+        self._checker.shard.counts.generations += 1
+        assignments: tuple[Assignment, ...] = ()
+        if answer.leader_id == self._member_id:
+            ids = sorted(member.member_id for member in answer.members)
+            assignments = tuple(
+                Assignment(one, bytes(range(at, PARTITIONS, len(ids))))
+                for at, one in enumerate(ids)
+            )
+        command = SyncGroup(
+            group_id=self._group,
+            member_id=self._member_id,
+            generation=self._generation,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=assignments,
+        )
+        self._call(command, self._synced)
+
+    def _synced(self, answer: Answer) -> None:
+        if not isinstance(answer, Synced):
+            self._refused(answer)
+            return
+        self._owned = list(answer.assignment)
+        for partition in self._owned:
+            self._checker.owns(self._group, answer.generation, partition, self._member_id)
+        self._read()
+
+    def _refused(self, answer: Answer) -> None:
+        """Every refusal leads to a join: of the same membership, or of a new one."""
+        if isinstance(answer, Refused) and answer.error is Error.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+        elif not isinstance(answer, Refused | Superseded):
+            raise TypeError(f"an answer out of place: {answer}")
+        self._attempt += 1
+        self._later(0.02, self._attempt, self.join)
+
+    def _read(self) -> None:
+        """The committed offsets, strictly, before anything is committed."""
+        self._attempt += 1
+        attempt = self._attempt
+        acked = {p: self._checker.acked.get((self._group, p), 0) for p in self._owned}
+        node = self._world.nodes[self._node]
+        shard = self._all.shard_at(self._node, self._shard)
+
+        def again() -> None:
+            self._go_elsewhere(None)
+            self._read()
+
+        self._later(0.3, attempt, again)
+        if shard is None:
+            return
+
+        def done(ok: bool) -> None:
+            if not ok or not node.alive:
+                return
+            found = shard.state.groups[self._group].offsets
+            for partition in self._owned:
+                offset = found.get((TOPIC, partition))
+                value = 0 if offset is None else offset.offset
+                self._checker.read(self._group, partition, acked[partition], value)
+                self._offsets[partition] = value
+            self._checker.shard.counts.reads += 1
+            self._later(0.005, attempt, self._work)
+
+        node._later(node.incarnation, lambda: shard.read(done))
+
+    def _work(self) -> None:
+        """A heartbeat, or a commit, or the end."""
+        luck = self._rng.random()
+        if luck < 0.01:
+            self._leave()
+        elif luck < 0.02:  # die without a word
+            self._attempt += 1
+            self._all.died(self._shard, self._group)
+        elif luck < 0.4 or not self._owned:
+            self._beat()
+        else:
+            self._commit(self._rng.choice(self._owned))
+
+    def _leave(self) -> None:
+        leaving = (LeavingMember(self._member_id, "done"),)
+        self._call(LeaveGroup(self._group, leaving), lambda _: None)
+        self._all.died(self._shard, self._group)
+
+    def _beat(self) -> None:
+        """A plain heartbeat: from applied state, under check quorum."""
+        self._attempt += 1
+        attempt = self._attempt
+        node = self._world.nodes[self._node]
+        shard = self._all.shard_at(self._node, self._shard)
+        key = MemberKey(self._group, self._member_id)
+
+        def again() -> None:
+            self._go_elsewhere(None)
+            self._beat()
+
+        self._later(BEAT_S, attempt, again)
+        if shard is None:
+            return
+
+        def beat() -> None:
+            status = shard.heartbeat(key, self._generation)
+            if isinstance(status, NotHere):
+                hint = status.leader
+                self._later(0.02, attempt, lambda: self._beat_at(hint))
+            elif isinstance(status, Error):
+                if status in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
+                    shard.liveness.heard(key)
+                if status is Error.NONE:
+                    self._later(BEAT_S * self._rng.random(), attempt, self._work)
+                else:
+                    self._later(0.005, attempt, lambda: self._refused(Refused(status, "")))
+
+        node._later(node.incarnation, beat)
+
+    def _beat_at(self, hint: int | None) -> None:
+        self._go_elsewhere(hint)
+        self._beat()
+
+    def _commit(self, partition: int) -> None:
+        """One more than was read or acknowledged; a repeat is byte for byte the same."""
+        value = self._offsets[partition] + 1
+        key = (self._group, partition)
+        self._checker.attempted[key] = max(value, self._checker.attempted.get(key, 0))
+        self._commit_seq += 1
+        command = OffsetCommit(
+            group_id=self._group,
+            member_id=self._member_id,
+            generation=self._generation,
+            commit_seq=self._commit_seq,
+            partitions=(PartitionCommit(TOPIC, partition, value, "", None),),
+        )
+
+        def then(answer: Answer) -> None:
+            if not isinstance(answer, Committed):
+                self._refused(answer)
+                return
+            (result,) = answer.partitions
+            if result.error is Error.NONE and not result.superseded:
+                self._offsets[partition] = value
+                self._checker.acked[key] = max(value, self._checker.acked.get(key, 0))
+                self._checker.shard.counts.acked += 1
+                self._work()
+            else:
+                self._refused(Refused(Error.ILLEGAL_GENERATION, ""))
+
+        self._call(command, then)
