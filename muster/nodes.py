@@ -43,9 +43,13 @@ class Answers(Protocol[Response_co]):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files for connections. Without `cert` and `key` the client shows no certificate."""
+    """PEM files for connections.
 
-    ca: str
+    Without `ca` the system's authorities count; without `cert` and `key` the client shows no
+    certificate.
+    """
+
+    ca: str = ""
     cert: str = ""
     key: str = ""
 

@@ -113,6 +113,7 @@ class Cluster:
         interval_ms: for which heartbeats are held.
         longest_park_ms: of Join and Sync; then they are let go with `park_again`.
         election_ms: from a leader's end to the next one.
+        credentials: of the servers; without them connections are plain.
     """
 
     def __init__(
@@ -124,7 +125,11 @@ class Cluster:
         interval_ms: int = 2_000,
         longest_park_ms: int = 25_000,
         election_ms: int = 30,
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
+        self._credentials = credentials
+        self.metadata: dict[str, str] = {}
+        """Of the last call that arrived."""
         self.topics = dict(topics or {})
         self.groups: dict[str, Group] = {}
         self.term = 1
@@ -202,7 +207,11 @@ class Cluster:
         node = self._nodes[node_id]
         server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         server.add_generic_rpc_handlers(tuple(self._handlers(node)))
-        node.port = server.add_insecure_port(f"127.0.0.1:{node.port}")
+        address = f"127.0.0.1:{node.port}"
+        if self._credentials is None:
+            node.port = server.add_insecure_port(address)
+        else:
+            node.port = server.add_secure_port(address, self._credentials)
         await server.start()
         node.server = server
         node.awake.set()
@@ -323,6 +332,7 @@ class Cluster:
             try:
                 await node.awake.wait()
                 self.calls.append(Call(name, node.node_id, request))
+                self.metadata = {str(k): str(v) for k, v in context.invocation_metadata() or ()}
                 self._observe()
                 return await answer(request, context)
             finally:

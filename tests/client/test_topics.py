@@ -1,5 +1,7 @@
 """Topics through any node."""
 
+from pathlib import Path
+
 import grpc
 import pytest
 
@@ -118,6 +120,32 @@ def test_addresses_come_as_text_or_list():
     """In order, each once; spaces do not matter; an IPv6 address keeps its brackets."""
     assert parse_endpoints("a:1, b:2,a:1") == ("a:1", "b:2")
     assert parse_endpoints(["[::1]:7070"]) == ("[::1]:7070",)
+
+
+TLS = Path(__file__).parents[1] / "testdata" / "tls"
+
+
+async def test_calls_go_over_tls_with_the_token(open_cluster):
+    """A server that shows a certificate of the CA given is talked to, and sees the bearer token."""
+    pair = ((TLS / "server.key").read_bytes(), (TLS / "server.pem").read_bytes())
+    options = {"tls": Tls(str(TLS / "ca.pem")), "token": "secret"}
+    credentials = grpc.ssl_server_credentials([pair])
+    async with open_cluster(2, client=options, credentials=credentials) as (cluster, client):
+        await client.create_topic("a", 1)
+        assert cluster.metadata["authorization"] == "Bearer secret"
+        async with client.group("g", ["a"]) as group:
+            await group.next_assignment()
+
+
+async def test_a_server_of_an_unknown_authority_is_not_talked_to(open_cluster):
+    """Its certificate is not of the system's authorities: no call arrives."""
+    pair = ((TLS / "server.key").read_bytes(), (TLS / "server.pem").read_bytes())
+    options = {"tls": Tls(), "request_timeout_ms": 1_000}
+    credentials = grpc.ssl_server_credentials([pair])
+    async with open_cluster(1, client=options, credentials=credentials) as (cluster, client):
+        with pytest.raises(CoordinatorNotAvailable):
+            await client.topics()
+        assert not cluster.calls
 
 
 def test_tls_files_are_read_when_asked_for(tmp_path):
