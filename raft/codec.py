@@ -281,6 +281,14 @@ def _get_ack(one: pb.PeerMessage) -> Message:
     }
 
 
+def _put_wanted(out: pb.PeerMessage, _: Message) -> None:
+    out.snapshot_wanted.SetInParent()
+
+
+def _get_wanted(one: pb.PeerMessage) -> Message:
+    return {"type": "snapshot_wanted", "term": one.term}
+
+
 def encode_pairs(pairs: list[tuple[bytes, bytes]]) -> bytes:
     """Keys and values of one snapshot chunk."""
     return pb.SnapshotPairs(
@@ -311,6 +319,7 @@ _ENCODERS: dict[str, Callable[[pb.PeerMessage, Message], None]] = {
     "timeout_now": _put_timeout_now,
     "snapshot_chunk": _put_chunk,
     "snapshot_ack": _put_ack,
+    "snapshot_wanted": _put_wanted,
 }
 _DECODERS: dict[str, Callable[[pb.PeerMessage], Message]] = {
     "append_entries": _get_append,
@@ -323,4 +332,5 @@ _DECODERS: dict[str, Callable[[pb.PeerMessage], Message]] = {
     "timeout_now": _get_timeout_now,
     "snapshot_chunk": _get_chunk,
     "snapshot_ack": _get_ack,
+    "snapshot_wanted": _get_wanted,
 }

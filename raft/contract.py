@@ -124,6 +124,14 @@ class ReplicatedLog(Protocol):
         """
         ...
 
+    def rebuild(self) -> bool:
+        """The applied state of this replica is wrong: take all of it from the leader.
+
+        Until it has arrived nothing is applied and this replica stands for no election; its log
+        and its vote go on as before. Then `reload` is called. False on the leader, or alone.
+        """
+        ...
+
     def transfer_leadership(self, to: NodeId | None = None) -> bool:
         """Ask a caught-up follower to take over (thesis 3.10). False if there is none now."""
         ...

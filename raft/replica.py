@@ -53,6 +53,7 @@ class Replica(Replication):
         self._promoted = False
         self._transfer: tuple[PeerNode, float, bool] | None = None
         self._broken_since: dict[int, float] = {}
+        self._rebuild_at = 0.0
         self._applying: Entry | None = None
         self.draining = False
         """Set on shutdown: no new proposals, so that leadership can move."""
@@ -247,6 +248,8 @@ class Replica(Replication):
             self._on_chunk(peer, message)
         elif kind == "snapshot_ack":
             self._on_ack(peer, message)
+        elif kind == "snapshot_wanted":
+            self._on_wanted(peer, message)
         elif kind == "term_reject":
             if message["term"] > self._term:
                 self._step_down(message["term"])
@@ -255,7 +258,7 @@ class Replica(Replication):
         # Anything else (apply_command, transmissions) is PySyncObj's own and never accepted.
 
     def _on_timeout_now(self, peer: PeerNode, message: Message) -> None:
-        follows = self._state == FOLLOWER and self._leader == peer and not self.learner
+        follows = self._state == FOLLOWER and self._leader == peer and not self._abstains
         if follows and message["term"] == self._term:
             SyncObj._SyncObj__onMessageReceived(self, peer, message)
 
@@ -294,6 +297,23 @@ class Replica(Replication):
                 max(match, self._log.first_index) + 1 if match else self._log.last_index + 1
             )
 
+    # A state that is wrong.
+
+    def rebuild(self) -> bool:
+        """Take the whole state anew from the leader; see the contract."""
+        if self._state != FOLLOWER or not self._peers:
+            return False
+        self._rebuilding = self._snapshots.wanted = True
+        self._host.mark(self._shard)
+        return True
+
+    def _ask_for_state(self) -> None:
+        now = self._clock()
+        if self._leader is None or self._reloading or now < self._rebuild_at:
+            return
+        self._rebuild_at = now + self._ms(self._settings.resend_ms)
+        self._send_node(self._leader, {"type": "snapshot_wanted", "term": self._term})
+
     # Ticks.
 
     @property
@@ -304,7 +324,7 @@ class Replica(Replication):
     @property
     def busy(self) -> bool:
         """Whether it wants another tick at once: applying or loading was cut short."""
-        return self._reloading or self._commit > self._applied
+        return self._reloading or (self._commit > self._applied and not self._rebuilding)
 
     @property
     def leads(self) -> bool:
@@ -337,6 +357,8 @@ class Replica(Replication):
             self._tick_alone()
         if self._state == LEADER:
             self._tick_led()
+        elif self._rebuilding:
+            self._ask_for_state()
 
     def _tick_led(self) -> None:
         if self._transfer is not None:
@@ -458,6 +480,8 @@ class Replica(Replication):
         """Apply what is committed, at most so many entries and milliseconds in one tick."""
         if self._reloading and not self._continue_reload():
             return False
+        if self._rebuilding:
+            return False
         if self._commit <= self._applied:
             return False
         deadline = self._clock() + self._ms(self._settings.apply_ms)
@@ -533,8 +557,10 @@ class Replica(Replication):
         arrived = self._snapshots.take_arrived()
         _, index, term = arrived.entry
         self._verified = index
-        if index <= self._applied:  # pso-F5c: never an older state over a newer one
+        again = self._rebuilding and index == self._applied
+        if index <= self._applied and not again:  # pso-F5c: never an older state over a newer one
             return
+        self._rebuilding = self._snapshots.wanted = False
         if not self._log.matches(index, term):
             self._log.reset(arrived.entry)
         self._snapshots.flip(arrived)

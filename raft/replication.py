@@ -284,6 +284,12 @@ class Replication(Voting):
         if self._snapshots.start(peer.id):
             self._send_chunks(peer)
 
+    def _on_wanted(self, peer: PeerNode, message: Message) -> None:
+        """A follower's state is wrong: it gets all of it, though our log reaches back to it."""
+        leads = self._state == LEADER and message["term"] == self._term
+        if leads and not self._snapshots.sending(peer.id):
+            self._start_snapshot(peer)
+
     def _send_chunks(self, peer: PeerNode) -> None:
         for chunk in self._snapshots.chunks(peer.id):
             chunk["term"], chunk["commit_index"] = self._term, self._commit

@@ -76,6 +76,8 @@ class Snapshots:
         """The snapshot id that the shard's state lives under."""
         self.applied_index = read_u64(self._store, keys.applied_key(shard))
         """Kept up to date by the replica: what is older is not worth taking."""
+        self.wanted = False
+        """The state here is wrong: one of the same applied index is taken too."""
         self.sent = 0
         self.installed = 0
         self._collect_garbage()
@@ -206,7 +208,8 @@ class Snapshots:
         leader, chunk = data
         key = (leader, chunk["term"], chunk["snapshot_id"])
         if chunk["number"] == 0 and (self._arriving is None or self._arriving.key != key):
-            if chunk["entry"][1] <= self.applied_index:
+            index = chunk["entry"][1]
+            if index < self.applied_index or (index == self.applied_index and not self.wanted):
                 self._done_key = key
                 return False
             self._begin(key, chunk)

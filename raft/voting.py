@@ -29,6 +29,8 @@ class Voting(Core):
         """The term of an election that a leadership transfer asked for."""
         self._contact: float | None = None
         """When the leader was last heard."""
+        self._rebuilding = False
+        """Its applied state is wrong and all of it is awaited from the leader."""
         super().__init__(host, shard, journal)
 
     @property
@@ -36,11 +38,16 @@ class Voting(Core):
         """Whether its node was replaced and this shard has not admitted it: no votes yet."""
         return self._book.is_learner(self._shard)
 
+    @property
+    def _abstains(self) -> bool:
+        """Whether it must not lead: a learner, or one whose applied state is wrong."""
+        return self.learner or self._rebuilding
+
     # Standing for election.
 
     def _may_elect(self, now: float) -> bool:
         """The election deadline has passed: whether the base may start an election in this tick."""
-        if self.learner:
+        if self._abstains:
             self._election_deadline = now + self._SyncObj__generateRaftTimeout()
             return False
         next_term = self._term + 1

@@ -146,6 +146,7 @@ class PeerMessage(google.protobuf.message.Message):
     TIMEOUT_NOW_FIELD_NUMBER: builtins.int
     SNAPSHOT_CHUNK_FIELD_NUMBER: builtins.int
     SNAPSHOT_ACK_FIELD_NUMBER: builtins.int
+    SNAPSHOT_WANTED_FIELD_NUMBER: builtins.int
     shard: builtins.int
     term: builtins.int
     @property
@@ -168,6 +169,8 @@ class PeerMessage(google.protobuf.message.Message):
     def snapshot_chunk(self) -> global___SnapshotChunk: ...
     @property
     def snapshot_ack(self) -> global___SnapshotAck: ...
+    @property
+    def snapshot_wanted(self) -> global___SnapshotWanted: ...
     def __init__(
         self,
         *,
@@ -183,10 +186,11 @@ class PeerMessage(google.protobuf.message.Message):
         timeout_now: global___TimeoutNow | None = ...,
         snapshot_chunk: global___SnapshotChunk | None = ...,
         snapshot_ack: global___SnapshotAck | None = ...,
+        snapshot_wanted: global___SnapshotWanted | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["append_entries", b"append_entries", "append_reply", b"append_reply", "kind", b"kind", "pre_vote", b"pre_vote", "pre_vote_reply", b"pre_vote_reply", "request_vote", b"request_vote", "snapshot_ack", b"snapshot_ack", "snapshot_chunk", b"snapshot_chunk", "term_reject", b"term_reject", "timeout_now", b"timeout_now", "vote", b"vote"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["append_entries", b"append_entries", "append_reply", b"append_reply", "kind", b"kind", "pre_vote", b"pre_vote", "pre_vote_reply", b"pre_vote_reply", "request_vote", b"request_vote", "shard", b"shard", "snapshot_ack", b"snapshot_ack", "snapshot_chunk", b"snapshot_chunk", "term", b"term", "term_reject", b"term_reject", "timeout_now", b"timeout_now", "vote", b"vote"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["append_entries", "append_reply", "request_vote", "vote", "pre_vote", "pre_vote_reply", "term_reject", "timeout_now", "snapshot_chunk", "snapshot_ack"] | None: ...
+    def HasField(self, field_name: typing.Literal["append_entries", b"append_entries", "append_reply", b"append_reply", "kind", b"kind", "pre_vote", b"pre_vote", "pre_vote_reply", b"pre_vote_reply", "request_vote", b"request_vote", "snapshot_ack", b"snapshot_ack", "snapshot_chunk", b"snapshot_chunk", "snapshot_wanted", b"snapshot_wanted", "term_reject", b"term_reject", "timeout_now", b"timeout_now", "vote", b"vote"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["append_entries", b"append_entries", "append_reply", b"append_reply", "kind", b"kind", "pre_vote", b"pre_vote", "pre_vote_reply", b"pre_vote_reply", "request_vote", b"request_vote", "shard", b"shard", "snapshot_ack", b"snapshot_ack", "snapshot_chunk", b"snapshot_chunk", "snapshot_wanted", b"snapshot_wanted", "term", b"term", "term_reject", b"term_reject", "timeout_now", b"timeout_now", "vote", b"vote"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["append_entries", "append_reply", "request_vote", "vote", "pre_vote", "pre_vote_reply", "term_reject", "timeout_now", "snapshot_chunk", "snapshot_ack", "snapshot_wanted"] | None: ...
 
 global___PeerMessage = PeerMessage
 
@@ -336,6 +340,18 @@ class PreVoteReply(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["granted", b"granted", "next_term", b"next_term"]) -> None: ...
 
 global___PreVoteReply = PreVoteReply
+
+@typing.final
+class SnapshotWanted(google.protobuf.message.Message):
+    """A follower's state is found to be wrong: it asks its leader for all of it, though its log reaches back."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___SnapshotWanted = SnapshotWanted
 
 @typing.final
 class TermReject(google.protobuf.message.Message):
