@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from coordinator import export_cursor
 from coordinator.admin import AdminService, LogView, NodeView, TopicService
 from coordinator.assembly import Assembly, assemble
-from coordinator.config import Settings, split_address
+from coordinator.config import ConfigError, Settings, split_address
 from coordinator.metrics import NodeMetrics, Sources
 from coordinator.metrics_page import MetricsPage
 from coordinator.peers import PeerCheckpoints
@@ -34,6 +34,7 @@ from coordinator.timeouts import (
 from coordinator.verify import Frozen, Verifier
 from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
 from raft.contract import NodeId, ShardId
+from raft.identity import Identity
 from raft.transport import LoopRunner, PeerHub
 from storage.rocks import RocksStore
 from storage.store import StoreError
@@ -45,6 +46,8 @@ MS: Final = 1_000
 READY_POLL_S: Final = 0.05
 DRAIN_POLL_S: Final = 0.01
 EXPORT_POLL_S: Final = 5.0
+HEAL_POLL_S: Final = 0.2
+HEAL_POLLS: Final = 50
 
 
 class Node:
@@ -53,7 +56,8 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         """Open the store and load every shard; call it on the loop that will run the node.
 
-        Raises StoreError, CorruptStoreError, IdentityError.
+        Raises StoreError, CorruptStoreError, IdentityError, ConfigError where the peers are not
+        those of the directory's node.
         """
         calm_collector()
         self.settings = settings
@@ -75,8 +79,9 @@ class Node:
             self._store, self._hub, settings.endpoint, rng, self.metrics.machine
         )
         self.driver = self.assembly.driver
-        _check_peers(self.driver.identity.peers, settings.peers)
+        _check_peers(self.driver.identity, settings.peers)
         self._hub.attach(self.driver)
+        self.driver.book.refusal_observers.append(_log_refusal)
         self._runner = LoopRunner(self.driver, self._fail)
         self._attach_metrics()
         self.driver.start()
@@ -243,6 +248,11 @@ class Node:
             await asyncio.sleep(CHECKPOINT_INTERVAL_MS / MS)
             await self._peers.refresh()
             self.quarantine.judge()
+            for _ in range(HEAL_POLLS):
+                if not self.quarantine.open:
+                    break
+                await asyncio.sleep(HEAL_POLL_S)
+                self.quarantine.heal()
 
     async def _follow_exporter(self) -> None:
         """Trimming of the logs waits for what an exporter has not read (replay.md section 1)."""
@@ -290,6 +300,10 @@ class Node:
             if self.driver.book.store_uuid(node) != store_uuid
         ]
 
+    def refusals(self) -> Mapping[str, str]:
+        """Who was turned away at the peer port, or turned this node away, and why."""
+        return self.driver.book.refusals
+
     def log(self, shard: int) -> LogView:
         """Where a shard's log begins and ends here."""
         journal = self.driver.replicas[ShardId(shard)].journal
@@ -318,13 +332,25 @@ class Node:
         return Frozen(replica.stored(), self.assembly.shards[shard].state.digest)
 
 
-def _check_peers(wanted: Sequence[int], given: dict[int, str]) -> None:
-    missing = [node for node in wanted if node not in given]
-    if missing:
-        raise OSError(f"no peer address for node {missing[0]}: give --peer {missing[0]}=HOST:PORT")
-    unknown = [node for node in given if node not in wanted]
-    if unknown:
-        raise OSError(f"node {unknown[0]} is not a peer of this node: its peers are {wanted}")
+def _check_peers(own: Identity, given: dict[int, str]) -> None:
+    """The directory says whose peers are wanted. Raises ConfigError."""
+    missing = [node for node in own.peers if node not in given]
+    unknown = [node for node in given if node not in own.peers]
+    if not missing and not unknown:
+        return
+    wrong = (
+        f"--peer names node {unknown[0]}"
+        if unknown
+        else f"--peer {missing[0]}=HOST:PORT is missing"
+    )
+    raise ConfigError(
+        f"this is the data directory of node {own.node_id} of cluster {own.cluster_id!r}, whose "
+        f"peers are {list(own.peers)}: {wrong}"
+    )
+
+
+def _log_refusal(who: str, reason: str) -> None:
+    log.warning("peer refused", who=who, reason=reason)
 
 
 def _socket(address: str, reuse_port: bool) -> socket.socket:

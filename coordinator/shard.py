@@ -111,6 +111,9 @@ class Shard:
         self.observers: list[Applied] = []
         self.draining = False
         self.quarantined = False
+        """This replica differs from two equal others: it serves nothing of the shard."""
+        self.loaded_index = 0
+        """The applied index at which the state was last read from disk."""
         self.group_moved: Callable[[int, str], None] = _ignore_group
         self.shard_moved: Callable[[int], None] = _ignore_shard
         self.on_reload: Callable[[], None] | None = None
@@ -175,6 +178,8 @@ class Shard:
         """
         loaded = yield from self.persist.load_in_slices(view)
         self.state = loaded
+        self.loaded_index = view.applied_index
+        self.quarantined = False
         self._moved_since_checkpoint = True
         if self.on_reload is not None:
             self.on_reload()

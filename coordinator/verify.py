@@ -105,8 +105,15 @@ class Verifier:
         return found
 
     def outvoted(self, shard: Shard) -> bool:
-        """True where two others agree with each other and not with this node, at one index."""
-        own = {record.index: record.digest for record in shard.persist.checkpoints}
+        """True where two others agree with each other and not with this node, at one index.
+
+        What was recorded of a state that is no longer held, or was read anew, says nothing of it.
+        """
+        own = {
+            record.index: record.digest
+            for record in shard.persist.checkpoints
+            if record.index > shard.loaded_index
+        }
         votes: dict[tuple[int, bytes], int] = {}
         for node in self._peers.nodes:
             for index, digest in self._peers.checkpoints(node, shard.number).items():
@@ -171,6 +178,7 @@ class Verifier:
         self, shard: Shard, response: pb.VerifyResponse, *, show_groups: bool
     ) -> None:
         frozen = await self._freeze(shard)
+        index = frozen.view.applied_index
         stored = await _scrub(frozen.view)
         if stored.total != frozen.digest:
             show_groups = True
@@ -178,9 +186,14 @@ class Verifier:
         if show_groups:
             for group_id, digest in sorted(stored.groups.items()):
                 response.groups.add(
-                    shard=shard.number, group_id=group_id, digest=digest_bytes(digest)
+                    shard=shard.number,
+                    group_id=group_id,
+                    digest=digest_bytes(digest),
+                    applied_index=index,
                 )
-            response.groups.add(shard=shard.number, digest=digest_bytes(stored.shard_wide))
+            response.groups.add(
+                shard=shard.number, digest=digest_bytes(stored.shard_wide), applied_index=index
+            )
 
     async def _freeze(self, shard: Shard) -> Frozen:
         while (frozen := self._disk.freeze(shard.number)) is None:  # noqa: ASYNC110

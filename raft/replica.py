@@ -244,12 +244,8 @@ class Replica(Replication):
             self._on_reply(peer, message)
         elif kind in _VOTING:
             self._on_voting(peer, message)
-        elif kind == "snapshot_chunk":
-            self._on_chunk(peer, message)
-        elif kind == "snapshot_ack":
-            self._on_ack(peer, message)
-        elif kind == "snapshot_wanted":
-            self._on_wanted(peer, message)
+        elif kind.startswith("snapshot_"):
+            self._on_snapshot(peer, message)
         elif kind == "term_reject":
             if message["term"] > self._term:
                 self._step_down(message["term"])

@@ -295,6 +295,15 @@ class Replication(Voting):
             chunk["term"], chunk["commit_index"] = self._term, self._commit
             self._send_node(peer, chunk)
 
+    def _on_snapshot(self, peer: PeerNode, message: Message) -> None:
+        kind = message["type"]
+        if kind == "snapshot_chunk":
+            self._on_chunk(peer, message)
+        elif kind == "snapshot_ack":
+            self._on_ack(peer, message)
+        elif kind == "snapshot_wanted":
+            self._on_wanted(peer, message)
+
     def _on_chunk(self, peer: PeerNode, message: Message) -> None:
         """Let the base take a chunk, as an append without prevLogIdx; it is leader contact.
 

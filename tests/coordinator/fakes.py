@@ -83,6 +83,9 @@ class FakeLog:
     def read_index(self, done):
         self.reads.append(done)
 
+    def rebuild(self):
+        return False
+
     def transfer_leadership(self, to=None):
         return False
 

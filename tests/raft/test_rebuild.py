@@ -21,6 +21,7 @@ def damaged(cluster, follower):
 
 
 def follower_of(cluster):
+    """A node that does not lead."""
     return next(n for n in cluster.ids if n != cluster.leader().number)
 
 
