@@ -28,6 +28,7 @@ from muster.v1.admin_pb2 import (
 
 NODE_COLUMNS = ("NODE", "ENDPOINT", "PEER-ENDPOINT", "STATUS", "LEADS", "VERSION", "STORE-UUID")
 SHARD_COLUMNS = ("SHARD", "LEADER", "TERM", "COMMIT-INDEX", "GROUPS", "BEHIND", "STATUS")
+REFUSAL_COLUMNS = ("AT-NODE", "REFUSED", "REASON")
 
 Views = list[NodeAnswer[DescribeClusterResponse]]
 
@@ -54,6 +55,7 @@ def status(
         cluster, views = _views(to)
     nodes = [_node_item(cluster, view) for view in views]
     shards = [_shard_item(shard, views) for shard in range(cluster.shards)]
+    refusals = _refusals(views)
     refused = [{"node_id": node.node_id, "store_uuid": node.store_uuid} for node in _refused(views)]
     show(
         Result(
@@ -63,6 +65,7 @@ def status(
                 "nodes": nodes,
                 "shards": shards,
                 "refused": refused,
+                "refusals": refusals,
             },
             tables=[
                 Table(NODE_COLUMNS, [_node_row(item) for item in nodes]),
@@ -71,6 +74,7 @@ def status(
                     ("REFUSED-NODE", "STORE-UUID"),
                     [[node.node_id, node.store_uuid] for node in _refused(views)],
                 ),
+                Table(REFUSAL_COLUMNS, [list(item.values()) for item in refusals]),
             ],
             items=nodes,
             names=[str(item["node_id"]) for item in nodes],
@@ -155,6 +159,16 @@ def _refused(views: Views) -> list[Node]:
         for node in view.answer.refused
     }
     return [found[key] for key in sorted(found)]
+
+
+def _refusals(views: Views) -> list[dict[str, Value]]:
+    """Connections between nodes that were turned away, as each node remembers them."""
+    return [
+        {"node_id": view.node_id, "who": refusal.who, "reason": refusal.reason}
+        for view in views
+        if view.answer
+        for refusal in view.answer.refusals
+    ]
 
 
 def _require_healthy(nodes: list[dict[str, Value]], shards: list[dict[str, Value]]) -> None:

@@ -1,36 +1,32 @@
 """`muster cluster verify`: do all nodes hold the same state, and is it what their logs say?
 
 Each node recomputes its digests from the keys on disk. Two nodes are compared at a checkpoint that
-both recorded, and group by group where they differ; where three can be compared, the one that
-differs from two equal others is named.
+both recorded, and group by group where they differ (`digests.py`).
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from muster.cli.connection import Connection, NodeAnswer
+from muster.cli.connection import Call, Connection, NodeAnswer
+from muster.cli.digests import NOBODY, Answers, Finding, compare, compared
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Output, Timeout
 from muster.cli.output import Format, Result, Table, Value, show
 from muster.v1.admin_pb2 import VerifyRequest, VerifyResponse
 
 VERIFY_TIMEOUT_S = 60.0
-SHARD_WIDE = "(shard-wide)"
-Answers = list[NodeAnswer[VerifyResponse]]
+ROUNDS_MAX = 4
+"""How often nodes are asked about a shard that was not compared, or differs in no named group.
 
+Nodes that are asked at one moment may hold different indexes; a little later they agree on one.
+"""
 
-@dataclass(frozen=True, slots=True, order=True)
-class Finding:
-    """What differs. `node_id` -1: no majority says which node; `group_id` "": not one group."""
-
-    shard: int
-    node_id: int
-    group_id: str
-    detail: str
+REBUILD = (
+    "stop the node that differs, keep its directory for analysis, and rebuild it with "
+    "`muster init` and `muster cluster replace-node`"
+)
+REPEAT = "repeat when all nodes are up; a checkpoint is taken every 10 s"
 
 
 def verify(
@@ -42,131 +38,76 @@ def verify(
     timeout: Timeout = VERIFY_TIMEOUT_S,
 ) -> None:
     """Compare all nodes' digests. Exits 5 where one differs or does not answer."""
-    request = VerifyRequest(shards=shard or ())
     with Connection(bootstrap, timeout) as to:
-        _require_shards(shard or (), to.cluster().shards)
-        cluster, answers = to.ask_each(
-            lambda at, s: at.admin.Verify(request, timeout=s), attempt_s=timeout
-        )
-    wanted = sorted(set(shard)) if shard else list(range(cluster.shards))
-    findings = compare(answers)
-    compared = {number: _compared(answers, number) for number in wanted}
-    show(_result(answers, findings, compared), output)
-    silent = [f"node {a.node_id} did not answer ({a.error})" for a in answers if a.answer is None]
-    unproven = [f"shard {number} was not compared" for number in wanted if not compared[number]]
-    if len(answers) == 1:
-        unproven = []  # a cluster of one has nobody to compare with
-    trouble = [_sentence(finding) for finding in findings] + silent + unproven
+        wanted = sorted(set(shard)) if shard else list(range(to.cluster().shards))
+        nodes, shards, findings = _ask(to, wanted, timeout)
+    show(_result(nodes, shards, findings), output)
+    silent = [f"node {n.node_id} did not answer ({n.error})" for n in nodes if n.answer is None]
+    # A cluster of one has nobody to compare with: its disk is what was checked.
+    unproven = [number for number, count in shards.items() if not count and len(nodes) > 1]
+    trouble = [
+        *map(_sentence, findings),
+        *silent,
+        *(f"shard {number} was not compared" for number in unproven),
+    ]
     if trouble:
         raise CommandError(
             "; ".join(trouble),
-            next_step="stop the node that differs, keep its directory for analysis, and rebuild it "
-            "with `muster init` and `muster cluster replace-node`"
-            if findings
-            else "repeat when all nodes are up; a checkpoint is taken every 10 s",
+            next_step=REBUILD if findings else REPEAT,
             exit_code=ExitCode.UNHEALTHY,
         )
 
 
-def _require_shards(wanted: Sequence[int], count: int) -> None:
-    unknown = [number for number in wanted if number >= count]
-    if unknown:
-        raise CommandError(
-            f"there is no shard {unknown[0]}: this cluster has shards 0 to {count - 1}",
-            next_step="`muster cluster status` lists the shards",
-            exit_code=ExitCode.USAGE,
-        )
+def _ask(
+    to: Connection, wanted: list[int], timeout_s: float
+) -> tuple[list[NodeAnswer[VerifyResponse]], dict[int, int], list[Finding]]:
+    """Nodes as they answered last; per shard how many were compared; what differs."""
+    counts: dict[int, int] = {}
+    found: dict[int, list[Finding]] = {}
+    open_shards = wanted
+    for _ in range(ROUNDS_MAX):
+        _, nodes = to.ask_each(_verify(open_shards), attempt_s=timeout_s)
+        answers: Answers = [(n.node_id, n.answer) for n in nodes if n.answer is not None]
+        for number in open_shards:
+            counts[number] = len(compared(answers, number))
+            found[number] = compare(answers, number)
+        open_shards = [
+            number
+            for number in open_shards
+            if len(answers) > 1 and not _settled(len(answers), counts[number], found[number])
+        ]
+        if not open_shards:
+            break
+    return nodes, counts, [finding for number in wanted for finding in found[number]]
 
 
-def compare(answers: Answers) -> list[Finding]:
-    """Everything that differs, in order."""
-    found = {
-        *_from_disk(answers),
-        *_odd_checkpoints(answers),
-        *_odd_groups(answers),
-    }
-    named = {(f.shard, f.node_id) for f in found if f.group_id}
-    # A shard's checkpoint that differs says nothing more once the group is named.
-    return sorted(f for f in found if f.group_id or (f.shard, f.node_id) not in named)
+def _verify(shards: list[int]) -> Call[VerifyResponse]:
+    request = VerifyRequest(shards=shards)
+    return lambda at, timeout_s: at.admin.Verify(request, timeout=timeout_s)
 
 
-def _from_disk(answers: Answers) -> Iterable[Finding]:
-    for node in answers:
-        for difference in node.answer.differences if node.answer else ():
-            yield Finding(
-                difference.shard,
-                node.node_id,
-                difference.group_id or SHARD_WIDE,
-                difference.detail,
-            )
-
-
-def _odd_checkpoints(answers: Answers) -> Iterable[Finding]:
-    recorded: dict[tuple[int, int], dict[int, bytes]] = {}
-    unequal: set[tuple[int, int]] = set()
-    for node in answers:
-        for point in node.answer.checkpoints if node.answer else ():
-            key = (point.shard, point.index)
-            recorded.setdefault(key, {})[point.node_id] = point.digest
-            if not point.equal:
-                unequal.add(key)
-    for key in sorted(unequal | {key for key, by in recorded.items() if len({*by.values()}) > 1}):
-        shard, index = key
-        for node_id in _odd(recorded[key]):
-            yield Finding(shard, node_id, "", f"another digest than the others at index {index}")
-
-
-def _odd_groups(answers: Answers) -> Iterable[Finding]:
-    digests: dict[tuple[int, str], dict[int, bytes]] = {}
-    for node in answers:
-        for group in node.answer.groups if node.answer else ():
-            digests.setdefault((group.shard, group.group_id), {})[node.node_id] = group.digest
-    reporting = {
-        shard: {node.node_id for node in answers if _reports(node, shard)}
-        for shard in {shard for shard, _ in digests}
-    }
-    for (shard, group_id), held in sorted(digests.items()):
-        by_node = {node_id: held.get(node_id, b"") for node_id in sorted(reporting[shard])}
-        if len({*by_node.values()}) > 1:
-            for node_id in _odd(by_node):
-                yield Finding(
-                    shard, node_id, group_id or SHARD_WIDE, "another digest than the others"
-                )
-
-
-def _reports(node: NodeAnswer[VerifyResponse], shard: int) -> bool:
-    return node.answer is not None and any(group.shard == shard for group in node.answer.groups)
-
-
-def _odd(by_node: dict[int, bytes]) -> list[int]:
-    """The nodes that differ from a majority of those compared; [-1] where there is none."""
-    [(digest, count)] = Counter(by_node.values()).most_common(1)
-    if 2 * count > len(by_node):
-        return [node_id for node_id, own in sorted(by_node.items()) if own != digest]
-    return [-1]
-
-
-def _compared(answers: Answers, shard: int) -> set[int]:
-    """The nodes whose digest of this shard was compared with another's."""
-    return {
-        node.node_id
-        for node in answers
-        if node.answer
-        and any(p.shard == shard and p.node_id != node.node_id for p in node.answer.checkpoints)
-    }
+def _settled(nodes: int, nodes_compared: int, findings: list[Finding]) -> bool:
+    """Whether nothing more would come out by asking again."""
+    a_majority_can_judge = nodes > 2  # noqa: PLR2004  # two against one
+    return nodes_compared > 0 and all(
+        finding.group_id and (finding.node_id != NOBODY or not a_majority_can_judge)
+        for finding in findings
+    )
 
 
 def _sentence(finding: Finding) -> str:
-    node = f"node {finding.node_id}" if finding.node_id >= 0 else "nodes differ, no majority"
+    node = "nodes differ, no majority" if finding.node_id == NOBODY else f"node {finding.node_id}"
     group = f", group {finding.group_id}" if finding.group_id else ""
     return f"{node}, shard {finding.shard}{group}: {finding.detail}"
 
 
-def _result(answers: Answers, findings: list[Finding], compared: dict[int, set[int]]) -> Result:
+def _result(
+    nodes: list[NodeAnswer[VerifyResponse]], counts: dict[int, int], findings: list[Finding]
+) -> Result:
     items: list[dict[str, Value]] = [
         {
             "shard": finding.shard,
-            "node_id": finding.node_id if finding.node_id >= 0 else None,
+            "node_id": None if finding.node_id == NOBODY else finding.node_id,
             "group_id": finding.group_id or None,
             "detail": finding.detail,
         }
@@ -175,23 +116,23 @@ def _result(answers: Answers, findings: list[Finding], compared: dict[int, set[i
     bad = {finding.shard for finding in findings}
     shards: list[dict[str, Value]] = [
         {
-            "shard": shard,
-            "nodes_compared": len(nodes),
-            "result": "differs" if shard in bad else "equal" if nodes else "not compared",
+            "shard": number,
+            "nodes_compared": count,
+            "result": "differs" if number in bad else "equal" if count else "not compared",
         }
-        for shard, nodes in compared.items()
+        for number, count in counts.items()
     ]
     return Result(
         schema="muster.cluster.verify/v1",
         document={
-            "equal": not findings and all(node.answer for node in answers),
+            "equal": not findings and all(node.answer for node in nodes),
             "nodes": [
                 {
                     "node_id": node.node_id,
                     "answered": node.answer is not None,
                     "error": node.error or None,
                 }
-                for node in answers
+                for node in nodes
             ],
             "shards": shards,
             "differences": items,

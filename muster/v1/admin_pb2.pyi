@@ -492,6 +492,7 @@ class DescribeClusterResponse(google.protobuf.message.Message):
     NODES_FIELD_NUMBER: builtins.int
     SHARD_STATES_FIELD_NUMBER: builtins.int
     REFUSED_FIELD_NUMBER: builtins.int
+    REFUSALS_FIELD_NUMBER: builtins.int
     cluster_id: builtins.str
     node_id: builtins.int
     shards: builtins.int
@@ -505,6 +506,10 @@ class DescribeClusterResponse(google.protobuf.message.Message):
     def refused(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Node]:
         """Store uuids of known node ids that were refused at the door: candidates for ReplaceNode."""
 
+    @property
+    def refusals(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Refusal]:
+        """Connections that were turned away at the peer port, or by the peer, since the last that was taken: the latest 32."""
+
     def __init__(
         self,
         *,
@@ -515,11 +520,33 @@ class DescribeClusterResponse(google.protobuf.message.Message):
         nodes: collections.abc.Iterable[global___Node] | None = ...,
         shard_states: collections.abc.Iterable[global___Shard] | None = ...,
         refused: collections.abc.Iterable[global___Node] | None = ...,
+        refusals: collections.abc.Iterable[global___Refusal] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "node_id", b"node_id", "nodes", b"nodes", "refused", b"refused", "shard_states", b"shard_states", "shards", b"shards", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "node_id", b"node_id", "nodes", b"nodes", "refusals", b"refusals", "refused", b"refused", "shard_states", b"shard_states", "shards", b"shards", "status", b"status"]) -> None: ...
 
 global___DescribeClusterResponse = DescribeClusterResponse
+
+@typing.final
+class Refusal(google.protobuf.message.Message):
+    """Why nodes do not talk to each other."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WHO_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    who: builtins.str
+    """"node 2", or the host of somebody who did not say who it is"""
+    reason: builtins.str
+    def __init__(
+        self,
+        *,
+        who: builtins.str = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reason", b"reason", "who", b"who"]) -> None: ...
+
+global___Refusal = Refusal
 
 @typing.final
 class VerifyRequest(google.protobuf.message.Message):
@@ -600,17 +627,21 @@ class VerifyResponse(google.protobuf.message.Message):
         SHARD_FIELD_NUMBER: builtins.int
         GROUP_ID_FIELD_NUMBER: builtins.int
         DIGEST_FIELD_NUMBER: builtins.int
+        APPLIED_INDEX_FIELD_NUMBER: builtins.int
         shard: builtins.int
         group_id: builtins.str
         digest: builtins.bytes
+        applied_index: builtins.int
+        """the index it was taken at: only digests of one index compare"""
         def __init__(
             self,
             *,
             shard: builtins.int = ...,
             group_id: builtins.str = ...,
             digest: builtins.bytes = ...,
+            applied_index: builtins.int = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["digest", b"digest", "group_id", b"group_id", "shard", b"shard"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "digest", b"digest", "group_id", b"group_id", "shard", b"shard"]) -> None: ...
 
     STATUS_FIELD_NUMBER: builtins.int
     NODE_ID_FIELD_NUMBER: builtins.int

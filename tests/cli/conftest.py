@@ -15,12 +15,12 @@ from muster.v1.admin_pb2 import DescribeClusterResponse
 from muster.v1.errors_pb2 import Coordinator, ErrorCode, Status
 
 CLUSTER_ID = "c0ffee00-0000-4000-8000-000000000001"
-Script = Message | Callable[[Message], Message]
+Script = Message | list[Message] | Callable[[Message], Message]
 
 
 @dataclass
 class Node:
-    """One scripted node. `script` maps an RPC's name to its answer or a function of the request."""
+    """One scripted node. `script`: an RPC's name -> its answer, answers in turn, or a function."""
 
     node_id: int
     script: dict[str, Script] = field(default_factory=dict)
@@ -65,7 +65,9 @@ class Node:
             answer = self.script[name]
             if isinstance(answer, Message):
                 return answer
-            return answer(request, context) if answer.__code__.co_argcount > 1 else answer(request)
+            if isinstance(answer, list):
+                return answer.pop(0)
+            return answer(request)
 
         return handle
 

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from muster.cli.connection import NodeAnswer
-from muster.cli.verify import Finding, compare
+from muster.cli.digests import NOBODY, Finding, compare
+from muster.cli.verify import ROUNDS_MAX
 from muster.v1 import admin_pb2
 from muster.v1.admin_pb2 import VerifyResponse
 
 A, B = b"a" * 16, b"b" * 16
 
 
-def _answer(node_id, digests, *, groups=(), differences=(), index=90):
+def _answer(node_id, digests, *, groups=(), differences=(), index=90, at_index=95):
     """What a node says: `digests` maps the nodes it compared itself with to shard 2's digest."""
     return VerifyResponse(
         node_id=node_id,
@@ -23,7 +23,9 @@ def _answer(node_id, digests, *, groups=(), differences=(), index=90):
             for other, digest in digests.items()
         ],
         groups=[
-            VerifyResponse.GroupDigest(shard=2, group_id=group, digest=digest)
+            VerifyResponse.GroupDigest(
+                shard=2, group_id=group, digest=digest, applied_index=at_index
+            )
             for group, digest in groups
         ],
         differences=[
@@ -110,18 +112,67 @@ def test_a_group_that_one_node_lacks_is_found():
     """A missing group is a difference, not a gap in the comparison."""
     digests = {1: A, 2: A, 3: B}
     answers = [
-        NodeAnswer(1, "", _answer(1, digests, groups=[("g", A), ("h", A)])),
-        NodeAnswer(2, "", _answer(2, digests, groups=[("g", A), ("h", A)])),
-        NodeAnswer(3, "", _answer(3, digests, groups=[("h", A)])),
+        (1, _answer(1, digests, groups=[("g", A), ("h", A)])),
+        (2, _answer(2, digests, groups=[("g", A), ("h", A)])),
+        (3, _answer(3, digests, groups=[("h", A)])),
     ]
-    assert compare(answers) == [Finding(2, 3, "g", "another digest than the others")]
+    detail = "another digest than the others at index 95"
+    assert compare(answers, 2) == [Finding(2, 3, "g", detail)]
+    assert compare(answers, 1) == []
 
 
 def test_a_checkpoint_that_differs_is_found_without_group_digests():
-    """The checkpoints alone name node and shard."""
-    digests = {1: B, 2: A, 3: A}
-    answers = [NodeAnswer(n, "", _answer(n, digests)) for n in (1, 2, 3)]
-    assert compare(answers) == [Finding(2, 1, "", "another digest than the others at index 90")]
+    """The checkpoints alone name node and shard; the newest difference is told."""
+    answers = [
+        (n, _answer(n, {1: B, 2: A, 3: A}, index=index)) for n in (1, 2, 3) for index in (80, 90)
+    ]
+    assert compare(answers, 2) == [Finding(2, 1, "", "another digest than the others at index 90")]
+
+
+def test_digests_of_different_indexes_are_not_compared():
+    """A busy group is at another index on each node: that is no difference."""
+    digests = {1: A, 2: A, 3: B}
+    answers = [
+        (1, _answer(1, digests, groups=[("g", A), ("busy", b"1")], at_index=95)),
+        (2, _answer(2, digests, groups=[("g", A), ("busy", b"2")], at_index=96)),
+        (3, _answer(3, digests, groups=[("g", B), ("busy", b"2")], at_index=96)),
+    ]
+    detail = "another digest than the others at index 96"
+    assert compare(answers, 2) == [Finding(2, 3, "g", detail)]  # as the checkpoints say
+
+
+def test_without_a_majority_anywhere_nobody_is_blamed():
+    """Two nodes that differ, and nothing that says which: the group is named, no node."""
+    answers = [(n, _answer(n, {1: A, 2: B}, groups=[("g", bytes([n]) * 16)])) for n in (1, 2)]
+    assert compare(answers, 2) == [
+        Finding(2, NOBODY, "g", "another digest than the others at index 95")
+    ]
+
+
+def test_verify_asks_again_until_the_group_is_named(cluster, muster):
+    """Nodes that answered at different indexes are asked once more, about that shard alone."""
+    digests = {1: A, 2: B, 3: A}
+    for node in cluster.nodes:
+        number = node.node_id
+        groups = [("billing", digests[number])]
+        node.script["Verify"] = [
+            _answer(number, digests, groups=groups, at_index=90 + number),
+            _answer(number, digests, groups=groups, at_index=99),
+        ]
+    ran = muster("cluster", "verify", "--shard", "2")
+    assert ran.exit_code == 5
+    assert "node 2, shard 2, group billing" in ran.err
+    assert [list(call.shards) for call in cluster.nodes[0].named("Verify")] == [[2], [2]]
+
+
+def test_verify_stops_asking(cluster, muster):
+    """A difference that no group explains is reported with node and shard after a few rounds."""
+    digests = {1: A, 2: B, 3: A}
+    _script(cluster, [_answer(n, digests) for n in (1, 2, 3)])
+    ran = muster("cluster", "verify", "--shard", "2")
+    assert ran.exit_code == 5
+    assert "node 2, shard 2: another digest" in ran.err
+    assert len(cluster.nodes[0].named("Verify")) == ROUNDS_MAX
 
 
 def test_status_names_a_silent_node_and_a_shard_without_leader(cluster, muster):

@@ -28,7 +28,7 @@ def test_documented_columns_are_the_columns():
     text = DOCS.read_text()
     for columns in (
         *(group.OFFSET_COLUMNS, group.STATE_COLUMNS, group.MEMBER_COLUMNS, group_list.COLUMNS),
-        *(cluster.NODE_COLUMNS, cluster.SHARD_COLUMNS),
+        *(cluster.NODE_COLUMNS, cluster.SHARD_COLUMNS, cluster.REFUSAL_COLUMNS),
     ):
         assert f"`{' '.join(columns)}`" in text
 

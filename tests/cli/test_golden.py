@@ -185,7 +185,9 @@ def scene(cluster, no):
     }
     cluster.coordinate(cluster.nodes[1])
     refused = admin_pb2.Node(node_id=3, store_uuid="feedface-0000-4000-8000-000000000003")
-    cluster.nodes[0].script["DescribeCluster"].refused.append(refused)
+    view = cluster.nodes[0].script["DescribeCluster"]
+    view.refused.append(refused)
+    view.refusals.add(who="node 3", reason="its store is not the one known under this node id")
     return cluster
 
 

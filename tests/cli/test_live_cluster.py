@@ -14,6 +14,7 @@ import pytest
 
 from coordinator.dev import DevCluster
 from coordinator.routing import shard_of
+from muster.cli.group import OFFSET_COLUMNS
 from muster.v1 import group_pb2 as pb
 from muster.v1.group_pb2_grpc import GroupCoordinatorStub
 from storage.rocks import RocksStore
@@ -82,19 +83,7 @@ def test_topics_groups_and_offsets_as_a_user_sees_them(live):
     described = json.loads(_muster(live, "group", "describe", GROUP, "-o", "json").stdout)
     assert described["groups"][0]["state"] == "Empty"
     offsets = _muster(live, "group", "offsets", GROUP).stdout.splitlines()
-    assert offsets[0].split() == (
-        [
-            "GROUP",
-            "TOPIC",
-            "PARTITION",
-            "CURRENT-OFFSET",
-            "LOG-END-OFFSET",
-            "LAG",
-            "CONSUMER-ID",
-            "HOST",
-            "CLIENT-ID",
-        ]
-    )
+    assert tuple(offsets[0].split()) == OFFSET_COLUMNS
     assert offsets[1].split() == [GROUP, "orders", "0", "40", "90", "50", "-", "-", "-"]
     assert _muster(live, "cluster", "status").returncode == 0
 

@@ -1,0 +1,105 @@
+"""Compares what nodes answered to Verify: which node differs, in which shard and group. Pure.
+
+Where three nodes can be compared, the one that differs from two equal others is named. Digests of
+groups compare only where they were taken at one index of the log.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from muster.v1.admin_pb2 import VerifyResponse
+
+SHARD_WIDE = "(shard-wide)"
+NOBODY = -1
+
+Answers = Sequence[tuple[int, VerifyResponse]]
+"""(node id, its answer) of each node that answered."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """What differs. `node_id` NOBODY: no majority says which node; `group_id` "": not one group."""
+
+    shard: int
+    node_id: int
+    group_id: str
+    detail: str
+
+
+def compare(answers: Answers, shard: int) -> list[Finding]:
+    """Everything that differs in one shard, in order."""
+    checkpoints = set(_odd_checkpoints(answers, shard))
+    blamed = {finding.node_id for finding in checkpoints} - {NOBODY}
+    found = {
+        *_from_disk(answers, shard),
+        *_odd_groups(answers, shard, blamed),
+        *checkpoints,
+    }
+    named = {finding.node_id for finding in found if finding.group_id}
+    # That a node's checkpoint differs says nothing more once the group is named.
+    return sorted(f for f in found if f.group_id or not named & {f.node_id, NOBODY})
+
+
+def compared(answers: Answers, shard: int) -> set[int]:
+    """The nodes whose digest of this shard was compared with another's."""
+    return {
+        node_id
+        for node_id, answer in answers
+        if any(point.shard == shard and point.node_id != node_id for point in answer.checkpoints)
+    }
+
+
+def _from_disk(answers: Answers, shard: int) -> Iterable[Finding]:
+    for node_id, answer in answers:
+        for difference in answer.differences:
+            if difference.shard == shard:
+                group_id = difference.group_id or SHARD_WIDE
+                yield Finding(shard, node_id, group_id, difference.detail)
+
+
+def _odd_checkpoints(answers: Answers, shard: int) -> Iterable[Finding]:
+    """From the newest index at which anybody saw a difference."""
+    recorded: dict[int, dict[int, bytes]] = {}
+    unequal: set[int] = set()
+    for _, answer in answers:
+        for point in answer.checkpoints:
+            if point.shard == shard:
+                recorded.setdefault(point.index, {})[point.node_id] = point.digest
+                if not point.equal:
+                    unequal.add(point.index)
+    unequal |= {index for index, by_node in recorded.items() if len({*by_node.values()}) > 1}
+    if unequal:
+        index = max(unequal)
+        for node_id in _odd(recorded[index]):
+            yield Finding(shard, node_id, "", f"another digest than the others at index {index}")
+
+
+def _odd_groups(answers: Answers, shard: int, blamed: set[int]) -> Iterable[Finding]:
+    """Where two nodes differ and no third is at their index, the one of `blamed` is the odd one."""
+    at_index: dict[int, dict[int, dict[str, bytes]]] = {}
+    for node_id, answer in answers:
+        for group in answer.groups:
+            if group.shard == shard:
+                nodes = at_index.setdefault(group.applied_index, {})
+                nodes.setdefault(node_id, {})[group.group_id] = group.digest
+    if not at_index:
+        return
+    index, nodes = max(at_index.items(), key=lambda item: (len(item[1]), item[0]))
+    for group_id in sorted({group_id for held in nodes.values() for group_id in held}):
+        by_node = {node_id: held.get(group_id, b"") for node_id, held in nodes.items()}
+        if len({*by_node.values()}) > 1:
+            odd = _odd(by_node)
+            if odd == [NOBODY]:
+                odd = sorted(blamed & by_node.keys()) or odd
+            for node_id in odd:
+                detail = f"another digest than the others at index {index}"
+                yield Finding(shard, node_id, group_id or SHARD_WIDE, detail)
+
+
+def _odd(by_node: dict[int, bytes]) -> list[int]:
+    """The nodes that differ from a majority of those compared; [NOBODY] where there is none."""
+    [(digest, count)] = Counter(by_node.values()).most_common(1)
+    if 2 * count > len(by_node):
+        return [node_id for node_id, own in sorted(by_node.items()) if own != digest]
+    return [NOBODY]
