@@ -49,6 +49,8 @@ from replay.tables import (
 )
 
 BATCH_ROWS = 8192
+QUICK_BYTES = 64 * 1024 * 1024
+"""A smaller input is read by a JVM that starts quickly rather than runs fast."""
 TASKS_MAX = 64
 """Tasks of one round of checks.
 
@@ -84,7 +86,8 @@ def run_spark(
     """
     seen = survey(source)  # before a JVM is started for nothing
     prepare(output)
-    spark = session or start_session(remote)
+    size = sum(file.manifest.bytes for file in seen.files)
+    spark = session or start_session(remote, quick=size < QUICK_BYTES)
     try:
         began = time.monotonic()
         say(f"checking {len(seen.files)} files")
