@@ -5,7 +5,7 @@ NOT_COORDINATOR with the endpoint where this node does not lead it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -73,6 +73,10 @@ class ClusterView(Protocol):
 
     def refused(self) -> Sequence[NodeView]:
         """Stores of known node ids that were refused at the door, the latest last."""
+        ...
+
+    def refusals(self) -> Mapping[str, str]:
+        """Who was turned away at the peer port, or turned this node away, and why."""
         ...
 
     def log(self, shard: int) -> LogView:
@@ -276,6 +280,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             nodes=[_node(node) for node in self._cluster.nodes()],
             shard_states=[self._shard(shard) for shard in self._core.shards],
             refused=[_node(node) for node in self._cluster.refused()],
+            refusals=[
+                pb.Refusal(who=who, reason=reason)
+                for who, reason in self._cluster.refusals().items()
+            ],
         )
 
     def _shard(self, shard: Shard) -> pb.Shard:

@@ -47,6 +47,7 @@ def init(
     output: Output = Format.TABLE,
 ) -> None:
     """Give a node its identity: the only way to one. Run it once, on an empty directory."""
+    from coordinator.config import about  # noqa: PLC0415
     from coordinator.init import initialise  # noqa: PLC0415  # the store is slow to import
     from raft.identity import IdentityError  # noqa: PLC0415
     from storage.store import StoreError  # noqa: PLC0415
@@ -56,13 +57,13 @@ def init(
     except IdentityError as error:
         taken = "already" in str(error)
         raise CommandError(
-            f"{data_dir}: {error}",
+            about(data_dir, error),
             next_step="`muster serve` starts the node that lives there" if taken else "",
             exit_code=ExitCode.CONFLICT if taken else ExitCode.USAGE,
         ) from error
     except (StoreError, OSError) as error:
         raise CommandError(
-            f"{data_dir}: {error}", next_step="", exit_code=ExitCode.ERROR
+            about(data_dir, error), next_step="", exit_code=ExitCode.ERROR
         ) from error
     document: dict[str, Value] = {
         "data_dir": str(data_dir),
@@ -197,6 +198,12 @@ def dev(
     from coordinator.dev import DevError, run_dev  # noqa: PLC0415  # grpc is slow to import
     from coordinator.process import OrphanError, die_with  # noqa: PLC0415
 
+    if nodes % 2 == 0:
+        raise CommandError(
+            f"a cluster has 1, 3, 5, 7 or 9 nodes, not {nodes}",
+            next_step="give --nodes 3",
+            exit_code=ExitCode.USAGE,
+        )
     try:
         if parent_pid:
             die_with(parent_pid)

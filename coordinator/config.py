@@ -24,6 +24,12 @@ class ConfigError(Exception):
     """A setting is missing or wrong; the message names it and says what would be right."""
 
 
+def about(data_dir: Path, error: Exception) -> str:
+    """The error with the directory it is about, once."""
+    text = str(error)
+    return text if str(data_dir) in text else f"{data_dir}: {text}"
+
+
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of "host:port" or "[v6]:port". Raises ValueError."""
     host, colon, port = address.rpartition(":")

@@ -8,13 +8,15 @@ import sys
 
 import structlog
 
-from coordinator.config import Settings
+from coordinator.codec import UnknownFormatError
+from coordinator.config import ConfigError, Settings, about
+from coordinator.machine.encoding import RecordError
 from coordinator.node import Node
 from coordinator.process import OrphanError, die_with
 from muster.cli.errors import CommandError, ExitCode
 from raft.identity import IdentityError
 from storage.rocks import MissingStoreError
-from storage.store import CorruptStoreError, StoreError
+from storage.store import REBUILD, CorruptStoreError, StoreError
 
 log = structlog.get_logger()
 
@@ -50,20 +52,33 @@ def run_node(settings: Settings) -> None:
         asyncio.run(_run(settings))
     except (IdentityError, MissingStoreError) as error:
         raise CommandError(
-            f"{settings.data_dir}: {error}",
+            about(settings.data_dir, error),
             next_step="run `muster init` once on an empty directory, then serve",
+            exit_code=ExitCode.USAGE,
+        ) from error
+    except ConfigError as error:
+        raise CommandError(
+            about(settings.data_dir, error),
+            next_step="correct the setting; `muster serve --help`",
             exit_code=ExitCode.USAGE,
         ) from error
     except CorruptStoreError as error:
         raise CommandError(
-            f"{settings.data_dir}: {error}", next_step="", exit_code=ExitCode.ERROR
+            about(settings.data_dir, error), next_step="", exit_code=ExitCode.ERROR
+        ) from error
+    except (RecordError, UnknownFormatError) as error:
+        raise CommandError(
+            about(settings.data_dir, error),
+            next_step=f"if a newer version wrote this, install it. Else: {REBUILD}",
+            exit_code=ExitCode.ERROR,
         ) from error
     except OrphanError as error:
         raise CommandError(str(error), next_step="", exit_code=ExitCode.ERROR) from error
     except (StoreError, OSError) as error:
         raise CommandError(
             f"the node cannot run: {error}",
-            next_step="see that the ports are free and the data directory is writable and unused",
+            next_step="see that the ports are free, the files can be read, and the data directory "
+            "is writable and unused",
             exit_code=ExitCode.ERROR,
         ) from error
 

@@ -18,6 +18,7 @@ Two entries instead of one with a special commit rule: were one other voter to d
 entry would block the shard's commits until that voter came back.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -75,6 +76,8 @@ class PeerBook:
         """The client endpoint that each peer advertised when it last connected."""
         self.refusals: dict[str, str] = {}
         """Why the last connection from an address or node was refused; for `cluster status`."""
+        self.refusal_observers: list[Callable[[str, str], None]] = []
+        """Called with who was turned away and why, where that is news."""
         self.refused_stores: dict[int, bytes] = {}
         """Node -> the store uuid it presented last that is not its own: `replace-node` takes it."""
         self._load()
@@ -173,7 +176,14 @@ class PeerBook:
 
     def refuse(self, who: str, reason: str) -> None:
         """Keep why `who` was turned away; the oldest are forgotten."""
-        self.refusals.pop(who, None)
+        news = self.refusals.pop(who, None) != reason
         self.refusals[who] = reason
         while len(self.refusals) > REFUSALS_MAX:
             del self.refusals[next(iter(self.refusals))]
+        if news:
+            for observe in self.refusal_observers:
+                observe(who, reason)
+
+    def settled(self, who: str) -> None:
+        """A connection with `who` stands: what was wrong before is over."""
+        self.refusals.pop(who, None)

@@ -52,7 +52,7 @@ class _Connection(asyncio.Protocol):
         self.dialled = dialled
         self.node: int | None = None
         self.lane = pb.LANE_UNSPECIFIED
-        self.address = ""
+        self.host = ""
         self.closed = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
@@ -67,7 +67,7 @@ class _Connection(asyncio.Protocol):
         if not isinstance(transport, asyncio.Transport):
             raise TypeError("a peer connection is a stream")
         self._transport = transport
-        self.address = _text(transport.get_extra_info("peername"))
+        self.host = _host(transport.get_extra_info("peername"))
         _tune(transport.get_extra_info("socket"), self._hub.settings)
         seconds = self._hub.settings.hello_timeout_ms / 1000
         self._timeout = asyncio.get_running_loop().call_later(seconds, self._hello_late)
@@ -167,7 +167,7 @@ class _Connection(asyncio.Protocol):
             return f"node {self.dialled[0]}"
         if self._offered is not None:
             return f"node {self._offered.node_id}"
-        return self.address
+        return self.host
 
     @property
     def closing(self) -> bool:
@@ -373,6 +373,7 @@ class PeerHub:
             previous.abort()
         self._established[key] = connection
         connection.establish(hello.node_id, hello.lane)
+        self.driver.book.settled(connection.name)
         if hello.lane == pb.LANE_CONTROL:
             self.driver.connected(hello.node_id)
 
@@ -383,7 +384,8 @@ class PeerHub:
     def refused(self, connection: _Connection, reason: str, detail: str) -> None:
         """Remember why a connection was closed."""
         self.counters[reason] += 1
-        self.driver.book.refuse(connection.name, detail)
+        if reason != "refused" or connection.dialled is not None:  # else the driver kept it
+            self.driver.book.refuse(connection.name, detail)
 
     def lost(self, connection: _Connection) -> None:
         """A connection is gone."""
@@ -466,10 +468,9 @@ def _nothing() -> None:
     """The runner has stopped."""
 
 
-def _text(peername: object) -> str:
-    if isinstance(peername, tuple):
-        return f"{peername[0]}:{peername[1]}"
-    return str(peername)
+def _host(peername: object) -> str:
+    """Without the port, which says nothing: a stranger's is another one each time."""
+    return str(peername[0] if isinstance(peername, tuple) else peername)
 
 
 def _tune(sock: socket.socket | None, settings: TransportSettings) -> None:

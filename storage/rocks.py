@@ -138,10 +138,16 @@ class RocksStore:
 
     def _open(self, create: bool) -> None:
         db_path = self._path / "db"
-        if not create and not (db_path / "CURRENT").exists():
-            raise MissingStoreError(f"{self._path} holds no node: run `muster init` first")
+        if not (db_path / "CURRENT").exists():
+            if (self._path / "mark").exists() or any(db_path.glob("*")):
+                raise CorruptStoreError(f"{self._path} has lost its database, or a part of it")
+            if not create:
+                raise MissingStoreError(f"{self._path} holds no node: run `muster init` first")
         try:
             db_path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be a data directory: {error}") from error
+        try:
             families = {family.name.lower(): _options() for family in Family}
             self._db = Rdict(str(db_path), options=_options(), column_families=families)
         except Exception as error:

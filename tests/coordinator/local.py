@@ -76,6 +76,9 @@ class LocalNode:
     def refused(self):
         return []
 
+    def refusals(self):
+        return {}
+
     def log(self, shard):
         return LogView(1, self.logs[shard].applied_index)
 
