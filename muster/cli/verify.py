@@ -39,7 +39,7 @@ def verify(
 ) -> None:
     """Compare all nodes' digests. Exits 5 where one differs or does not answer."""
     with Connection(bootstrap, timeout) as to:
-        wanted = sorted(set(shard)) if shard else list(range(to.cluster().shards))
+        wanted = _wanted(shard or [], to.cluster().shards)
         nodes, shards, findings = _ask(to, wanted, timeout)
     show(_result(nodes, shards, findings), output)
     silent = [f"node {n.node_id} did not answer ({n.error})" for n in nodes if n.answer is None]
@@ -56,6 +56,18 @@ def verify(
             next_step=REBUILD if findings else REPEAT,
             exit_code=ExitCode.UNHEALTHY,
         )
+
+
+def _wanted(given: list[int], count: int) -> list[int]:
+    """The shards to verify: those given, or all. Raises CommandError where one does not exist."""
+    unknown = [number for number in given if number >= count]
+    if unknown:
+        raise CommandError(
+            f"there is no shard {unknown[0]}: this cluster has shards 0 to {count - 1}",
+            next_step="`muster cluster status` lists the shards",
+            exit_code=ExitCode.USAGE,
+        )
+    return sorted(set(given)) or list(range(count))
 
 
 def _ask(
