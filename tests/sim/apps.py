@@ -24,6 +24,9 @@ class App(Protocol):
     def timer(self) -> None:
         """The node's timer came."""
 
+    def spoil(self, shard: int) -> None:
+        """Make the state in memory wrong, where the machine can do that."""
+
     def final(self, shard: int) -> tuple[list[int], bytes]:
         """The history of commands, as far as there is one, and the digest of the state."""
 
@@ -55,6 +58,10 @@ class HistoryApp:
 
     def timer(self) -> None:
         return
+
+    def spoil(self, shard: int) -> None:
+        machine = self._machines[shard]
+        machine.commands, machine.digest = [], b"spoilt"
 
     def final(self, shard: int) -> tuple[list[int], bytes]:
         machine = self._machines[shard]

@@ -18,6 +18,7 @@ WEIGHTS = {
     "transfer": 6,
     "slow_sync": 7,
     "pause": 5,
+    "rebuild": 6,
     "replace": 2,
     "replace_then_crash": 3,
 }
@@ -37,6 +38,8 @@ class FaultyNode(Protocol):
     def leads(self) -> bool: ...
     def set_clock_rate(self, rate: float) -> None: ...
     def transfer_leadership(self) -> None: ...
+    def spoil(self) -> bool:
+        """Make the applied state of the shards it follows wrong, and notice it."""
 
 
 class FaultyWorld(Protocol):
@@ -73,6 +76,7 @@ class Faults:
             "transfer": self._transfer,
             "slow_sync": self._slow_sync,
             "pause": self._pause,
+            "rebuild": self._rebuild,
             "replace": self._replace,
             "replace_then_crash": self._replace_then_crash,
         }
@@ -166,6 +170,11 @@ class Faults:
         node = self.world.fault_nodes[self._node()]
         node.paused_until_s = self.world.now + 0.1 + self.world.rng.random() * 1.2
         return node.alive
+
+    def _rebuild(self) -> bool:
+        """A scrub found a wrong state: it is taken anew from the leader."""
+        node = self.world.fault_nodes[self._node()]
+        return node.alive and node.spoil()
 
     def _replace(self) -> bool:
         return self.world.replace(self._node())

@@ -154,6 +154,10 @@ class GroupsApp:
     def timer(self) -> None:
         self._turns.timer_fired(0.0)
 
+    def spoil(self, shard: int) -> None:
+        self.shards[shard].state.groups.clear()
+        self.shards[shard].state.digest ^= 1
+
     def final(self, shard: int) -> tuple[list[int], bytes]:
         return [], self._watched[shard].digest
 

@@ -360,6 +360,16 @@ class SimNode:
         for shard in self.running.led():
             self.running.replicas[shard].transfer_leadership()
 
+    def spoil(self) -> bool:
+        """Let the memory of each shard that this node follows go bad, and have it rebuilt."""
+        spoilt = False
+        assert self.app is not None
+        for shard, replica in self.running.replicas.items():
+            if replica.rebuild():
+                self.app.spoil(shard)
+                spoilt = True
+        return spoilt
+
     def allow_replacement(self, node: int, store_uuid: bytes, life: int) -> None:
         """Shard 0 told this process that `node` lives in a new store."""
         self._later(life, lambda: self.running.allow_replacement(node, store_uuid))
