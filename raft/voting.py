@@ -9,9 +9,11 @@ from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
 from raft.codec import Message
-from raft.contract import ShardId
+from raft.contract import Role, ShardId
 from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Core, Host, PeerNode
 from raft.journal import Journal
+
+_ROLES = {FOLLOWER: Role.FOLLOWER, CANDIDATE: Role.CANDIDATE, LEADER: Role.LEADER}
 
 
 class Voting(Core):
@@ -32,6 +34,13 @@ class Voting(Core):
         self._rebuilding = False
         """Its applied state is wrong and all of it is awaited from the leader."""
         super().__init__(host, shard, journal)
+
+    @property
+    def role(self) -> Role:
+        """LEARNER while the shard has yet to admit this node."""
+        if self._state != LEADER and self.learner:
+            return Role.LEARNER
+        return _ROLES[self._state]
 
     @property
     def learner(self) -> bool:

@@ -23,16 +23,13 @@ from pysyncobj.syncobj import SyncObjConf
 
 import raft
 from raft import seams
-from raft.core import Core
 from raft.journal import Journal
 from raft.replica import Replica
-from raft.replication import Replication
 from raft.snapshots import Snapshots
-from raft.voting import Voting
 from tests.raft.flaws.hand import Options
 from tests.raft.flaws.hand_replica import ReplicaGroup
 
-LAYERS = (Replica, Replication, Voting, Core)
+LAYERS = tuple(layer for layer in Replica.__mro__ if layer.__module__.startswith("raft."))
 RAFT = Path(raft.__file__).parent
 OVERRIDES = {
     "_SyncObj__onMessageReceived",

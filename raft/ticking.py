@@ -1,0 +1,155 @@
+# ruff: noqa: N802, SLF001 - overrides carry the names of PySyncObj, and call its private methods
+"""Ticks: what a replica does when it is its turn, around one tick of PySyncObj's core.
+
+Sources: thesis sections 3.10 and 6.4; raft-layer.md sections 3 (races that the fuzzer found) and 4.
+"""
+
+from pysyncobj.syncobj import SyncObj
+
+from raft.admission import Admitting
+from raft.applying import Applying
+from raft.contract import ShardId, StateMachine, Unknown
+from raft.core import LEADER, NEVER, Host, PeerNode
+from raft.journal import KIND_ADMITTED, Journal
+from raft.peers import Admission
+from storage.invariant import invariant
+
+
+class Ticking(Applying):
+    """Turns of a follower, of a leader, and of the only node of its cluster."""
+
+    def __init__(self, host: Host, shard: ShardId, journal: Journal, machine: StateMachine) -> None:
+        self._transfer: tuple[PeerNode, float, bool] | None = None
+        """Handing over to whom, until when, and whether it was asked to stand."""
+        self._admitting = Admitting()
+        self._admit_at = 0.0
+        super().__init__(host, shard, journal, machine)
+
+    def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: N803 - PySyncObj's name
+        invariant(timeToWait == 0.0, "a tick never waits")
+        if self._state != LEADER and not self._peers:
+            self._elect_alone()
+        if self._state != LEADER:
+            self._tick_unled()
+        elif self._peers:
+            self._tick_leading()
+        else:
+            self._tick_alone()
+        if self._state == LEADER:
+            self._tick_led()
+        elif self._rebuilding:
+            self._ask_for_state()
+
+    def _tick_led(self) -> None:
+        if self._transfer is not None:
+            self._tick_transfer()
+        if self._promoted and self._peers:
+            self._admit_newcomers()
+        if self._reads:
+            quorum_seq = self._quorum_seq() if self._peers else self._seq + 1
+            self._reads.advance(quorum_seq, self._applied)
+
+    def _tick_leading(self) -> None:
+        """Tick the base with the followers' match capped (durability rule 3).
+
+        The base counts the leader itself for every index it has. So each follower's match is at
+        most what is durable here, and nothing for those that do not count: the base then commits
+        min(majority, own durable index).
+        """
+        durable = self._durable_cap()
+        real = self._match
+        capped = {}
+        for peer in self._peers:
+            if self._counts(peer):
+                capped[peer] = min(real[peer], durable)
+            else:
+                capped[peer] = 0
+                self._last_response[peer] = -NEVER
+        self._match = capped
+        try:
+            SyncObj._onTick(self, 0)
+        finally:
+            if self._match is capped:
+                self._match = real
+
+    def _durable_cap(self) -> int:
+        """Durability rule 3: a leader commits at most its own durable index."""
+        return self._log.durable_index()
+
+    def _tick_alone(self) -> None:
+        """A cluster of one: what is durable here is committed (durability rule 7)."""
+        durable = self._durable_cap()
+        if durable > self._commit and self._log.term_at(durable) == self._term:
+            self._commit = durable
+        self._SyncObj__applyLogEntries()
+        if self._clock() > self._heartbeat_due:
+            self._SyncObj__sendAppendEntries()
+        self._checkCommandsToApply()
+        self._SyncObj__tryLogCompaction()
+
+    def _checkCommandsToApply(self) -> None:
+        """Proposals append at once, so only the sending is left.
+
+        Nothing is forwarded: clients are told who leads.
+        """
+        if self._state == LEADER:
+            self._send_due()
+
+    def _tick_transfer(self) -> None:
+        """Hand over when the target has everything; go on leading where that takes too long."""
+        if self._transfer is None:
+            return
+        target, deadline, asked = self._transfer
+        if self._clock() > deadline or target not in self._connected:
+            self._transfer = None
+        elif not asked and self._match[target] == self._log.last_index:
+            self._transfer = (target, deadline, True)
+            self._send_node(target, {"type": "timeout_now", "term": self._term})
+
+    def _admit_newcomers(self) -> None:
+        """Bring replaced nodes back into the quorum, step by step (raft/peers.py)."""
+        now = self._clock()
+        if now < self._admit_at:
+            return
+        self._admit_at = now + self._ms(self._settings.admission_ms)
+        newcomers = self._book.newcomers(self._shard)
+        if not newcomers:
+            return
+        holds = {peer.id: self._match[peer] for peer in self._peers}
+        voters = [holds[peer.id] for peer in self._peers if self._counts(peer)]
+        held_by_all = min([*voters, self._durable_cap()])
+        for node, store_uuid in newcomers:
+            step = self._admitting.next_step(store_uuid, min(held_by_all, holds[node]))
+            if step is None:
+                continue
+            admission = Admission(node, store_uuid, self._term, self._me.id, effective=step)
+            index = self._append_own(bytes((KIND_ADMITTED,)) + admission.encode())
+            self._book.announce(self._shard, admission)
+            self._admitting.appended(admission, index)
+            self._send_wanted = True
+            self._host.mark(self._shard)
+
+    def _SyncObj__setState(self, newState: int) -> None:  # noqa: N803 - PySyncObj's name
+        old = self._state
+        SyncObj._SyncObj__setState(self, newState)
+        if old != LEADER and newState == LEADER:
+            self._promoted = False
+            self._transfer = None
+            self._admitting.restart()
+            for peer in self._peers:
+                self._progress[peer].clear()
+        elif old == LEADER and newState != LEADER:
+            self._demote()
+
+    def _demote(self) -> None:
+        """Leadership is lost: what waited has an unknown outcome (pso-F16, F17)."""
+        self._election_deadline = self._clock() + self._SyncObj__generateRaftTimeout()
+        self._promoted, self._transfer = False, None
+        self._snapshots.cancel_all()
+        for peer in self._peers:
+            self._progress[peer].clear()
+        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
+        for _, _, done in waiting.values():
+            done(Unknown())
+        self._reads.fail()
+        self._machine.role_changed(self.role, self._term)
