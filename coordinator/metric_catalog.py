@@ -87,6 +87,9 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_shard_quarantined": _gauge(
             "1 where this replica differed from two equal others and serves nothing.", "shard"
         ),
+        "muster_shard_quarantines_total": _counter(
+            "How often this replica differed from two equal others.", "shard"
+        ),
         # Disk.
         "muster_wal_fsync_duration_seconds": _histogram("One fsync of the write-ahead log."),
         "muster_apply_duration_seconds": _histogram("Applying one entry, persisting included."),

@@ -38,6 +38,8 @@ from coordinator.topics import Topics
 from raft.contract import NodeId, Role, StateMachine
 
 GROUPS_PER_SLICE: Final = 500
+LOOK_S: Final = 0.005
+"""How often the replicas are looked at, for elections, leaders and quarantine."""
 SERIES_GROUPS_PER_SLICE: Final = 10
 TOPICS_PER_GROUP_MAX: Final = 20
 """Topics of one group with series of their own; the rest is left out."""
@@ -99,6 +101,10 @@ class NodeMetrics:
     def attach(self, sources: Sources) -> None:
         """Begin to measure the node's parts. Once, after every shard has its log."""
         self._sources = sources
+        self._shards = sources.shards
+        self._in_quarantine = [False] * len(sources.shards)
+        self._quarantines = [0] * len(sources.shards)
+        self._next_look_s = 0.0
         self.groups = GroupMeter(sources.shards, self._clock_s, self._groups_max)
         self.api = ApiMeter(self.groups)
         self.watcher = LeaderWatcher(sources.logs)
@@ -114,9 +120,14 @@ class NodeMetrics:
         """Nothing: raft.driver.Participant."""
 
     def after_apply(self, now: float) -> None:
-        """Look at the replicas, once a turn. `now` is not needed."""
-        del now
-        self.watcher.turn()
+        """Look at the replicas, every few milliseconds. `now` is monotonic, in seconds."""
+        if now >= self._next_look_s:
+            self._next_look_s = now + LOOK_S
+            self.watcher.turn()
+            for number, shard in enumerate(self._shards):
+                if shard.quarantined and not self._in_quarantine[number]:
+                    self._quarantines[number] += 1
+                self._in_quarantine[number] = shard.quarantined
 
     def families(self) -> Pages:
         """The page. None: let the loop turn."""
@@ -172,9 +183,11 @@ class NodeMetrics:
         for peer, connected in sources.connected().items():
             active.add_metric([str(peer)], connected)
         quarantined = gauge("muster_shard_quarantined")
-        for shard in sources.shards:
+        quarantines = counter("muster_shard_quarantines_total")
+        for shard, count in zip(sources.shards, self._quarantines, strict=True):
             quarantined.add_metric([str(shard.number)], shard.quarantined)
-        yield from (behind, active, quarantined)
+            quarantines.add_metric([str(shard.number)], count)
+        yield from (behind, active, quarantined, quarantines)
 
     def _elections(self) -> Pages:
         changes = counter("muster_raft_leader_changes_total")

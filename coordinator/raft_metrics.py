@@ -1,7 +1,7 @@
 """What a node sees of its Raft groups: elections, leaders, and how long proposals take.
 
-`raft` knows nothing of this: roles and terms are looked at once a turn, proposals are timed around
-`propose`, applying around the shard.
+`raft` knows nothing of this: roles and terms are looked at every few milliseconds, proposals are
+timed around `propose`, applying around the shard.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -135,7 +135,7 @@ class Seen:
 
 
 class LeaderWatcher:
-    """Counts elections and changes of leader by looking at every replica once a turn."""
+    """Counts elections and changes of leader by looking at every replica now and then."""
 
     def __init__(self, logs: Sequence[ReplicatedLog]) -> None:
         self._logs = logs

@@ -66,8 +66,10 @@ OVERVIEW = (
     ),
     stat(
         "Replicas in quarantine",
-        "Replicas that differed from two equal others. Bad: anything but 0.",
-        f"sum(muster_shard_quarantined{{{CLUSTER}}})",
+        "Replicas that differ from two equal others now, or did in the last hour. Bad: anything "
+        "but 0.",
+        f"sum(muster_shard_quarantined{{{CLUSTER}}}) "
+        f"+ sum(increase(muster_shard_quarantines_total{{{CLUSTER}}}[1h]))",
     ),
     stat(
         "Groups",

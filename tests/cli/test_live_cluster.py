@@ -24,6 +24,8 @@ SHARDS = 4
 GROUP = "billing"
 BEFORE, AFTER = b"mark-before", b"mark-after!"
 PATIENCE_S = 60.0
+DAMAGES_MAX = 5
+"""A damaged replica that is found out heals itself within seconds, sometimes before it is seen."""
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 
@@ -94,23 +96,31 @@ def test_a_changed_key_on_one_node_is_named(live):
     _commit(live, 40)
     assert _until(live, 0, "cluster", "verify").stderr == ""
     victim = 2
-    live.kill(victim)
-    assert _change_state(live.nodes[victim].data_dir) == 1
-    live.start_node(victim)
-    live.wait_ready()
-    end_s = time.monotonic() + PATIENCE_S
-    while True:  # until the node has taken a checkpoint that it shares with the others
-        found = _muster(live, "cluster", "verify", "-o", "json")
-        differences = json.loads(found.stdout)["differences"]
+    for _ in range(DAMAGES_MAX):
+        live.kill(victim)
+        assert _change_state(live.nodes[victim].data_dir) == 1
+        live.start_node(victim)
+        live.wait_ready()
+        found, differences = _first_difference(live)
         if differences:
             break
-        assert time.monotonic() < end_s, found
     assert found.returncode == 5
     shard = shard_of(GROUP, SHARDS)
     named = {(one["node_id"], one["shard"], one["group_id"]) for one in differences}
     assert named == {(victim, shard, GROUP)}, found
     assert f"node {victim}, shard {shard}, group {GROUP}" in found.stderr
     _commit(live, 41)  # the cluster goes on
+
+
+def _first_difference(live):
+    """Verify until something differs, or all is equal: then the replica has healed itself first."""
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        found = _muster(live, "cluster", "verify", "-o", "json")
+        differences = json.loads(found.stdout)["differences"]
+        if differences or found.returncode == 0:
+            return found, differences
+        assert time.monotonic() < end_s, found
 
 
 def _change_state(data_dir):

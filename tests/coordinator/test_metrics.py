@@ -151,6 +151,16 @@ def test_consensus_is_shown_as_it_stands(rig, metrics):
     assert _value(page, "muster_build_info", version="9.9", node="1") == 1
 
 
+def test_a_quarantine_is_counted_once_and_stays_counted(rig, metrics):
+    """It heals within seconds, between two scrapes maybe: the counter keeps it."""
+    for now_s, quarantined in ((1.0, True), (2.0, True), (3.0, False), (4.0, True), (5.0, False)):
+        rig.shard.quarantined = quarantined
+        metrics.after_apply(now_s)
+    page = _page(metrics)
+    assert _value(page, "muster_shard_quarantined", shard="0") == 0
+    assert _value(page, "muster_shard_quarantines_total", shard="0") == 2
+
+
 def test_proposals_queue_and_limits_are_counted(rig, metrics):
     """A commit passes the queue and the log; shed and refused requests are counted by limit."""
     rig.log.lead()
