@@ -5,9 +5,7 @@ calls `receive` for frames, `timer` now and then, `turn` whenever `wake` was cal
 `Link` to send through (architecture.md section 1, 4 and 5). Everything happens on one thread.
 """
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
@@ -19,6 +17,7 @@ from raft.core import SECOND_MS
 from raft.identity import Identity, load_identity
 from raft.journal import Journal
 from raft.marks import MarkBook
+from raft.outbox import DriverStats, Link, Outbox
 from raft.peers import PeerBook
 from raft.progress import PeerBudget
 from raft.replica import Replica
@@ -26,17 +25,7 @@ from raft.settings import RaftSettings
 from storage.invariant import invariant
 from storage.store import Store
 
-
-class Link(Protocol):
-    """The network as the driver sees it."""
-
-    def send(self, node: int, frame: bytes, bulk: bool) -> bool:
-        """Send one encoded frame; False where it was dropped, which is legal at any time."""
-        ...
-
-    def hang_up(self, node: int) -> None:
-        """Close all connections to `node`: its store was replaced."""
-        ...
+__all__ = ["Driver", "DriverStats", "Link", "Participant"]
 
 
 class Participant(Protocol):
@@ -49,31 +38,6 @@ class Participant(Protocol):
     def after_apply(self, now: float) -> None:
         """Last in the turn: what was applied may be answered."""
         ...
-
-
-@dataclass(slots=True)
-class DriverStats:
-    """Plain counters since the start; `coordinator/metrics.py` reads them."""
-
-    turns: int = 0
-    ticks: int = 0
-    frames_in: int = 0
-    frames_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    messages_in: int = 0
-    messages_out: int = 0
-    frames_dropped: int = 0
-    held_dropped: int = 0
-    strangers: int = 0
-    """Frames that a store sent which is not the one known under its node id."""
-    write_stalls: int = 0
-    transfers: int = 0
-    leaders_lost: int = 0
-    """Control connections that broke."""
-
-
-_Outgoing = tuple[int, ShardId, Message]
 
 
 class Driver:
@@ -108,9 +72,8 @@ class Driver:
         self.draining = False
         self._budgets = {node: PeerBudget(self.settings.peer_bytes) for node in self.identity.peers}
         self._snapshot_slots = self.settings.snapshot_sends
-        self._outgoing: list[_Outgoing] = []
-        self._outgoing_held: list[_Outgoing] = []
-        self._held: deque[tuple[int, _Outgoing]] = deque()
+        tag = codec.sender_tag(self.identity.store_uuid)
+        self._outbox = Outbox(link, tag, self.settings, self.stats)
         self._dirty: dict[ShardId, None] = {}
         self._in_turn = False
         self._connected_at: dict[int, float] = {}
@@ -147,8 +110,7 @@ class Driver:
 
     def post(self, shard: ShardId, node: int, message: Message, hold: bool) -> None:
         """Queue a message of `shard` for `node`."""
-        queue = self._outgoing_held if hold else self._outgoing
-        queue.append((node, shard, message))
+        self._outbox.post((node, shard, message), hold)
         self._wake()
 
     def mark(self, shard: ShardId) -> None:
@@ -290,7 +252,8 @@ class Driver:
             self.stats.ticks += len(dirty)
             stalled = self._persist(now)
             if not stalled:
-                self._send()
+                store = self.store
+                self._outbox.flush(store.hard_epoch, store.synced_epoch, self._connected_at)
             for participant in self.participants:
                 participant.after_apply(now)
         finally:
@@ -306,65 +269,15 @@ class Driver:
         target = store.pending_epoch
         if store.write() < target:
             self.stats.write_stalls += 1
-            del self._outgoing[: -self.settings.held_messages]
-            del self._outgoing_held[: -self.settings.held_messages]
+            self._outbox.keep()
             return store.hard_epoch >= target
         self._soft_since = None
         return False
 
-    def _send(self) -> None:
-        """Leaders' appends leave now; the rest when everything hard put so far is synced."""
-        outgoing, self._outgoing = self._outgoing, []
-        held, self._outgoing_held = self._outgoing_held, []
-        epoch = self.store.hard_epoch
-        if epoch <= self.store.synced_epoch and not self._held:
-            outgoing.extend(held)
-        else:
-            self._held.extend((epoch, one) for one in held)
-            while len(self._held) > self.settings.held_messages:
-                self._held.popleft()
-                self.stats.held_dropped += 1
-            self._release(outgoing)
-        self._transmit(outgoing)
-
-    def _release(self, outgoing: list[_Outgoing]) -> None:
-        synced = self.store.synced_epoch
-        while self._held and self._held[0][0] <= synced:
-            outgoing.append(self._held.popleft()[1])
-
-    def _transmit(self, outgoing: list[_Outgoing]) -> None:
-        """All messages of one peer and lane in one frame, or a few if they are long."""
-        frames: dict[tuple[int, bool], list[tuple[int, Message]]] = {}
-        sizes: dict[tuple[int, bool], int] = {}
-        for node, shard, message in outgoing:
-            if node not in self._connected_at:
-                continue
-            size = codec.message_bytes(message)
-            lane = (node, size > self.settings.control_bytes)
-            frames.setdefault(lane, []).append((shard, message))
-            sizes[lane] = sizes.get(lane, 0) + size
-            if sizes[lane] >= self.settings.frame_bytes:
-                self._transmit_one(lane, frames.pop(lane))
-                sizes[lane] = 0
-        for lane, messages in frames.items():
-            self._transmit_one(lane, messages)
-
-    def _transmit_one(self, lane: tuple[int, bool], messages: list[tuple[int, Message]]) -> None:
-        tag = codec.sender_tag(self.identity.store_uuid)
-        frame = codec.encode_frame(tag, messages)
-        if not self.link.send(lane[0], frame, lane[1]):
-            self.stats.frames_dropped += 1
-            return
-        self.stats.frames_out += 1
-        self.stats.messages_out += len(messages)
-        self.stats.bytes_out += len(frame)
-
     def _on_synced(self, epoch: int) -> None:
         """The disk has everything up to `epoch`: held messages leave, leaders may commit."""
         invariant(epoch <= self.store.written_epoch, "an epoch was synced before it was written")
-        released: list[_Outgoing] = []
-        self._release(released)
-        self._transmit(released)
+        self._outbox.synced(self.store.synced_epoch, self._connected_at)
         for shard, replica in self.replicas.items():
             if replica.waits_for_sync:
                 self._dirty[shard] = None
@@ -392,7 +305,7 @@ class Driver:
             self._drain_at = now + self._seconds(self.settings.drain_retry_ms)
             self._hand_over_all()
         self._marks.renew(now, self._seconds(self.settings.mark_ms))
-        if self._dirty or self._outgoing or self._outgoing_held or self._write_due(now):
+        if self._dirty or self._outbox.waiting or self._write_due(now):
             self._wake()
         return max(wait, 0.001)
 
