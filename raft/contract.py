@@ -127,8 +127,9 @@ class ReplicatedLog(Protocol):
     def rebuild(self) -> bool:
         """The applied state of this replica is wrong: take all of it from the leader.
 
-        Until it has arrived nothing is applied and this replica stands for no election; its log
-        and its vote go on as before. Then `reload` is called. False on the leader, or alone.
+        Until it has arrived nothing is applied and this replica leaves elections to the others; its
+        log and its vote go on as before. Where nobody else can be elected it leads, serves nothing
+        and hands over. Then `reload` is called. False on the leader, or alone.
         """
         ...
 

@@ -126,7 +126,8 @@ class Replica(Ticking):
 
     def propose(self, entry: bytes, done: Callable[[Outcome], None]) -> None:
         """Append `entry` at once; see the contract. The next tick sends it."""
-        if self._state != LEADER or self.draining or self._transfer is not None:
+        unwilling = self.draining or self._rebuilding or self._transfer is not None
+        if self._state != LEADER or unwilling:
             done(NotLeader(self._hint()))
             return
         refusal = self._refusal(len(entry))
@@ -183,10 +184,7 @@ class Replica(Ticking):
         ]
         if not able:
             return False
-        target = max(able, key=lambda peer: (self._match[peer], -peer.id))
-        deadline = self._clock() + self._ms(self._settings.transfer_ms)
-        self._transfer = (target, deadline, False)
-        self._host.mark(self._shard)
+        self._begin_transfer(max(able, key=lambda peer: (self._match[peer], -peer.id)))
         return True
 
     def transferLeadership(self, node: Any = None, callback: Any = None) -> None:

@@ -61,6 +61,7 @@ class Replication(Voting):
     def _hear_leader(self, message: Message) -> None:
         self._contact = self._clock()
         self._pre_vote_term = self._pre_vote_won = None
+        self._passed_over = 0
         self._in_seq = message.get("seq", 0)
         self._in_empty = not message.get("entries")
         self._verified = None
@@ -281,7 +282,7 @@ class Replication(Voting):
     # Snapshots (raft/snapshots.py has the how).
 
     def _start_snapshot(self, peer: PeerNode) -> None:
-        if self._snapshots.start(peer.id):
+        if not self._rebuilding and self._snapshots.start(peer.id):
             self._send_chunks(peer)
 
     def _on_wanted(self, peer: PeerNode, message: Message) -> None:

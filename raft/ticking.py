@@ -43,6 +43,8 @@ class Ticking(Applying):
     def _tick_led(self) -> None:
         if self._transfer is not None:
             self._tick_transfer()
+        elif self._rebuilding:
+            self._give_way()
         if self._promoted and self._peers:
             self._admit_newcomers()
         if self._reads:
@@ -94,6 +96,26 @@ class Ticking(Applying):
         """
         if self._state == LEADER:
             self._send_due()
+
+    def _begin_transfer(self, target: PeerNode) -> None:
+        deadline = self._clock() + self._ms(self._settings.transfer_ms)
+        self._transfer = (target, deadline, False)
+        self._host.mark(self._shard)
+
+    def _give_way(self) -> None:
+        """A leader whose state is wrong serves nobody: whoever has its log shall lead instead.
+
+        It stood because nobody else could. A follower whose state is wrong too declines, so the
+        choice is drawn anew each time.
+        """
+        last = self._log.last_index
+        able = [
+            peer
+            for peer in self._peers
+            if peer in self._connected and self._counts(peer) and self._match[peer] == last
+        ]
+        if able:
+            self._begin_transfer(self._host.rng.choice(able))
 
     def _tick_transfer(self) -> None:
         """Hand over when the target has everything; go on leading where that takes too long."""

@@ -14,6 +14,8 @@ from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Core, Host, PeerNode
 from raft.journal import Journal
 
 _ROLES = {FOLLOWER: Role.FOLLOWER, CANDIDATE: Role.CANDIDATE, LEADER: Role.LEADER}
+_PASSED_OVER_MAX = 3
+"""So many elections a replica whose state is wrong leaves to the others."""
 
 
 class Voting(Core):
@@ -33,6 +35,8 @@ class Voting(Core):
         """When the leader was last heard."""
         self._rebuilding = False
         """Its applied state is wrong and all of it is awaited from the leader."""
+        self._passed_over = 0
+        """How many elections it left to the others since a leader was heard."""
         super().__init__(host, shard, journal)
 
     @property
@@ -49,14 +53,27 @@ class Voting(Core):
 
     @property
     def _abstains(self) -> bool:
-        """Whether it must not lead: a learner, or one whose applied state is wrong."""
+        """Whether it declines to lead: a learner, or one whose applied state is wrong."""
         return self.learner or self._rebuilding
+
+    def _waits_for_others(self) -> bool:
+        """Whether this election is left to others.
+
+        A replica whose state is wrong leaves a few to them. Then it stands all the same, since its
+        log may be the only one that is long enough; as a leader it gives way (raft/ticking.py).
+        """
+        if self.learner:
+            return True
+        if not self._rebuilding:
+            return False
+        self._passed_over += 1
+        return self._passed_over <= _PASSED_OVER_MAX
 
     # Standing for election.
 
     def _may_elect(self, now: float) -> bool:
         """The election deadline has passed: whether the base may start an election in this tick."""
-        if self._abstains:
+        if self._waits_for_others():
             self._election_deadline = now + self._SyncObj__generateRaftTimeout()
             return False
         next_term = self._term + 1
