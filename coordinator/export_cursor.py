@@ -3,9 +3,9 @@
 File: `<data dir>/export.cursor`, one line of JSON, replaced atomically: `{"format": 1,
 "cluster_id": str, "node": int, "shards": {"<shard>": <last index that is safe in a segment>}}`. A
 shard's log may be trimmed up to and including that index; beyond it the node keeps entries for the
-exporter, at most raft.settings.RaftSettings.export_lag_bytes a shard. No file, or one whose modification time
-is older than `STALE_S`, holds nothing: an exporter that died must not fill the disk. (replay.md
-section 1)
+exporter, at most `export_lag_bytes` of raft/settings.py a shard. No file, or one whose modification
+time is older than `STALE_S`, holds nothing: an exporter that died must not fill the disk.
+(replay.md section 1)
 """
 
 import json

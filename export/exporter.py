@@ -13,7 +13,6 @@ from typing import Protocol
 
 from coordinator.export_cursor import Cursor, publish
 from export.errors import ExportError
-from export.layout import shard_folder
 from export.retention import Deleted, clean, outlived
 from export.settings import ExportSettings
 from export.shard import Now, ShardExporter, ShardProgress
@@ -129,12 +128,11 @@ class Exporter:
         self._published, self._cursor_ms = safe, now.mono_ms
 
     def _retain(self, now: Now) -> None:
-        cluster_id, node, _ = self.identity
-        folders = [shard_folder(self._root, shard) for shard in self._shards]
-        for folder, (_, exporter) in zip(folders, self._shards.values(), strict=True):
-            if outlived(folder, cluster_id, node, now.wall_ms, self._settings.keep_days):
+        exporters = [exporter for _, exporter in self._shards.values()]
+        for exporter in exporters:
+            if outlived(exporter.files, now.wall_ms, self._settings.keep_days):
                 exporter.write_base(now)
-        gone = clean(folders, cluster_id, node, self._settings, now.wall_ms)
+        gone = clean([exporter.files for exporter in exporters], self._settings, now.wall_ms)
         self.deleted = Deleted(
             self.deleted.segments + gone.segments, self.deleted.bytes + gone.bytes
         )

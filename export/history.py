@@ -1,7 +1,7 @@
 """What an exporter finds of its own when it starts: finished files, and leftovers of a crash."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -30,9 +30,26 @@ class OwnHistory:
     `last` None: nothing was exported yet.
     """
 
+    files: "ShardFiles"
     base: Manifest | None
     segments: tuple[Manifest, ...]
     last: int | None
+
+
+@dataclass(slots=True)
+class ShardFiles:
+    """This node's files of one shard that are still there, by index. Kept up to date in memory.
+
+    Manifests of deleted segments stay on disk for ever; reading them again and again would not do.
+    """
+
+    folder: Path
+    segments: list[Manifest] = field(default_factory=list)
+    bases: list[Manifest] = field(default_factory=list)
+
+    def add(self, manifest: Manifest) -> None:
+        """A file was finished."""
+        (self.segments if manifest.kind == SEGMENT else self.bases).append(manifest)
 
 
 def own_manifests(folder: Path, cluster_id: str, node: int) -> list[Manifest]:
@@ -68,7 +85,7 @@ def read_history(folder: Path, cluster_id: str, node: int) -> OwnHistory:
     segments = [m for m in manifests if m.kind == SEGMENT and not m.deleted]
     bases = [m for m in manifests if m.kind == BASE]
     if not segments and not bases:
-        return OwnHistory(None, (), None)
+        return OwnHistory(ShardFiles(folder), None, (), None)
     last = max(manifest.last for manifest in (*segments, *bases))
     base = max(bases, key=lambda manifest: manifest.first, default=None)
     start = 0 if base is None else base.first
@@ -83,7 +100,7 @@ def read_history(folder: Path, cluster_id: str, node: int) -> OwnHistory:
         position = manifest.last
     for manifest in (*chain, *([base] if base else [])):
         check_file(folder, manifest)
-    return OwnHistory(base, chain, last)
+    return OwnHistory(ShardFiles(folder, segments, bases), base, chain, last)
 
 
 def check_file(folder: Path, manifest: Manifest) -> None:

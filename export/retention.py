@@ -7,10 +7,9 @@ manifest stays and says so; a base that no segment needs any more goes with its 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from export.history import own_manifests
-from export.layout import BASE, SEGMENT, Manifest, manifest_path, mark_deleted, sync_folder
+from export.history import ShardFiles
+from export.layout import Manifest, manifest_path, mark_deleted, sync_folder
 from export.settings import ExportSettings
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -20,7 +19,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 class Stretch:
     """Segments of one shard that end at `base`, and what they take."""
 
-    folder: Path
+    files: ShardFiles
     segments: tuple[Manifest, ...]
     base: Manifest
 
@@ -43,55 +42,49 @@ class Deleted:
     bytes: int
 
 
-def stretches(folder: Path, manifests: Sequence[Manifest]) -> Iterator[Stretch]:
+def stretches(files: ShardFiles) -> Iterator[Stretch]:
     """The stretches of one shard that could go, oldest first."""
-    segments = [m for m in manifests if m.kind == SEGMENT and not m.deleted]
-    for base in (m for m in manifests if m.kind == BASE):
-        covered = tuple(segment for segment in segments if segment.last <= base.first)
+    start = 0
+    for base in files.bases:
+        covered = tuple(s for s in files.segments if start < s.last <= base.first)
         if covered:
-            yield Stretch(folder, covered, base)
-            segments = [segment for segment in segments if segment.last > base.first]
+            yield Stretch(files, covered, base)
+        start = base.first
 
 
-def outlived(folder: Path, cluster_id: str, node: int, wall_ms: int, keep_days: int) -> bool:
+def outlived(files: ShardFiles, wall_ms: int, keep_days: int) -> bool:
     """Whether some segment is too old and no base lets it go: the exporter writes one then."""
-    manifests = own_manifests(folder, cluster_id, node)
-    newest_base = max((m.first for m in manifests if m.kind == BASE), default=0)
+    newest_base = files.bases[-1].first if files.bases else 0
     return any(
-        manifest.last > newest_base and wall_ms - manifest.finished_wall_ms > keep_days * DAY_MS > 0
-        for manifest in manifests
-        if manifest.kind == SEGMENT and not manifest.deleted
+        segment.last > newest_base and wall_ms - segment.finished_wall_ms > keep_days * DAY_MS > 0
+        for segment in files.segments
     )
 
 
-def clean(
-    folders: Sequence[Path], cluster_id: str, node: int, settings: ExportSettings, wall_ms: int
-) -> Deleted:
+def clean(shards: Sequence[ShardFiles], settings: ExportSettings, wall_ms: int) -> Deleted:
     """One pass over all shards of a node."""
-    found: list[Stretch] = []
-    total = 0
-    for folder in folders:
-        manifests = own_manifests(folder, cluster_id, node)
-        total += sum(m.bytes for m in manifests if m.kind == SEGMENT and not m.deleted)
-        found += stretches(folder, manifests)
+    total = sum(segment.bytes for files in shards for segment in files.segments)
+    found = [stretch for files in shards for stretch in stretches(files)]
     count = size = 0
-    for stretch in sorted(found, key=lambda each: (each.newest_wall_ms, str(each.folder))):
+    for stretch in sorted(found, key=lambda each: each.newest_wall_ms):
         old = 0 < settings.keep_days * DAY_MS < wall_ms - stretch.newest_wall_ms
         much = 0 < settings.keep_bytes < total
         if old or much:
-            _delete(stretch, cluster_id, node)
+            _delete(stretch)
             total -= stretch.bytes
             size += stretch.bytes
             count += len(stretch.segments)
     return Deleted(count, size)
 
 
-def _delete(stretch: Stretch, cluster_id: str, node: int) -> None:
+def _delete(stretch: Stretch) -> None:
+    files = stretch.files
     for segment in stretch.segments:
-        mark_deleted(stretch.folder, segment)
-    for manifest in own_manifests(stretch.folder, cluster_id, node):
-        if manifest.kind == BASE and manifest.first < stretch.base.first:
-            path = stretch.folder / manifest.file
-            manifest_path(path).unlink()
-            path.unlink(missing_ok=True)
-    sync_folder(stretch.folder)
+        mark_deleted(files.folder, segment)
+        files.segments.remove(segment)
+    for base in [base for base in files.bases if base.first < stretch.base.first]:
+        path = files.folder / base.file
+        manifest_path(path).unlink()
+        path.unlink(missing_ok=True)
+        files.bases.remove(base)
+    sync_folder(files.folder)

@@ -13,10 +13,11 @@ from pathlib import Path
 from coordinator import codec
 from coordinator.machine.digest import digest_bytes
 from coordinator.machine.envelope import FORMAT
+from coordinator.machine.invariants import InvariantError
 from coordinator.machine.shard_state import Entry, ShardState, load_state, shard_records
 from export.entries import EntryWriter
 from export.errors import DigestDiffersError, ExportError
-from export.history import OwnHistory, read_history, read_records, read_rows
+from export.history import OwnHistory, ShardFiles, read_history, read_records, read_rows
 from export.layout import NOOP, CheckpointMark, Gap, Manifest, Row, shard_folder
 from export.segments import SegmentWriter, write_base
 from export.settings import ExportSettings
@@ -56,6 +57,7 @@ class ShardExporter:
         self, root: Path, cluster_id: str, shard: int, node: int, settings: ExportSettings
     ) -> None:
         self._folder = shard_folder(root, shard)
+        self.files = ShardFiles(self._folder)
         self._cluster_id = cluster_id
         self._shard = shard
         self._node = node
@@ -68,7 +70,6 @@ class ShardExporter:
         self._since_base_bytes = 0
         self._base_bytes = 0
         self._base_ms = 0
-        self._started = False
         self.index = 0
         """The last entry in `state`."""
         self.progress = ShardProgress()
@@ -88,8 +89,8 @@ class ShardExporter:
         """Go on after the newest own segment, or begin. Raises `ExportError`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         history = read_history(self._folder, self._cluster_id, self._node)
+        self.files = history.files
         self._base_ms = now.mono_ms
-        self._started = True
         if history.last is not None:
             self._resume(history)
         elif source.first_index() not in (1, None):
@@ -119,6 +120,7 @@ class ShardExporter:
         manifest = segment.close(self._checkpoint, self._gap, now.wall_ms)
         self._gap = self._checkpoint = None
         if manifest is not None:
+            self.files.add(manifest)
             self.progress.segments += 1
             self.progress.bytes += manifest.bytes
             self._since_base_bytes += manifest.bytes
@@ -138,8 +140,15 @@ class ShardExporter:
         try:
             rows, digest = self._entries.apply(record)
         except codec.UnknownFormatError as error:
+            self.abandon()
             raise ExportError(
                 f"shard {self._shard}, entry {record.position}: {error}; use the node's own release"
+            ) from error
+        except InvariantError as error:
+            self.abandon()
+            raise ExportError(
+                f"shard {self._shard}, entry {record.position} does not fit the state before it: "
+                f"{error}; run `muster cluster verify`"
             ) from error
         if digest is not None:
             self._compare(record.position, digest, source)
@@ -209,6 +218,7 @@ class ShardExporter:
             gap,
             now.wall_ms,
         )
+        self.files.add(manifest)
         self._since_base_bytes = 0
         self._base_bytes = manifest.bytes
         self._base_ms = now.mono_ms

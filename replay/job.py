@@ -84,6 +84,7 @@ def run_spark(
 
     Raises `InputError` and `JavaNotFoundError`; what fails in the data is in the report.
     """
+    source, output = source.resolve(), output.resolve()
     seen = survey(source)  # before a JVM is started for nothing
     prepare(output)
     size = sum(file.manifest.bytes for file in seen.files)
@@ -105,7 +106,7 @@ def run_spark(
         findings += judged
         findings += fold_findings(plan, tallies, prove=prove)
         integrity = pa.Table.from_batches([to_batch("integrity", findings)])
-        spark.createDataFrame(integrity).write.parquet(str(output / "integrity"))
+        spark.createDataFrame(integrity).write.parquet(_uri(output / "integrity"))
         counts["integrity"] = len(findings)
         folded.unpersist()
         seconds = time.monotonic() - began
@@ -136,6 +137,11 @@ def _spread(
     answers = frame.mapInArrow(run, "number bigint, answer binary").collect()
     ordered = sorted((row["number"], bytes(row["answer"])) for row in answers)
     return [pickle.loads(answer) for _, answer in ordered]  # noqa: S301
+
+
+def _uri(path: Path | str) -> str:
+    """A file on the machines that run this, whatever file system Spark takes by default."""
+    return f"file://{path}"
 
 
 def _compare(overlap: Overlap) -> list[Conflict]:
@@ -176,8 +182,8 @@ def _segments(spark: SparkSession, shards: Sequence[ShardPlan]) -> Iterator[Data
     for piece in pieces:
         if not piece.whole:
             inside = F.col("index").between(piece.first, piece.last)
-            yield reader.parquet(piece.path).where(inside)
-    whole = [piece.path for piece in pieces if piece.whole]
+            yield reader.parquet(_uri(piece.path)).where(inside)
+    whole = [_uri(piece.path) for piece in pieces if piece.whole]
     if whole:
         yield reader.parquet(*whole)
 
@@ -274,7 +280,7 @@ def _write_tables(folded: DataFrame, output: Path) -> dict[str, int]:
     }
     for name in TABLES:
         if name != "integrity":
-            _table(folded, name).write.parquet(str(output / name))
+            _table(folded, name).write.parquet(_uri(output / name))
     return counts
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from itertools import pairwise
 
 import pyarrow.parquet as pq
@@ -9,7 +10,9 @@ import pytest
 
 from coordinator.codec import decode_command, decode_events
 from coordinator.export_cursor import Cursor, CursorError, publish, read
+from coordinator.machine import evolve as evolve_function
 from coordinator.machine.commands import OffsetCommit
+from coordinator.machine.invariants import InvariantError
 from coordinator.machine.shard_state import load_state
 from export.errors import DigestDiffersError, ExportError
 from export.history import read_records
@@ -19,6 +22,9 @@ from storage import keys
 from storage.store import Family
 from tests.export.exports import SMALL, Clock, export_once, lively, open_exporter
 from tests.export.node import CLUSTER, FakeNode, Script
+
+
+evolve_module = sys.modules[evolve_function.__module__]
 
 
 @pytest.fixture
@@ -323,6 +329,21 @@ def test_an_entry_of_a_later_release_stops_the_export_by_name(node, tmp_path):
     with pytest.raises(ExportError, match=r"shard 0, entry 2: an entry of format 2"):
         exporter.drain()
     exporter.abandon()
+
+
+def test_a_broken_invariant_stops_the_export_with_one_line(node, tmp_path, monkeypatch):
+    """The entry is named; nothing of the open segment is published."""
+    Script(node, "g").form("a")
+    exporter = open_exporter(node, tmp_path / "e", tmp_path / "d")
+    monkeypatch.setattr(evolve_module, "_apply", _break)
+    with pytest.raises(ExportError, match=r"shard 0, entry 2 does not fit .*: broken on purpose"):
+        exporter.drain()
+    exporter.abandon()
+    assert list((tmp_path / "e" / "shard=00").iterdir()) == []
+
+
+def _break(group, event):
+    raise InvariantError("broken on purpose")
 
 
 def test_two_exporters_of_one_node_do_not_share_a_folder(node, tmp_path):
