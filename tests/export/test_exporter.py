@@ -23,7 +23,6 @@ from storage.store import Family
 from tests.export.exports import SMALL, Clock, export_once, lively, open_exporter
 from tests.export.node import CLUSTER, FakeNode, Script
 
-
 evolve_module = sys.modules[evolve_function.__module__]
 
 

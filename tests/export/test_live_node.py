@@ -117,9 +117,7 @@ async def _create_topic(router):
             break
     assert answer.status.code == 0
     for stub in router.topics.values():
-        while not (  # noqa: ASYNC110
-            await stub.ListTopics(admin.ListTopicsRequest())
-        ).topics:
+        while not (await stub.ListTopics(admin.ListTopicsRequest())).topics:
             await asyncio.sleep(0.02)
 
 
