@@ -40,6 +40,8 @@ class TransportSettings:
     connect_timeout_ms: int = 3000
     write_buffer_bytes: int = 8 * 1024 * 1024
     """Per connection; beyond it bulk drops frames and control hangs up."""
+    close_timeout_ms: int = 500
+    """How long a stop waits for what is written to leave."""
     dead_peer_ms: int = 10_000
     """Unacknowledged data, or silence under keep-alive, for so long closes the connection."""
 
@@ -270,7 +272,11 @@ class PeerHub:
         open_ones = [*self._established.values(), *self._strangers]
         for connection in open_ones:
             connection.close()
-        await asyncio.gather(*(connection.closed for connection in open_ones))
+        if open_ones:
+            seconds = self.settings.close_timeout_ms / 1000
+            await asyncio.wait([one.closed for one in open_ones], timeout=seconds)
+        for connection in open_ones:
+            connection.abort()
 
     # raft.driver.Link.
 

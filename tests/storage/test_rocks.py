@@ -227,3 +227,18 @@ def test_a_flipped_byte_in_the_middle_of_the_log_refuses_to_open(loop, tmp_path:
     wal.write_bytes(raw)
     with pytest.raises(CorruptStoreError, match="replace-node"):
         loop.open(tmp_path / "b")
+
+
+def test_a_scan_is_whole_however_late_it_is_read(loop, tmp_path: Path):
+    """The library frees an iterator's upper bound with the options; the store must not rely on it."""
+    store = loop.open(tmp_path, create=True)
+    for i in range(300):
+        store.batch.put(Family.LOG, b"a%03d" % i, b"v")
+        store.batch.put(Family.LOG, b"b%03d" % i, b"v")
+    store.write()
+    scans = [store.scan(Family.LOG, b"a", b"b") for _ in range(20)]
+    for i in range(500):
+        assert list(store.scan(Family.LOG, b"%d" % i, b"%d" % i)) == []
+    assert [sum(1 for _ in scan) for scan in scans] == [300] * 20
+    del scans
+    store.close()
