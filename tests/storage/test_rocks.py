@@ -230,7 +230,7 @@ def test_a_flipped_byte_in_the_middle_of_the_log_refuses_to_open(loop, tmp_path:
 
 
 def test_a_scan_is_whole_however_late_it_is_read(loop, tmp_path: Path):
-    """The library frees an iterator's upper bound with the options; the store must not rely on it."""
+    """The library frees an iterator's upper bound too early; the store must not rely on one."""
     store = loop.open(tmp_path, create=True)
     for i in range(300):
         store.batch.put(Family.LOG, b"a%03d" % i, b"v")
