@@ -38,8 +38,6 @@ class FaultyNode(Protocol):
     def leads(self) -> bool: ...
     def set_clock_rate(self, rate: float) -> None: ...
     def transfer_leadership(self) -> None: ...
-    def spoil(self) -> bool:
-        """Make the applied state of the shards it follows wrong, and notice it."""
 
 
 class FaultyWorld(Protocol):
@@ -53,6 +51,9 @@ class FaultyWorld(Protocol):
     def fault_nodes(self) -> list[FaultyNode]: ...
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
     def crash(self, node: int, *, power_cut: bool, down_s: float | None = None) -> None: ...
+    def spoil(self, node: int) -> bool:
+        """Make a follower's applied state wrong, and notice it; False where that is too much."""
+
     def replace(self, node: int) -> bool:
         """Wipe a node and start the operator's procedure; False where that is not allowed now."""
 
@@ -173,8 +174,7 @@ class Faults:
 
     def _rebuild(self) -> bool:
         """A scrub found a wrong state: it is taken anew from the leader."""
-        node = self.world.fault_nodes[self._node()]
-        return node.alive and node.spoil()
+        return self.world.spoil(self._node())
 
     def _replace(self) -> bool:
         return self.world.replace(self._node())

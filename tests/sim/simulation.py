@@ -223,6 +223,22 @@ class Simulation:
                 self._tell(other, number)
         return True
 
+    def spoil(self, number: int) -> bool:
+        """A node's state goes bad, and the others prove it.
+
+        As at a checkpoint: two other voters agree, so they are well and not far behind. (Were the
+        only state that reaches far enough the wrong one, nobody could help.)
+        """
+        if not all(node.alive for node in self.nodes) or not self._is_admitted():
+            return False
+        for shard in range(self.scenario.shards):
+            start = self.nodes[number].replica(shard).journal.first_index
+            for node in self.nodes:
+                replica = node.replica(shard)
+                if replica._rebuilding or replica.applied_index < start:
+                    return False
+        return self.nodes[number].spoil()
+
     def _tell(self, node: SimNode, replaced: int) -> None:
         """Shard 0 brings the news to each node when it gets there."""
         delay, store_uuid = self.rng.random() * 0.5, self._replacements[replaced]
