@@ -1,0 +1,21 @@
+"""One real cluster of three nodes for all cases: each leaves it as it found it."""
+
+import pytest
+
+from coordinator.dev import DevCluster
+from tests.bad_input.world import SHARDS, World
+
+
+@pytest.fixture(scope="package")
+def world(tmp_path_factory):
+    """Three `muster serve` processes and a topic."""
+    folder = tmp_path_factory.mktemp("bad-input")
+    with DevCluster(folder / "cluster", nodes=3, shards=SHARDS) as cluster:
+        cluster.wait_ready()
+        made = World(cluster, folder)
+        try:
+            made.create_topic()
+            made.commit_succeeds()
+            yield made
+        finally:
+            made.close()

@@ -1,0 +1,586 @@
+"""Bad requests on raw stubs: what members and operators may get wrong."""
+
+import itertools
+
+import grpc
+
+from muster.v1 import admin_pb2 as admin
+from muster.v1 import group_pb2 as pb
+from tests.bad_input.registry import case
+from tests.bad_input.world import (
+    ATTEMPT_S,
+    PARKED_S,
+    PARTITIONS,
+    SHARDS,
+    TOPIC,
+    Seen,
+    World,
+    status_seen,
+)
+
+Partition = pb.OffsetCommitRequest.Partition
+Protocol = pb.JoinGroupRequest.Protocol
+MIB = 1024 * 1024
+_numbers = itertools.count()
+
+
+def fresh(prefix="bad"):
+    """A group id that nobody has used."""
+    return f"{prefix}-{next(_numbers)}"
+
+
+def commit(world: World, group, *partitions, member_id="", generation=-1, commit_seq=0):
+    """An OffsetCommit at the group's coordinator."""
+    request = pb.OffsetCommitRequest(
+        group_id=group,
+        member_id=member_id,
+        generation=generation,
+        commit_seq=commit_seq,
+        partitions=partitions,
+    )
+    return world.call("OffsetCommit", request)
+
+
+def sync(world: World, group, member_id, generation, assignments=()):
+    """A SyncGroup at the group's coordinator."""
+    request = pb.SyncGroupRequest(
+        group_id=group, member_id=member_id, generation=generation, assignments=assignments
+    )
+    return world.call("SyncGroup", request, timeout_s=PARKED_S)
+
+
+def leave(world: World, group, *member_ids):
+    """A LeaveGroup at the group's coordinator."""
+    members = [pb.LeaveGroupRequest.Member(member_id=member_id) for member_id in member_ids]
+    return world.call("LeaveGroup", pb.LeaveGroupRequest(group_id=group, members=members))
+
+
+def beat(world: World, *members, nonce=None):
+    """The status of the first member in a Heartbeat of (group, member id, generation)."""
+    request = pb.HeartbeatRequest(
+        client_nonce=fresh("nonce") if nonce is None else nonce,
+        call_seq=1,
+        members=[
+            pb.HeartbeatRequest.Member(group_id=group, member_id=member_id, generation=generation)
+            for group, member_id, generation in members
+        ],
+    )
+    answer = world.call("Heartbeat", request, status_of=lambda answer: answer.results[0].status)
+    return answer.results[0].status
+
+
+def fetch(world: World, group, count=0, **more):
+    """An OffsetFetch of `count` partitions."""
+    wanted = [pb.OffsetFetchRequest.Partition(topic=TOPIC, partition=n) for n in range(count)]
+    return world.call(
+        "OffsetFetch", pb.OffsetFetchRequest(group_id=group, partitions=wanted, **more)
+    )
+
+
+def admin_call(world: World, service, method, request):
+    """A call of Topics or Admin at whoever answers it."""
+    return world.anywhere(
+        lambda n: getattr(getattr(world, service)(n), method)(request, timeout=ATTEMPT_S)
+    )
+
+
+def refused(answer) -> Seen:
+    """The call as a whole was refused."""
+    return status_seen(answer.status)
+
+
+def grpc_failure(call) -> Seen:
+    """The gRPC status that a call ended with."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        return Seen(f"gRPC {error.code().name}", error.details())
+    raise AssertionError("the call succeeded")
+
+
+# ---- ids
+
+
+def everywhere(world: World, group) -> list[Seen]:
+    """Every request that names a group, with this one."""
+    one = Partition(topic=TOPIC, partition=0, offset=1)
+    found = world.groups().FindCoordinator(
+        pb.FindCoordinatorRequest(keys=[pb.FindCoordinatorRequest.Key(group_id=group)]),
+        timeout=ATTEMPT_S,
+    )
+    described = world.admin().DescribeGroups(
+        admin.DescribeGroupsRequest(group_ids=[group]), timeout=ATTEMPT_S
+    )
+    statuses = [
+        world.join(group).status,
+        sync(world, group, "m", 1).status,
+        beat(world, (group, "m", 1)),
+        leave(world, group, "m").status,
+        commit(world, group, one).status,
+        fetch(world, group, 1).status,
+        found.results[0].status,
+        described.groups[0].status,
+    ]
+    return [status_seen(status) for status in statuses]
+
+
+@case("empty_group_id")
+def empty_group_id(world: World):
+    return everywhere(world, "")
+
+
+@case("long_group_id")
+def long_group_id(world: World):
+    return everywhere(world, "g" * 100_000)
+
+
+@case("unknown_member")
+def unknown_member(world: World):
+    group = fresh()
+    _, generation = world.member(group)
+    one = Partition(topic=TOPIC, partition=0, offset=1)
+    return [
+        refused(world.join(group, member_id="nobody")),
+        refused(sync(world, group, "nobody", generation)),
+        refused(commit(world, group, one, member_id="nobody", generation=generation)),
+    ]
+
+
+@case("unknown_member_heartbeat")
+def unknown_member_heartbeat(world: World):
+    group = fresh()
+    _, generation = world.member(group)
+    left = leave(world, group, "nobody")
+    assert left.status.code == 0
+    return [
+        status_seen(beat(world, (group, "nobody", generation))),
+        status_seen(beat(world, (fresh("no-such-group"), "nobody", generation))),
+        status_seen(left.results[0].status),
+    ]
+
+
+@case("wrong_generation")
+def wrong_generation(world: World):
+    group = fresh()
+    member_id, generation = world.member(group)
+    one = Partition(topic=TOPIC, partition=0, offset=1)
+    seen = [
+        refused(call)
+        for wrong in (generation - 1, generation + 1)
+        for call in (
+            sync(world, group, member_id, wrong),
+            commit(world, group, one, member_id=member_id, generation=wrong),
+        )
+    ]
+    assert world.read(group) == -1, "nothing was stored"
+    right = commit(world, group, one, member_id=member_id, generation=generation)
+    assert right.status.code == 0
+    return seen
+
+
+@case("wrong_generation_heartbeat")
+def wrong_generation_heartbeat(world: World):
+    group = fresh()
+    member_id, generation = world.member(group)
+    return [
+        status_seen(beat(world, (group, member_id, wrong)))
+        for wrong in (generation - 1, generation + 1)
+    ]
+
+
+# ---- commits and fetches
+
+
+@case("commit_without_group")
+def commit_without_group(world: World):
+    one = Partition(topic=TOPIC, partition=0, offset=1)
+    return refused(commit(world, fresh(), one, member_id="m", generation=1))
+
+
+@case("simple_commit_with_members")
+def simple_commit_with_members(world: World):
+    group = fresh()
+    world.member(group)
+    return refused(commit(world, group, Partition(topic=TOPIC, partition=0, offset=1)))
+
+
+@case("commit_before_assignment")
+def commit_before_assignment(world: World):
+    group = fresh()
+    joined = world.join(group)
+    assert joined.status.code == 0
+    one = Partition(topic=TOPIC, partition=0, offset=1)
+    answer = commit(world, group, one, member_id=joined.member_id, generation=joined.generation)
+    assert world.read(group) == -1
+    return refused(answer)
+
+
+def beside_a_good_one(world: World, bad: Partition) -> Seen:
+    """The bad partition's status; the good one beside it is stored."""
+    group = fresh()
+    answer = commit(world, group, bad, Partition(topic=TOPIC, partition=0, offset=17))
+    assert answer.status.code == 0
+    assert answer.partitions[1].status.code == 0
+    assert world.read(group) == 17
+    return status_seen(answer.partitions[0].status)
+
+
+@case("unknown_topic")
+def unknown_topic(world: World):
+    return beside_a_good_one(world, Partition(topic="nope", partition=0, offset=1))
+
+
+@case("unknown_partition")
+def unknown_partition(world: World):
+    return beside_a_good_one(world, Partition(topic=TOPIC, partition=PARTITIONS, offset=1))
+
+
+@case("large_metadata")
+def large_metadata(world: World):
+    bad = Partition(topic=TOPIC, partition=1, offset=1, metadata="x" * 4097)
+    return beside_a_good_one(world, bad)
+
+
+def beside_nothing(world: World, *bad: Partition) -> Seen:
+    """The whole commit is refused, and a good partition in it is not stored either."""
+    group = fresh()
+    answer = commit(world, group, Partition(topic=TOPIC, partition=0, offset=17), *bad)
+    assert world.read(group) == -1
+    return refused(answer)
+
+
+@case("negative_partition")
+def negative_partition(world: World):
+    return beside_nothing(world, Partition(topic=TOPIC, partition=-1, offset=1))
+
+
+@case("negative_offset")
+def negative_offset(world: World):
+    return beside_nothing(world, Partition(topic=TOPIC, partition=0, offset=-1))
+
+
+@case("unnamed_topic")
+def unnamed_topic(world: World):
+    return [
+        beside_nothing(world, Partition(topic=name, partition=0, offset=1))
+        for name in ("", "t" * 250)
+    ]
+
+
+@case("many_partitions")
+def many_partitions(world: World):
+    return beside_nothing(world, *[Partition(topic=TOPIC, partition=0, offset=1)] * 1_000)
+
+
+@case("negative_commit_seq")
+def negative_commit_seq(world: World):
+    one = Partition(topic=TOPIC, partition=0, offset=1)
+    return refused(commit(world, fresh(), one, commit_seq=-1))
+
+
+@case("reused_commit_seq")
+def reused_commit_seq(world: World):
+    group = fresh()
+    member_id, generation = world.member(group)
+
+    def numbered(offset):
+        one = Partition(topic=TOPIC, partition=0, offset=offset)
+        return commit(world, group, one, member_id=member_id, generation=generation, commit_seq=1)
+
+    assert numbered(5).partitions[0].status.code == 0
+    assert numbered(5).partitions[0].status.code == 0, "a retry is harmless"
+    answer = numbered(6)
+    assert world.read(group) == 5
+    return status_seen(answer.partitions[0].status)
+
+
+@case("large_command")
+def large_command(world: World):
+    heavy = [Partition(topic=TOPIC, partition=0, offset=1, metadata="x" * 4_000)] * 150
+    return beside_nothing(world, *heavy)
+
+
+@case("tiny_entries")
+def tiny_entries(world: World):
+    """A repeated message field with two bytes per entry: two million in one request."""
+    calls = {
+        "JoinGroup": (8, pb.JoinGroupResponse),
+        "SyncGroup": (6, pb.SyncGroupResponse),
+        "LeaveGroup": (2, pb.LeaveGroupResponse),
+        "OffsetCommit": (5, pb.OffsetCommitResponse),
+    }
+    seen = []
+    for method, (number, response) in calls.items():
+        entries = bytes((number << 3 | 2, 0)) * 2_000_000
+        call = world.channels[0].unary_unary(f"/muster.v1.GroupCoordinator/{method}")
+        answer = response.FromString(call(b"\x0a\x01g" + entries, timeout=PARKED_S))
+        seen.append(refused(answer))
+    return seen
+
+
+@case("fetch_many_partitions")
+def fetch_many_partitions(world: World):
+    return refused(fetch(world, fresh(), 1_001))
+
+
+@case("fetch_all_and_some")
+def fetch_all_and_some(world: World):
+    return refused(fetch(world, fresh(), 1, all=True))
+
+
+# ---- joins, syncs, leaves, heartbeats
+
+
+@case("session_timeout")
+def session_timeout(world: World):
+    return [
+        refused(world.join(fresh(), session_timeout_ms=wrong))
+        for wrong in (-1, 0, 999, 1_800_001, 2**31 - 1)
+    ]
+
+
+@case("rebalance_timeout")
+def rebalance_timeout(world: World):
+    return [refused(world.join(fresh(), rebalance_timeout_ms=wrong)) for wrong in (0, -5)]
+
+
+@case("no_join_nonce")
+def no_join_nonce(world: World):
+    return refused(world.join(fresh(), join_nonce=""))
+
+
+@case("malformed_join_nonce")
+def malformed_join_nonce(world: World):
+    return [refused(world.join(fresh(), join_nonce=wrong)) for wrong in ("x", "A" * 32, "0" * 33)]
+
+
+@case("no_protocol")
+def no_protocol(world: World):
+    return [
+        refused(world.join(fresh(), protocols=[])),
+        refused(world.join(fresh(), protocol_type="")),
+    ]
+
+
+@case("other_protocol")
+def other_protocol(world: World):
+    group = fresh()
+    world.member(group)
+    return [
+        refused(world.join(group, protocol_type="connect")),
+        refused(world.join(group, protocols=[Protocol(name="sticky")])),
+    ]
+
+
+@case("unnamed_protocol")
+def unnamed_protocol(world: World):
+    return refused(world.join(fresh(), protocols=[Protocol(name="", metadata=b"x")]))
+
+
+@case("protocol_twice")
+def protocol_twice(world: World):
+    return refused(world.join(fresh(), protocols=[Protocol(name="range")] * 2))
+
+
+@case("large_member_metadata")
+def large_member_metadata(world: World):
+    heavy = [Protocol(name="range", metadata=b"x" * 64 * 1024)]
+    return refused(world.join(fresh(), protocols=heavy))
+
+
+@case("long_client_id")
+def long_client_id(world: World):
+    longest = world.join(fresh(), client_id="c" * 216)
+    assert longest.status.code == 0
+    return refused(world.join(fresh(), client_id="c" * 217))
+
+
+@case("large_assignment")
+def large_assignment(world: World):
+    group = fresh()
+    member_id, generation = world.member(group)
+    heavy = pb.SyncGroupRequest.Assignment(member_id=member_id, assignment=b"x" * 65_537)
+    return refused(sync(world, group, member_id, generation, [heavy]))
+
+
+@case("many_assignments")
+def many_assignments(world: World):
+    group = fresh()
+    member_id, generation = world.member(group)
+    empty = pb.SyncGroupRequest.Assignment(member_id=member_id)
+    return refused(sync(world, group, member_id, generation, [empty] * 2_001))
+
+
+@case("many_leaving")
+def many_leaving(world: World):
+    group = fresh()
+    member_id, _ = world.member(group)
+    return refused(leave(world, group, *[member_id] * 2_001))
+
+
+@case("no_client_nonce")
+def no_client_nonce(world: World):
+    return [status_seen(beat(world, (fresh(), "m", 1), nonce=wrong)) for wrong in ("", "n" * 250)]
+
+
+@case("many_beating")
+def many_beating(world: World):
+    return status_seen(beat(world, *[(fresh(), "m", 1)] * 2_001))
+
+
+@case("many_keys")
+def many_keys(world: World):
+    key = pb.FindCoordinatorRequest.Key(group_id="g")
+    request = pb.FindCoordinatorRequest(keys=[key] * 1_001)
+    answer = world.groups().FindCoordinator(request, timeout=ATTEMPT_S)
+    assert len(answer.results) == 1
+    return status_seen(answer.results[0].status)
+
+
+# ---- operators
+
+
+def create(world: World, name, partitions):
+    """CreateTopic."""
+    request = admin.CreateTopicRequest(name=name, partitions=partitions)
+    return refused(admin_call(world, "topics", "CreateTopic", request))
+
+
+@case("topic_name")
+def topic_name(world: World):
+    return [create(world, "", 1), create(world, "t" * 250, 1)]
+
+
+@case("topic_size")
+def topic_size(world: World):
+    return [create(world, "never", wrong) for wrong in (0, -1, 10_001, 2**31 - 1)]
+
+
+@case("topic_exists")
+def topic_exists(world: World):
+    return create(world, TOPIC, PARTITIONS + 1)
+
+
+@case("fewer_partitions")
+def fewer_partitions(world: World):
+    request = admin.AddPartitionsRequest(name=TOPIC, partitions=PARTITIONS - 1)
+    return refused(admin_call(world, "topics", "AddPartitions", request))
+
+
+@case("partitions_of_nothing")
+def partitions_of_nothing(world: World):
+    request = admin.AddPartitionsRequest(name="nope", partitions=3)
+    return refused(admin_call(world, "topics", "AddPartitions", request))
+
+
+@case("describe_unknown_topic")
+def describe_unknown_topic(world: World):
+    request = admin.DescribeTopicsRequest(names=[TOPIC, "nope"])
+    answer = admin_call(world, "topics", "DescribeTopics", request)
+    assert answer.results[0].topic.partitions == PARTITIONS
+    return status_seen(answer.results[1].status)
+
+
+@case("describe_many_topics")
+def describe_many_topics(world: World):
+    request = admin.DescribeTopicsRequest(names=[""] * 2_000_000)
+    return refused(world.topics().DescribeTopics(request, timeout=PARKED_S))
+
+
+@case("describe_unknown_group")
+def describe_unknown_group(world: World):
+    request = admin.DescribeGroupsRequest(group_ids=["nope"])
+    answer = world.anywhere(
+        lambda n: world.admin(n).DescribeGroups(request, timeout=ATTEMPT_S),
+        lambda answer: answer.groups[0].status,
+    )
+    return status_seen(answer.groups[0].status)
+
+
+@case("describe_many_groups")
+def describe_many_groups(world: World):
+    request = admin.DescribeGroupsRequest(group_ids=["g"] * 1_001)
+    answer = world.admin().DescribeGroups(request, timeout=ATTEMPT_S)
+    assert len(answer.groups) == 1
+    return status_seen(answer.groups[0].status)
+
+
+def of_shards(world: World, shards) -> list[Seen]:
+    """What Verify and Checkpoints say to these shard numbers."""
+    return [
+        refused(world.admin().Verify(admin.VerifyRequest(shards=shards), timeout=PARKED_S)),
+        refused(world.admin().Checkpoints(admin.CheckpointsRequest(shards=shards))),
+    ]
+
+
+@case("verify_unknown_shard")
+def verify_unknown_shard(world: World):
+    return [*of_shards(world, [SHARDS]), *of_shards(world, [-1])]
+
+
+@case("verify_many_shards")
+def verify_many_shards(world: World):
+    return [*of_shards(world, range(SHARDS + 1)), *of_shards(world, [0] * 3_000_000)]
+
+
+def replace(world: World, **fields):
+    """ReplaceNode."""
+    return refused(admin_call(world, "admin", "ReplaceNode", admin.ReplaceNodeRequest(**fields)))
+
+
+@case("replace_unknown_node")
+def replace_unknown_node(world: World):
+    return replace(world, node_id=7, store_uuid="0" * 32)
+
+
+@case("replace_without_store")
+def replace_without_store(world: World):
+    return [
+        replace(world, node_id=1),
+        replace(world, node_id=1, store_uuid="x" * 32),
+        replace(world, node_id=1, store_uuid="0" * 33),
+    ]
+
+
+# ---- messages
+
+
+@case("large_message")
+def large_message(world: World):
+    return grpc_failure(lambda: world.commit(fresh(), 1, "x" * 20 * MIB))
+
+
+def raw(world: World, method):
+    """A call of GroupCoordinator with bytes for a request, at node 0."""
+    return world.channels[0].unary_unary(f"/muster.v1.GroupCoordinator/{method}")
+
+
+@case("no_protobuf")
+def no_protobuf(world: World):
+    call = raw(world, "OffsetCommit")
+    return [
+        grpc_failure(lambda request=request: call(request, timeout=ATTEMPT_S))
+        for request in (b"\xff" * 64, b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x02\xff\xfe")
+    ]
+
+
+@case("unknown_method")
+def unknown_method(world: World):
+    return grpc_failure(lambda: raw(world, "DoWhatIMean")(b"", timeout=ATTEMPT_S))
+
+
+@case("unknown_field")
+def unknown_field(world: World):
+    group = fresh()
+    one = Partition(topic=TOPIC, partition=0, offset=23)
+    known = pb.OffsetCommitRequest(group_id=group, generation=-1, partitions=[one])
+    request = known.SerializeToString() + b"\xfa\x7f\x03new"
+    answer = world.anywhere(
+        lambda n: pb.OffsetCommitResponse.FromString(
+            world.channels[n].unary_unary("/muster.v1.GroupCoordinator/OffsetCommit")(
+                request, timeout=ATTEMPT_S
+            )
+        )
+    )
+    assert world.read(group) == 23
+    return refused(answer)
