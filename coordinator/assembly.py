@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from coordinator.admission import Admission
+from coordinator.bridge import Bridge
 from coordinator.calls import Desk
 from coordinator.heartbeats import Heartbeats
 from coordinator.machine.events import NodeReplaced
@@ -79,6 +80,7 @@ def assemble(
         Statuses(directory),
         Admission(),
         watch,
+        Bridge(),
     )
     turns = Turns(ordered, heartbeats, desk.breaks, watch.turn)
     driver.participants.append(turns)

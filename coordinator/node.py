@@ -25,6 +25,7 @@ from coordinator.quarantine import Quarantine
 from coordinator.rpc import Health, listen, make_server, server_credentials
 from coordinator.service import GroupService
 from coordinator.shard import Shard, Standing
+from coordinator.shedding import Shedding
 from coordinator.timeouts import (
     CHECKPOINT_INTERVAL_MS,
     DRAIN_MS_MAX,
@@ -93,7 +94,8 @@ class Node:
         )
         self._verifier = Verifier(own, self.assembly.shards, self, self._peers)
         self.quarantine = Quarantine(self.assembly.shards, self._verifier)
-        self._server = make_server([self.metrics.grpc], reuse_port=settings.dev)
+        self._shedding = Shedding(core.admission)
+        self._server = make_server([self._shedding, self.metrics.grpc], reuse_port=settings.dev)
         self._health = Health(self._server)
         self._page = MetricsPage(self.metrics.families)
         self._tasks: list[asyncio.Task[None]] = []
@@ -168,8 +170,10 @@ class Node:
             reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._server)
         credentials = server_credentials(settings.tls_cert, settings.tls_key, settings.tls_ca)
         listen(self._server, settings.listen, credentials)
+        self._shedding.listen(self._server)
         await self._server.start()
         await self._health.start()
+        self._shedding.start()
         if settings.metrics_listen:
             await self._page.start_on(_socket(settings.metrics_listen, settings.dev))
 
@@ -195,6 +199,7 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._shedding.stop()
         await self._server.stop(STOP_GRACE_MS / MS)
         await self._page.stop()
         await self._peers.close()

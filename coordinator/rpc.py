@@ -19,10 +19,19 @@ READY: Final = "muster.ready"
 STREAMS_PER_CONNECTION_MAX: Final = 2_048
 """One connection's calls at a time; more wait in the client, where they cost this node nothing."""
 
+PENDING_CALLS_MAX: Final = 65_536
+"""Calls that no handler has seen: beyond it gRPC's core cancels new ones."""
+
 OPTIONS: Final[Sequence[tuple[str, Any]]] = (
     ("grpc.max_receive_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_send_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+    # Calls that wait inside the library are ours to refuse (shedding.py): its own refusals look
+    # like cancelled calls, and nobody could tell them from a broken coordinator.
+    ("grpc.server.max_pending_requests", PENDING_CALLS_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", PENDING_CALLS_MAX),
+    ("grpc.http.overload_protection", 0),
+    ("grpc.http2.max_deallocating_streams", PENDING_CALLS_MAX),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_time_ms", 10_000),

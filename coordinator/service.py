@@ -6,15 +6,16 @@ abandoned in the core, which un-parks it and keeps the member.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import grpc
 
 from coordinator import translate
 from coordinator.admission import Admission, Admitted
 from coordinator.answers import Answer, Loading, NotHere, ParkOver, Shed
+from coordinator.bridge import Bridge
 from coordinator.heartbeats import Beat, BeatAnswer, Heartbeats
 from coordinator.liveness import MemberKey
 from coordinator.machine import commands
@@ -33,7 +34,6 @@ from muster.v1 import group_pb2 as pb
 from muster.v1 import group_pb2_grpc
 from raft.contract import NodeId
 
-T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 FIND_KEYS_MAX = 1_000
@@ -54,6 +54,7 @@ class Core:
     statuses: Statuses
     admission: Admission
     watch: LeaderWatch
+    bridge: Bridge
 
     def shard_for(self, group_id: str) -> Shard:
         """The shard a group lives in."""
@@ -73,7 +74,7 @@ class Core:
         if shard.standing is Standing.LOADING:
             await self.loaded((shard,))
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        call = shard.submit(command, size, settle(future), admitted.leave)
+        call = shard.submit(command, size, self.bridge.settle(future), admitted.leave)
         try:
             return await future
         finally:
@@ -90,21 +91,8 @@ class Core:
         if shard.standing is Standing.LOADING:
             return Loading()
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        shard.read(settle(future))
+        shard.read(self.bridge.settle(future))
         return None if await future else shard.elsewhere()
-
-
-def settle(future: asyncio.Future[T]) -> Callable[[T], None]:
-    """The bridge from the core's turn to a waiting handler.
-
-    The caller may be gone: then nothing is said.
-    """
-
-    def answer(value: T) -> None:
-        if not future.done():
-            future.set_result(value)
-
-    return answer
 
 
 async def shed(context: Context, what: str) -> NoReturn:
@@ -321,7 +309,9 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             return self._beat_response(request, refused, answer)
         await core.loaded({beat.shard: core.shards[beat.shard] for beat in beats}.values())
         future: asyncio.Future[BeatAnswer] = asyncio.get_running_loop().create_future()
-        call = core.heartbeats.beat(request.client_nonce, request.call_seq, beats, settle(future))
+        call = core.heartbeats.beat(
+            request.client_nonce, request.call_seq, beats, core.bridge.settle(future)
+        )
         if call is None:
             await shed(context, "held heartbeats on this node")
         try:

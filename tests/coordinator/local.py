@@ -8,6 +8,7 @@ import grpc
 
 from coordinator.admin import AdminService, LogView, NodeView, TopicService
 from coordinator.admission import Admission
+from coordinator.bridge import Bridge
 from coordinator.calls import Desk
 from coordinator.heartbeats import Heartbeats
 from coordinator.routing import Directory
@@ -67,6 +68,7 @@ class LocalNode:
             Statuses(self.directory),
             Admission(active_calls),
             LeaderWatch(self.shards),
+            Bridge(),
         )
         self.applying = True
 
