@@ -68,7 +68,7 @@ def demo(
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-    _finish(outcome, plan, report, output, keep=keep)
+    finish(outcome, plan, report, output, keep=keep)
 
 
 def _run(plan: Plan) -> "Outcome":
@@ -105,7 +105,8 @@ async def _until_signal(conductor: "Conductor") -> "Outcome":
     return await running
 
 
-def _finish(outcome: "Outcome", plan: Plan, report: Path, form: Format, *, keep: bool) -> None:
+def finish(outcome: "Outcome", plan: Plan, report: Path, form: Format, *, keep: bool) -> None:
+    """Show and write the checks. Raises `CommandError`, exit code 1, where one of them failed."""
     from demo.report import SCHEMA, to_result  # noqa: PLC0415  # slow, see above
 
     result = to_result(outcome, plan)

@@ -47,7 +47,6 @@ LOOK_S = 0.5
 SLACK_PPM = PPM // 10
 """How far a partition may be ahead of the slowest, and work ahead of a fault that is mended."""
 JOIN_S_MAX = 60.0
-FINISH_S_MAX = 30.0
 LEFTOVER_S_MAX = 5.0
 VERIFY_S_MAX = 60.0
 
@@ -77,6 +76,8 @@ class Conductor:
     worker: str = WORKER
     faults: type[Faults] = Faults
     historian: type[Historian] = Historian
+    finish_s_max = 30.0
+    """How long the last commits may take once everything is counted."""
 
     def __init__(self, plan: Plan, view: View) -> None:
         self.plan = plan
@@ -231,7 +232,7 @@ class Conductor:
         lines = dict(enumerate(self.corpus.lines))
         await self._reach(
             lambda: self.trail.acknowledged == lines,
-            FINISH_S_MAX,
+            self.finish_s_max,
             "not every commit was acknowledged",
         )
         committed = await client.committed(GROUP)

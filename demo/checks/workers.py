@@ -43,15 +43,14 @@ def check_takeovers(evidence: Evidence) -> Check:
         "resumed_at_min": min(offsets, default=None),
         "lines_read_twice": sum(twice),
     }
-    members = members_of(evidence)
-    each = tuple(
-        f"generation {note.token}, partition {note.partition}: "
-        f"{members.get(note.former_member)} -> {members.get(note.member)}, "
-        f"resumed at {note.offset:,}, {count} lines read twice"
-        for note, count in takeovers
-    )
     passed = not bad and bool(takeovers)
-    return Check("takeovers resume where the last owner stopped", passed, detail, figures, each)
+    return Check(
+        "takeovers resume where the last owner stopped",
+        passed,
+        detail,
+        figures,
+        _in_groups(evidence, takeovers),
+    )
 
 
 def _takeovers(evidence: Evidence) -> Iterator[tuple[Note, int]]:
@@ -72,6 +71,21 @@ def _takeovers(evidence: Evidence) -> Iterator[tuple[Note, int]]:
         ):
             read = reading.up_to(note.partition, note.at_ns)
             yield note, max(0, read - note.offset)
+
+
+def _in_groups(evidence: Evidence, takeovers: list[tuple[Note, int]]) -> tuple[str, ...]:
+    """A line per generation and pair of workers, with each partition in it."""
+    members = members_of(evidence)
+    groups: dict[str, list[tuple[int, str]]] = {}
+    for note, twice in takeovers:
+        pair = f"{members.get(note.former_member)} -> {members.get(note.member)}"
+        again = f" ({twice} lines read twice)" if twice else ""
+        place = f"{note.partition} at {note.offset:,}{again}"
+        groups.setdefault(f"generation {note.token}, {pair}", []).append((note.partition, place))
+    return tuple(
+        f"{pair}: partition {', '.join(place for _, place in sorted(places))}"
+        for pair, places in sorted(groups.items())
+    )
 
 
 def check_owners(evidence: Evidence) -> Check:

@@ -1,0 +1,366 @@
+"""Every check holds on a sound run, and fails where its promise is broken, and only there."""
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from demo.checks import CHECKS, run_checks
+from demo.events import Acknowledged, Attempt, Compared, Took
+from demo.evidence import Evidence, Trail
+from demo.ledger import CLAIM, WRITE, Note
+
+WORK = "work finished"
+COUNTS = "token table equals the single-process count"
+OFFSETS = "every result has its committed offset"
+ORDER = "no commit before its result"
+READS = "acknowledged <= read <= attempted after each change of term"
+GAP = "commits go on after the kill"
+FAILOVER = "a failover is no rebalance"
+KILLED = "fault: the leader's node was killed"
+RESTARTED = "fault: the node was started again"
+WORKER_KILLED = "fault: a worker was killed"
+WORKER_ADDED = "fault: a worker was added"
+WORKERS = "every worker counted lines"
+TAKEOVERS = "takeovers resume where the last owner stopped"
+OWNERS = "nobody works on a partition that is not theirs"
+REBALANCES = "every rebalance has its cause"
+REPLICAS = "all replicas have the same state"
+HISTORY = "history (Spark): digests match"
+PROCESSES = "no process is left behind"
+
+
+@pytest.fixture
+def proofs():
+    """The helper beside this file."""
+    import proofs  # noqa: PLC0415  # the path is a fixture's
+
+    return proofs
+
+
+def failed(evidence):
+    """Names of the lines that do not hold."""
+    return [check.name for check in run_checks(evidence) if not check.passed]
+
+
+def test_a_sound_run_passes_every_check(proofs):
+    """No line fails, and each says something."""
+    checks = run_checks(proofs.sound())
+    assert [check.name for check in checks if not check.passed] == []
+    assert len(checks) == len(CHECKS) == 18
+    assert all(check.detail for check in checks)
+
+
+def test_a_run_that_never_began_passes_no_check():
+    """Missing evidence is no proof: every line fails."""
+    evidence = Evidence(lines=(10, 10), batch=(2, 2), workers=2)
+    assert len(failed(evidence)) == len(CHECKS)
+
+
+# ---- one broken promise each
+
+
+def event_at(evidence, kind, last=False):
+    """Place of the first, or last, event of a kind."""
+    places = [i for i, (_, event) in enumerate(evidence.events) if isinstance(event, kind)]
+    return places[-1 if last else 0]
+
+
+def change(evidence, place, **fields):
+    """Replace fields of one event."""
+    worker, event = evidence.events[place]
+    evidence.events[place] = worker, msgspec.structs.replace(event, **fields)
+
+
+def counted_twice(e):
+    e.found_digest = "other"
+
+
+def not_counted_alone(e):
+    e.expected_digest = e.found_digest = None
+
+
+def given_up(e):
+    e.trouble.append("worker-2 ended by itself")
+
+
+def not_finished(e):
+    e.finished = False
+
+
+def last_commit_missing(e):
+    e.final = {0: 10, 1: 9}
+    e.history = dataclasses.replace(e.history, committed=e.final)
+
+
+def committed_before_written(e):
+    place = event_at(e, Attempt)
+    note = next(n for n in e.notes if n.kind == WRITE)
+    change(e, place, at_ns=note.at_ns - 1)
+
+
+def outsider_saw_early_commit(e):
+    e.audit.ahead.append((0, 5, 3))
+
+
+def nobody_looked(e):
+    e.audit.samples = 0
+
+
+def acknowledged_commit_gone(e):
+    change(e, event_at(e, Compared), committed={0: 2})
+
+
+def unattempted_offset_read(e):
+    change(e, event_at(e, Compared), committed={0: 9})
+
+
+def takeover_read_too_little(e):
+    change(e, event_at(e, Took, last=True), committed={1: 4})
+
+
+def committed_again_without_reading(e):
+    del e.events[event_at(e, Compared)]
+
+
+def read_in_the_old_term(e):
+    change(e, event_at(e, Compared), read_term=1)
+
+
+def no_commit_after_the_kill(e):
+    for place, (_, event) in enumerate(e.events):
+        if isinstance(event, Acknowledged):
+            change(e, place, term=1)
+
+
+def long_silence(e):
+    kill_ns = e.node_kill.at_ns
+    for place, (_, event) in enumerate(e.events):
+        if isinstance(event, Acknowledged) and event.at_ns > kill_ns:
+            change(e, place, at_ns=event.at_ns + 10_000_000_000)
+
+
+def rebalanced_by_failover(e):
+    e.node_kill.after = e.node_kill.after._replace(generation=2)
+
+
+def same_term(e):
+    e.node_kill.after = e.node_kill.after._replace(term=1)
+
+
+def kill_did_not_happen(e):
+    e.node_kill.exit_status = None
+
+
+def leader_stayed(e):
+    e.node_kill.after = e.node_kill.before
+
+
+def never_ready(e):
+    e.node_restart.ready = False
+
+
+def worker_lives(e):
+    e.worker_kill.exit_status = 0
+
+
+def not_taken_over(e):
+    e.worker_kill.taken_over = False
+
+
+def never_joined(e):
+    e.worker_added.joined = False
+
+
+def idle_worker(e):
+    e.notes[:] = [
+        n._replace(member="worker-2-x") if n.kind == WRITE and n.member == "worker-3-x" else n
+        for n in e.notes
+    ]
+    e.history = dataclasses.replace(
+        e.history, owners=frozenset((n.partition, n.token, n.member) for n in e.notes)
+    )
+
+
+def takeover(e):
+    """Place of the claim by which worker-2 took over partition 0."""
+    return next(i for i, n in enumerate(e.notes) if n.kind == CLAIM and n.former_token == 1)
+
+
+def began_again(e):
+    place = takeover(e)
+    e.notes[place] = e.notes[place]._replace(offset=0)
+
+
+def read_three_batches_twice(e):
+    e.batch = (1, 1)
+
+
+def foreign_write(e):
+    n = e.notes[-1]
+    e.notes.append(n._replace(id=n.id + 1, at_ns=n.at_ns + 1, partition=0, granted=False))
+
+
+def kept_after_losing(e):
+    last = e.notes[-1]
+    kept = Note(
+        last.id + 1, last.at_ns + 1, WRITE, False, 1, 6, 0, 2, "worker-2-x", 3, "worker-3-x"
+    )
+    e.notes.append(kept)
+
+
+def no_ownership(e):
+    e.history = dataclasses.replace(e.history, owners=frozenset())
+
+
+def cause_unknown(e):
+    first, *rest = e.history.rounds
+    e.history = dataclasses.replace(
+        e.history, rounds=(dataclasses.replace(first, trigger=None), *rest)
+    )
+
+
+def kill_without_rebalance(e):
+    first, second, third = e.history.rounds
+    other = dataclasses.replace(second, cause_member="worker-2-x")
+    e.history = dataclasses.replace(e.history, rounds=(first, other, third))
+
+
+def unknown_generation(e):
+    e.history = dataclasses.replace(e.history, rounds=e.history.rounds[1:])
+
+
+def replica_differs(e):
+    e.verify = (5, "shard 5 differs")
+
+
+def not_compared(e):
+    e.verify = None
+
+
+def unsound_history(e):
+    e.history = dataclasses.replace(
+        e.history, exit_code=5, sound=False, failed=("sha256: part-1.parquet differs",)
+    )
+
+
+def compared_too_little(e):
+    e.history = dataclasses.replace(e.history, digests_up_to=79)
+
+
+def history_has_other_commits(e):
+    e.history = dataclasses.replace(e.history, committed={0: 10, 1: 9})
+
+
+def something_left(e):
+    e.leftovers.append("4711 python -m muster.cli serve")
+
+
+def worker_failed(e):
+    e.exits["worker-2"] = 1
+
+
+BROKEN = {
+    counted_twice: [COUNTS],
+    not_counted_alone: [COUNTS],
+    given_up: [WORK],
+    not_finished: [WORK],
+    last_commit_missing: [OFFSETS],
+    committed_before_written: [ORDER],
+    outsider_saw_early_commit: [ORDER],
+    nobody_looked: [ORDER],
+    acknowledged_commit_gone: [READS],
+    unattempted_offset_read: [READS],
+    takeover_read_too_little: [READS],
+    committed_again_without_reading: [READS],
+    read_in_the_old_term: [READS],
+    no_commit_after_the_kill: [GAP],
+    long_silence: [GAP],
+    rebalanced_by_failover: [FAILOVER],
+    same_term: [FAILOVER],
+    kill_did_not_happen: [KILLED],
+    leader_stayed: [FAILOVER, KILLED],
+    never_ready: [RESTARTED],
+    worker_lives: [WORKER_KILLED],
+    not_taken_over: [WORKER_KILLED],
+    never_joined: [WORKER_ADDED],
+    idle_worker: [WORKERS],
+    began_again: [TAKEOVERS],
+    read_three_batches_twice: [TAKEOVERS],
+    foreign_write: [OWNERS],
+    kept_after_losing: [OWNERS],
+    no_ownership: [OWNERS],
+    cause_unknown: [REBALANCES],
+    kill_without_rebalance: [REBALANCES],
+    unknown_generation: [REBALANCES],
+    replica_differs: [REPLICAS],
+    not_compared: [REPLICAS],
+    unsound_history: [HISTORY],
+    compared_too_little: [HISTORY],
+    history_has_other_commits: [HISTORY],
+    something_left: [PROCESSES],
+    worker_failed: [PROCESSES],
+}
+
+
+@pytest.mark.parametrize("breaking", BROKEN, ids=lambda f: f.__name__)
+def test_a_broken_promise_fails_its_line_and_no_other(breaking, proofs):
+    """One change of the sound evidence; the line says what it saw."""
+    evidence = proofs.sound()
+    breaking(evidence)
+    assert failed(evidence) == BROKEN[breaking]
+
+
+def test_every_check_is_broken_by_some_test(proofs):
+    """A new check needs a way to fail."""
+    checks = {check.name for check in run_checks(proofs.sound())}
+    assert {name for names in BROKEN.values() for name in names} == checks
+
+
+def test_the_longest_gap_is_measured_from_the_last_commit_before_the_kill(proofs):
+    """In milliseconds, for the group and for the worker that waited longest."""
+    evidence = proofs.sound()
+    kill_ns = evidence.node_kill.at_ns
+    for place, (worker, event) in enumerate(evidence.events):
+        if isinstance(event, Acknowledged):
+            before = kill_ns - (30 if worker == "worker-1" else 10) * 1_000_000
+            after = kill_ns + (50 if worker == "worker-1" else 90) * 1_000_000
+            change(evidence, place, at_ns=before if event.at_ns <= kill_ns else after)
+    check = next(check for check in run_checks(evidence) if check.name == GAP)
+    assert check.figures == {"gap_ms": 60.0, "worker_gap_ms": 100.0}
+
+
+def test_takeovers_are_told_with_their_offset_and_the_lines_read_twice(proofs):
+    """One line per generation and pair of workers."""
+    check = next(check for check in run_checks(proofs.sound()) if check.name == TAKEOVERS)
+    assert check.each == (
+        "generation 2, worker-1 -> worker-2: partition 0 at 5 (2 lines read twice)",
+        "generation 3, worker-2 -> worker-3: partition 1 at 5",
+    )
+
+
+def test_rebalances_are_told_with_worker_and_reason(proofs):
+    """As a person would say it."""
+    check = next(check for check in run_checks(proofs.sound()) if check.name == REBALANCES)
+    assert check.each[1].startswith(
+        "generation 2: session_expiry by worker-1 (why), 2 -> 1 members"
+    )
+
+
+def test_the_trail_knows_who_owns_what_and_what_is_acknowledged(proofs):
+    """What the conductor waits for."""
+    evidence = proofs.sound()
+    told = list(evidence.events)
+    evidence.events.clear()
+    trail = Trail(evidence)
+    for worker, event in told[:2]:
+        assert not trail.settled(2, 2)
+        trail.hear(worker, event)
+    assert trail.settled(2, 2)
+    trail.gone("worker-1")
+    assert not trail.settled(1, 2)
+    for worker, event in told[2:]:
+        trail.hear(worker, event)
+    assert trail.acknowledged == {0: 10, 1: 10}
+    assert trail.terms == {0: 2, 1: 2}
+    assert evidence.events == told

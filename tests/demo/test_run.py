@@ -1,0 +1,110 @@
+"""The demo proves its own checks: a small real run passes, and each plant makes one fail.
+
+Real nodes, real workers, real kills; seconds of work, and the history replayed on one core.
+"""
+
+import asyncio
+import json
+import random
+
+import pytest
+
+from demo.cli import finish
+from demo.conductor import Conductor
+from demo.plan import LOCAL, Plan
+from demo.view import PlainView
+from muster.cli.errors import CommandError, ExitCode
+from muster.cli.output import Format
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+
+COUNTS = "token table equals the single-process count"
+OFFSETS = "every result has its committed offset"
+ORDER = "no commit before its result"
+READS = "acknowledged <= read <= attempted after each change of term"
+KILLED = "fault: the leader's node was killed"
+OWNERS = "nobody works on a partition that is not theirs"
+HISTORY = "history (Local): digests match"
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Two hundred lines for each of eight partitions, three workers, six seconds."""
+    source = tmp_path / "input"
+    source.mkdir()
+    words = random.Random(7)
+    for number in range(32):
+        lines = (" ".join(f"word{words.randrange(300)}" for _ in range(8)) for _ in range(50))
+        (source / f"{number:02d}.txt").write_text("\n".join(lines) + "\n")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    return Plan(
+        folder=folder,
+        source=source,
+        workers=3,
+        partitions=8,
+        shards=2,
+        duration_s=6.0,
+        engine=LOCAL,
+    )
+
+
+def conduct(plan, **broken):
+    """A run with some of its parts replaced."""
+
+    class Broken(Conductor):
+        finish_s_max = 5.0
+
+    for name, part in broken.items():
+        setattr(Broken, name, part)
+    return asyncio.run(Broken(plan, PlainView()).run())
+
+
+def failed(outcome):
+    """Names of the lines that do not hold, with what they say."""
+    return {check.name: check.detail for check in outcome.checks if not check.passed}
+
+
+def test_a_small_run_passes_every_check(plan, tmp_path, capsys):
+    """Nothing fails, the report says so in both forms, nothing is left running."""
+    outcome = conduct(plan)
+    assert failed(outcome) == {}
+    finish(outcome, plan, tmp_path / "report.json", Format.TABLE, keep=True)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["schema"] == "muster.demo/v1"
+    assert report["passed"] is True
+    assert report["lines"] == 1600
+    assert {one["name"]: one["passed"] for one in report["checks"]}[READS] is True
+    shown = capsys.readouterr().out
+    assert all(f"ok  {check.name}" in shown for check in outcome.checks)
+
+
+@pytest.mark.parametrize(
+    ("plant", "line"),
+    [
+        ({"worker": "plants:CommitsFirst"}, ORDER),
+        ({"worker": "plants:WritesOffsetsLate"}, COUNTS),
+        ({"worker": "plants:ForgetsTheLastCommit"}, OFFSETS),
+        ({"worker": "plants:DropsACommit"}, READS),
+        ({"worker": "plants:KeepsWithNewToken"}, OWNERS),
+        ({"worker": "plants:KeepsWithOldToken"}, OWNERS),
+        ({"faults": "DoesNotKill"}, KILLED),
+        ({"historian": "FlipsAByte"}, HISTORY),
+    ],
+    ids=lambda value: (
+        next(iter(value.values())).rpartition(":")[2] if isinstance(value, dict) else ""
+    ),
+)
+def test_a_plant_is_found_and_named(plant, line, plan, tmp_path, capsys):
+    """Exit code 1, and the error names the line that failed."""
+    import plants  # noqa: PLC0415  # the path is a fixture's
+
+    parts = {name: part if ":" in part else getattr(plants, part) for name, part in plant.items()}
+    outcome = conduct(plan, **parts)
+    assert line in failed(outcome)
+    with pytest.raises(CommandError) as ended:
+        finish(outcome, plan, tmp_path / "report.json", Format.TABLE, keep=True)
+    assert ended.value.exit_code == ExitCode.ERROR == 1
+    assert line in ended.value.message
+    assert f"FAILED  {line}" in capsys.readouterr().out
+    assert json.loads((tmp_path / "report.json").read_text())["passed"] is False
