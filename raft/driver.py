@@ -158,6 +158,7 @@ class Driver:
                 self.book.refused_stores[peer.node_id] = peer.store_uuid
             return reason
         self.book.meet(peer.node_id, peer.store_uuid)
+        self.book.refused_stores.pop(peer.node_id, None)
         if peer.client_endpoint:
             self.book.endpoints[peer.node_id] = peer.client_endpoint
         if hello.replaces_me(self.identity, peer):

@@ -56,7 +56,9 @@ def status(
     nodes = [_node_item(cluster, view) for view in views]
     shards = [_shard_item(shard, views) for shard in range(cluster.shards)]
     refusals = _refusals(views)
-    refused = [{"node_id": node.node_id, "store_uuid": node.store_uuid} for node in _refused(views)]
+    refused: list[dict[str, Value]] = [
+        {"node_id": node.node_id, "store_uuid": node.store_uuid} for node in _refused(views)
+    ]
     show(
         Result(
             schema="muster.cluster.status/v1",
@@ -81,7 +83,7 @@ def status(
         ),
         output,
     )
-    _require_healthy(nodes, shards)
+    _require_healthy(nodes, shards, refused)
 
 
 def _views(to: Connection) -> tuple[DescribeClusterResponse, Views]:
@@ -171,7 +173,9 @@ def _refusals(views: Views) -> list[dict[str, Value]]:
     ]
 
 
-def _require_healthy(nodes: list[dict[str, Value]], shards: list[dict[str, Value]]) -> None:
+def _require_healthy(
+    nodes: list[dict[str, Value]], shards: list[dict[str, Value]], refused: list[dict[str, Value]]
+) -> None:
     trouble = [
         f"node {item['node_id']} does not answer ({item['error']})"
         for item in nodes
@@ -179,6 +183,10 @@ def _require_healthy(nodes: list[dict[str, Value]], shards: list[dict[str, Value
     ]
     trouble += [
         f"shard {item['shard']}: {item['status']}" for item in shards if item["status"] != "ok"
+    ]
+    trouble += [
+        f"node {item['node_id']} is refused by the others: its store is not the one they know"
+        for item in refused
     ]
     if trouble:
         raise CommandError(

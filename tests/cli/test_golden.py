@@ -157,6 +157,12 @@ def scene(cluster, no):
         ]
         return admin_pb2.ListGroupsResponse(groups=rows)
 
+    view = cluster.nodes[0].script["DescribeCluster"]
+
+    def replace(request):
+        del view.refused[:], view.refusals[:]
+        return admin_pb2.ReplaceNodeResponse(store_uuid=request.store_uuid)
+
     checkpoint = admin_pb2.VerifyResponse.Checkpoint
     for node in cluster.nodes:
         node.script |= {
@@ -174,9 +180,7 @@ def scene(cluster, no):
                     for n in (1, 2, 3)
                 ],
             ),
-            "ReplaceNode": lambda request: admin_pb2.ReplaceNodeResponse(
-                store_uuid=request.store_uuid
-            ),
+            "ReplaceNode": replace,
         }
     cluster.nodes[1].script |= {
         "ListGroups": list_groups,
@@ -185,7 +189,6 @@ def scene(cluster, no):
     }
     cluster.coordinate(cluster.nodes[1])
     refused = admin_pb2.Node(node_id=3, store_uuid="feedface-0000-4000-8000-000000000003")
-    view = cluster.nodes[0].script["DescribeCluster"]
     view.refused.append(refused)
     view.refusals.add(who="node 3", reason="its store is not the one known under this node id")
     return cluster
