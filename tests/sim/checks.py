@@ -53,6 +53,7 @@ class Counts:
     """What a run did, so that a run that did nothing cannot pass."""
 
     elections: int = 0
+    crashes: int = 0
     commits: int = 0
     acked: int = 0
     reads: int = 0

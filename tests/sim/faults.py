@@ -18,6 +18,9 @@ WEIGHTS = {
     "transfer": 6,
     "slow_sync": 7,
     "pause": 5,
+    "write_stall": 5,
+    "bulk_reconnect": 6,
+    "drain": 3,
     "rebuild": 6,
     "replace": 2,
     "replace_then_crash": 3,
@@ -37,7 +40,12 @@ class FaultyNode(Protocol):
     @property
     def leads(self) -> bool: ...
     def set_clock_rate(self, rate: float) -> None: ...
+
+    incarnation: int
+
     def transfer_leadership(self) -> None: ...
+    def drain(self) -> None: ...
+    def stall_writes(self, count: int) -> None: ...
 
 
 class FaultyWorld(Protocol):
@@ -77,6 +85,9 @@ class Faults:
             "transfer": self._transfer,
             "slow_sync": self._slow_sync,
             "pause": self._pause,
+            "write_stall": self._write_stall,
+            "bulk_reconnect": self._bulk_reconnect,
+            "drain": self._drain,
             "rebuild": self._rebuild,
             "replace": self._replace,
             "replace_then_crash": self._replace_then_crash,
@@ -110,9 +121,8 @@ class Faults:
         node = self.world.fault_nodes[self._node()]
         if len(self.world.fault_nodes) == 1:
             return self._crash()
-        if node.alive:
-            node.crash_after_sends = self.world.rng.randrange(6)
-        return node.alive
+        node.crash_after_sends = self.world.rng.randrange(6)
+        return False  # counted when it happens
 
     def _crash(self) -> bool:
         node = self._node()
@@ -171,6 +181,33 @@ class Faults:
         node = self.world.fault_nodes[self._node()]
         node.paused_until_s = self.world.now + 0.1 + self.world.rng.random() * 1.2
         return node.alive
+
+    def _write_stall(self) -> bool:
+        """The database asks to wait (RocksDB's Incomplete), for some turns."""
+        node = self.world.fault_nodes[self._node()]
+        if node.alive:
+            node.stall_writes(self.world.rng.randint(1, 30))
+        return node.alive
+
+    def _bulk_reconnect(self) -> bool:
+        """The bulk connection alone breaks: nobody counts that as silence."""
+        pair = self._pair()
+        if pair is not None:
+            self.world.net.reconnect_bulk(*pair)
+        return pair is not None
+
+    def _drain(self) -> bool:
+        """SIGTERM, and the process ends half a second later."""
+        number = self._node()
+        node = self.world.fault_nodes[number]
+        if node.alive:
+            node.drain()
+            self.world.schedule(0.5, self._stop, number, node.incarnation)
+        return node.alive
+
+    def _stop(self, number: int, life: int) -> None:
+        if self.world.fault_nodes[number].incarnation == life and self.world.now < self.until_s:
+            self.world.crash(number, power_cut=False)
 
     def _rebuild(self) -> bool:
         """A scrub found a wrong state: it is taken anew from the leader."""

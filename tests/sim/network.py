@@ -39,6 +39,7 @@ class _Stream:
 class _Pair:
     up: bool = False
     epoch: int = 0
+    bulk_epoch: int = 0
 
 
 @dataclass(slots=True)
@@ -92,6 +93,13 @@ class Network:
             if self.nodes[x].alive:
                 self.nodes[x].disconnected(y)
 
+    def reconnect_bulk(self, a: int, b: int) -> None:
+        """Break and open the bulk connection of a pair."""
+        self._pair(a, b).bulk_epoch += 1
+        if self.kind != "late":
+            for x, y in ((a, b), (b, a)):
+                self._streams.pop((x, y, True), None)
+
     def stall(self, src: int, dst: int, seconds: float) -> None:
         """Hold what `src` sends to `dst`; it arrives afterwards, in order."""
         for bulk in (False, True):
@@ -122,7 +130,7 @@ class Network:
         latency = 0.001 + self.rng.expovariate(1 / (self.latency_s - 0.001))
         at = max(now + latency, stream.last_arrival + 1e-6, stream.stalled_until)
         stream.last_arrival = at
-        self.schedule(at - now, self._arrive, src, dst, self._pair(src, dst).epoch, frame)
+        self.schedule(at - now, self._arrive, src, dst, self._epoch(src, dst, bulk), bulk, frame)
 
     def _send_udp(self, src: int, dst: int, frame: bytes) -> None:
         rng = self.rng
@@ -134,13 +142,19 @@ class Network:
                 delay = rng.expovariate(1 / self.latency_s)
             else:
                 delay = rng.random() * (0.6 if luck < 0.985 else 5.0)
-            self.schedule(delay, self._arrive, src, dst, None, frame)
+            self.schedule(delay, self._arrive, src, dst, None, False, frame)
 
-    def _arrive(self, src: int, dst: int, epoch: int | None, frame: bytes) -> None:
+    def _epoch(self, src: int, dst: int, bulk: bool) -> tuple[int, int]:
+        pair = self._pair(src, dst)
+        return pair.epoch, pair.bulk_epoch if bulk else 0
+
+    def _arrive(
+        self, src: int, dst: int, epoch: tuple[int, int] | None, bulk: bool, frame: bytes
+    ) -> None:
         if self.clock() < self._blocked_until.get((src, dst), 0.0):
             return
         pair = self._pair(src, dst)
-        is_old = epoch is not None and epoch != pair.epoch
+        is_old = epoch is not None and epoch != self._epoch(src, dst, bulk)
         if is_old and (self.kind != "late" or self.rng.random() < 0.4):
             return
         if not pair.up or not self.nodes[dst].alive:

@@ -28,6 +28,11 @@ CODE_S = 5e-5
 class PowerCutError(BaseException):
     """The node dies between two sends; no handler of the shipped code may catch it."""
 
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        """Which fault it was."""
+
 
 class World(Protocol):
     """What a node needs of the simulation."""
@@ -306,12 +311,12 @@ class SimNode:
         """raft.driver.Link: hand a frame to the network, or die before it."""
         if self.crash_after_sends is not None:
             if self.crash_after_sends == 0:
-                raise PowerCutError
+                raise PowerCutError("crash_after_send")
             self.crash_after_sends -= 1
         has_vote = self._note_votes(node, frame)
         self.world.net.send(self.number, node, frame, bulk=bulk)
         if has_vote and self.world.rng.random() < self.crash_after_vote:
-            raise PowerCutError
+            raise PowerCutError("crash_after_vote")
         return True
 
     def _note_votes(self, node: int, frame: bytes) -> bool:
@@ -359,6 +364,14 @@ class SimNode:
     def transfer_leadership(self) -> None:
         for shard in self.running.led():
             self.running.replicas[shard].transfer_leadership()
+
+    def drain(self) -> None:
+        """SIGTERM: hand leadership over."""
+        self._later(self.incarnation, self.running.drain)
+
+    def stall_writes(self, count: int) -> None:
+        """Let the database ask to wait, the next `count` times."""
+        self.store.stall_writes = count
 
     def spoil(self) -> bool:
         """Let the memory of each shard that this node follows go bad, and have it rebuilt."""

@@ -71,8 +71,6 @@ GROUPS_MINIMA_PER_SEED = {"generations": 5, "acked": 20, "reads": 3}
 MUTANT_SEEDS = 40
 """A mutant that none of so many seeds catches has survived."""
 
-CRASHES = ("crash", "crash_after_send", "replace", "replace_then_crash")
-
 
 @dataclass(slots=True)
 class Totals:
@@ -89,7 +87,6 @@ class Totals:
         self.faults += result.faults
         self.counts.update(asdict(result.counts))
         self.counts["events"] += result.events
-        self.counts["crashes"] += sum(result.faults[kind] for kind in CRASHES)
 
     def too_little(self) -> list[str]:
         """What these runs did not do often enough to prove anything."""

@@ -103,6 +103,7 @@ class Simulation:
         self._queue: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._scheduled = 0
         self._commands = 0
+        self.crashes = 0
         self._waiting: dict[int, tuple[int, int]] = {}
         self._replacements: dict[int, bytes] = {}
         self.trace: Callable[[str], None] | None = None
@@ -165,7 +166,8 @@ class Simulation:
         """Run shipped code of `node`; a power cut may end it; then check its shards."""
         try:
             run()
-        except PowerCutError:
+        except PowerCutError as cut:
+            self.faults.counts[cut.kind] += 1
             self.crash(node.number, power_cut=True)
             return
         if node.alive:
@@ -187,6 +189,7 @@ class Simulation:
         if not node.alive:
             return
         node.stop(power_cut=power_cut)
+        self.crashes += 1
         for other in range(len(self.nodes)):
             if other != number:
                 self.net.disconnect(number, other)
@@ -302,6 +305,7 @@ class Simulation:
             node.crash_after_sends = None
             node.crash_after_vote = 0.0
             node.sync_stalled_until_s = node.paused_until_s = 0.0
+            node.stall_writes(0)
             self._restart(node.number)
         self._connect_all()
         self.schedule(0.5, self._connect_all)
@@ -356,6 +360,7 @@ class Simulation:
             for name in Counts.__dataclass_fields__:
                 total = getattr(counts, name) + getattr(checker.counts, name)
                 setattr(counts, name, total)
+        counts.crashes = self.crashes
         return Result(
             self.scenario.name, self.seed, self.violations, self.faults.counts, counts, self.events
         )
