@@ -50,7 +50,9 @@ class Pending:
 class Flight:
     """An entry that was proposed and is not applied yet."""
 
-    entry: bytes
+    encoded: bytes
+    entry: Entry
+    """What decoding `encoded` gives: the leader need not do it."""
     pending: tuple[Pending, ...]
     size: int
 
@@ -116,33 +118,29 @@ class Proposer:
         """Close entries over what is queued, as long as the log takes more."""
         while self._queue and self.open:
             taken = self._close_entry()
-            entry = encode_entry(
-                Entry(
-                    format=FORMAT,
-                    rules_version=RULES_VERSION,
-                    time_ms=time_ms,
-                    wall_ms=wall_ms,
-                    limits_version=LIMITS_VERSION,
-                    commands=tuple(pending.command for pending in taken),
-                )
+            entry = Entry(
+                format=FORMAT,
+                rules_version=RULES_VERSION,
+                time_ms=time_ms,
+                wall_ms=wall_ms,
+                limits_version=LIMITS_VERSION,
+                commands=tuple(pending.command for pending in taken),
             )
-            invariant(len(entry) < ENTRY_BYTES_MAX, "an entry never takes PySyncObj's chunk path")
-            flight = Flight(entry, taken, sum(pending.size for pending in taken))
+            encoded = encode_entry(entry)
+            invariant(len(encoded) < ENTRY_BYTES_MAX, "an entry never takes PySyncObj's chunk path")
+            flight = Flight(encoded, entry, taken, sum(pending.size for pending in taken))
             self._flights.append(flight)
             self.entries_total += 1
-            propose(entry, partial(self._done, flight))
+            propose(encoded, partial(self._done, flight))
 
-    def applied(self, entry: bytes) -> tuple[Pending, ...]:
-        """Take the oldest entry under way, which is the one being applied.
-
-        Nothing where it is not ours.
-        """
+    def applied(self, encoded: bytes) -> Flight | None:
+        """Take the oldest entry under way, which is the one being applied; None: it is not ours."""
         if not self._flights:
-            return ()
+            return None
         flight = self._flights.popleft()
-        invariant(flight.entry == entry, "a leader's entries are applied in the order it proposed")
+        invariant(flight.encoded == encoded, "a leader's entries are applied as it proposed them")
         self._forget(flight.pending)
-        return flight.pending
+        return flight
 
     def fail_queue(self, answer: Answer) -> None:
         """Answer what no entry holds yet: the shard is not led here any more."""

@@ -40,7 +40,7 @@ from coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from coordinator.machine.replies import PARKED, Committed, Refused
 from coordinator.machine.requests import joining_id
 from coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
-from coordinator.machine.state import Group
+from coordinator.machine.state import Group, Phase
 from coordinator.persist import Persist
 from coordinator.proposer import Pending, Propose, Proposer
 from coordinator.shard_time import ShardTime
@@ -150,15 +150,12 @@ class Shard:
 
     def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:  # noqa: ARG002
         """Apply one committed entry: decide, evolve, persist; on the leader also answer."""
-        decoded = decode_entry(entry)
-        pending = self.proposer.applied(entry) if self._promoted else ()
-        position = 0
+        flight = self.proposer.applied(entry) if self._promoted else None
+        decoded = flight.entry if flight else decode_entry(entry)
+        calls = iter([pending.call for pending in flight.pending] if flight else ())
 
         def seen(result: CommandResult) -> None:
-            nonlocal position
-            call = pending[position].call if pending else None
-            position += 1
-            self._lead(result, call)
+            self._lead(result, next(calls, None))
 
         observe = seen if self._promoted else None
         results = apply_entry(self.state, decoded, index, observe)
@@ -358,13 +355,12 @@ class Shard:
             holds = call.hold(MemberKey(command.group_id, command.member_id))
         else:
             holds = True
-            if isinstance(command, OffsetCommit):
-                self._heard_by_commit(command)
+        plain = isinstance(command, OffsetCommit) and self._is_plain(group, command)
         if not holds:
             call.answer(Shed("parked calls"))
         elif group is None and len(self.state.groups) >= LIMITS.shard_max_groups:
             call.answer(Shed("groups in this shard"))
-        elif self.proposer.busy(command.group_id):
+        elif plain or self.proposer.busy(command.group_id):
             self._offer(call, size)
         elif _parks_at_once(group, command):
             self._park(call)
@@ -373,12 +369,18 @@ class Shard:
         else:
             self._offer(call, size)
 
-    def _heard_by_commit(self, command: OffsetCommit) -> None:
-        """A commit is a sign of life when it comes, not only when it is applied (gp-H12)."""
-        group = self.state.groups.get(command.group_id)
+    def _is_plain(self, group: Group | None, command: OffsetCommit) -> bool:
+        """True where this state would not refuse the commit: nothing more need be asked.
+
+        A commit is a sign of life when it comes, not only when it is applied (gp-H12).
+        """
+        if command.generation < 0:
+            return not command.member_id and (group is None or group.phase is Phase.EMPTY)
         standing = heartbeat(group, command.member_id, command.generation)
-        if standing in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
-            self.liveness.heard(MemberKey(command.group_id, command.member_id))
+        if standing not in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
+            return False
+        self.liveness.heard(MemberKey(command.group_id, command.member_id))
+        return group is not None and group.phase is not Phase.COMPLETING_REBALANCE
 
     def _refusal(self, command: GroupCommand) -> Refused | None:
         env = Envelope(
