@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.raft.flaws.hand import Group, Options, StockGroup
+from tests.raft.flaws.hand import Group, Options
 from tests.raft.flaws.hand_replica import ReplicaGroup
+from tests.raft.flaws.hand_stock import StockGroup
 
 SUBJECTS: dict[str, Callable[..., Group]] = {"stock": StockGroup, "replica": ReplicaGroup}
 

@@ -7,7 +7,8 @@ from typing import Any
 import pysyncobj.pickle as library_pickle
 import pytest
 
-from tests.raft.flaws.hand import Group, PlainNode, StockGroup
+from tests.raft.flaws.hand import Group
+from tests.raft.flaws.hand_stock import PlainNode, StockGroup
 
 Make = Callable[..., Group]
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.raft.flaws.hand import HEARTBEAT_S, Group, StockGroup
+from tests.raft.flaws.hand import HEARTBEAT_S, Group
+from tests.raft.flaws.hand_stock import StockGroup
 
 Make = Callable[..., Group]
 
