@@ -249,18 +249,6 @@ async def test_questions_go_to_other_nodes_than_the_one_that_is_gone(open_cluste
         cluster.resume(1)
 
 
-async def test_a_cancelled_call_cancels_its_attempts(open_cluster):
-    """The user gives up: the server sees the call end."""
-    async with open_cluster(1) as (cluster, client):
-        cluster.script("OffsetFetch", Hang())
-        fetch = asyncio.create_task(client.committed("g", [T0]))
-        await cluster.until(lambda: cluster.open_calls["OffsetFetch"] == 1)
-        fetch.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await fetch
-        await cluster.until(lambda: cluster.open_calls["OffsetFetch"] == 0)
-
-
 async def test_nodes_that_nobody_named_are_learned(open_cluster):
     """The user gives one address of three; after that one dies the client goes on."""
     async with open_cluster(3) as (cluster, client):

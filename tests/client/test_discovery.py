@@ -1,0 +1,109 @@
+"""The search for a later coordinator: what is believed, and who is waited for."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from muster import TopicPartition, calls, offsets, timeouts
+from muster.discovery import Routes
+from muster.testing import Hang
+from muster.types import Coordinator, Counters
+
+T0 = TopicPartition("t", 0)
+FOR_EVER_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("found", "believed"),
+    [
+        (Coordinator(2, "b:1", 8), True),
+        (Coordinator(1, "a:1", 8), True),
+        (Coordinator(1, "a:2", 7), True),
+        (Coordinator(1, "a:1", 7), False),
+        (Coordinator(2, "b:1", 6), False),
+        (Coordinator(2, "", 9), False),
+    ],
+)
+def test_only_a_later_coordinator_is_believed(found, believed):
+    """Of term 7 at a:1: a later term, or another address in it; nothing older, nothing empty."""
+    routes, woken = Routes(Counters()), []
+    routes.learn("g", Coordinator(1, "a:1", 7))
+    unwatch = routes.watch("g", lambda: woken.append(routes.get("g")))
+    assert routes.learn("g", found) is believed
+    assert routes.get("g") == (found if believed else Coordinator(1, "a:1", 7))
+    assert woken == ([found] if believed else [])
+    unwatch()
+    routes.learn("g", Coordinator(3, "c:1", 99))
+    assert len(woken) == believed
+    routes.forget("g")
+    assert routes.learn("g", Coordinator(1, "a:1", 1))
+
+
+async def test_an_impatient_call_does_not_wait_out_a_parked_ones_pause(open_cluster, monkeypatch):
+    """A search in its pause for a parked Join begins anew for a call that must not be quiet."""
+    monkeypatch.setattr(timeouts, "PATIENT_GAP_MS", FOR_EVER_MS)
+    async with open_cluster(3) as (cluster, client):
+        await client.committed("g", [T0])
+        core = client._core
+        known = core.caller.routes.get("g")
+        parked = core.discovery.want("g", known=known, patient=True, wake=lambda: None)
+        asked = client.counters.find_coordinator
+        await cluster.until(lambda: len(cluster.seen("FindCoordinator")) == asked + 2)
+        while core.discovery._asking:
+            await asyncio.wait(list(core.discovery._asking))
+        for _ in range(5):
+            await asyncio.sleep(0)  # the askers see their answers, and begin their pause
+        hurried = core.discovery.want("g", known=known, patient=False, wake=lambda: None)
+        await cluster.until(lambda: len(cluster.seen("FindCoordinator")) >= asked + 4)
+        parked.close()
+        hurried.close()
+        assert not core.discovery._searches
+
+
+@pytest.fixture
+def patient_fetches(monkeypatch):
+    """An attempt of OffsetFetch that nobody cancels lasts for ever."""
+    for module in (calls, offsets):
+        method = dataclasses.replace(calls.FETCH, attempt_ms=FOR_EVER_MS)
+        monkeypatch.setattr(module, "FETCH", method)
+
+
+async def test_the_attempt_that_lost_is_cancelled(open_cluster, patient_fetches):
+    """The successor answered: the open call at the silent node ends on its side too."""
+    options = {"request_timeout_ms": FOR_EVER_MS}
+    async with open_cluster(3, client=options) as (cluster, client):
+        await client.committed("g", [T0])
+        cluster.script("OffsetFetch", Hang())
+        fetch = asyncio.create_task(client.committed("g", [T0]))
+        await cluster.until(lambda: cluster.open_calls["OffsetFetch"] == 1)
+        cluster.elect(2)
+        assert (await fetch).term == 2
+        await cluster.until(lambda: cluster.open_calls["OffsetFetch"] == 0)
+
+
+async def test_a_call_that_the_user_gives_up_is_cancelled(open_cluster, patient_fetches):
+    """The server sees it end."""
+    options = {"request_timeout_ms": FOR_EVER_MS}
+    async with open_cluster(1, client=options) as (cluster, client):
+        cluster.script("OffsetFetch", Hang())
+        fetch = asyncio.create_task(client.committed("g", [T0]))
+        await cluster.until(lambda: cluster.open_calls["OffsetFetch"] == 1)
+        fetch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetch
+        await cluster.until(lambda: cluster.open_calls["OffsetFetch"] == 0)
+
+
+async def test_a_second_commit_waits_for_the_first(open_cluster):
+    """While one has no answer, no other goes out for this member; reads do."""
+    async with open_cluster(1) as (cluster, client), client.group("g", ["t"]) as group:
+        await group.next_assignment()
+        cluster.script("OffsetCommit", Hang())
+        first = asyncio.create_task(group.commit({T0: 1}))
+        await cluster.until(lambda: cluster.open_calls["OffsetCommit"] == 1)
+        second = asyncio.create_task(group.commit({T0: 2}))
+        await group.committed([T0])
+        assert len(cluster.seen("OffsetCommit")) == 1
+        first.cancel()
+        assert (await second).commit_seq == 2
