@@ -92,7 +92,7 @@ class GrpcMetrics(grpc.aio.ServerInterceptor):
                 response = await behaviour(request, context)
                 code = _code_of(context) or "OK"
             except asyncio.CancelledError:
-                code = "Canceled"
+                code = _why_cancelled(context)
                 raise
             except BaseException:
                 code = _code_of(context) or "Unknown"
@@ -130,6 +130,12 @@ class GrpcMetrics(grpc.aio.ServerInterceptor):
                 handled.add_metric([*values, code], count)
             seconds.add_metric(values, method.seconds.cumulative(), method.seconds.total)
         yield from (started, handled, seconds)
+
+
+def _why_cancelled(context: Any) -> str:
+    """The caller's deadline passed, or it gave up (or its connection broke) before that."""
+    left_s: float | None = context.time_remaining()
+    return "DeadlineExceeded" if left_s is not None and left_s <= 0 else "Canceled"
 
 
 def _code_of(context: Any) -> str | None:

@@ -106,8 +106,8 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_heartbeats_held": _gauge("Heartbeat calls held open; 32,768 at most."),
         "muster_heartbeats_total": _counter("Heartbeat calls taken."),
         "muster_throttled_requests_total": _counter(
-            "Requests refused because a limit was reached: active_calls, parked_calls, "
-            "shard_queue.",
+            "Requests refused because a limit was reached: active_calls (too many, or waiting too "
+            "long), parked_calls, shard_queue.",
             "limit",
         ),
         "muster_fenced_requests_total": _counter(

@@ -232,8 +232,8 @@ CALLS = (
     ),
     Panel(
         "Calls that failed",
-        "By gRPC code; refusals of the protocol are answers, not failures. Bad: "
-        "ResourceExhausted (overload) or Unknown (a bug).",
+        "By gRPC code; refusals of the protocol are answers, not failures. Bad: DeadlineExceeded "
+        "(answers come too late), ResourceExhausted (overload), Unknown (a bug).",
         "reqps",
         (
             (

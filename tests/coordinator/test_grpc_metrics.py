@@ -55,6 +55,10 @@ async def _calls(metrics):
         await servicer.hanging.wait()
         hanging.cancel()
         await servicer.cancelled.wait()
+        servicer.cancelled.clear()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.AddPartitions(admin_pb2.AddPartitionsRequest(), timeout=0.1)
+        await servicer.cancelled.wait()
         missing = channel.unary_unary("/muster.v1.Topics/Nothing")
         with pytest.raises(grpc.aio.AioRpcError):
             await missing(b"")
@@ -67,7 +71,7 @@ class _Registry:
 
 
 def test_every_outcome_is_counted_under_its_code():
-    """OK, a refusal, a crash, a cancelled call: each is handled under go-grpc's code name."""
+    """OK, refused, crashed, cancelled, too late: each is handled under go-grpc's code name."""
     metrics = GrpcMetrics()
     replies = []
     metrics.replied.append(lambda method, request, response, seconds: replies.append(method))
@@ -89,8 +93,9 @@ def test_every_outcome_is_counted_under_its_code():
         ("CreateTopic", "ResourceExhausted"): 1,
         ("DescribeTopics", "Unknown"): 1,
         ("AddPartitions", "Canceled"): 1,
+        ("AddPartitions", "DeadlineExceeded"): 1,
     }
-    for method, count in (("ListTopics", 3), ("CreateTopic", 1), ("AddPartitions", 1)):
+    for method, count in (("ListTopics", 3), ("CreateTopic", 1), ("AddPartitions", 2)):
         assert samples["grpc_server_started_total", method, None] == count
         assert samples["grpc_server_handling_seconds_count", method, None] == count
     assert replies == ["ListTopics"] * 3  # only replies are told

@@ -1,8 +1,7 @@
-"""Work for a cluster that moves every number: members, churn, commits, a zombie, overload.
+"""Work for a cluster that moves its numbers: members, churn, commits, a zombie, overload.
 
 Runs in a thread with a loop of its own. Everything goes through the public SDK, but what it would
-never do: a member that assigns too little, falls silent and commits afterwards, and a call that is
-too large.
+never do: a member that assigns too little, falls silent and commits afterwards.
 """
 
 import asyncio
@@ -13,13 +12,15 @@ from contextlib import AsyncExitStack
 import grpc
 
 import muster
+from muster.v1 import admin_pb2
 from muster.v1 import group_pb2 as pb
+from muster.v1.admin_pb2_grpc import AdminStub
 from muster.v1.errors_pb2 import ErrorCode
 from muster.v1.group_pb2_grpc import GroupCoordinatorStub
 
-KEYS_REFUSED = 1_001
-"""More than one FindCoordinator may ask for."""
 BULK_GROUPS = 16
+FLOOD_CALLS = 4_000
+"""In flight at once: more than a node lets be active, so that it must refuse some."""
 RETRY_S = 0.1
 EXPECTED = {
     grpc.StatusCode.UNAVAILABLE,
@@ -104,7 +105,8 @@ class Load:
     def _raw(self):
         return (
             self._again(self._forgetful_member),
-            self._again(self._too_much),
+            self._again(self._impatient),
+            self._flood(),
             *(self._again(self._bulk, number) for number in range(BULK_GROUPS)),
         )
 
@@ -116,19 +118,40 @@ class Load:
             turn += 1
             async with grpc.aio.insecure_channel(endpoint) as channel:
                 try:
-                    await once(GroupCoordinatorStub(channel), *args)
+                    await once(channel, *args)
                 except grpc.aio.AioRpcError as error:
                     if error.code() not in EXPECTED:
                         raise
-                    self.refused += error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             await asyncio.sleep(RETRY_S)
 
-    async def _too_much(self, stub):
-        keys = [pb.FindCoordinatorRequest.Key(group_id="x")] * KEYS_REFUSED
-        await stub.FindCoordinator(pb.FindCoordinatorRequest(keys=keys), timeout=5)
+    async def _impatient(self, channel):
+        """Asks for a coordinator of a term to come, which waits for 1 s; gives up before that."""
+        key = pb.FindCoordinatorRequest.Key(group_id="x", known_term=2**40)
+        request = pb.FindCoordinatorRequest(keys=[key])
+        await GroupCoordinatorStub(channel).FindCoordinator(request, timeout=0.2)
 
-    async def _bulk(self, stub, number):
+    async def _flood(self):
+        """Keep FLOOD_CALLS reads in flight at one node until it has refused some."""
+        endpoint = self._bootstrap.split(",")[2]
+        async with grpc.aio.insecure_channel(endpoint) as channel:
+            stub = GroupCoordinatorStub(channel)
+
+            async def read(number):
+                request = pb.OffsetFetchRequest(group_id=f"bulk-{number % BULK_GROUPS}", all=True)
+                while not self.refused:
+                    try:
+                        await stub.OffsetFetch(request, timeout=10)
+                    except grpc.aio.AioRpcError as error:
+                        if error.code() not in EXPECTED:
+                            raise
+                        self.refused += error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+            await asyncio.gather(*(read(number) for number in range(FLOOD_CALLS)))
+        await asyncio.Event().wait()
+
+    async def _bulk(self, channel, number):
         """Simple commits, one in flight, until the node is no longer the coordinator."""
+        stub = GroupCoordinatorStub(channel)
         partition = pb.OffsetCommitRequest.Partition(topic="orders", offset=1)
         request = pb.OffsetCommitRequest(
             group_id=f"bulk-{number}", generation=-1, partitions=[partition]
@@ -140,8 +163,15 @@ class Load:
             self.commits += 1
             request.partitions[0].offset += 1
 
-    async def _forgetful_member(self, stub):
+    async def _is_member(self, channel, member_id):
+        """A plain read: no sign of life."""
+        request = admin_pb2.DescribeGroupsRequest(group_ids=["partial"])
+        [group] = (await AdminStub(channel).DescribeGroups(request, timeout=5)).groups
+        return any(member.member_id == member_id for member in group.members)
+
+    async def _forgetful_member(self, channel):
         """Leads a group, leaves partitions out, is silent until it expired, commits as a zombie."""
+        stub = GroupCoordinatorStub(channel)
         join = pb.JoinGroupRequest(
             group_id="partial",
             client_id="zombie",
@@ -166,7 +196,8 @@ class Load:
         sync = pb.SyncGroupRequest(**who)
         sync.assignments.add(member_id=joined.member_id, assignment=mine)
         await stub.SyncGroup(sync, timeout=30)
-        await asyncio.sleep(2.5)  # the session of 1 s ends in here; the next lines say whether
+        while await self._is_member(channel, joined.member_id):
+            await asyncio.sleep(RETRY_S)
         commit = pb.OffsetCommitRequest(**who, commit_seq=1)
         commit.partitions.add(topic="orders", offset=1)
         answer = await stub.OffsetCommit(commit, timeout=5)
