@@ -1,13 +1,12 @@
 """One simulated node: the shipped driver and all below it, over a store that can lose power."""
 
-from bisect import bisect_left
 from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
 from muster.v1 import peer_pb2 as pb
 from raft import codec
-from raft.contract import Outcome, Role, ShardId
+from raft.contract import Outcome, ShardId
 from raft.driver import Driver
 from raft.identity import Identity, write_identity
 from raft.journal import Entry, Journal
@@ -20,6 +19,7 @@ from storage.store import Family
 from tests.sim.apps import App
 from tests.sim.checks import ShardChecker
 from tests.sim.network import Network
+from tests.sim.views import View, has_entry
 
 CODE_S = 5e-5
 """What one look at the clock costs, so that no loop sees time stand still."""
@@ -50,45 +50,6 @@ class World(Protocol):
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
     def run_on(self, node: "SimNode", run: Callable[[], None]) -> None:
         """Run shipped code of `node`, then check all its shards."""
-
-
-class View:
-    """One replica as the checker sees it."""
-
-    def __init__(self, owner: "SimNode", shard: int) -> None:
-        self._owner, self._shard = owner, shard
-        self.node, self.incarnation = owner.number, owner.incarnation
-
-    @property
-    def _replica(self) -> Replica:
-        return self._owner.running.replicas[ShardId(self._shard)]
-
-    @property
-    def role(self) -> Role:
-        return self._replica.role
-
-    @property
-    def term(self) -> int:
-        return self._replica.term
-
-    @property
-    def commit_index(self) -> int:
-        return self._replica.commit_index
-
-    @property
-    def first_index(self) -> int:
-        return self._replica.journal.first_index
-
-    @property
-    def last_index(self) -> int:
-        return self._replica.journal.last_index
-
-    def entry_at(self, index: int) -> tuple[int, bytes]:
-        command, _, term = self._replica.journal.read(index, 1, 1)[0]
-        return term, command
-
-    def is_durable(self, index: int, term: int) -> bool:
-        return self._owner.is_durable(self._shard, index, term)
 
 
 class SimNode:
@@ -215,9 +176,9 @@ class SimNode:
         What a wiped disk held counts until the new one is admitted: nobody else may stand in for
         it before every other voter has acknowledged, so it cannot be outvoted.
         """
-        if _has(self.store, shard, index, term):
+        if has_entry(self.store, shard, index, term):
             return True
-        return not self.is_admitted(shard) and _has(self.lost, shard, index, term)
+        return not self.is_admitted(shard) and has_entry(self.lost, shard, index, term)
 
     def is_admitted(self, shard: int) -> bool:
         """Whether this node's disk says that it is a voter: never replaced, or admitted."""
@@ -386,15 +347,6 @@ class SimNode:
     def allow_replacement(self, node: int, store_uuid: bytes, life: int) -> None:
         """Shard 0 told this process that `node` lives in a new store."""
         self._later(life, lambda: self.running.allow_replacement(node, store_uuid))
-
-
-def _has(store: MemoryStore, shard: int, index: int, term: int) -> bool:
-    log = store._durable[Family.LOG]
-    value = log.values.get(keys.log_key(shard, index))
-    if value is not None:
-        return int.from_bytes(value[:8], "big") == term
-    at = bisect_left(log.keys, keys.log_key(shard, 0))
-    return at < len(log.keys) and log.keys[at] > keys.log_key(shard, index)
 
 
 def _brief(message: codec.Message) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from raft.contract import Applied, Outcome, Role
+from raft.contract import Role
 from raft.settings import RaftSettings
 from tests.sim.apps import App, HistoryApp
 from tests.sim.checks import Counts, ShardChecker, Violation
@@ -19,6 +19,9 @@ from tests.sim.faults import WEIGHTS, Faults
 from tests.sim.members import Members
 from tests.sim.network import Network
 from tests.sim.node import PowerCutError, SimNode
+from tests.sim.operator import Operator
+from tests.sim.views import DurableView
+from tests.sim.workload import Commands
 
 SETTINGS = RaftSettings(
     log_disk_bytes=1600,
@@ -102,11 +105,10 @@ class Simulation:
         self.faults = Faults(self, scenario.chaos_s, scenario.weights, scenario.pause_s)
         self._queue: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._scheduled = 0
-        self._commands = 0
         self.crashes = 0
-        self._waiting: dict[int, tuple[int, int]] = {}
-        self._replacements: dict[int, bytes] = {}
         self.trace: Callable[[str], None] | None = None
+        self.operator = Operator(self)
+        self.commands = Commands(self)
         self.members = Members(self) if scenario.members else None
 
     def make_app(self, node: SimNode, starting: Callable[[], bool]) -> App:
@@ -127,12 +129,8 @@ class Simulation:
         for node in self.nodes:
             node.start()
         self._connect_all()
-        for shard in range(self.scenario.shards):
-            if self.members is None:
-                self.schedule(1.0, self._propose, shard)
-                self.schedule(1.2, self._read, shard)
-        if self.members is not None:
-            self.members.start()
+        workload = self.commands if self.members is None else self.members
+        workload.start()
         self.faults.start(1.5)
         self.schedule(self.scenario.chaos_s, self._heal)
         try:
@@ -174,7 +172,7 @@ class Simulation:
             for shard, checker in enumerate(self.checkers):
                 checker.turned(node.views[shard], self.durable_views(shard))
 
-    def durable_views(self, shard: int) -> list["DurableView"]:
+    def durable_views(self, shard: int) -> list[DurableView]:
         """Every node's disk, whether it is up or down."""
         return [DurableView(node, shard) for node in self.nodes]
 
@@ -207,95 +205,13 @@ class Simulation:
             if other != number:
                 delay = soon * (0.1 + self.rng.random())
                 self.schedule(delay, self.net.connect, number, other)
-        for replaced in self._replacements:
-            self._tell(node, replaced)
+        self.operator.greet(node)
 
     def replace(self, number: int) -> bool:
-        """`muster init` on an empty disk, then `muster cluster replace-node`.
-
-        As an operator does it: only one node at a time, the next one when the last is admitted.
-        """
-        if len(self.nodes) == 1 or not self._is_admitted():
-            return False
-        self.crash(number, power_cut=True)
-        node = self.nodes[number]
-        node.wipe()
-        self._replacements = {number: node.store_uuid}
-        for other in self.nodes:
-            if other.alive:
-                self._tell(other, number)
-        return True
+        return self.operator.replace(number)
 
     def spoil(self, number: int) -> bool:
-        """A node's state goes bad, and the others prove it.
-
-        As at a checkpoint: two other voters agree, so they are well and not far behind. (Were the
-        only state that reaches far enough the wrong one, nobody could help.)
-        """
-        if not all(node.alive for node in self.nodes) or not self._is_admitted():
-            return False
-        for shard in range(self.scenario.shards):
-            start = self.nodes[number].replica(shard).journal.first_index
-            for node in self.nodes:
-                replica = node.replica(shard)
-                if replica._rebuilding or replica.applied_index < start:
-                    return False
-        return self.nodes[number].spoil()
-
-    def _tell(self, node: SimNode, replaced: int) -> None:
-        """Shard 0 brings the news to each node when it gets there."""
-        delay, store_uuid = self.rng.random() * 0.5, self._replacements[replaced]
-        if node.number != replaced:
-            life = node.incarnation
-            self.schedule(delay, node.allow_replacement, replaced, store_uuid, life)
-
-    def _is_admitted(self) -> bool:
-        """Every replaced node says so itself, as `muster cluster status` would show it."""
-        shards = range(self.scenario.shards)
-        return all(node.is_admitted(shard) for node in self.nodes for shard in shards)
-
-    # -- workload
-
-    def _propose(self, shard: int) -> None:
-        rng = self.rng
-        leaders = [n for n in self.nodes if n.leads_shard(shard)]
-        for _ in range(rng.choice((1, 1, 2, 4, 8, 12))):
-            node = rng.choice(leaders or self.nodes)
-            if node.alive:
-                self._propose_one(node, shard)
-        if self.now < self.scenario.chaos_s:
-            self.schedule(rng.expovariate(1 / 0.06), self._propose, shard)
-
-    def _propose_one(self, node: SimNode, shard: int) -> None:
-        self._commands += 1
-        command, life = self._commands, node.incarnation
-        entry = command.to_bytes(8, "big") + b"." * self.rng.choice((0, 0, 0, 8, 70))
-
-        def done(outcome: Outcome) -> None:
-            if self._waiting.pop(command, None) is None:
-                self.checkers[shard].violated("H-answered-twice", command=command)
-            if isinstance(outcome, Applied):
-                if outcome.result != command:
-                    self.checkers[shard].violated("H-wrong-result", command=command)
-                self.checkers[shard].answered(command, outcome.index)
-
-        self._waiting[command] = (node.number, life)
-        node.propose(shard, entry, done)
-
-    def _read(self, shard: int) -> None:
-        checker = self.checkers[shard]
-        for node in self.nodes:
-            if not node.leads_shard(shard):
-                continue
-            acked, life = checker.acked_index, node.incarnation
-
-            def done(ok: bool, node: SimNode = node, acked: int = acked, life: int = life) -> None:
-                if ok and node.alive and node.incarnation == life:
-                    checker.read(node.number, node.replica(shard).applied_index, acked)
-
-            node.read(shard, done)
-        if self.now < self.scenario.chaos_s:
-            self.schedule(self.rng.expovariate(1 / 0.05), self._read, shard)
+        return self.operator.spoil(number)
 
     # -- the end
 
@@ -308,7 +224,6 @@ class Simulation:
             node.stall_writes(0)
             self._restart(node.number)
         self._connect_all()
-        self.schedule(0.5, self._connect_all)
 
     def _connect_all(self) -> None:
         for a in range(len(self.nodes)):
@@ -348,10 +263,7 @@ class Simulation:
                 checker.violated("L-never-admitted", roles=[r.role.value for r in replicas])
         if self.members is not None:
             self.members.finished()
-        lives = {(node.number, node.incarnation) for node in self.nodes}
-        forgotten = [c for c, asked in self._waiting.items() if asked in lives]
-        if forgotten and not any(c.violations for c in self.checkers):
-            self.checkers[0].violated("L-never-answered", first=forgotten[0], count=len(forgotten))
+        self.commands.finished()
 
     def _result(self) -> Result:
         counts = Counts()
@@ -364,13 +276,3 @@ class Simulation:
         return Result(
             self.scenario.name, self.seed, self.violations, self.faults.counts, counts, self.events
         )
-
-
-class DurableView:
-    """A node's disk as the checker sees it."""
-
-    def __init__(self, node: SimNode, shard: int) -> None:
-        self._node, self._shard = node, shard
-
-    def is_durable(self, index: int, term: int) -> bool:
-        return self._node.is_durable(self._shard, index, term)
