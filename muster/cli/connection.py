@@ -5,6 +5,7 @@ is down, no leader yet, overload) is repeated until the command's time is over: 
 CLI makes is idempotent.
 """
 
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,8 @@ import grpc
 
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.refusals import refused
+from muster.errors import InvalidConfig
+from muster.nodes import MESSAGE_BYTES_MAX, Tls, parse_endpoints
 from muster.v1.admin_pb2 import DescribeClusterRequest, DescribeClusterResponse
 from muster.v1.admin_pb2_grpc import AdminStub, TopicsStub
 from muster.v1.errors_pb2 import ErrorCode, Status
@@ -24,7 +27,6 @@ from muster.v1.group_pb2_grpc import GroupCoordinatorStub
 ATTEMPT_S = 3.0
 """One attempt at one node; longer than FindCoordinator's hold of 1 s."""
 BACKOFF_S = 0.2
-MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 PARALLEL_MAX = 16
 """How many nodes are asked at once."""
 
@@ -81,7 +83,8 @@ class Connection:
     """Channels to a cluster, opened as they are needed."""
 
     def __init__(self, bootstrap: str, timeout_s: float) -> None:
-        self._endpoints = parse_bootstrap(bootstrap)
+        self._endpoints = _endpoints(bootstrap)
+        self._credentials = credentials()
         self._deadline = time.monotonic() + timeout_s
         self._stubs: dict[str, Stubs] = {}
         self._channels: list[grpc.Channel] = []
@@ -144,13 +147,15 @@ class Connection:
 
         Gives up at once where no node can be connected to, unless `find` may name another.
         """
+        failure: CommandError | None = None
         while True:
-            failure: CommandError | None = None
             hopeless = find is None
             queue = [find()] if find else list(self._endpoints)
             hinted: set[str] = set()
             while queue:
                 endpoint = queue.pop(0)
+                if failure is not None and time.monotonic() >= self._deadline:
+                    raise failure  # says more than that the time is over
                 try:
                     answer = call(self._at(endpoint), self._remaining(ATTEMPT_S))
                 except grpc.RpcError as error:
@@ -229,7 +234,11 @@ class Connection:
     def _at(self, endpoint: str) -> Stubs:
         stubs = self._stubs.get(endpoint)
         if stubs is None:
-            channel = grpc.insecure_channel(endpoint, options=_OPTIONS)
+            channel = (
+                grpc.secure_channel(endpoint, self._credentials, options=_OPTIONS)
+                if self._credentials
+                else grpc.insecure_channel(endpoint, options=_OPTIONS)
+            )
             self._channels.append(channel)
             stubs = Stubs(
                 endpoint, TopicsStub(channel), AdminStub(channel), GroupCoordinatorStub(channel)
@@ -248,22 +257,32 @@ class Connection:
         return min(attempt_s, left)
 
 
-def parse_bootstrap(text: str) -> list[str]:
-    """Endpoints from "host:port,host:port". Raises CommandError (usage) for anything else."""
-    endpoints = [part.strip() for part in text.split(",") if part.strip()]
-    for endpoint in endpoints:
-        host, colon, port = endpoint.rpartition(":")
-        if not (host and colon and port.isdecimal() and 0 < int(port) < 2**16):
-            raise CommandError(
-                f"{endpoint!r} is not HOST:PORT",
-                next_step="give --bootstrap (or MUSTER_BOOTSTRAP) as host:port,host:port",
-                exit_code=ExitCode.USAGE,
-            )
-    if not endpoints:
-        raise CommandError(
-            "no node to ask", next_step="give --bootstrap host:port", exit_code=ExitCode.USAGE
-        )
-    return endpoints
+def credentials() -> grpc.ChannelCredentials | None:
+    """What `MUSTER_TLS_CA`, `_CERT` and `_KEY` (PEM files) ask for; None where none is set: plain.
+
+    Raises CommandError (usage) where a file cannot be read.
+    """
+    ca, cert, key = (os.environ.get(f"MUSTER_TLS_{name}", "") for name in ("CA", "CERT", "KEY"))
+    if not (ca or cert or key):
+        return None
+    try:
+        return Tls(ca, cert, key).credentials()
+    except InvalidConfig as error:
+        raise _usage(
+            error, "MUSTER_TLS_CA, MUSTER_TLS_CERT and MUSTER_TLS_KEY name PEM files"
+        ) from error
+
+
+def _endpoints(bootstrap: str) -> list[str]:
+    try:
+        return list(parse_endpoints(bootstrap))
+    except InvalidConfig as error:
+        next_step = "give --bootstrap (or MUSTER_BOOTSTRAP) as host:port,host:port"
+        raise _usage(error, next_step) from error
+
+
+def _usage(error: InvalidConfig, next_step: str) -> CommandError:
+    return CommandError(error.message, next_step=next_step, exit_code=ExitCode.USAGE)
 
 
 def describe(error: grpc.RpcError) -> str:
