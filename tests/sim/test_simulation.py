@@ -59,7 +59,7 @@ def test_other_clusters_keep_every_promise_under_faults(name: str) -> None:
     _run(SCENARIOS[name], range(2))
 
 
-@pytest.mark.parametrize("name", [m.name for m in MUTANTS if m.name != "vote_durability"])
+@pytest.mark.parametrize("name", [m.name for m in MUTANTS])
 def test_a_build_without_a_safety_measure_is_caught(name: str) -> None:
     """Each mutant violates a promise on a seed that the shipped build passes."""
     _, seed, what = hunt(name)
