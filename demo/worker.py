@@ -250,7 +250,7 @@ class Worker:
                 busy = True
                 if not self.count_batch(holding, end):
                     self.tell(Fenced(now_ns(), number, *holding.owner))
-                    del shift.holdings[number]
+                    shift.holdings.pop(number).reader.close()
                 shift.written.set()
                 await asyncio.sleep(0)
         return busy

@@ -73,67 +73,82 @@ def change(evidence, place, **fields):
 
 
 def counted_twice(e):
+    """The workers' table is another one."""
     e.found_digest = "other"
 
 
 def not_counted_alone(e):
+    """There is nothing to compare with."""
     e.expected_digest = e.found_digest = None
 
 
 def given_up(e):
+    """Something unexpected happened."""
     e.trouble.append("worker-2 ended by itself")
 
 
 def not_finished(e):
+    """The time was over first."""
     e.finished = False
 
 
 def last_commit_missing(e):
+    """One line is written and not committed."""
     e.final = {0: 10, 1: 9}
     e.history = dataclasses.replace(e.history, committed=e.final)
 
 
 def committed_before_written(e):
+    """One attempt came before its write."""
     place = event_at(e, Attempt)
     note = next(n for n in e.notes if n.kind == WRITE)
     change(e, place, at_ns=note.at_ns - 1)
 
 
 def outsider_saw_early_commit(e):
+    """Whoever read both saw the commit ahead."""
     e.audit.ahead.append((0, 5, 3))
 
 
 def nobody_looked(e):
+    """No look from outside."""
     e.audit.samples = 0
 
 
 def acknowledged_commit_gone(e):
+    """Less was read than somebody had acknowledged."""
     change(e, event_at(e, Compared), committed={0: 2})
 
 
 def unattempted_offset_read(e):
+    """More was read than anybody had attempted."""
     change(e, event_at(e, Compared), committed={0: 9})
 
 
 def takeover_read_too_little(e):
+    """The same for a read at a takeover."""
     change(e, event_at(e, Took, last=True), committed={1: 4})
 
 
 def committed_again_without_reading(e):
+    """One owner went on under the new leader without a read."""
     del e.events[event_at(e, Compared)]
 
 
 def read_in_the_old_term(e):
+    """The read before going on was in the old term."""
     change(e, event_at(e, Compared), read_term=1)
 
 
 def no_commit_after_the_kill(e):
+    """Nothing was acknowledged in a later term."""
     for place, (_, event) in enumerate(e.events):
         if isinstance(event, Acknowledged):
             change(e, place, term=1)
 
 
 def long_silence(e):
+    """Ten seconds without a commit."""
     kill_ns = e.node_kill.at_ns
     for place, (_, event) in enumerate(e.events):
         if isinstance(event, Acknowledged) and event.at_ns > kill_ns:
@@ -141,38 +156,47 @@ def long_silence(e):
 
 
 def rebalanced_by_failover(e):
+    """The generation rose."""
     e.node_kill.after = e.node_kill.after._replace(generation=2)
 
 
 def same_term(e):
+    """The term did not."""
     e.node_kill.after = e.node_kill.after._replace(term=1)
 
 
 def kill_did_not_happen(e):
+    """The process never ended."""
     e.node_kill.exit_status = None
 
 
 def leader_stayed(e):
+    """The same node leads as before."""
     e.node_kill.after = e.node_kill.before
 
 
 def never_ready(e):
+    """The node did not come back."""
     e.node_restart.ready = False
 
 
 def worker_lives(e):
+    """The worker ended by itself, in good order."""
     e.worker_kill.exit_status = 0
 
 
 def not_taken_over(e):
+    """Its partitions stayed without an owner."""
     e.worker_kill.taken_over = False
 
 
 def never_joined(e):
+    """The new worker has no share."""
     e.worker_added.joined = False
 
 
 def idle_worker(e):
+    """One worker counted nothing."""
     e.notes[:] = [
         n._replace(member="worker-2-x") if n.kind == WRITE and n.member == "worker-3-x" else n
         for n in e.notes
@@ -188,20 +212,24 @@ def takeover(e):
 
 
 def began_again(e):
+    """A partition was begun from its first line."""
     place = takeover(e)
     e.notes[place] = e.notes[place]._replace(offset=0)
 
 
 def read_three_batches_twice(e):
+    """More than a batch was read twice."""
     e.batch = (1, 1)
 
 
 def foreign_write(e):
+    """A worker reached for a partition of another one."""
     n = e.notes[-1]
     e.notes.append(n._replace(id=n.id + 1, at_ns=n.at_ns + 1, partition=0, granted=False))
 
 
 def kept_after_losing(e):
+    """A worker went on under an old token while it had a new one."""
     last = e.notes[-1]
     kept = Note(
         last.id + 1, last.at_ns + 1, WRITE, False, 1, 6, 0, 2, "worker-2-x", 3, "worker-3-x"
@@ -210,10 +238,12 @@ def kept_after_losing(e):
 
 
 def no_ownership(e):
+    """The history does not say who owned what."""
     e.history = dataclasses.replace(e.history, owners=frozenset())
 
 
 def cause_unknown(e):
+    """A round has no trigger."""
     first, *rest = e.history.rounds
     e.history = dataclasses.replace(
         e.history, rounds=(dataclasses.replace(first, trigger=None), *rest)
@@ -221,42 +251,51 @@ def cause_unknown(e):
 
 
 def kill_without_rebalance(e):
+    """No round was caused by the killed worker."""
     first, second, third = e.history.rounds
     other = dataclasses.replace(second, cause_member="worker-2-x")
     e.history = dataclasses.replace(e.history, rounds=(first, other, third))
 
 
 def unknown_generation(e):
+    """The workers saw a generation that the history lacks."""
     e.history = dataclasses.replace(e.history, rounds=e.history.rounds[1:])
 
 
 def replica_differs(e):
+    """`muster cluster verify` found something."""
     e.verify = (5, "shard 5 differs")
 
 
 def not_compared(e):
+    """It was not run."""
     e.verify = None
 
 
 def unsound_history(e):
+    """The replay refuses its input."""
     e.history = dataclasses.replace(
         e.history, exit_code=5, sound=False, failed=("sha256: part-1.parquet differs",)
     )
 
 
 def compared_too_little(e):
+    """The last checkpoint is before the last commit."""
     e.history = dataclasses.replace(e.history, digests_up_to=79)
 
 
 def history_has_other_commits(e):
+    """The history ends at another offset than the group."""
     e.history = dataclasses.replace(e.history, committed={0: 10, 1: 9})
 
 
 def something_left(e):
+    """A process of the run still exists."""
     e.leftovers.append("4711 python -m muster.cli serve")
 
 
 def worker_failed(e):
+    """A worker ended with an error."""
     e.exits["worker-2"] = 1
 
 
