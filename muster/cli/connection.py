@@ -149,35 +149,45 @@ class Connection:
         """
         failure: CommandError | None = None
         while True:
-            hopeless = find is None
-            queue = [find()] if find else list(self._endpoints)
-            hinted: set[str] = set()
-            while queue:
-                endpoint = queue.pop(0)
-                if failure is not None and time.monotonic() >= self._deadline:
-                    raise failure  # says more than that the time is over
-                try:
-                    answer = call(self._at(endpoint), self._remaining(ATTEMPT_S))
-                except grpc.RpcError as error:
-                    failure = self._failed(endpoint, error)
-                    hopeless &= _code(error) is grpc.StatusCode.UNAVAILABLE
-                    continue
-                status = answer.status
-                if status.code == ErrorCode.NONE:
-                    return answer
-                failure, hopeless = refused(status.code, status.message), False
-                if status.code == ErrorCode.NOT_COORDINATOR:
-                    hint = status.coordinator.endpoint
-                    if hint and hint not in hinted:
-                        hinted.add(hint)
-                        queue.insert(0, hint)
-                elif not status.retriable:
-                    raise failure
-            if failure is None:
-                raise CommandError("no node to ask", next_step=_NOBODY, exit_code=ExitCode.USAGE)
-            if hopeless or time.monotonic() + BACKOFF_S >= self._deadline:
+            nodes = [find()] if find else list(self._endpoints)
+            answer, failure, reached = self._round(call, nodes, failure)
+            if answer is not None:
+                return answer
+            out_of_time = time.monotonic() + BACKOFF_S >= self._deadline
+            if out_of_time or (find is None and not reached):
                 raise failure
             time.sleep(BACKOFF_S)
+
+    def _round(
+        self, call: Call[A], queue: list[str], failure: CommandError | None
+    ) -> tuple[A | None, CommandError, bool]:
+        """Ask one node after the other, and whom they hint at: answer, failure, anybody reached."""
+        reached = False
+        hinted: set[str] = set()
+        while queue:
+            endpoint = queue.pop(0)
+            if failure is not None and time.monotonic() >= self._deadline:
+                raise failure  # says more than that the time is over
+            try:
+                answer = call(self._at(endpoint), self._remaining(ATTEMPT_S))
+            except grpc.RpcError as error:
+                failure = self._failed(endpoint, error)
+                reached |= _code(error) is not grpc.StatusCode.UNAVAILABLE
+                continue
+            status = answer.status
+            failure, reached = refused(status.code, status.message), True
+            if status.code == ErrorCode.NONE:
+                return answer, failure, reached
+            if status.code == ErrorCode.NOT_COORDINATOR:
+                hint = status.coordinator.endpoint
+                if hint and hint not in hinted:
+                    hinted.add(hint)
+                    queue.insert(0, hint)
+            elif not status.retriable:
+                raise failure
+        if failure is None:
+            raise CommandError("no node to ask", next_step=_NOBODY, exit_code=ExitCode.USAGE)
+        return None, failure, reached
 
     def _find(self, group_id: str) -> str:
         request = FindCoordinatorRequest(
