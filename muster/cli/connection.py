@@ -31,6 +31,7 @@ PARALLEL_MAX = 16
 """How many nodes are asked at once."""
 
 _NOBODY = "start a node (`muster dev` runs a cluster here) or name one with --bootstrap"
+_NOBODY_TO_ASK = CommandError("no node to ask", next_step=_NOBODY, exit_code=ExitCode.USAGE)
 _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.enable_http_proxy", 0),
@@ -155,12 +156,12 @@ class Connection:
                 return answer
             out_of_time = time.monotonic() + BACKOFF_S >= self._deadline
             if out_of_time or (find is None and not reached):
-                raise failure
+                raise failure or _NOBODY_TO_ASK
             time.sleep(BACKOFF_S)
 
     def _round(
         self, call: Call[A], queue: list[str], failure: CommandError | None
-    ) -> tuple[A | None, CommandError, bool]:
+    ) -> tuple[A | None, CommandError | None, bool]:
         """Ask one node after the other, and whom they hint at: answer, failure, anybody reached."""
         reached = False
         hinted: set[str] = set()
@@ -175,9 +176,9 @@ class Connection:
                 reached |= _code(error) is not grpc.StatusCode.UNAVAILABLE
                 continue
             status = answer.status
-            failure, reached = refused(status.code, status.message), True
             if status.code == ErrorCode.NONE:
-                return answer, failure, reached
+                return answer, None, True
+            failure, reached = refused(status.code, status.message), True
             if status.code == ErrorCode.NOT_COORDINATOR:
                 hint = status.coordinator.endpoint
                 if hint and hint not in hinted:
@@ -185,8 +186,6 @@ class Connection:
                     queue.insert(0, hint)
             elif not status.retriable:
                 raise failure
-        if failure is None:
-            raise CommandError("no node to ask", next_step=_NOBODY, exit_code=ExitCode.USAGE)
         return None, failure, reached
 
     def _find(self, group_id: str) -> str:
