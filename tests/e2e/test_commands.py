@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -191,3 +192,37 @@ def _dev(folder, *flags):
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+def test_a_node_behind_tls_answers_who_trusts_it(tmp_path, free_ports):
+    """The client port speaks TLS alone; a command with the authority's certificate gets through."""
+    tls = Path(__file__).parents[1] / "testdata" / "tls"
+    client, peer, metrics = free_ports(3)
+    init(tmp_path / "d")
+    command = [
+        sys.executable,
+        "-m",
+        "muster.cli",
+        "serve",
+        f"--data-dir={tmp_path / 'd'}",
+        f"--listen=127.0.0.1:{client}",
+        f"--peer-listen=127.0.0.1:{peer}",
+        f"--metrics-listen=127.0.0.1:{metrics}",
+        f"--tls-cert={tls / 'server.pem'}",
+        f"--tls-key={tls / 'server.key'}",
+    ]
+    node = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    trusting = {**os.environ, "MUSTER_TLS_CA": str(tls / "ca.pem")}
+    bootstrap = f"--bootstrap=127.0.0.1:{client}"
+    try:
+        wait_for(
+            lambda: muster("topic", "list", bootstrap, env=trusting).returncode == ExitCode.OK,
+            "the node answers over TLS",
+        )
+        created = muster("topic", "create", "t", "--partitions=1", bootstrap, env=trusting)
+        assert created.returncode == ExitCode.OK, created.stderr
+        plain = muster("topic", "list", bootstrap, "--timeout=2")
+        assert plain.returncode == ExitCode.UNREACHABLE
+    finally:
+        node.kill()
+        node.communicate()
