@@ -101,12 +101,14 @@ class PlainView:
 class LiveView:
     """Tables that are drawn again four times a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         self._began = time.monotonic()
         self._said: deque[str] = deque(maxlen=LINES_SHOWN)
         self._scene = Scene()
         self._live = Live(
-            console=Console(stderr=True), refresh_per_second=_PER_SECOND, get_renderable=self.draw
+            console=console or Console(stderr=True),
+            refresh_per_second=_PER_SECOND,
+            get_renderable=self.draw,
         )
         self._live.start()
 
