@@ -99,6 +99,14 @@ _RPCS: dict[str, dict[str, tuple[type[Message], type[Message]]]] = {
 _COORDINATOR_ONLY = frozenset(
     {"JoinGroup", "SyncGroup", "LeaveGroup", "OffsetCommit", "OffsetFetch"}
 )
+_SERVER_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    # Clients keep their channels alive with pings; a server that is not told so hangs up on them.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
 CALLS_MAX = 100_000
 """Kept in `Cluster.calls`; older ones are dropped."""
 
@@ -205,7 +213,7 @@ class Cluster:
     async def restart(self, node_id: int) -> None:
         """Start it (again), at the same address."""
         node = self._nodes[node_id]
-        server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+        server = grpc.aio.server(options=_SERVER_OPTIONS)
         server.add_generic_rpc_handlers(tuple(self._handlers(node)))
         address = f"127.0.0.1:{node.port}"
         if self._credentials is None:

@@ -9,6 +9,7 @@ import muster
 from muster.testing import Cluster
 
 TEST_SECONDS_MAX = 60
+OURS = ("muster:", "Task was destroyed", "Task exception was never retrieved")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -28,7 +29,7 @@ async def _run(test):
     async with asyncio.timeout(TEST_SECONDS_MAX):
         await test
     # gRPC's own poller says something about loops of earlier tests; what the SDK tells is ours.
-    ours = [context for context in told if context["message"].startswith("muster:")]
+    ours = [context for context in told if context["message"].startswith(OURS)]
     assert not ours, f"failures in the background: {ours}"
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:
