@@ -80,6 +80,14 @@ class NodeAnswer(Generic[A]):
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Where a group's coordinator is."""
+
+    status: Status
+    endpoint: str
+
+
 class Connection:
     """Channels to a cluster, opened as they are needed."""
 
@@ -193,16 +201,11 @@ class Connection:
             keys=[FindCoordinatorRequest.Key(group_id=group_id, known_term=0)]
         )
 
-        @dataclass(frozen=True, slots=True)
-        class Found:
-            status: Status
-            endpoint: str
-
-        def call(at: Stubs, timeout_s: float) -> Found:
+        def call(at: Stubs, timeout_s: float) -> _Found:
             results = at.groups.FindCoordinator(request, timeout=timeout_s).results
             if not results or results[0].pending:
-                return Found(Status(code=ErrorCode.COORDINATOR_NOT_AVAILABLE, retriable=True), "")
-            return Found(results[0].status, results[0].coordinator.endpoint)
+                return _Found(Status(code=ErrorCode.COORDINATOR_NOT_AVAILABLE, retriable=True), "")
+            return _Found(results[0].status, results[0].coordinator.endpoint)
 
         return self._until_answered(call).endpoint
 
