@@ -61,3 +61,14 @@ def test_the_floor_of_the_wheel_is_the_floor_that_is_tested(wheel):
     lock = (ROOT / "requirements" / "sdk-floor.txt").read_text()
     assert f"grpcio=={least['grpcio']} " in lock
     assert f"protobuf=={least['protobuf']}." in lock
+
+
+@pytest.mark.parametrize("package", ["grpcio", "protobuf"])
+def test_the_whole_suite_runs_on_the_newest(package):
+    """What .venv is made of is what requirements/sdk-newest.txt names: `make test` tests both ends."""
+    pins = []
+    for name in ("dev.txt", "sdk-newest.txt"):
+        lines = (ROOT / "requirements" / name).read_text().splitlines()
+        pins += [line.split()[0] for line in lines if line.startswith(f"{package}==")]
+    assert len(pins) == 2
+    assert len(set(pins)) == 1
