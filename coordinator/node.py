@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 VERSION: Final = version("muster-coordinator")
 MS: Final = 1_000
-READY_POLL_S: Final = 0.05
+READY_POLL_S: Final = 0.1
 DRAIN_POLL_S: Final = 0.01
 EXPORT_POLL_S: Final = 5.0
 HEAL_POLL_S: Final = 0.2
@@ -124,9 +124,9 @@ class Node:
         self._runner.lag_observers.append(self._timer_fired)
 
     def _timer_fired(self, late_s: float) -> None:
-        self.assembly.turns.timer_fired(late_s)
-        self.metrics.after_apply(late_s)  # leaders are looked at a hundred times a second
-        self._runner.wake()  # shards' time moves with the turns, at least once per timer
+        if self.assembly.turns.timer_fired(late_s):
+            self.metrics.after_apply(late_s)  # leaders are looked at fifty times a second
+            self._runner.wake()  # shards' time moves with the turns that sweep
 
     # ---- start
 
@@ -298,11 +298,12 @@ class Node:
         return [self._view(node) for node in self.driver.identity.nodes]
 
     def refused(self) -> Sequence[NodeView]:
-        """Stores of known node ids that were refused at the door."""
+        """Stores that were refused at the door under the id of a node that is not connected."""
         return [
             NodeView(node, "", self.settings.peers.get(node, ""), store_uuid.hex(), False, "")
             for node, store_uuid in self.driver.book.refused_stores.items()
             if self.driver.book.store_uuid(node) != store_uuid
+            and node not in self.driver.connected_nodes
         ]
 
     def refusals(self) -> Mapping[str, str]:

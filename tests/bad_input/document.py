@@ -23,16 +23,19 @@ HEAD = """\
 
 <!-- Generated from docs/errors.toml by `make errors`; do not edit. -->
 
-What muster says to bad input, and what to do next. `tests/bad_input` reads this file and runs every case against a cluster of three real nodes; after each of them a commit succeeds in every shard. In the column "says", … stands for any text.
+What muster says to bad input, and what to do next. `tests/bad_input` reads this file and runs every
+case against a cluster of three real nodes; after each of them a commit succeeds in every shard. In
+the column "says", … stands for any text.
 
 An answer is one of:
 
 - a Kafka name and number: the `status` in a response (gRPC itself succeeds);
 - `gRPC` and a status: the call itself fails, nothing was done;
 - `closed`: the connection is closed;
-- `exit` and a code: a command or a node ends ([exit codes](cli.md)); "says" is stderr without the usage line.
+- `exit` and a code: a command or a node ends ([exit codes](cli.md)); "says" is its stderr.
 
-Overload is no bad input: a call beyond a limit of the moment is answered `gRPC RESOURCE_EXHAUSTED`, nothing was done, and it may be repeated after a pause.
+Overload is no bad input: a call beyond a limit of the moment is answered `gRPC RESOURCE_EXHAUSTED`,
+nothing was done, and it may be repeated after a pause.
 """
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: D103  # docs/errors.toml says what each case is
 """Exports that were damaged, and folders that hold none."""
 
 import shutil

@@ -1,3 +1,4 @@
+# ruff: noqa: D103  # docs/errors.toml says what each case is
 """Directories, files and ports that a node cannot start on, and a disk that fills while it runs."""
 
 import contextlib
@@ -188,7 +189,7 @@ def record_damaged(world: World):
 
 @case("log_damaged")
 def log_damaged(world: World):
-    """A sample of bytes on a real node; every byte at store level: tests/storage/test_wal_damage.py.
+    """A sample of bytes on a real node; tests/storage/test_wal_damage.py flips every one.
 
     Each start refuses, or the node comes up, catches up and holds what the others hold.
     """

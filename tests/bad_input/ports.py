@@ -1,3 +1,4 @@
+# ruff: noqa: D103  # docs/errors.toml says what each case is
 """What is no request at all: random bytes on each port, and nodes that do not belong here."""
 
 import contextlib
@@ -30,13 +31,15 @@ def until_closed(address, data, *, say_end=False) -> bytes:
     """Send `data`, then read until the other side hangs up; a timeout fails."""
     host, _, port = address.rpartition(":")
     received = b""
-    with socket.create_connection((host, int(port)), timeout=CLOSE_S) as to:
-        with contextlib.suppress(ConnectionError):  # a reset is a hang-up too
-            to.sendall(data)
-            if say_end:
-                to.shutdown(socket.SHUT_WR)
-            while part := to.recv(65_536):
-                received += part
+    with (
+        socket.create_connection((host, int(port)), timeout=CLOSE_S) as to,
+        contextlib.suppress(ConnectionError),  # a reset is a hang-up too
+    ):
+        to.sendall(data)
+        if say_end:
+            to.shutdown(socket.SHUT_WR)
+        while part := to.recv(65_536):
+            received += part
     return received
 
 

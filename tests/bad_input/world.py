@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -30,6 +31,8 @@ POLL_S = 0.02
 ATTEMPT_S = 3.0
 PARKED_S = 30.0
 KILLED_COMMITS = 10
+GRPC_LINE = re.compile(r"[EWI]\d{4} [\d:.]+ ")
+"""What gRPC's C core writes to stderr by itself."""
 OVERSIZE = 64 * 1024 * 1024
 ELSEWHERE = {
     errors_pb2.NOT_COORDINATOR,
@@ -74,7 +77,8 @@ class Ran:
     @property
     def seen(self) -> Seen:
         """In the words of docs/errors.md: the exit code, and stderr in one line."""
-        text, _, next_step = " ".join(self.err.split()).partition(" next: ")
+        own = (line for line in self.err.splitlines() if not GRPC_LINE.match(line))
+        text, _, next_step = " ".join(" ".join(own).split()).partition(" next: ")
         return Seen(f"exit {self.code}", text.removeprefix("error: "), next_step)
 
     @property
@@ -116,7 +120,7 @@ def plain_environment() -> dict[str, str]:
 
 
 def command(*args, **env) -> Ran:
-    """`muster ARGS` in this process: for what only asks a cluster, or is refused before it starts."""
+    """`muster ARGS` in this process: what only asks a cluster, or is refused before it starts."""
     out, err = io.StringIO(), io.StringIO()
     code: object = 0
     with redirect_stdout(out), redirect_stderr(err), environment(env):
