@@ -65,7 +65,7 @@ def test_the_floor_of_the_wheel_is_the_floor_that_is_tested(wheel):
 
 @pytest.mark.parametrize("package", ["grpcio", "protobuf"])
 def test_the_whole_suite_runs_on_the_newest(package):
-    """What .venv is made of is what requirements/sdk-newest.txt names: `make test` tests both ends."""
+    """`make test` covers both ends: .venv has what requirements/sdk-newest.txt names."""
     pins = []
     for name in ("dev.txt", "sdk-newest.txt"):
         lines = (ROOT / "requirements" / name).read_text().splitlines()
