@@ -1,5 +1,6 @@
 """Puts the synchronous half of a node together: shards, their replicas, the turns."""
 
+import gc
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ def assemble(
     for shard in ordered:
         shard.group_moved = heartbeats.group_moved
         shard.shard_moved = heartbeats.shard_moved
+        shard.on_reload.append(gc.freeze)  # a collection over a whole shard would stop the node
     directory = Directory(NodeId(driver.identity.node_id), endpoint, lambda: driver.book.endpoints)
     watch = LeaderWatch(ordered)
     core = Core(
@@ -104,4 +106,4 @@ def _follow_replacements(driver: Driver, shard_0: Shard) -> None:
                     allow({event.node_id: event.store_uuid})
 
     shard_0.observers.append(applied)
-    shard_0.on_reload = lambda: allow(shard_0.state.replaced_nodes)
+    shard_0.on_reload.append(lambda: allow(shard_0.state.replaced_nodes))

@@ -116,7 +116,8 @@ class Shard:
         """The applied index at which the state was last read from disk."""
         self.group_moved: Callable[[int, str], None] = _ignore_group
         self.shard_moved: Callable[[int], None] = _ignore_shard
-        self.on_reload: Callable[[], None] | None = None
+        self.on_reload: list[Callable[[], None]] = []
+        """Told when a state was loaded, at start and after a snapshot."""
         self._desk = desk
         self._wall_ms = wall_ms
         self._wake_node = wake
@@ -178,8 +179,8 @@ class Shard:
         self.loaded_index = view.applied_index
         self.quarantined = False
         self._moved_since_checkpoint = True
-        if self.on_reload is not None:
-            self.on_reload()
+        for told in self.on_reload:
+            told()
 
     def role_changed(self, role: Role, term: int) -> None:  # noqa: ARG002
         """Promote or demote; see `StateMachine.role_changed`."""
