@@ -17,7 +17,8 @@ from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Done, Refused
 from coordinator.machine.state import Group, Phase
 from coordinator.service import Context, Core, admit, refuse_group, shed
-from coordinator.shard import Shard, Standing
+from coordinator.shard import Shard
+from coordinator.standing import Standing
 from coordinator.verify import Verifier
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc

@@ -24,8 +24,9 @@ from coordinator.process import calm_collector, freeze_heap
 from coordinator.quarantine import Quarantine
 from coordinator.rpc import Health, listen, make_server, server_credentials
 from coordinator.service import GroupService
-from coordinator.shard import Shard, Standing
+from coordinator.shard import Shard
 from coordinator.shedding import Shedding
+from coordinator.standing import Standing
 from coordinator.timeouts import (
     CHECKPOINT_INTERVAL_MS,
     DRAIN_MS_MAX,

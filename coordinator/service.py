@@ -25,7 +25,8 @@ from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Committed, Joined, Left, PartitionResult, Refused, Synced
 from coordinator.machine.requests import refuse_request
 from coordinator.routing import Directory, shard_of
-from coordinator.shard import Shard, Standing
+from coordinator.shard import Shard
+from coordinator.standing import Standing
 from coordinator.statuses import Statuses
 from coordinator.timeouts import FIND_COORDINATOR_HOLD_MS, LOADING_HOLD_MS
 from coordinator.topics import Topics

@@ -6,20 +6,18 @@ leader's own and are built anew at each promotion (architecture 4, Failover; gro
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
-from coordinator.answers import Answer, Loading, NotHere, Respond, Shed
+from coordinator.answers import Loading, NotHere, Respond, Shed
 from coordinator.calls import Call, Desk
 from coordinator.codec import decode_entry
+from coordinator.intake import Intake
 from coordinator.liveness import Liveness, MemberKey
-from coordinator.machine import heartbeat, is_noop_join, is_noop_sync, would_refuse
+from coordinator.machine import heartbeat
 from coordinator.machine.commands import (
     Checkpoint,
     Command,
     ExpireMember,
-    GroupCommand,
     JoinGroup,
     LeaveGroup,
     OffsetCommit,
@@ -37,17 +35,17 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.invariants import invariant
 from coordinator.machine.limits import LIMITS, LIMITS_VERSION
-from coordinator.machine.replies import PARKED, Committed, Refused
+from coordinator.machine.replies import PARKED, Committed
 from coordinator.machine.requests import joining_id
 from coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
-from coordinator.machine.state import Group, Phase
+from coordinator.orphans import Orphans
 from coordinator.persist import Persist
 from coordinator.proposer import Pending, Propose, Proposer
 from coordinator.shard_time import ShardTime
-from coordinator.timeouts import CHECKPOINT_INTERVAL_MS, ORPHAN_HOLD_MS
+from coordinator.standing import Standing, Turn
+from coordinator.timeouts import CHECKPOINT_INTERVAL_MS
 from coordinator.waiters import Barrier, Waiters
 from raft.contract import (
-    NodeId,
     NotLeader,
     Outcome,
     Overloaded,
@@ -63,28 +61,6 @@ FIRING_BYTES: Final = 1_024
 
 Applied = Callable[[ShardId, int, Entry, tuple[CommandResult, ...]], None]
 """An observer of applied entries: shard, index, the entry, what came of each command."""
-
-
-class Standing(Enum):
-    """May this replica answer for its shard?"""
-
-    SERVING = "serving"
-    LOADING = "loading"
-    """It leads, and has not applied its own no-op yet: calls are held."""
-    ELSEWHERE = "elsewhere"
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What a turn knows.
-
-    `clock_ms` is CLOCK_MONOTONIC, `lag_ms` how late the turn is, `loop_round` the number of full
-    rounds of the node's loop so far (see liveness.py).
-    """
-
-    clock_ms: int
-    lag_ms: int = 0
-    loop_round: int = 0
 
 
 class Shard:
@@ -103,7 +79,6 @@ class Shard:
     ) -> None:
         self.number = number
         self.state = ShardState()
-        self.persist = Persist()
         self.persist = Persist()
         self.liveness = Liveness()
         self.proposer = Proposer(self._failed)
@@ -128,11 +103,10 @@ class Shard:
         self._clock_ms = 0
         self._promoted = False
         self._heard_quorum = False
-        self._orphans: list[Call] = []
-        self._orphans_end_ms = 0
+        self._orphans = Orphans()
+        self._intake = Intake(self)
         self._checkpoint_due_ms = 0
         self._moved_since_checkpoint = True
-        self.refused_early_total = 0
         self.promotions_total = 0
 
     def attach(self, log: ReplicatedLog) -> None:
@@ -164,7 +138,7 @@ class Shard:
         if any(not isinstance(command, Checkpoint) for command in decoded.commands):
             self._moved_since_checkpoint = True
         if self._promoted and self.proposer.waiting:
-            self._wake()  # this entry's place is free for the commands behind it
+            self.wake()  # this entry's place is free for the commands behind it
         for observer in self.observers:
             observer(self.number, index, decoded, results)
         return results
@@ -233,9 +207,9 @@ class Shard:
             call.answer(Loading() if standing is Standing.LOADING else self.elsewhere())
             return call
         if isinstance(command, JoinGroup | SyncGroup | LeaveGroup | OffsetCommit):
-            self._submit_to_group(call, command, size)
+            self._intake.take(call, command, size)
         else:
-            self._offer(call, size)
+            self._intake.offer(call, size)
         return call
 
     def abandon(self, call: Call) -> None:
@@ -252,8 +226,12 @@ class Shard:
         if self.standing is not Standing.SERVING:
             done(False)
             return
+        self.confirm(done)
+
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """Ask a quorum whether this node still leads (ReadIndex)."""
         self.log.read_index(done)
-        self._wake()
+        self.wake()
 
     def heartbeat(self, key: MemberKey, generation: int) -> Error | NotHere | Loading:
         """How a member stands (gp-H2..H6): a pure read, under check quorum."""
@@ -276,13 +254,29 @@ class Shard:
         member = group.members.get(key.member_id) if group else None
         return member.session_timeout_ms if member else None
 
+    def envelope(self) -> Envelope:
+        """What a command decided now would be told (architecture 3 rule 1)."""
+        return Envelope(
+            time_ms=self.time_ms,
+            wall_ms=self._wall_ms(),
+            rules_version=RULES_VERSION,
+            limits_version=LIMITS_VERSION,
+            generation_floor=self.state.generation_floor,
+            limits=LIMITS,
+        )
+
+    @property
+    def refused_early_total(self) -> int:
+        """Requests that were refused without an entry."""
+        return self._intake.refused_early_total
+
     def checkpoint_soon(self) -> bool:
         """Propose a Checkpoint in the next turn; False where this node does not serve the shard."""
         if self.standing is not Standing.SERVING:
             return False
         self._moved_since_checkpoint = True
         self._checkpoint_due_ms = self._clock_ms
-        self._wake()
+        self.wake()
         return True
 
     # ---- the turn
@@ -294,7 +288,7 @@ class Shard:
         """
         self._clock_ms = turn.clock_ms
         if self._orphans:
-            self._answer_orphans()
+            self._orphans.turn(turn.clock_ms, self.elsewhere())
         if not self._promoted:
             return
         time_ms = self._time.advance(turn.clock_ms)
@@ -344,86 +338,11 @@ class Shard:
             reason=f"not heard from within its session of {member.session_timeout_ms} ms",
         )
 
-    # ---- requests of groups
-
-    def _submit_to_group(
-        self, call: Call, command: JoinGroup | SyncGroup | LeaveGroup | OffsetCommit, size: int
-    ) -> None:
-        group = self.state.groups.get(command.group_id)
-        if isinstance(command, JoinGroup):
-            holds = call.hold(MemberKey(command.group_id, joining_id(command)))
-        elif isinstance(command, SyncGroup):
-            holds = call.hold(MemberKey(command.group_id, command.member_id))
-        else:
-            holds = True
-        plain = isinstance(command, OffsetCommit) and self._is_plain(group, command)
-        if not holds:
-            call.answer(Shed("parked calls"))
-        elif group is None and len(self.state.groups) >= LIMITS.shard_max_groups:
-            call.answer(Shed("groups in this shard"))
-        elif plain or self.proposer.busy(command.group_id):
-            self._offer(call, size)
-        elif _parks_at_once(group, command):
-            self._park(call)
-        elif self._refusal(command) is not None:
-            self._confirm_refusal(call, command, size)
-        else:
-            self._offer(call, size)
-
-    def _is_plain(self, group: Group | None, command: OffsetCommit) -> bool:
-        """True where this state would not refuse the commit: nothing more need be asked.
-
-        A commit is a sign of life when it comes, not only when it is applied (gp-H12).
-        """
-        if command.generation < 0:
-            return not command.member_id and (group is None or group.phase is Phase.EMPTY)
-        standing = heartbeat(group, command.member_id, command.generation)
-        if standing not in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
-            return False
-        self.liveness.heard(MemberKey(command.group_id, command.member_id))
-        return group is not None and group.phase is not Phase.COMPLETING_REBALANCE
-
-    def _refusal(self, command: GroupCommand) -> Refused | None:
-        env = Envelope(
-            time_ms=self.time_ms,
-            wall_ms=self._wall_ms(),
-            rules_version=RULES_VERSION,
-            limits_version=LIMITS_VERSION,
-            generation_floor=self.state.generation_floor,
-            limits=LIMITS,
-        )
-        return would_refuse(self.state.groups.get(command.group_id), command, env)
-
-    def _confirm_refusal(self, call: Call, command: GroupCommand, size: int) -> None:
-        """Refuse without an entry.
-
-        Once leadership is confirmed and if nothing has changed by then (architecture 5).
-        """
-
-        def confirmed(still_leader: bool) -> None:
-            if call.ended:
-                return
-            if not still_leader:
-                call.answer(self.elsewhere())
-                return
-            refusal = self._refusal(command)
-            if refusal is None or self.proposer.busy(command.group_id):
-                self._offer(call, size)
-                return
-            self.refused_early_total += 1
-            call.answer(refusal)
-
-        self.log.read_index(confirmed)
-        self._wake()
-
-    def _offer(self, call: Call, size: int) -> None:
-        shed = self.proposer.offer(call.command, size, call)
-        if shed is not None:
-            call.answer(Shed(shed))
-        else:
-            self._wake()
+    # ---- what fails, what is applied
 
     def _failed(self, pending: Pending, outcome: Outcome) -> None:
+        if isinstance(pending.command, Checkpoint):
+            self._moved_since_checkpoint = True
         call = pending.call
         if call is None or call.ended:
             return
@@ -434,8 +353,6 @@ class Shard:
         else:
             self._orphan(call)
 
-    # ---- what applied commands mean for the leader's own tables
-
     def _lead(self, result: CommandResult, call: Call | None) -> None:
         """Consume one command's events in order, right after it was applied."""
         command, events, reply = result.command, result.events, result.reply
@@ -443,7 +360,7 @@ class Shard:
         if call is not None and call.ended:
             call = None
         if call is not None and reply is PARKED:
-            self._park(call)
+            self.park(call)
         group_id: str | None = getattr(command, "group_id", None)
         if group_id is not None and events:
             group = self.state.groups.get(group_id)
@@ -471,7 +388,8 @@ class Shard:
             case _:
                 pass
 
-    def _park(self, call: Call) -> None:
+    def park(self, call: Call) -> None:
+        """Hold a Join or Sync until an event answers it."""
         command = call.command
         if isinstance(command, JoinGroup):
             barrier, member_id = Barrier.JOIN, joining_id(command)
@@ -491,7 +409,7 @@ class Shard:
         self.liveness.promote(self.state.groups.values(), self.state.time_ms)
         self._checkpoint_due_ms = self._clock_ms + CHECKPOINT_INTERVAL_MS // 10
         self._moved_since_checkpoint = True
-        self._wake()
+        self.wake()
 
     def _demote(self) -> None:
         self._promoted = False
@@ -501,7 +419,8 @@ class Shard:
         self.proposer.fail_queue(self.elsewhere())
         self.shard_moved(self.number)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Ask the node for a turn soon."""
         self._wake_node(self.number)
 
     @property
@@ -513,41 +432,15 @@ class Shard:
         """Answer every caller: the node stops while it still leads this shard."""
         self.draining = True
         answer = self.elsewhere()
-        for call in (*self.waiters.release(), *self._orphans):
+        for call in self.waiters.release():
             call.answer(answer)
-        self._orphans.clear()
+        self._orphans.release(answer)
         self.proposer.fail_queue(answer)
         self.shard_moved(self.number)
 
     def _orphan(self, call: Call) -> None:
-        """Keep a call for a moment: the new leader's name is worth a round trip to its caller."""
-        if not self._orphans:
-            self._orphans_end_ms = self._clock_ms + ORPHAN_HOLD_MS
-        self._orphans.append(call)
-        self._wake()
-
-    def _answer_orphans(self) -> None:
-        answer: Answer = self.elsewhere()
-        known = isinstance(answer, NotHere) and answer.leader is not None
-        if not known and self._clock_ms < self._orphans_end_ms and not self._promoted:
-            return
-        orphans, self._orphans = self._orphans, []
-        for call in orphans:
-            call.answer(answer)
-
-    def leader_hint(self) -> NodeId | None:
-        """Who leads, where this replica knows."""
-        return self.log.leader
-
-
-def _parks_at_once(group: Group | None, command: GroupCommand) -> bool:
-    """True where the log has nothing to add.
-
-    The member has joined (synced) already and only waits again.
-    """
-    if isinstance(command, JoinGroup):
-        return is_noop_join(group, command)
-    return isinstance(command, SyncGroup) and is_noop_sync(group, command)
+        self._orphans.add(call, self._clock_ms)
+        self.wake()
 
 
 _MOVES = (GenerationFormed, MemberRemoved, RebalanceStarted)

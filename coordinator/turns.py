@@ -5,7 +5,8 @@ from typing import Final
 
 from coordinator.breaks import BreakMeter
 from coordinator.heartbeats import Heartbeats
-from coordinator.shard import Shard, Turn
+from coordinator.shard import Shard
+from coordinator.standing import Turn
 from raft.contract import ShardId
 
 MS: Final = 1_000

@@ -13,7 +13,8 @@ from coordinator.machine.commands import (
     Protocol,
     SyncGroup,
 )
-from coordinator.shard import Shard, Turn
+from coordinator.shard import Shard
+from coordinator.standing import Turn
 from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, ShardId, Unknown
 
 

@@ -14,7 +14,8 @@ from coordinator.heartbeats import Heartbeats
 from coordinator.routing import Directory
 from coordinator.rpc import make_server
 from coordinator.service import Core, GroupService
-from coordinator.shard import Shard, Turn
+from coordinator.shard import Shard
+from coordinator.standing import Turn
 from coordinator.statuses import Statuses
 from coordinator.topics import Topics
 from coordinator.verify import Frozen, Verifier

@@ -11,7 +11,7 @@ from coordinator.machine.replies import Committed, Joined, Left, Refused, Synced
 from coordinator.machine.shard_state import recount
 from coordinator.machine.state import Phase
 from coordinator.persist import scrub
-from coordinator.shard import Turn
+from coordinator.standing import Turn
 from coordinator.timeouts import PARK_MS_MAX
 from raft.contract import NodeId, Role
 from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync

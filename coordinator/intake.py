@@ -1,0 +1,141 @@
+"""How a serving shard takes a request of a group: park it, refuse it, or put it into the log.
+
+Refusing without an entry (architecture 5): what the applied state already rejects, with none of the
+group's commands under way, is refused once a quorum has confirmed that this node still leads.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from coordinator.answers import NotHere, Shed
+from coordinator.calls import Call
+from coordinator.liveness import Liveness, MemberKey
+from coordinator.machine import heartbeat, is_noop_join, is_noop_sync, would_refuse
+from coordinator.machine.commands import (
+    GroupCommand,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    SyncGroup,
+)
+from coordinator.machine.envelope import Envelope
+from coordinator.machine.errors import Error
+from coordinator.machine.limits import LIMITS
+from coordinator.machine.replies import Refused
+from coordinator.machine.requests import joining_id
+from coordinator.machine.shard_state import ShardState
+from coordinator.machine.state import Group, Phase
+from coordinator.proposer import Proposer
+
+GroupRequest = JoinGroup | SyncGroup | LeaveGroup | OffsetCommit
+
+
+class Led(Protocol):
+    """What the intake asks of its shard."""
+
+    state: ShardState
+    liveness: Liveness
+    proposer: Proposer
+
+    def envelope(self) -> Envelope:
+        """What a command decided now would be told."""
+        ...
+
+    def elsewhere(self) -> NotHere:
+        """Who coordinates this shard."""
+        ...
+
+    def park(self, call: Call) -> None:
+        """Hold a Join or Sync until an event answers it."""
+        ...
+
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """ReadIndex: whether this node still leads, with all that is committed applied."""
+        ...
+
+    def wake(self) -> None:
+        """Ask for a turn soon."""
+        ...
+
+
+class Intake:
+    """The way into one shard, while it serves."""
+
+    def __init__(self, shard: Led) -> None:
+        self._shard = shard
+        self.refused_early_total = 0
+
+    def take(self, call: Call, command: GroupRequest, size: int) -> None:
+        """Take a validated request whose encoding is at most `size` bytes."""
+        shard = self._shard
+        group = shard.state.groups.get(command.group_id)
+        plain = isinstance(command, OffsetCommit) and self._is_plain(group, command)
+        if not _hold(call, command):
+            call.answer(Shed("parked calls"))
+        elif group is None and len(shard.state.groups) >= LIMITS.shard_max_groups:
+            call.answer(Shed("groups in this shard"))
+        elif plain or shard.proposer.busy(command.group_id):
+            self.offer(call, size)
+        elif _waits_again(group, command):
+            shard.park(call)
+        elif self._refusal(command) is not None:
+            self._confirm_refusal(call, command, size)
+        else:
+            self.offer(call, size)
+
+    def offer(self, call: Call, size: int) -> None:
+        """Put the command into the queue for the next entry, or shed it."""
+        shed = self._shard.proposer.offer(call.command, size, call)
+        if shed is not None:
+            call.answer(Shed(shed))
+        else:
+            self._shard.wake()
+
+    def _is_plain(self, group: Group | None, command: OffsetCommit) -> bool:
+        """True where this state would not refuse the commit: nothing more need be asked.
+
+        A commit is a sign of life when it comes, not only when it is applied (gp-H12).
+        """
+        if command.generation < 0:
+            return not command.member_id and (group is None or group.phase is Phase.EMPTY)
+        standing = heartbeat(group, command.member_id, command.generation)
+        if standing not in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
+            return False
+        self._shard.liveness.heard(MemberKey(command.group_id, command.member_id))
+        return group is not None and group.phase is not Phase.COMPLETING_REBALANCE
+
+    def _refusal(self, command: GroupCommand) -> Refused | None:
+        group = self._shard.state.groups.get(command.group_id)
+        return would_refuse(group, command, self._shard.envelope())
+
+    def _confirm_refusal(self, call: Call, command: GroupCommand, size: int) -> None:
+        def confirmed(still_leader: bool) -> None:
+            if call.ended:
+                return
+            if not still_leader:
+                call.answer(self._shard.elsewhere())
+                return
+            refusal = self._refusal(command)
+            if refusal is None or self._shard.proposer.busy(command.group_id):
+                self.offer(call, size)  # something moved: the log decides
+                return
+            self.refused_early_total += 1
+            call.answer(refusal)
+
+        self._shard.confirm(confirmed)
+
+
+def _hold(call: Call, command: GroupRequest) -> bool:
+    """A Join or Sync holds its member's session from its arrival on; False: too many are held."""
+    if isinstance(command, JoinGroup):
+        return call.hold(MemberKey(command.group_id, joining_id(command)))
+    if isinstance(command, SyncGroup):
+        return call.hold(MemberKey(command.group_id, command.member_id))
+    return True
+
+
+def _waits_again(group: Group | None, command: GroupCommand) -> bool:
+    """True where the member has joined (synced) already: the log has nothing to add."""
+    if isinstance(command, JoinGroup):
+        return is_noop_join(group, command)
+    return isinstance(command, SyncGroup) and is_noop_sync(group, command)

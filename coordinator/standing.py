@@ -1,0 +1,26 @@
+"""What a shard is at a moment: whether it may answer, and what its turn knows."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Standing(Enum):
+    """May this replica answer for its shard?"""
+
+    SERVING = "serving"
+    LOADING = "loading"
+    """It leads, and has not applied its own no-op yet: calls are held."""
+    ELSEWHERE = "elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a turn knows.
+
+    `clock_ms` is CLOCK_MONOTONIC, `lag_ms` how late the turn is, `loop_round` the number of full
+    rounds of the node's loop so far (see liveness.py).
+    """
+
+    clock_ms: int
+    lag_ms: int = 0
+    loop_round: int = 0
