@@ -10,6 +10,7 @@ then frames follow. A frame is a 4-byte length and protobuf.
 import asyncio
 import contextlib
 import socket
+import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class _Connection(asyncio.Protocol):
         self.dialled = dialled
         self.node: int | None = None
         self.lane = pb.LANE_UNSPECIFIED
+        self.run_id = b""
         self.host = ""
         self.closed = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
@@ -135,6 +137,7 @@ class _Connection(asyncio.Protocol):
         """Send the magic bytes and who we are."""
         hello = self._hub.driver.hello(lane)
         hello.refused = refused
+        hello.run_id = self._hub.run_id
         self.write(MAGIC)
         self.write_frame(codec.encode_hello(hello))
 
@@ -219,6 +222,8 @@ class PeerHub:
         self.fatal = fatal
         self._rng = rng
         self.settings = settings or TransportSettings()
+        self.run_id = uuid.uuid4().bytes
+        """Drawn by this process, for its hellos."""
         self.counters: Counter[str] = Counter()
         """Connections closed, by reason."""
         self._driver: Driver | None = None
@@ -346,7 +351,8 @@ class PeerHub:
         if connection.dialled is not None and hello.refused:
             connection.refuse("refused_by_peer", f"it refused this node: {hello.refused}")
             return
-        reason = self.driver.accept_hello(hello)
+        connection.run_id = hello.run_id
+        reason = self._twin(hello) or self.driver.accept_hello(hello)
         if reason is None and connection.dialled not in (None, (hello.node_id, hello.lane)):
             reason = f"node {hello.node_id} answered where another was expected: check the peers"
         if connection.dialled is None:
@@ -359,6 +365,30 @@ class PeerHub:
             connection.await_verdict(hello)
         else:
             self._establish(connection, hello)
+
+    def _twin(self, hello: pb.Hello) -> str | None:
+        """Why a second process on one store is turned away while the first is connected.
+
+        Two replicas under one identity would vote twice and acknowledge for each other. A process
+        that died has lost its connections; one whose host died loses them `dead_peer_ms` after the
+        probe.
+        """
+        identity, node = self.driver.identity, hello.node_id
+        if hello.cluster_id != identity.cluster_id:
+            return None
+        if hello.store_uuid != self.driver.book.store_uuid(node):
+            return None
+        for lane in _LANES:
+            first = self._established.get((node, lane))
+            if first is not None and not first.closing and first.run_id != hello.run_id:
+                first.write_frame(codec.encode_frame(codec.sender_tag(identity.store_uuid), []))
+                reason = (
+                    f"node {node} is connected from another process already: "
+                    "its data directory was copied, and a copy must not run"
+                )
+                self.driver.book.refuse(f"node {node}", reason)
+                return reason
+        return None
 
     def verdict_arrived(
         self, connection: _Connection, offered: pb.Hello, verdict: pb.Hello

@@ -58,6 +58,7 @@ class Hello(google.protobuf.message.Message):
     LANE_FIELD_NUMBER: builtins.int
     REPLACEMENTS_FIELD_NUMBER: builtins.int
     REFUSED_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
     format: builtins.int
     cluster_id: builtins.str
     node_id: builtins.int
@@ -68,6 +69,8 @@ class Hello(google.protobuf.message.Message):
     lane: global___Lane.ValueType
     refused: builtins.str
     """set by the answering side: why it hangs up"""
+    run_id: builtins.bytes
+    """16 bytes, drawn by each process: tells a node from a copy of its directory"""
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -87,8 +90,9 @@ class Hello(google.protobuf.message.Message):
         lane: global___Lane.ValueType = ...,
         replacements: collections.abc.Iterable[global___Replacement] | None = ...,
         refused: builtins.str = ...,
+        run_id: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_endpoint", b"client_endpoint", "cluster_id", b"cluster_id", "format", b"format", "lane", b"lane", "node_id", b"node_id", "nodes", b"nodes", "refused", b"refused", "replacements", b"replacements", "shards", b"shards", "store_uuid", b"store_uuid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_endpoint", b"client_endpoint", "cluster_id", b"cluster_id", "format", b"format", "lane", b"lane", "node_id", b"node_id", "nodes", b"nodes", "refused", b"refused", "replacements", b"replacements", "run_id", b"run_id", "shards", b"shards", "store_uuid", b"store_uuid"]) -> None: ...
 
 global___Hello = Hello
 

@@ -57,6 +57,31 @@ def test_an_intruder_is_hung_up_on_with_a_reason_and_the_cluster_goes_on(tmp_pat
     asyncio.run(scenario())
 
 
+def test_a_second_process_on_one_store_is_turned_away_while_the_first_is_connected(tmp_path):
+    """A copy of node 1's directory presents its store: it must neither vote nor acknowledge."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            one = cluster.nodes[0]
+            await cluster.until(lambda: 1 in one.driver.connected_nodes)
+            broken, endpoints = one.driver.stats.leaders_lost, dict(one.driver.book.endpoints)
+            reader, writer = await asyncio.open_connection(*cluster.addresses[0])
+            writer.write(hello(cluster, run_id=b"another process.", client_endpoint="copy:1"))
+            answer = await reader.read()
+            writer.close()
+            assert "was copied" in codec.decode_hello(answer[len(MAGIC) + 4 :]).refused
+            assert "was copied" in one.driver.book.refusals["node 1"]
+            assert one.driver.book.endpoints == endpoints
+            assert one.driver.stats.leaders_lost == broken, "the first stays connected"
+            await cluster.nodes[1].stop()
+            await cluster.nodes[1].start()
+            await cluster.until(lambda: 1 in one.driver.connected_nodes)
+            assert "node 1" not in one.driver.book.refusals
+            assert isinstance(await cluster.propose(0, b"after"), Applied)
+
+    asyncio.run(scenario())
+
+
 def test_the_refused_side_is_told_why(tmp_path):
     """The answer to a refused hello carries the reason, for the other node's status."""
 
