@@ -11,12 +11,12 @@ from typing import Protocol
 
 from coordinator import translate
 from coordinator.answers import Answer, Shed
+from coordinator.frontend import Context, Core, admit, refuse_group, shed
 from coordinator.machine.commands import AddPartitions, CreateTopic, ReplaceNode, ShardCommand
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Done, Refused
 from coordinator.machine.state import Group, Phase
-from coordinator.service import Context, Core, admit, refuse_group, shed
 from coordinator.shard import Shard
 from coordinator.standing import Standing
 from coordinator.verify import Verifier

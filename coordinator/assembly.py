@@ -9,11 +9,11 @@ from random import Random
 from coordinator.admission import Admission
 from coordinator.bridge import Bridge
 from coordinator.calls import Desk
+from coordinator.frontend import Core
 from coordinator.heartbeats import Heartbeats
 from coordinator.machine.events import NodeReplaced
 from coordinator.machine.shard_state import CommandResult, Entry
 from coordinator.routing import Directory
-from coordinator.service import Core
 from coordinator.shard import Shard
 from coordinator.statuses import Statuses
 from coordinator.topics import Topics

@@ -10,10 +10,11 @@ from coordinator.admin import AdminService, LogView, NodeView, TopicService
 from coordinator.admission import Admission
 from coordinator.bridge import Bridge
 from coordinator.calls import Desk
+from coordinator.frontend import Core
 from coordinator.heartbeats import Heartbeats
 from coordinator.routing import Directory
 from coordinator.rpc import make_server
-from coordinator.service import Core, GroupService
+from coordinator.service import GroupService
 from coordinator.shard import Shard
 from coordinator.standing import Turn
 from coordinator.statuses import Statuses

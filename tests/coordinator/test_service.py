@@ -6,9 +6,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from coordinator.frontend import client_host
 from coordinator.routing import shard_of
 from coordinator.rpc import READY, Health, make_server
-from coordinator.service import client_host
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode

@@ -1,0 +1,114 @@
+"""What the gRPC frontends share: their view of the node, admission, and the way into the core."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import grpc
+
+from coordinator.admission import Admission, Admitted
+from coordinator.answers import Answer, Loading, NotHere
+from coordinator.bridge import Bridge
+from coordinator.heartbeats import Heartbeats
+from coordinator.machine.commands import Command
+from coordinator.machine.errors import Error
+from coordinator.machine.limits import LIMITS
+from coordinator.machine.replies import Refused
+from coordinator.routing import Directory, shard_of
+from coordinator.shard import Shard
+from coordinator.standing import Standing
+from coordinator.statuses import Statuses
+from coordinator.timeouts import LOADING_HOLD_MS
+from coordinator.topics import Topics
+from coordinator.watch import LeaderWatch
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What the frontends use of a node."""
+
+    shards: Sequence[Shard]
+    heartbeats: Heartbeats
+    topics: Topics
+    directory: Directory
+    statuses: Statuses
+    admission: Admission
+    watch: LeaderWatch
+    bridge: Bridge
+
+    def shard_for(self, group_id: str) -> Shard:
+        """The shard a group lives in."""
+        return self.shards[shard_of(group_id, len(self.shards))]
+
+    async def loaded(self, shards: Iterable[Shard]) -> None:
+        """Hold a call while a shard is loading, 1 s at most (group-protocol 2.0.2 step 6)."""
+        waiting = [shard for shard in shards if shard.standing is Standing.LOADING]
+        if waiting:
+            await self.watch.until(
+                lambda: all(shard.standing is not Standing.LOADING for shard in waiting),
+                LOADING_HOLD_MS,
+            )
+
+    async def ask(self, shard: Shard, command: Command, size: int, admitted: Admitted) -> Answer:
+        """Put a command to a shard and wait for its answer."""
+        if shard.standing is Standing.LOADING:
+            await self.loaded((shard,))
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        call = shard.submit(command, size, self.bridge.settle(future), admitted.leave)
+        try:
+            return await future
+        finally:
+            if not call.ended:
+                shard.abandon(call)
+
+    async def confirmed(self, shard: Shard) -> NotHere | Loading | None:
+        """None once applied state holds all that was acknowledged before.
+
+        Otherwise who to ask (ReadIndex).
+        """
+        if shard.standing is Standing.LOADING:
+            await self.loaded((shard,))
+        if shard.standing is Standing.LOADING:
+            return Loading()
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        shard.read(self.bridge.settle(future))
+        return None if await future else shard.elsewhere()
+
+
+async def shed(context: Context, what: str) -> NoReturn:
+    """Refuse for overload: nothing was done, the caller may repeat the call after a pause."""
+    await context.abort(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        f"{what}: the limit is reached, nothing was done; repeat after a pause.",
+    )
+
+
+async def admit(core: Core, context: Context) -> Admitted:
+    """Count the call as active, or refuse it before any work is done."""
+    admitted = core.admission.enter()
+    if admitted is None:
+        await shed(context, "active calls on this node")
+    return admitted
+
+
+def client_host(peer: str) -> str:
+    """The host of a gRPC peer such as "ipv4:10.0.0.7:5123" or "ipv6:%5B::1%5D:5123"."""
+    kind, _, rest = peer.partition(":")
+    if kind not in {"ipv4", "ipv6"}:
+        return peer[: LIMITS.id_max_bytes]
+    host, _, _ = rest.rpartition(":")
+    return host.replace("%5B", "").replace("%5D", "").strip("[]")
+
+
+def refuse_group(group_id: str) -> Refused | None:
+    """What is wrong with a group id, or None."""
+    size = len(group_id.encode())
+    if 0 < size <= LIMITS.id_max_bytes:
+        return None
+    return Refused(
+        Error.INVALID_GROUP_ID,
+        f"A group id has 1 to {LIMITS.id_max_bytes} bytes; this one has {size}.",
+    )
