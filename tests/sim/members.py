@@ -339,4 +339,17 @@ class Member:
             else:
                 self._refused(Refused(Error.ILLEGAL_GENERATION, ""))
 
+        if self._rng.random() < self._world.scenario.repeats:
+            self._world.schedule(self._rng.random() * 3.0, self._repeat, command)
         self._call(command, then)
+
+    def _repeat(self, command: OffsetCommit) -> None:
+        """The network brings a request once more, late, and its answer nowhere."""
+        node = self._world.nodes[self._rng.randrange(len(self._world.nodes))]
+        shard = self._all.shard_at(node.number, self._shard)
+        if shard is not None and not self._over:
+            node._later(node.incarnation, lambda: _submit_unheard(shard, command))
+
+
+def _submit_unheard(shard: Shard, command: OffsetCommit) -> None:
+    shard.submit(command, 1_000, lambda _: None)

@@ -3,11 +3,18 @@
 Every mutant is a subclass made here; the shipped code has no switches.
 """
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
 
 import raft.driver
+from coordinator.machine import decide_commit
+from coordinator.machine.commands import OffsetCommit
+from coordinator.machine.decision import Decision
+from coordinator.machine.state import Group
 from raft.codec import Message
 from raft.core import PeerNode
 from raft.journal import Journal
@@ -65,24 +72,54 @@ class WithoutAdmission(Replica):
         return False
 
 
+class WithoutReadRound(Replica):
+    """Takes its own word for it that it still leads."""
+
+    def read_index(self, done: Callable[[bool], None]) -> None:
+        done(self.ready)
+
+
+_refuse, _commit = decide_commit._refuse, decide_commit._commit
+
+
+def _any_generation(group: Group | None, command: OffsetCommit) -> Decision | None:
+    """Without the fence: whoever is a member may commit."""
+    if group is not None and command.generation >= 0:
+        command = dataclasses.replace(command, generation=group.generation)
+    return _refuse(group, command)
+
+
+def _any_order(group: Group | None, command: OffsetCommit, *rest: Any) -> Any:
+    """Without commit_seq: whatever comes last stands."""
+    return _commit(group, dataclasses.replace(command, commit_seq=0), *rest)
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A build, and the world in which it is sought."""
+    """A build, and the world in which it is sought.
+
+    `patches`: (module, name in it, what takes its place).
+    """
 
     name: str
     scenario: Scenario
-    replica: type[Replica] = Replica
-    journal: type[Journal] = Journal
+    patches: tuple[tuple[ModuleType, str, Any], ...]
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Drivers made inside use this build."""
-        before = raft.driver.Replica, raft.driver.Journal
-        raft.driver.Replica, raft.driver.Journal = self.replica, self.journal
+        """Nodes that start inside run this build."""
+        before = [(module, name, getattr(module, name)) for module, name, _ in self.patches]
+        for module, name, value in self.patches:
+            setattr(module, name, value)
         try:
             yield
         finally:
-            raft.driver.Replica, raft.driver.Journal = before
+            for module, name, value in before:
+                setattr(module, name, value)
+
+
+def _replica(build: type[Replica]) -> tuple[tuple[ModuleType, str, Any], ...]:
+    return ((raft.driver, "Replica", build),)
 
 
 # Split votes, late requests, voters that die with their vote on its way and are back at once.
@@ -104,11 +141,41 @@ REPLACEMENTS = Scenario(
     weights={**WEIGHTS, "replace_then_crash": 60},
 )
 
+GROUPS_SETTINGS = replace(
+    SETTINGS,
+    log_disk_bytes=8000,
+    log_trim_bytes=1000,
+    log_memory_bytes=3000,
+    window_bytes=2000,
+    message_bytes=600,
+    control_bytes=700,
+    frame_bytes=2000,
+    chunk_bytes=600,
+    snapshot_log_bytes=30000,
+)
+"""As small for entries of the coordinator, which are some hundred bytes long."""
+GROUPS = tuple(
+    Scenario(
+        f"groups-{net}",
+        network=net,
+        shards=shards,
+        members=6,
+        chaos_s=10.0,
+        settings=GROUPS_SETTINGS,
+    )
+    for net, shards in (("fifo", 1), ("late", 2), ("udp", 1))
+)
+# Members come and go, and old requests come again.
+CHURN = replace(GROUPS[0], name="groups-churn", members=8, repeats=0.7, pause_s=1.0)
+
 MUTANTS = (
-    Mutant("truncation_guard", Scenario("udp3", network="udp"), WithoutTruncationGuard),
-    Mutant("snapshot_commit_cap", Scenario("fifo3"), WithoutSnapshotCommitCap),
-    Mutant("message_hold", Scenario("fifo3"), WithoutMessageHold),
-    Mutant("durable_cap", Scenario("fifo3"), WithoutDurableCap),
-    Mutant("vote_durability", SPLIT_VOTES, journal=ForgetfulJournal),
-    Mutant("admission", REPLACEMENTS, WithoutAdmission),
+    Mutant("truncation_guard", Scenario("udp3", network="udp"), _replica(WithoutTruncationGuard)),
+    Mutant("snapshot_commit_cap", Scenario("fifo3"), _replica(WithoutSnapshotCommitCap)),
+    Mutant("message_hold", Scenario("fifo3"), _replica(WithoutMessageHold)),
+    Mutant("durable_cap", Scenario("fifo3"), _replica(WithoutDurableCap)),
+    Mutant("vote_durability", SPLIT_VOTES, ((raft.driver, "Journal", ForgetfulJournal),)),
+    Mutant("admission", REPLACEMENTS, _replica(WithoutAdmission)),
+    Mutant("read_round", Scenario("fifo3"), _replica(WithoutReadRound)),
+    Mutant("generation_fence", CHURN, ((decide_commit, "_refuse", _any_generation),)),
+    Mutant("commit_seq", CHURN, ((decide_commit, "_commit", _any_order),)),
 )

@@ -13,38 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 
 from tests.sim.faults import WEIGHTS
-from tests.sim.mutants import MUTANTS, REPLACEMENTS, SPLIT_VOTES, Mutant
-from tests.sim.simulation import SETTINGS, Result, Scenario, Simulation
+from tests.sim.mutants import CHURN, GROUPS, MUTANTS, REPLACEMENTS, SPLIT_VOTES, Mutant
+from tests.sim.simulation import Result, Scenario, Simulation
 
 THREE_NODES = tuple(Scenario(f"{net}3", network=net) for net in ("fifo", "late", "udp"))
 ONE_NODE = Scenario("fifo1", nodes=1)
-GROUPS_SETTINGS = replace(
-    SETTINGS,
-    log_disk_bytes=8000,
-    log_trim_bytes=1000,
-    log_memory_bytes=3000,
-    window_bytes=2000,
-    message_bytes=600,
-    control_bytes=700,
-    frame_bytes=2000,
-    chunk_bytes=600,
-    snapshot_log_bytes=30000,
-)
-"""As small for entries of the coordinator, which are some hundred bytes long."""
-GROUPS = tuple(
-    Scenario(
-        f"groups-{net}",
-        network=net,
-        shards=shards,
-        members=6,
-        chaos_s=10.0,
-        settings=GROUPS_SETTINGS,
-    )
-    for net, shards in (("fifo", 1), ("late", 2), ("udp", 1))
-)
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -56,10 +32,11 @@ SCENARIOS = {
         REPLACEMENTS,
         SPLIT_VOTES,
         *GROUPS,
+        CHURN,
     )
 }
 EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "split-votes": 20}
-EVERY |= {scenario.name: 5 for scenario in GROUPS}
+EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN)}
 """Of these only each n-th seed is run; of the others all."""
 
 MINIMA_PER_SEED = {"elections": 2, "crashes": 1, "commits": 100, "acked": 80, "reads": 20}

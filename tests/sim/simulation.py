@@ -63,6 +63,8 @@ class Scenario:
     latency_s: float = 0.004
     members: int = 0
     """So many members of consumer groups, on coordinator.shard; 0: plain commands."""
+    repeats: float = 0.15
+    """How many commits of members arrive once more, up to three seconds later."""
     crash_after_vote: float = 0.0
     """How likely it is that a node dies right after a vote left it."""
 

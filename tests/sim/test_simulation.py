@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.sim.mutants import MUTANTS
+from tests.sim.mutants import GROUPS, MUTANTS
 from tests.sim.run import (
-    GROUPS,
     ONE_NODE,
     SCENARIOS,
     THREE_NODES,
