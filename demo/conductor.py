@@ -47,7 +47,7 @@ LOOK_S = 0.5
 SLACK_PPM = PPM // 10
 """How far a partition may be ahead of the slowest, and work ahead of a fault that is mended."""
 JOIN_S_MAX = 60.0
-LEFTOVER_S_MAX = 5.0
+LEFTOVER_S_MAX = 15.0
 VERIFY_S_MAX = 60.0
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from demo.events import Offsets, Took
 from demo.evidence import Evidence
 
-Figure = int | float | str | bool | None | list[str]
+Scalar = int | float | str | bool | None
+Figure = Scalar | list[dict[str, Scalar]]
 
 SHOWN = 5
 """Failures that a line names."""

@@ -1,6 +1,7 @@
 """What the replicas, their history and the machine say afterwards."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from demo.checks.base import Check, Figure, first, members_of
 from demo.events import Took
@@ -19,7 +20,7 @@ def check_rebalances(evidence: Evidence) -> Check:
     for one in history.rounds:
         who = members.get(one.cause_member or "", one.cause_member or "nobody")
         line = (
-            f"generation {one.generation}: {one.trigger} by {who} "
+            f"generation {one.generation or '-'}: {one.trigger} by {who} "
             f"({one.reason or 'no reason given'}), {one.members_before} -> {one.members_after} "
             f"members, {one.moved} partitions moved, {one.duration_ms} ms, {one.outcome}"
         )
@@ -32,7 +33,13 @@ def check_rebalances(evidence: Evidence) -> Check:
     if strange:
         bad.append(f"generations {sorted(strange)} are not in the history")
     detail = first(bad) or f"{len(history.rounds)} rounds, generations {_span(seen)} seen"
-    return Check(name, not bad, detail, {"rounds": len(history.rounds)}, tuple(lines))
+    figures: dict[str, Figure] = {
+        "rounds": len(history.rounds),
+        "each": [
+            {**asdict(one), "cause": members.get(one.cause_member or "")} for one in history.rounds
+        ],
+    }
+    return Check(name, not bad, detail, figures, tuple(lines))
 
 
 def _span(numbers: set[int]) -> str:

@@ -32,6 +32,7 @@ def check_takeovers(evidence: Evidence) -> Check:
         for note, twice in takeovers
         if note.offset <= 0 or twice > evidence.batch[note.partition]
     ]
+    members = members_of(evidence)
     offsets = [note.offset for note, _ in takeovers]
     twice = [count for _, count in takeovers]
     detail = first(bad) or (
@@ -42,6 +43,17 @@ def check_takeovers(evidence: Evidence) -> Check:
         "takeovers": len(takeovers),
         "resumed_at_min": min(offsets, default=None),
         "lines_read_twice": sum(twice),
+        "each": [
+            {
+                "generation": note.token,
+                "partition": note.partition,
+                "from": members.get(note.former_member),
+                "to": members.get(note.member),
+                "resumed_at": note.offset,
+                "lines_read_twice": count,
+            }
+            for note, count in takeovers
+        ],
     }
     passed = not bad and bool(takeovers)
     return Check(

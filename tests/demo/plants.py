@@ -76,16 +76,19 @@ class ForgetsTheLastCommit(Liar):
 
 
 class DropsACommit(Liar):
-    """Commits of partition 0 from 15 % of it until the leader has changed."""
+    """Commits of partition 0 from 20 % of it until the leader has changed: just before the kill."""
 
-    dropping = True
+    dropped = False
+    honest = False
 
     def lies_about(self, number, offset):
-        return self.dropping and number == 0 and offset > self.settings.lines[0] * 15 // 100
+        lies = not self.honest and number == 0 and offset >= self.settings.lines[0] * 20 // 100
+        self.dropped |= lies
+        return lies
 
     async def compare(self, change):
         await super().compare(change)
-        self.dropping = False
+        self.honest = self.dropped
 
 
 class KeepsWithNewToken(Liar):

@@ -376,11 +376,20 @@ def test_takeovers_are_told_with_their_offset_and_the_lines_read_twice(proofs):
         "generation 2, worker-1 -> worker-2: partition 0 at 5 (2 lines read twice)",
         "generation 3, worker-2 -> worker-3: partition 1 at 5",
     )
+    assert check.figures["each"][0] == {
+        "generation": 2,
+        "partition": 0,
+        "from": "worker-1",
+        "to": "worker-2",
+        "resumed_at": 5,
+        "lines_read_twice": 2,
+    }
 
 
 def test_rebalances_are_told_with_worker_and_reason(proofs):
     """As a person would say it."""
     check = next(check for check in run_checks(proofs.sound()) if check.name == REBALANCES)
+    assert check.figures["each"][2]["cause"] == "worker-3"
     assert check.each[1].startswith(
         "generation 2: session_expiry by worker-1 (why), 2 -> 1 members"
     )
