@@ -67,6 +67,10 @@ test-prometheus: venv $(VENV)/prometheus/.unpacked ## real Prometheus on a live 
 dashboards: venv ## generate the Grafana dashboard
 	$(BIN)/python deploy/grafana/dashboards.py
 
+.PHONY: errors
+errors: venv ## write docs/errors.md from docs/errors.toml
+	$(BIN)/python -m tests.bad_input.document
+
 .PHONY: proto
 proto: ## generate muster/v1 with the pinned, older tools
 	./proto/generate.sh

@@ -114,6 +114,13 @@ def intruder(world: World, **identity):
         *(f"--{name.replace('_', '-')}={value}" for name, value in flags.items()),
     )
     assert made.code == ExitCode.OK, made.err
+    with started(world, folder) as log:
+        yield log
+
+
+@contextlib.contextmanager
+def started(world: World, folder):
+    """A `muster serve` beside the real node 0, with its settings but for the ports; its log."""
     anywhere = dict.fromkeys(("listen", "peer_listen", "metrics_listen"), "127.0.0.1:0")
     log = folder / "log"
     with log.open("wb") as to:
@@ -138,28 +145,42 @@ def intruder(world: World, **identity):
         process.wait()
 
 
-def intruder_refused(world: World, **identity) -> list[Seen]:
-    """What the real nodes 1 and 2 say of the intruder, while the cluster goes on."""
-    with intruder(world, **identity) as log:
-        for node_id in (1, 2):
-            wait_for(lambda n=node_id: "node 0" in refusals(world, n), "the intruder is refused")
-        wait_for(lambda: "peer refused" in log.read_text(), "the intruder is told")
+def refused_as_node_0(world: World, log, words) -> list[Seen]:
+    """What nodes 1 and 2 say of a false node 0, in `words`, while the cluster goes on."""
+
+    def reason(node_id):
+        found = refusals(world, node_id).get("node 0", "")
+        return found if words in found else None
+
+    reasons = [wait_for(lambda n=n: reason(n), "it is refused") for n in (1, 2)]
+    wait_for(lambda: "peer refused" in log.read_text(), "it is told")
+    for _ in range(5):
         world.commit_succeeds()
-        reasons = [refusals(world, node_id)["node 0"] for node_id in (1, 2)]
-    for node_id, reason in zip((1, 2), reasons, strict=True):
-        assert logged(world, node_id, "node 0", reason)
-    assert world.metric(1, "muster_raft_peer_active", peer="0") == 1, "the real one stays"
-    return [Seen("closed", reason) for reason in reasons]
+    for node_id, said in zip((1, 2), reasons, strict=True):
+        assert logged(world, node_id, "node 0", said)
+        assert world.metric(node_id, "muster_raft_peer_active", peer="0") == 1, "the real one stays"
+    return [Seen("closed", said) for said in reasons]
 
 
 @case("peer_of_another_cluster")
 def peer_of_another_cluster(world: World):
-    return intruder_refused(world, cluster_id="other")
+    with intruder(world, cluster_id="other") as log:
+        return refused_as_node_0(world, log, "belongs to cluster")
 
 
 @case("peer_of_other_shards")
 def peer_of_other_shards(world: World):
-    return intruder_refused(world, shards=2 * SHARDS)
+    with intruder(world, shards=2 * SHARDS) as log:
+        return refused_as_node_0(world, log, "was initialised with")
+
+
+@case("copied_peer")
+def copied_peer(world: World):
+    """It is refused, whatever it does; the real node stays, and nothing of the copy counts."""
+    with started(world, world.killed_copy(0)) as log:
+        seen = refused_as_node_0(world, log, "from another process")
+        wait_for(lambda: sound_verification(world), "all nodes hold the same")
+    return seen
 
 
 @case("wiped_peer")
@@ -196,7 +217,8 @@ def wiped_peer(world: World):
 
     given = command("cluster", "replace-node", WIPED, "--yes", world.bootstrap(0))
     assert given.code == ExitCode.OK, given.err
-    wait_for(lambda: admitted(world), "every shard has admitted the node")
+    replaced_index = max(world.describe(n).shard_states[0].commit_index for n in (0, 1))
+    wait_for(lambda: admitted(world, replaced_index), "every shard has admitted the node")
     world.cluster.wait_ready()
     sound = wait_for(lambda: sound_verification(world), "all nodes hold the same")
     assert {shard["result"] for shard in sound.json["shards"]} == {"equal"}
@@ -208,9 +230,11 @@ def wiped_peer(world: World):
     return seen
 
 
-def admitted(world: World) -> bool:
-    """No shard takes the new node for a learner any more."""
-    return all(shard.role != "Learner" for shard in world.describe(WIPED).shard_states)
+def admitted(world: World, replaced_index: int) -> bool:
+    """The node knows that it was replaced (shard 0 says so), and is a learner in no shard."""
+    states = world.describe(WIPED).shard_states
+    knows = states[0].applied_index >= replaced_index
+    return knows and all(shard.role != "Learner" for shard in states)
 
 
 def sound_verification(world: World):

@@ -17,6 +17,7 @@ from tests.bad_input.world import (
     Seen,
     World,
     status_seen,
+    wait_for,
 )
 
 Partition = pb.OffsetCommitRequest.Partition
@@ -417,6 +418,46 @@ def many_leaving(world: World):
     group = fresh()
     member_id, _ = world.member(group)
     return refused(leave(world, group, *[member_id] * 2_001))
+
+
+@case("full_group")
+def full_group(world: World):
+    """Members whose Joins are parked in the open round count too."""
+    group = fresh()
+    metadata = b"x" * 64_000
+    node_id = world.coordinator(group).node_id
+    requests = [
+        pb.JoinGroupRequest(
+            **world.join_fields(group, protocols=[Protocol(name="r", metadata=metadata)])
+        )
+        for _ in range(3 * MIB // len(metadata) + 1)
+    ]
+    calls = [world.groups(node_id).JoinGroup.future(one, timeout=PARKED_S) for one in requests]
+    try:
+        done = wait_for(lambda: [call for call in calls if call.done()], "one is too many")
+        answers = [call.result() for call in done]
+    finally:
+        for call in calls:
+            call.cancel()
+    refusals = [answer for answer in answers if answer.status.code]
+    assert len(refusals) == 1, "all others are in the group"
+    return refused(refusals[0])
+
+
+@case("wrong_node")
+def wrong_node(world: World):
+    group = fresh()
+    right = world.coordinator(group)
+    one = Partition(topic=TOPIC, partition=0, offset=1)
+    request = pb.OffsetCommitRequest(group_id=group, generation=-1, partitions=[one])
+    seen = []
+    for node_id in set(world.running) - {right.node_id}:
+        answer = world.groups(node_id).OffsetCommit(request, timeout=ATTEMPT_S)
+        assert answer.status.coordinator.endpoint == right.endpoint
+        assert right.endpoint in answer.status.message
+        seen.append(refused(answer))
+    assert world.read(group) == -1
+    return seen
 
 
 @case("no_client_nonce")

@@ -41,7 +41,10 @@ def test_every_kafka_name_in_use_has_a_line():
 def test_bad_input_gets_its_error_and_the_cluster_goes_on(world, name):
     """The answer, the text and the next step are the documented ones; then a commit succeeds."""
     said = CASES[name]
-    seen = RUNNERS[name](world)
+    try:
+        seen = RUNNERS[name](world)
+    finally:
+        world.revive()
     for one in seen if isinstance(seen, list) else [seen]:
         assert one.answer == said["answer"], one
         assert document.matches(said["says"], one.text), one

@@ -248,9 +248,21 @@ class World:
 
     # ---- members
 
-    def join(self, group, **changes):
+    def coordinator(self, group):
+        """Who coordinates a group, as FindCoordinator says."""
+        key = pb.FindCoordinatorRequest.Key(group_id=group)
+        request = pb.FindCoordinatorRequest(keys=[key])
+
+        def found():
+            answer = self.groups().FindCoordinator(request, timeout=ATTEMPT_S)
+            one = answer.results[0]
+            return one.coordinator if one.HasField("coordinator") else None
+
+        return wait_for(found, "a coordinator")
+
+    def join_fields(self, group, **changes):
         """A first join; `changes` are fields of the request."""
-        fields = {
+        return {
             "group_id": group,
             "client_id": "c",
             "join_nonce": secrets.token_hex(16),
@@ -259,7 +271,12 @@ class World:
             "protocol_type": "consumer",
             "protocols": [pb.JoinGroupRequest.Protocol(name="range", metadata=b"")],
             "subscribed_topics": [TOPIC],
+            **changes,
         }
+
+    def join(self, group, **changes):
+        """Send a first join and wait for its answer."""
+        fields = self.join_fields(group, **changes)
         return self.call(
             "JoinGroup", pb.JoinGroupRequest(**{**fields, **changes}), timeout_s=PARKED_S
         )
@@ -299,6 +316,14 @@ class World:
         """Start a node again and wait until it and all others are ready."""
         self.cluster.start_node(node_id)
         self.cluster.wait_ready(WAIT_S)
+
+    def revive(self) -> None:
+        """Start what a case that failed left stopped, so that it fails alone."""
+        stopped = [node_id for node_id in self.cluster.nodes if node_id not in self.running]
+        for node_id in stopped:
+            self.cluster.start_node(node_id)
+        if stopped:
+            self.cluster.wait_ready(WAIT_S)
 
     @contextlib.contextmanager
     def node_down(self, node_id):
