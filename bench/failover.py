@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bench.child import Child, ask_all, close_all
-from bench.cluster import Cluster
+from bench.cluster import Cluster, ClusterError
 from bench.raw import TOPIC, group_names, shard_of
 from bench.report import Report, median, quantile
 
@@ -42,19 +42,21 @@ class Commit(NamedTuple):
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark; see the module's docstring. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench failover")
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=10, help="kill -9 and restart")
+    parser.add_argument("--stop-rounds", type=int, help="SIGSTOP and continue; default: as rounds")
     options = parser.parse_args(arguments)
     report = Report("failover", arguments)
     clients: list[Child] = []
     with Cluster() as cluster:
         try:
-            _run(report, cluster, clients, options.rounds)
+            stops = options.rounds if options.stop_rounds is None else options.stop_rounds
+            _run(report, cluster, clients, options.rounds, stops)
         finally:
             close_all(clients)
     return report.finish()
 
 
-def _run(report: Report, cluster: Cluster, clients: list[Child], rounds: int) -> None:
+def _run(report: Report, cluster: Cluster, clients: list[Child], kills: int, stops: int) -> None:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
     names = group_names("failover", GROUPS, cluster.shards)
@@ -66,8 +68,8 @@ def _run(report: Report, cluster: Cluster, clients: list[Child], rounds: int) ->
         client.ready(timeout_s=60)
     cluster.wait(lambda: _all_own(clients), 60.0, "every member owns its partitions")
     before = _statuses(clients)
-    killed = _rounds(report, cluster, clients, signal.SIGKILL, rounds)
-    stopped = _rounds(report, cluster, clients, signal.SIGSTOP, rounds)
+    killed = _rounds(report, cluster, clients, signal.SIGKILL, kills)
+    stopped = _rounds(report, cluster, clients, signal.SIGSTOP, stops)
     after = _statuses(clients)
     report.add("kill9_first_commit_s", killed.first_s, "s")
     report.add("kill9_other_groups_gap_s", killed.gap_s, "s")
@@ -125,9 +127,12 @@ def _round(cluster: Cluster, clients: list[Child], number: signal.Signals) -> Fi
         return len(moved) == led and time.monotonic() > at_s + WATCH_S
 
     # Asked rarely: the question costs CPU that the failover needs.
-    cluster.wait(
-        all_moved, FIRST_COMMIT_MAX_S, "a commit in every group that the node led", poll_s=0.5
-    )
+    try:
+        cluster.wait(
+            all_moved, FIRST_COMMIT_MAX_S, "a commit in every group that the node led", poll_s=0.5
+        )
+    except ClusterError as error:
+        raise ClusterError(f"{_left_behind(clients, cluster, shards, moved)}\n{error}") from error
     if number == signal.SIGKILL:
         cluster.start(node_id)
     else:
@@ -139,6 +144,19 @@ def _round(cluster: Cluster, clients: list[Child], number: signal.Signals) -> Fi
         if shard_of(group, cluster.shards) not in shards
     ]
     return Figures(list(moved.values()), others)
+
+
+def _left_behind(
+    clients: list[Child], cluster: Cluster, shards: set[int], moved: dict[str, float]
+) -> str:
+    """What the members say whose groups did not move."""
+    terms = cluster.terms()
+    left = {
+        group: (shard, terms.get(shard), status)
+        for group, status in _statuses(clients).items()
+        if (shard := shard_of(group, cluster.shards)) in shards and group not in moved
+    }
+    return f"{len(left)} groups (shard, its term now, status): {left}"
 
 
 def longest_gap_s(commits: Sequence[Commit], from_s: float, to_s: float) -> float:
