@@ -213,9 +213,12 @@ class Driver:
             if replica is None:
                 raise CodecError("unknown_shard", f"a message for shard {number}")
             self.stats.messages_in += 1
+            term = replica.term
             replica.receive(node, message)
-            self._dirty[shard] = None
-        self._wake()
+            if replica.wants_tick(message, term):
+                self._dirty[shard] = None
+        if self._dirty:
+            self._wake()
 
     def allow_replacement(self, node: int, store_uuid: bytes) -> None:
         """The cluster decided (ReplaceNode in shard 0) that `node` lives in a new store.

@@ -102,6 +102,8 @@ class PeerBook:
 
     def counts(self, shard: int, node: int) -> bool:
         """Whether votes and acknowledgements of `node` count in `shard`."""
+        if not self._replaced and not self._admissions:
+            return True  # asked for each peer and tick; nothing was ever replaced here
         replaced = self._replaced.get(node)
         admission = self._admissions.get((shard, node))
         if admission is None:

@@ -8,11 +8,14 @@ from pysyncobj.syncobj import SyncObj
 
 from raft.admission import Admitting
 from raft.applying import Applying
+from raft.codec import Message
 from raft.contract import ShardId, StateMachine, Unknown
-from raft.core import LEADER, NEVER, Host, PeerNode
+from raft.core import FOLLOWER, LEADER, NEVER, Host, PeerNode
 from raft.journal import KIND_ADMITTED, Journal
 from raft.peers import Admission
 from storage.invariant import invariant
+
+_APPENDING = frozenset({"append_entries", "next_node_idx"})
 
 
 class Ticking(Applying):
@@ -24,6 +27,29 @@ class Ticking(Applying):
         self._admitting = Admitting()
         self._admit_at = 0.0
         super().__init__(host, shard, journal, machine)
+
+    def wants_tick(self, message: Message, term: int) -> bool:
+        """Whether a tick could do anything now that `message` was received, in `term` until then.
+
+        Nearly all that arrives at rest are heartbeats and their answers, and nothing follows from
+        them: a tick would look at everything and change nothing. What is due by time comes with the
+        driver's timer, what waits for the disk with its sync.
+        """
+        if message["type"] not in _APPENDING or self._term != term:
+            return True
+        if self._commit > self._applied or self._reloading or self._rebuilding:
+            return True
+        if self._state != LEADER:
+            return self._state != FOLLOWER or bool(message.get("entries"))
+        last = self._log.last_index
+        return (
+            self._commit < last
+            or not self._promoted
+            or self._round_wanted
+            or self._transfer is not None
+            or len(self._reads) > 0
+            or any(self._next[peer] <= last for peer in self._peers)
+        )
 
     def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: N803 - PySyncObj's name
         invariant(timeToWait == 0.0, "a tick never waits")
