@@ -30,6 +30,7 @@ KILLED = 2
 ANY_PORT = dict.fromkeys(("listen", "peer_listen", "metrics_listen"), "127.0.0.1:0")
 FLIPS = 6
 FULL_BYTES = 256 * 1024
+LOG_BYTES_MIN = 4 * 1024
 
 
 def serve(world: World, folder, node_id=KILLED, **changes) -> Seen:
@@ -197,7 +198,7 @@ def log_damaged(world: World):
     with world.node_down(KILLED) as node:
         kept = world.killed_copy(KILLED)
         size = newest_log(kept).stat().st_size
-        assert size > FULL_BYTES // 16, "there is something to damage"
+        assert size > LOG_BYTES_MIN, "there is something to damage"
         for number in range(FLIPS):
             shutil.rmtree(node.data_dir)
             shutil.copytree(kept, node.data_dir)
