@@ -2,6 +2,7 @@
 """Bad requests on raw stubs: what members and operators may get wrong."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
@@ -16,8 +17,8 @@ from tests.bad_input.world import (
     TOPIC,
     Seen,
     World,
+    patiently,
     status_seen,
-    wait_for,
 )
 
 Partition = pb.OffsetCommitRequest.Partition
@@ -106,13 +107,10 @@ def grpc_failure(call) -> Seen:
 def everywhere(world: World, group) -> list[Seen]:
     """Every request that names a group, with this one."""
     one = Partition(topic=TOPIC, partition=0, offset=1)
-    found = world.groups().FindCoordinator(
-        pb.FindCoordinatorRequest(keys=[pb.FindCoordinatorRequest.Key(group_id=group)]),
-        timeout=ATTEMPT_S,
-    )
-    described = world.admin().DescribeGroups(
-        admin.DescribeGroupsRequest(group_ids=[group]), timeout=ATTEMPT_S
-    )
+    keys = pb.FindCoordinatorRequest(keys=[pb.FindCoordinatorRequest.Key(group_id=group)])
+    found = patiently(lambda: world.groups().FindCoordinator(keys, timeout=ATTEMPT_S))
+    ids = admin.DescribeGroupsRequest(group_ids=[group])
+    described = patiently(lambda: world.admin().DescribeGroups(ids, timeout=ATTEMPT_S))
     statuses = [
         world.join(group).status,
         sync(world, group, "m", 1).status,
@@ -315,7 +313,9 @@ def tiny_entries(world: World):
     for method, (number, response) in calls.items():
         entries = bytes((number << 3 | 2, 0)) * 2_000_000
         call = world.channels[0].unary_unary(f"/muster.v1.GroupCoordinator/{method}")
-        answer = response.FromString(call(b"\x0a\x01g" + entries, timeout=PARKED_S))
+        request = b"\x0a\x01g" + entries
+        raw_answer = patiently(lambda c=call, r=request: c(r, timeout=PARKED_S))
+        answer = response.FromString(raw_answer)
         seen.append(refused(answer))
     return seen
 
@@ -425,20 +425,19 @@ def full_group(world: World):
     """Members whose Joins are parked in the open round count too."""
     group = fresh()
     metadata = b"x" * 64_000
-    node_id = world.coordinator(group).node_id
+    stub = world.groups(world.coordinator(group).node_id)
     requests = [
         pb.JoinGroupRequest(
             **world.join_fields(group, protocols=[Protocol(name="r", metadata=metadata)])
         )
         for _ in range(3 * MIB // len(metadata) + 1)
     ]
-    calls = [world.groups(node_id).JoinGroup.future(one, timeout=PARKED_S) for one in requests]
-    try:
-        done = wait_for(lambda: [call for call in calls if call.done()], "one is too many")
-        answers = [call.result() for call in done]
-    finally:
-        for call in calls:
-            call.cancel()
+    with ThreadPoolExecutor(len(requests)) as pool:
+        asked = [
+            pool.submit(patiently, lambda one=one: stub.JoinGroup(one, timeout=PARKED_S))
+            for one in requests
+        ]
+        answers = [future.result() for future in asked]
     refusals = [answer for answer in answers if answer.status.code]
     assert len(refusals) == 1, "all others are in the group"
     return refused(refusals[0])
@@ -452,7 +451,8 @@ def wrong_node(world: World):
     request = pb.OffsetCommitRequest(group_id=group, generation=-1, partitions=[one])
     seen = []
     for node_id in set(world.running) - {right.node_id}:
-        answer = world.groups(node_id).OffsetCommit(request, timeout=ATTEMPT_S)
+        stub = world.groups(node_id)
+        answer = patiently(lambda s=stub: s.OffsetCommit(request, timeout=ATTEMPT_S))
         assert answer.status.coordinator.endpoint == right.endpoint
         assert right.endpoint in answer.status.message
         seen.append(refused(answer))
@@ -474,7 +474,7 @@ def many_beating(world: World):
 def many_keys(world: World):
     key = pb.FindCoordinatorRequest.Key(group_id="g")
     request = pb.FindCoordinatorRequest(keys=[key] * 1_001)
-    answer = world.groups().FindCoordinator(request, timeout=ATTEMPT_S)
+    answer = patiently(lambda: world.groups().FindCoordinator(request, timeout=ATTEMPT_S))
     assert len(answer.results) == 1
     return status_seen(answer.results[0].status)
 
@@ -526,7 +526,7 @@ def describe_unknown_topic(world: World):
 @case("describe_many_topics")
 def describe_many_topics(world: World):
     request = admin.DescribeTopicsRequest(names=[""] * 2_000_000)
-    return refused(world.topics().DescribeTopics(request, timeout=PARKED_S))
+    return refused(patiently(lambda: world.topics().DescribeTopics(request, timeout=PARKED_S)))
 
 
 @case("describe_unknown_group")
@@ -542,7 +542,7 @@ def describe_unknown_group(world: World):
 @case("describe_many_groups")
 def describe_many_groups(world: World):
     request = admin.DescribeGroupsRequest(group_ids=["g"] * 1_001)
-    answer = world.admin().DescribeGroups(request, timeout=ATTEMPT_S)
+    answer = patiently(lambda: world.admin().DescribeGroups(request, timeout=ATTEMPT_S))
     assert len(answer.groups) == 1
     return status_seen(answer.groups[0].status)
 

@@ -131,6 +131,23 @@ def command(*args, **env) -> Ran:
     return Ran(int(code or 0), out.getvalue(), err.getvalue())
 
 
+def patiently(call):
+    """`call()`, again where the node was overloaded: then nothing was done."""
+    end_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return call()
+        except grpc.RpcError as error:
+            if not shed(error) or time.monotonic() > end_s:
+                raise
+        time.sleep(POLL_S)
+
+
+def shed(error) -> bool:
+    """Whether a call was refused for overload, and not for what it is."""
+    return "repeat after a pause" in (error.details() or "")
+
+
 class World:
     """The cluster, and how to talk to it badly. Every case leaves it as it found it."""
 
@@ -185,7 +202,7 @@ class World:
                 try:
                     answer = ask(node_id)
                 except grpc.RpcError as error:
-                    if error.code() not in LOST:
+                    if error.code() not in LOST and not shed(error):
                         raise
                     continue
                 if status_of(answer).code not in ELSEWHERE:
@@ -254,7 +271,7 @@ class World:
         request = pb.FindCoordinatorRequest(keys=[key])
 
         def found():
-            answer = self.groups().FindCoordinator(request, timeout=ATTEMPT_S)
+            answer = patiently(lambda: self.groups().FindCoordinator(request, timeout=ATTEMPT_S))
             one = answer.results[0]
             return one.coordinator if one.HasField("coordinator") else None
 
