@@ -76,15 +76,19 @@ class ForgetsTheLastCommit(Liar):
 
 
 class DropsACommit(Liar):
-    """Commits of partition 0 from 20 % of it until the leader has changed: just before the kill."""
+    """Commits of partition 0 by worker-1, from 10 % of it until the leader has changed."""
 
     dropped = False
     honest = False
 
     def lies_about(self, number, offset):
-        lies = not self.honest and number == 0 and offset >= self.settings.lines[0] * 20 // 100
-        self.dropped |= lies
-        return lies
+        first = self.settings.name == "worker-1" and number == 0
+        return first and not self.honest and offset >= self.settings.lines[0] // 10
+
+    async def send_commit(self, assignment, offsets):
+        result = await super().send_commit(assignment, offsets)
+        self.dropped |= self.lies_about(0, offsets.get(0, 0))
+        return result
 
     async def compare(self, change):
         await super().compare(change)
