@@ -44,6 +44,7 @@ class Node:
     metrics_endpoint: str
     process: subprocess.Popen[bytes] | None = None
     log: TextIO | None = None
+    exporter: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
@@ -136,6 +137,17 @@ class Cluster:
             stderr=node.log,
         )
 
+    def export(self, node_id: int) -> int:
+        """`muster export --follow` beside a node; returns its process id."""
+        node = self.nodes[node_id]
+        if node.exporter is None:
+            command = self._muster("export", f"--data-dir={node.folder}", "--follow")
+            with (self.folder / f"export-{node_id}.log").open("a") as log:
+                node.exporter = subprocess.Popen(
+                    command_with_parent(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
+        return node.exporter.pid
+
     def signal(self, node_id: int, number: signal.Signals) -> float:
         """Send a signal; returns the CLOCK_MONOTONIC seconds just before it. SIGKILL is reaped."""
         node = self.nodes[node_id]
@@ -182,9 +194,10 @@ class Cluster:
             channel.close()
         self._channels.clear()
         for node in self.nodes.values():
-            if node.process is not None and node.process.poll() is None:
-                node.process.kill()
-                node.process.wait()
+            for process in (node.exporter, node.process):
+                if process is not None and process.poll() is None:
+                    process.kill()
+                    process.wait()
             if node.log is not None:
                 node.log.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -299,6 +312,11 @@ class Cluster:
         deadline = time.monotonic() + timeout_s
         while not holds():
             for node in self.nodes.values():
+                if node.exporter is not None and node.exporter.poll() is not None:
+                    raise ClusterError(
+                        f"exporter {node.node_id} ended with code {node.exporter.returncode}\n"
+                        + (self.folder / f"export-{node.node_id}.log").read_text()
+                    )
                 if node.process is not None and node.process.poll() is not None:
                     raise ClusterError(
                         f"node {node.node_id} ended with code {node.process.returncode}\n"

@@ -1,7 +1,8 @@
 """What a node costs when nothing happens: 100 members that only heartbeat.
 
 Three nodes with leaders spread, one group of 100 members in 20 client processes, metrics of every
-node scraped every 15 s, export on. CPU of a node and its exporter together over a minute.
+node scraped every 15 s, an exporter (`muster export --follow`) beside each node. CPU of a node and
+its exporter together over a minute.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from bench.cluster import Cluster
 from bench.overload import start_members
 from bench.raw import PARTITIONS, TOPIC
 from bench.report import Report
+from coordinator.export_cursor import FILE_NAME
 
 PROCESSES = 20
 MEMBERS = 100
@@ -30,15 +32,17 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     report = Report("idle", arguments)
     children: list[Child] = []
-    with Cluster(serve=("--export-dir={folder}.export",)) as cluster:
+    with Cluster() as cluster:
         try:
+            exporters = {node_id: cluster.export(node_id) for node_id in cluster.nodes}
             cluster.create_topic(TOPIC, PARTITIONS)
             cluster.wait_balanced()
             own = ["idle"] * (MEMBERS // PROCESSES)
             members = start_members(cluster, [own] * PROCESSES, SESSION_MS, children)
             report.say(f"{MEMBERS} members in {PROCESSES} processes are stable")
             ask_all(members, "begin")
-            _measure(report, cluster, options.seconds)
+            cluster.wait(lambda: _all_export(cluster), 60.0, "every exporter has written")
+            _measure(report, cluster, exporters, options.seconds)
             got = ask_all(members, "report")
         finally:
             close_all(children)
@@ -49,28 +53,49 @@ def main(arguments: Sequence[str]) -> int:
     return report.finish()
 
 
-def _measure(report: Report, cluster: Cluster, seconds: float) -> None:
-    """CPU of each node with its children, scrapes included."""
-    pids = {node_id: node.pid for node_id, node in cluster.nodes.items()}
-    before = {node_id: machine.cpu_s(pid, children=True) for node_id, pid in pids.items()}
+def _all_export(cluster: Cluster) -> bool:
+    """Every exporter's cursor stands in its node's data directory."""
+    return all((node.folder / FILE_NAME).exists() for node in cluster.nodes.values())
+
+
+def _measure(report: Report, cluster: Cluster, exporters: dict[int, int], seconds: float) -> None:
+    """CPU of each node with its exporter, scrapes included."""
+    pids = {node_id: (node.pid, exporters[node_id]) for node_id, node in cluster.nodes.items()}
+    before = _cpu_s(pids)
+    busy = machine.busy(_everybody(pids))
     start_s = time.monotonic()
     end_s = start_s + seconds
     scraped = 0
     while (now_s := time.monotonic()) < end_s:
         time.sleep(min(SCRAPE_S, end_s - now_s))
-        for node_id in pids:
+        for node_id in cluster.nodes:
             scraped += len(scrape(cluster, node_id))
     elapsed_s = time.monotonic() - start_s
-    after = {node_id: machine.cpu_s(pid, children=True) for node_id, pid in pids.items()}
-    percent = {node_id: 100 * (after[node_id] - before[node_id]) / elapsed_s for node_id in pids}
+    after = _cpu_s(pids)
+    others = machine.others_cores(busy, machine.busy(_everybody(pids)))
+    parts = {
+        node_id: [100 * (b - a) / elapsed_s for a, b in zip(before[node_id], own, strict=True)]
+        for node_id, own in after.items()
+    }
+    percent = {node_id: sum(one) for node_id, one in parts.items()}
     report.add("cpu_percent_per_node", list(percent.values()), "% of a core")
-    rss = [machine.rss_mib(pid, children=True) for pid in pids.values()]
+    rss = [sum(machine.rss_mib(pid) for pid in both) for both in pids.values()]
     report.add("rss_mib_per_node", rss, "MiB")
-    report.say(f"scraped {scraped:,} bytes; CPU {percent}")
+    report.say(f"scraped {scraped:,} bytes; clients and other work kept {others:.2f} cores busy")
+    for node_id, (own, exporter) in parts.items():
+        report.say(f"node {node_id}: {own:.2f} %, its exporter {exporter:.2f} % of a core")
     report.require(
         max(percent.values()) <= CPU_MAX_PERCENT,
         f"a node and its exporter take at most {CPU_MAX_PERCENT} % of a core",
     )
+
+
+def _cpu_s(pids: dict[int, tuple[int, int]]) -> dict[int, list[float]]:
+    return {node_id: [machine.cpu_s(pid) for pid in both] for node_id, both in pids.items()}
+
+
+def _everybody(pids: dict[int, tuple[int, int]]) -> list[int]:
+    return [pid for both in pids.values() for pid in both]
 
 
 def scrape(cluster: Cluster, node_id: int) -> str:
