@@ -98,6 +98,10 @@ def _nowhere(_node: Node, _message: Message) -> None:
     """SyncObj sends nothing while it is constructed."""
 
 
+_UNBINDING = frozenset({"append_entries", "snapshot_chunk", "pre_vote", "pre_vote_reply"})
+"""Messages that promise nothing which a crash could take back."""
+
+
 def _private(name: str) -> Any:
     """A private attribute of SyncObj under a readable name, typed where it is declared."""
 
@@ -169,10 +173,11 @@ class Core(SyncObj):
     def _hold(self, message: Message) -> bool:
         """Whether a message waits for the sync of what was pending when it was made.
 
-        Durability rule 2: all but a leader's append, which claims nothing about its disk. (The
-        answer to an append decides for itself, see `_reply`; what it claims early is durable.)
+        Durability rule 2: all but a leader's append and a pre-vote, which claim nothing about the
+        disk and bind nobody: the vote behind a pre-vote waits. (The answer to an append decides
+        for itself, see `_reply`; what it claims early is durable.)
         """
-        return message["type"] not in {"append_entries", "snapshot_chunk"}
+        return message["type"] not in _UNBINDING
 
     def _send_node(self, node: Node, message: Message) -> None:
         self._host.post(self._shard, node.id, message, self._hold(message))

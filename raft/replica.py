@@ -173,19 +173,27 @@ class Replica(Ticking):
         """Stop proposals and hand over once the target holds the whole log; see the contract."""
         if self._state != LEADER or not self._promoted or self._transfer is not None:
             return False
-        window = self._settings.message_entries
-        able = [
-            peer
-            for peer in self._peers
-            if to in (None, peer.id)
-            and peer in self._connected
-            and self._counts(peer)
-            and self._match[peer] + window >= self._log.last_index
-        ]
+        able = [peer for peer in self._peers if to in (None, peer.id) and self._may_take_over(peer)]
         if not able:
             return False
         self._begin_transfer(max(able, key=lambda peer: (self._match[peer], -peer.id)))
         return True
+
+    def _may_take_over(self, peer: PeerNode) -> bool:
+        """Whether `peer` is up to date, or nearly, and awake.
+
+        One that is connected but suspended would only stop the proposals for a while. What it had
+        acknowledged to an earlier leader says nothing (match begins at 0).
+        """
+        window = self._settings.message_entries
+        heard_after = self._clock() - self._ms(self._settings.quorum_ms)
+        return (
+            peer in self._connected
+            and self._counts(peer)
+            and self._match[peer] > 0
+            and self._match[peer] + window >= self._log.last_index
+            and self._last_response.get(peer, 0.0) > heard_after
+        )
 
     def transferLeadership(self, node: Any = None, callback: Any = None) -> None:
         """PySyncObj's entry point leads to ours; it has no callback because a transfer may fail."""

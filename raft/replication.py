@@ -11,7 +11,7 @@ from pysyncobj.syncobj import SyncObj
 
 from raft.codec import Message, message_bytes
 from raft.contract import ShardId
-from raft.core import LEADER, Host, PeerNode
+from raft.core import FOLLOWER, LEADER, Host, PeerNode
 from raft.journal import KIND_ADMITTED, Entry, Journal
 from raft.peers import decode_admission
 from raft.progress import Progress
@@ -56,12 +56,36 @@ class Replication(Voting):
         self._hear_leader(message)
         invariant(message["prevLogIdx"] >= 1, "an append without the entry before it")
         self._keep_matching(message)
-        SyncObj._SyncObj__onMessageReceived(self, peer, message)
+        if self._is_news(peer, message):
+            SyncObj._SyncObj__onMessageReceived(self, peer, message)
+        else:
+            self._take_heartbeat(peer, message)
+
+    def _is_news(self, peer: PeerNode, message: Message) -> bool:
+        """Whether an append says more than that the leader we follow is alive, and its commit."""
+        return (
+            self._verified is None
+            or bool(message["entries"])
+            or message["prevLogIdx"] != self._log.last_index
+            or message["term"] != self._term
+            or self._leader != peer
+            or self._state != FOLLOWER
+            or self._transfer_in_progress
+        )
+
+    def _take_heartbeat(self, peer: PeerNode, message: Message) -> None:
+        """What the base does with an append that matches and adds nothing: most of all messages.
+
+        The next election is put off, the answer says so, the commit index follows (already capped).
+        """
+        self._election_deadline = self._clock() + self._SyncObj__generateRaftTimeout()
+        self._SyncObj__sendNextNodeIdx(peer, False, self._log.last_index + 1, True)
+        self._commit = max(self._commit, message["commit_index"])
 
     def _hear_leader(self, message: Message) -> None:
         self._contact = self._clock()
         self._pre_vote_term = self._pre_vote_won = None
-        self._passed_over = 0
+        self._passed_over = self._pre_votes_asked = 0
         self._in_seq = message.get("seq", 0)
         self._in_empty = not message.get("entries")
         self._verified = None

@@ -26,6 +26,10 @@ class RaftSettings:
     """After the connection to the leader broke: how soon its successor asks for votes."""
     bystander_min_ms: int = 60
     bystander_max_ms: int = 110
+    """How soon the others do, and how long whoever would vote for another leaves it to that one."""
+    pre_vote_retry_ms: int = 20
+    """A pre-vote that was refused is repeated so soon, then after twice as long, and so on, up to
+    an election timeout: the voter may not have noticed yet that the leader is gone."""
     first_election_ms: int = 450
     """After a start: how long the preferred leader waits; others wait an election timeout more."""
 
@@ -77,7 +81,8 @@ class RaftSettings:
     held_messages: int = 65_536
     frame_bytes: int = 1 * MIB
     """One frame is closed when it holds so much; its hard limit is codec.FRAME_BYTES_MAX."""
-    timer_ms: int = 10
+    timer_ms: int = 20
+    """The timer comes when something is due, and so often at least."""
 
     # Leadership.
     transfer_ms: int = 1000

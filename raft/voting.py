@@ -9,11 +9,13 @@ from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
 from raft.codec import Message
-from raft.contract import Role, ShardId
+from raft.contract import NodeId, Role, ShardId
 from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Core, Host, PeerNode
 from raft.journal import Journal
 
 _ROLES = {FOLLOWER: Role.FOLLOWER, CANDIDATE: Role.CANDIDATE, LEADER: Role.LEADER}
+_QUICK_RETRIES = 5
+"""So many pre-votes in a row follow each other sooner than by an election timeout."""
 _PASSED_OVER_MAX = 3
 """So many elections a replica whose state is wrong leaves to the others."""
 
@@ -27,6 +29,8 @@ class Voting(Core):
         self._pre_vote_term: int | None = None
         """The term that the running pre-vote is about."""
         self._pre_votes_from: set[int] = set()
+        self._pre_votes_asked = 0
+        """How many pre-votes it began since a leader was heard."""
         self._pre_vote_won: int | None = None
         """The term in which this replica may stand: a majority would vote for it."""
         self._force_term: int | None = None
@@ -87,7 +91,7 @@ class Voting(Core):
         return False
 
     def _start_pre_vote(self, now: float) -> None:
-        self._election_deadline = now + self._SyncObj__generateRaftTimeout()
+        self._election_deadline = now + self._pre_vote_wait()
         self._pre_vote_won = None
         self._pre_vote_term, self._pre_votes_from = self._term + 1, set()
         last_term, last_index = self._last_log()
@@ -103,12 +107,47 @@ class Voting(Core):
                 },
             )
 
+    def _pre_vote_wait(self) -> float:
+        """How long this pre-vote is waited for: seconds. Answers that come later still count."""
+        timeout = self._SyncObj__generateRaftTimeout()
+        retries, self._pre_votes_asked = self._pre_votes_asked, self._pre_votes_asked + 1
+        if retries >= _QUICK_RETRIES:
+            return timeout
+        soon = self._ms(self._settings.pre_vote_retry_ms << retries)
+        return min(timeout, soon * (0.75 + self._host.rng.random() / 2))
+
+    def _leave_it_to(self, peer: PeerNode, next_term: int) -> None:
+        """Who would vote for another does not stand beside it, or the votes would split.
+
+        Where both have asked, the one that comes first in the shard's order of successors goes on.
+        """
+        asks = next_term in (self._pre_vote_term, self._pre_vote_won)
+        if asks and self._rank(self._me.id) < self._rank(peer.id):
+            return
+        self._pre_vote_term = self._pre_vote_won = None
+        low, high = self._settings.bystander_min_ms, self._settings.bystander_max_ms
+        wait = self._ms(low) + self._ms(high - low) * self._host.rng.random()
+        self._election_deadline = max(self._election_deadline, self._clock() + wait)
+
+    def _rank(self, node: int) -> int:
+        """Place of `node` among the successors of this shard's leader; 0 is raft.driver's choice.
+
+        Two replicas may see it differently for a moment: then both stand, or neither, for once.
+        """
+        gone = None if self._leader is None else self._leader.id
+        survivors = [one for one in self._host.identity.nodes if one != gone]
+        if node not in survivors:
+            return len(survivors)
+        return (survivors.index(NodeId(node)) - self._shard) % len(survivors)
+
     def _on_pre_vote(self, peer: PeerNode, message: Message) -> None:
         granted = (
             message["next_term"] > self._term
             and not self._sticky()
             and (message["last_log_term"], message["last_log_index"]) >= self._last_log()
         )
+        if granted:
+            self._leave_it_to(peer, message["next_term"])
         self._send_node(
             peer,
             {
@@ -150,6 +189,7 @@ class Voting(Core):
         if self._state == LEADER or self._leader is None or self._leader.id != node:
             return
         self._contact = None
+        self._pre_votes_asked = 0
         due = self._clock() + delay_ms / 1000
         self._election_deadline = min(self._election_deadline, due)
 
