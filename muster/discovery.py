@@ -57,7 +57,7 @@ class Routes:
     def learn(self, group_id: str, found: Coordinator) -> bool:
         """Take what an answer said, unless something later is known; tell who watches."""
         known = self._known.get(group_id)
-        if not found.endpoint or (known and (found.term < known.term or found == known)):
+        if not found.endpoint or (known and not _is_news(known, found)):
             return False
         self._known[group_id] = found
         if known and found.term > known.term:
@@ -86,6 +86,13 @@ class Routes:
                 self._watchers.pop(group_id, None)
 
         return unwatch
+
+
+def _is_news(known: Coordinator, found: Coordinator) -> bool:
+    """A later term, or the same node elsewhere. A term has one leader (thesis Figure 3.2)."""
+    if found.term == known.term:
+        return found.node_id == known.node_id and found.endpoint != known.endpoint
+    return found.term > known.term
 
 
 @dataclass(eq=False, slots=True)
