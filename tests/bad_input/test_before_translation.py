@@ -1,0 +1,58 @@
+"""What is too much is refused before a Python object is made of every entry of it.
+
+A message of 4 MiB holds two million entries; to translate them held the node's loop for seconds, and
+its shards went to other leaders (a single call, no flood).
+"""
+
+import asyncio
+
+import pytest
+
+from coordinator import translate
+from muster.v1 import group_pb2 as pb
+from muster.v1.errors_pb2 import ErrorCode
+from tests.coordinator.local import local_node
+
+FIRST_JOIN = {"group_id": "g", "join_nonce": "0" * 32, "session_timeout_ms": 10_000}
+REQUESTS = {
+    "join": (
+        "JoinGroup",
+        pb.JoinGroupRequest(**FIRST_JOIN, subscribed_topics=["t"] * (64 * 1024 + 1)),
+    ),
+    "sync": (
+        "SyncGroup",
+        pb.SyncGroupRequest(group_id="g", assignments=[pb.SyncGroupRequest.Assignment()] * 2_001),
+    ),
+    "leave": (
+        "LeaveGroup",
+        pb.LeaveGroupRequest(group_id="g", members=[pb.LeaveGroupRequest.Member()] * 2_001),
+    ),
+    "commit": (
+        "OffsetCommit",
+        pb.OffsetCommitRequest(
+            group_id="g", partitions=[pb.OffsetCommitRequest.Partition()] * 1_001
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["too many", "too large"])
+@pytest.mark.parametrize("name", REQUESTS)
+def test_too_much_is_refused_untranslated(monkeypatch, name, large):
+    """INVALID_REQUEST by count, and by size, without the translation being called."""
+
+    def unwanted(*_):
+        raise AssertionError(f"{name} was translated")
+
+    method, request = REQUESTS[name]
+    if large:
+        request = type(request)(group_id="g" * 600_000)
+
+    async def ask():
+        async with local_node() as node:
+            monkeypatch.setattr(translate, name, unwanted)
+            return await getattr(node.groups, method)(request)
+
+    answer = asyncio.run(asyncio.wait_for(ask(), 60))
+    assert answer.status.code == ErrorCode.INVALID_REQUEST
+    assert ("takes" in answer.status.message) == large, answer.status.message
