@@ -69,6 +69,11 @@ class Liveness:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def armed(self) -> bool:
+        """Whether any member, call or round is watched."""
+        return bool(self._sessions or self._early_calls or self._rounds)
+
     # ---- the coordinator role
 
     def promote(self, groups: Iterable[Group], time_ms: int) -> None:

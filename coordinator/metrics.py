@@ -38,7 +38,7 @@ from coordinator.topics import Topics
 from raft.contract import NodeId, Role, StateMachine
 
 GROUPS_PER_SLICE: Final = 500
-LOOK_S: Final = 0.005
+LOOK_S: Final = 0.05
 """How often the replicas are looked at, for elections, leaders and quarantine."""
 SERIES_GROUPS_PER_SLICE: Final = 10
 TOPICS_PER_GROUP_MAX: Final = 20
@@ -120,7 +120,7 @@ class NodeMetrics:
         """Nothing: raft.driver.Participant."""
 
     def after_apply(self, now: float) -> None:
-        """Look at the replicas, every few milliseconds. `now` is monotonic, in seconds."""
+        """Look at the replicas, some twenty times a second. `now` is monotonic, in seconds."""
         if now >= self._next_look_s:
             self._next_look_s = now + LOOK_S
             self.watcher.turn()

@@ -46,6 +46,7 @@ log = structlog.get_logger()
 VERSION: Final = version("muster-coordinator")
 MS: Final = 1_000
 READY_POLL_S: Final = 0.1
+STILL_READY_POLL_S: Final = 0.5
 DRAIN_POLL_S: Final = 0.01
 EXPORT_POLL_S: Final = 5.0
 HEAL_POLL_S: Final = 0.2
@@ -125,9 +126,9 @@ class Node:
         self._runner.lag_observers.append(self._timer_fired)
 
     def _timer_fired(self, late_s: float) -> None:
-        if self.assembly.turns.timer_fired(late_s):
-            self.metrics.after_apply(late_s)  # leaders are looked at fifty times a second
-            self._runner.wake()  # shards' time moves with the turns that sweep
+        self.assembly.turns.timer_fired(late_s)
+        self.metrics.after_apply(self._loop.time())
+        self._runner.wake()  # shards' time moves with these turns
 
     # ---- start
 
@@ -239,7 +240,7 @@ class Node:
         while True:
             ready = all(self._is_ready(shard) for shard in self.assembly.shards)
             await self._health.set_ready(ready=ready)
-            await asyncio.sleep(READY_POLL_S)
+            await asyncio.sleep(STILL_READY_POLL_S if ready else READY_POLL_S)
 
     def _is_ready(self, shard: Shard) -> bool:
         """A leader is known and this replica has applied what it knows to be committed."""

@@ -1,7 +1,7 @@
 """What a node sees of its Raft groups: elections, leaders, and how long proposals take.
 
-`raft` knows nothing of this: roles and terms are looked at every few milliseconds, proposals are
-timed around `propose`, applying around the shard.
+`raft` knows nothing of this: roles and terms are looked at some twenty times a second, proposals
+are timed around `propose`, applying around the shard.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

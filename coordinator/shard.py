@@ -186,6 +186,14 @@ class Shard:
         """Shard time: the last turn's on the leader, the last applied entry's elsewhere."""
         return self._time.now_ms if self._promoted else self.state.time_ms
 
+    @property
+    def quiet(self) -> bool:
+        """True where nothing here has a deadline, and nobody waits for a turn."""
+        if self._orphans:
+            return False
+        watched = self._promoted and (self.liveness.armed or self.waiters or self.proposer.waiting)
+        return not watched
+
     # ---- what callers ask
 
     def submit(

@@ -1,6 +1,6 @@
 """The coordinator's part in the driver's turn, over all shards of a node. Synchronous."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from coordinator.breaks import BreakMeter
@@ -11,8 +11,10 @@ from raft.contract import ShardId
 
 MS: Final = 1_000
 
-TIMERS_PER_SWEEP: Final = 2
-"""Sessions and rounds are late by 20 ms at most, and an idle node has half the work."""
+TIMERS_PER_SWEEP: Final = 3
+"""Each firing of the timer sees to the shards that have a member, a round, a caller or a command:
+they are late by its period at most. The others get their turn every third time, which keeps shard
+time and the watch for a quorum going at rest."""
 
 
 class Turns:
@@ -36,18 +38,15 @@ class Turns:
         self._after = after
         self._loop_round = 0
         self._lag_ms = 0
-        self._sweep = True
+        self._fired = True
+        self._lively: dict[ShardId, Shard] = {}
         self._hurried: dict[ShardId, None] = {}
 
-    def timer_fired(self, late_s: float) -> bool:
-        """The node's timer came, `late_s` seconds after its time.
-
-        True where a turn is wanted that sweeps: every second time, some fifty times a second.
-        """
+    def timer_fired(self, late_s: float) -> None:
+        """The node's timer came, `late_s` seconds after its time: the next turn fires timers."""
         self._loop_round += 1
         self._lag_ms += int(max(late_s, 0.0) * MS)
-        self._sweep = self._sweep or self._loop_round % TIMERS_PER_SWEEP == 0
-        return self._sweep
+        self._fired = True
 
     def hurry(self, shard: ShardId) -> None:
         """Something was asked of this shard: the next turn closes its entry."""
@@ -56,18 +55,33 @@ class Turns:
     def before_tick(self, now: float) -> None:
         """After delivery, before the replicas tick. `now` is CLOCK_MONOTONIC in seconds.
 
-        A turn that the timer wanted sweeps over all shards; others see to those that were asked.
+        After the timer it is the turn of all shards, or of the lively ones; otherwise of those that
+        were asked. A shard that was quiet gets a whole turn first: its clocks may be behind.
         """
         turn = Turn(int(now * MS), self._lag_ms, self._loop_round)
         hurried, self._hurried = self._hurried, {}
-        if self._sweep:
-            self._sweep, self._lag_ms = False, 0
+        if self._fired:
+            self._fired, self._lag_ms = False, 0
             self._breaks.turn(turn.clock_ms)
-            for shard in self._shards:
+            if self._loop_round % TIMERS_PER_SWEEP == 0:
+                self._sweep(turn, hurried)
+                return
+            for shard in self._lively.values():
                 shard.turn(turn)
         else:
             for number in hurried:
-                self._shards[number].hurry(turn)
+                if number in self._lively:
+                    self._shards[number].hurry(turn)
+        for number in hurried:
+            if number not in self._lively:
+                self._lively[number] = self._shards[number]
+                self._shards[number].turn(turn)
+
+    def _sweep(self, turn: Turn, hurried: Mapping[ShardId, None]) -> None:
+        """The turn of every shard; what was asked of one may only show once it is applied."""
+        for shard in self._shards:
+            shard.turn(turn)
+        self._lively = {s.number: s for s in self._shards if s.number in hurried or not s.quiet}
 
     def after_apply(self, now: float) -> None:
         """What was applied was answered by the shards; now those whose time is over."""
