@@ -124,8 +124,33 @@ def encode_entry(entry: Entry) -> bytes:
         time_ms=entry.time_ms,
         wall_ms=entry.wall_ms,
         limits_version=entry.limits_version,
-        commands=[cast("log_pb2.Command", _COMMANDS.encode(c)) for c in entry.commands],
+        commands=[_encode(command) for command in entry.commands],
     ).SerializeToString()
+
+
+def _encode(command: Command) -> log_pb2.Command:
+    """As `_COMMANDS.encode`; commits are nearly all commands, so theirs is written out."""
+    if type(command) is not commands.OffsetCommit:
+        return cast("log_pb2.Command", _COMMANDS.encode(command))
+    partition = log_pb2.OffsetCommit.Partition
+    return log_pb2.Command(
+        offset_commit=log_pb2.OffsetCommit(
+            group_id=command.group_id,
+            member_id=command.member_id,
+            generation=command.generation,
+            commit_seq=command.commit_seq,
+            partitions=[
+                partition(
+                    topic=one.topic,
+                    partition=one.partition,
+                    offset=one.offset,
+                    metadata=one.metadata,
+                    end_offset=one.end_offset,
+                )
+                for one in command.partitions
+            ],
+        )
+    )
 
 
 def decode_entry(data: bytes) -> Entry:
@@ -137,8 +162,38 @@ def decode_entry(data: bytes) -> Entry:
         time_ms=message.time_ms,
         wall_ms=message.wall_ms,
         limits_version=message.limits_version,
-        commands=_each(_COMMANDS, message.commands),
+        commands=_decode(message.commands),
     )
+
+
+def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
+    """As `_each(_COMMANDS, messages)`, with commits written out: they hold no enum to refuse."""
+    found: list[Command] = []
+    for message in messages:
+        if not message.HasField("offset_commit"):
+            found.extend(_each(_COMMANDS, (message,)))
+            continue
+        commit = message.offset_commit
+        partitions = tuple(
+            commands.PartitionCommit(
+                one.topic,
+                one.partition,
+                one.offset,
+                one.metadata,
+                one.end_offset if one.HasField("end_offset") else None,
+            )
+            for one in commit.partitions
+        )
+        found.append(
+            commands.OffsetCommit(
+                commit.group_id,
+                commit.member_id,
+                commit.generation,
+                commit.commit_seq,
+                partitions,
+            )
+        )
+    return tuple(found)
 
 
 def encode_command(command: Command) -> bytes:

@@ -98,6 +98,19 @@ def test_an_entry_survives_the_wire(entry):
     assert decode_entry(encode_entry(entry)) == entry
 
 
+@given(st.lists(values_of(commands.OffsetCommit, log_pb2.OffsetCommit), max_size=3).map(tuple))
+def test_commits_are_coded_as_any_other_command_is(commits):
+    """Entries have a path of their own for commits; single commands go the way of all fields."""
+    encoded = encode_entry(replace(ENTRY, commands=commits))
+    message = log_pb2.Entry.FromString(encoded)
+    assert list(message.commands) == [
+        log_pb2.Command.FromString(encode_command(commit)) for commit in commits
+    ]
+    assert decode_entry(encoded).commands == tuple(
+        decode_command(encode_command(commit)) for commit in commits
+    )
+
+
 @given(COMMANDS)
 def test_a_command_survives_the_wire(command):
     """Alone, as the export stores it."""
