@@ -22,11 +22,15 @@ FOR_EVER_MS = 3_600_000
         (Coordinator(1, "a:2", 7), True),
         (Coordinator(1, "a:1", 7), False),
         (Coordinator(2, "b:1", 6), False),
+        (Coordinator(2, "b:1", 7), False),
         (Coordinator(2, "", 9), False),
     ],
 )
 def test_only_a_later_coordinator_is_believed(found, believed):
-    """Of term 7 at a:1: a later term, or another address in it; nothing older, nothing empty."""
+    """Of term 7 at a:1: a later term, or another address of the same node; nothing older or empty.
+
+    Another node in the same term cannot lead it: such a hint led to one that never answered.
+    """
     routes, woken = Routes(Counters()), []
     routes.learn("g", Coordinator(1, "a:1", 7))
     unwatch = routes.watch("g", lambda: woken.append(routes.get("g")))
