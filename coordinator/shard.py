@@ -357,7 +357,8 @@ class Shard:
         if isinstance(outcome, Overloaded):
             call.answer(Shed(outcome.what))
         elif isinstance(outcome, NotLeader):
-            call.answer(NotHere(outcome.leader, self.log.term))
+            # Not whom leadership is being handed to: that one leads in a later term, or never.
+            call.answer(self.elsewhere())
         else:
             self._orphan(call)
 
