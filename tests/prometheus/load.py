@@ -19,8 +19,9 @@ from muster.v1.errors_pb2 import ErrorCode
 from muster.v1.group_pb2_grpc import GroupCoordinatorStub
 
 BULK_GROUPS = 16
-FLOOD_CALLS = 4_000
-"""In flight at once: more than a node lets be active, so that it must refuse some."""
+WIDE_PARTITIONS = 100
+FLOOD_CALLS = 64
+"""In flight at once, 400 KB each: three times what a shard's queue may hold."""
 RETRY_S = 0.1
 EXPECTED = {
     grpc.StatusCode.UNAVAILABLE,
@@ -85,6 +86,7 @@ class Load:
                 client = muster.Client(self._bootstrap, client_id=f"w{number}")
                 await stack.enter_async_context(client)
                 await client.create_topic("orders", 4, exist_ok=True)
+                await client.create_topic("wide", WIDE_PARTITIONS, exist_ok=True)
                 group = client.group("billing", ["orders"], commit_interval_ms=50)
                 await stack.enter_async_context(group)
                 group.on_partition(self._work)
@@ -106,7 +108,7 @@ class Load:
         return (
             self._again(self._forgetful_member),
             self._again(self._impatient),
-            self._flood(),
+            self._again(self._flood),
             *(self._again(self._bulk, number) for number in range(BULK_GROUPS)),
         )
 
@@ -130,24 +132,31 @@ class Load:
         request = pb.FindCoordinatorRequest(keys=[key])
         await GroupCoordinatorStub(channel).FindCoordinator(request, timeout=0.2)
 
-    async def _flood(self):
-        """Keep FLOOD_CALLS reads in flight at one node until it has refused some."""
-        endpoint = self._bootstrap.split(",")[2]
-        async with grpc.aio.insecure_channel(endpoint) as channel:
-            stub = GroupCoordinatorStub(channel)
+    async def _flood(self, channel):
+        """Keep FLOOD_CALLS large commits of one shard in flight until the node has refused one.
 
-            async def read(number):
-                request = pb.OffsetFetchRequest(group_id=f"bulk-{number % BULK_GROUPS}", all=True)
-                while not self.refused:
-                    try:
-                        await stub.OffsetFetch(request, timeout=10)
-                    except grpc.aio.AioRpcError as error:
-                        if error.code() not in EXPECTED:
-                            raise
-                        self.refused += error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        Together they are more bytes than a shard's queue may hold.
+        """
+        stub = GroupCoordinatorStub(channel)
+        request = pb.OffsetCommitRequest(group_id="flood", generation=-1)
+        for number in range(WIDE_PARTITIONS):
+            request.partitions.add(topic="wide", partition=number, offset=1, metadata="m" * 4096)
 
-            await asyncio.gather(*(read(number) for number in range(FLOOD_CALLS)))
-        await asyncio.Event().wait()
+        async def commit():
+            while not self.refused:
+                try:
+                    answer = await stub.OffsetCommit(request, timeout=10)
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                        raise
+                    self.refused += 1
+                else:
+                    if answer.status.code or any(p.status.code for p in answer.partitions):
+                        return
+
+        if self.refused:
+            await asyncio.Event().wait()
+        await asyncio.gather(*(commit() for _ in range(FLOOD_CALLS)))
 
     async def _bulk(self, channel, number):
         """Simple commits, one in flight, until the node is no longer the coordinator."""
