@@ -100,9 +100,14 @@ def _rounds(
         report.say(
             f"{number.name} {count + 1}: {len(got.first_s)} groups moved, first commit after "
             f"{min(got.first_s):.3f} / {median(got.first_s):.3f} / {max(got.first_s):.3f} s "
-            f"(min, median, max); longest gap of the others {max(got.gap_s):.3f} s"
+            f"(min, median, max); {_longest(got.gap_s)}"
         )
     return figures
+
+
+def _longest(gaps_s: list[float]) -> str:
+    """A node that led every shard leaves no others whose gap could be measured."""
+    return f"longest gap of the others {max(gaps_s):.3f} s" if gaps_s else "it led all groups"
 
 
 def _round(cluster: Cluster, clients: list[Child], number: signal.Signals) -> Figures:
