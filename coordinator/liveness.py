@@ -49,6 +49,8 @@ class _Session:
     timeout_ms: int
     calls: int = 0
     """Calls of this member held here: while there is one the session does not run."""
+    broke_off: bool = False
+    """Whether what runs is the disconnect grace: its last call here broke off."""
 
 
 class Liveness:
@@ -189,7 +191,15 @@ class Liveness:
         session = self._sessions.get(key)
         if session is None or session.calls:
             return
-        self._arm(key, min(session.timeout_ms, DISCONNECT_GRACE_MS))
+        self._arm(key, min(session.timeout_ms, DISCONNECT_GRACE_MS), broke_off=True)
+
+    def why_silent(self, key: MemberKey) -> str:
+        """Why the session of this member ends, for the history: what a person should look at."""
+        session = self._sessions[key]
+        if session.broke_off:
+            left_ms = min(session.timeout_ms, DISCONNECT_GRACE_MS)
+            return f"its connection broke and it was not back within {left_ms} ms"
+        return f"not heard from within its session of {session.timeout_ms} ms"
 
     # ---- time
 
@@ -234,6 +244,7 @@ class Liveness:
             self._ends.arm(key, self._clock_ms + FIRING_RETRY_MS)
         return proven
 
-    def _arm(self, key: MemberKey, timeout_ms: int) -> None:
+    def _arm(self, key: MemberKey, timeout_ms: int, *, broke_off: bool = False) -> None:
+        self._sessions[key].broke_off = broke_off
         self._ripening.pop(key, None)
         self._ends.arm(key, self._clock_ms + timeout_ms)

@@ -343,7 +343,7 @@ class Shard:
             member_id=key.member_id,
             generation=group.generation,
             joined_round=member.joined_round,
-            reason=f"not heard from within its session of {member.session_timeout_ms} ms",
+            reason=self.liveness.why_silent(key),
         )
 
     # ---- what fails, what is applied

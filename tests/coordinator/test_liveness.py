@@ -8,6 +8,7 @@ gone GROUP/MEMBER                  it was removed
 timer GROUP ROUND TIMER DEADLINE   the group's round timer in applied state; `timer GROUP none`
 open | reply | break GROUP/MEMBER  a held call of the member begins, ends with a reply, breaks off
 heard GROUP/MEMBER                 a call that was not held
+why GROUP/MEMBER                   the reason that its removal would carry now
 run MS [lag=MS] [paused] [still]   turns of 10 ms for so long; prints what fires and when
                                    (`lag`: the first turn is late by so much; `still`: the loop
                                    makes no full round)
@@ -85,6 +86,9 @@ class Bench:
 
     def do_heard(self, name):
         self.liveness.heard(_key(name))
+
+    def do_why(self, name):
+        return self.liveness.why_silent(_key(name))
 
     def do_crowd(self, count, session):
         for number in range(int(count)):
