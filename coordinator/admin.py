@@ -76,6 +76,10 @@ class ClusterView(Protocol):
         """Stores of known node ids that were refused at the door, the latest last."""
         ...
 
+    def learners(self) -> Sequence[int]:
+        """Replaced nodes that some shard has yet to admit."""
+        ...
+
     def refusals(self) -> Mapping[str, str]:
         """Who was turned away at the peer port, or turned this node away, and why."""
         ...
@@ -314,6 +318,12 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return self._not_replaced(
                 "Name the new store's uuid (32 hex digits, `muster init` prints it), or start the "
                 "node first so that its store is refused and known."
+            )
+        others = [node for node in self._cluster.learners() if node != request.node_id]
+        if others:
+            return self._not_replaced(
+                f"Node {others[0]} was replaced and some shards have yet to admit it, which takes "
+                "every other node. Wait until `muster cluster status` shows no learner."
             )
         answer = await _ask_shard_0(
             self._core,

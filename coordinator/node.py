@@ -308,6 +308,10 @@ class Node:
             and node not in self.driver.connected_nodes
         ]
 
+    def learners(self) -> Sequence[int]:
+        """Replaced nodes that some shard has yet to admit."""
+        return self.driver.book.learners()
+
     def refusals(self) -> Mapping[str, str]:
         """Who was turned away at the peer port, or turned this node away, and why."""
         return self.driver.book.refusals

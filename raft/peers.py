@@ -118,6 +118,11 @@ class PeerBook:
             if node != self._identity.node_id and not self.counts(shard, node)
         ]
 
+    def learners(self) -> list[int]:
+        """Replaced nodes that some shard has yet to admit, as far as this node knows."""
+        shards = range(self._identity.shards)
+        return [node for node in self._replaced if not all(self.counts(s, node) for s in shards)]
+
     def is_learner(self, shard: int) -> bool:
         """Whether this node itself is a replaced one that the shard has not admitted."""
         return not self.counts(shard, self._identity.node_id)

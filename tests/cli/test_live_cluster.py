@@ -17,6 +17,7 @@ from coordinator.routing import shard_of
 from muster.cli.group import OFFSET_COLUMNS
 from muster.v1 import group_pb2 as pb
 from muster.v1.group_pb2_grpc import GroupCoordinatorStub
+from raft.identity import load_identity
 from storage.rocks import RocksStore
 from storage.store import Family
 
@@ -158,3 +159,28 @@ def test_a_lost_disk_comes_back_through_replace_node(live):
     assert _until(live, 0, "cluster", "verify").stderr == ""
     status = json.loads(_muster(live, "cluster", "status", "-o", "json").stdout)
     assert {n["node_id"]: n["store_uuid"] for n in status["nodes"]}[1] == after
+
+
+def test_a_second_node_is_not_replaced_while_the_first_is_still_a_learner(live):
+    """Two learners and one voter could never admit anybody: the second is refused, and told why."""
+    live.kill(1)
+    shutil.rmtree(live.nodes[1].data_dir)
+    live.init(1)
+    first = ("cluster", "replace-node", "1", f"--store-uuid={_store_uuid(live, 1)}", "--yes")
+    assert _until(live, 0, *first).returncode == 0
+    second = _muster(live, "cluster", "replace-node", "2", f"--store-uuid={'0' * 32}", "--yes")
+    assert second.returncode != 0
+    assert "Node 1 was replaced" in second.stderr
+    live.start_node(1)
+    assert _until(live, 0, "cluster", "status").stderr == ""
+
+
+def _store_uuid(live, node_id):
+    """Of a node that does not run."""
+    store = RocksStore(
+        live.nodes[node_id].data_dir, lambda call: call(), time.monotonic, pytest.fail
+    )
+    try:
+        return load_identity(store).store_uuid.hex()
+    finally:
+        store.close()

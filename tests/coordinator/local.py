@@ -80,6 +80,9 @@ class LocalNode:
     def refused(self):
         return []
 
+    def learners(self):
+        return []
+
     def refusals(self):
         return {}
 
