@@ -61,18 +61,30 @@ def render(result: Result, form: Format, *, terminal: bool = False) -> str:
             _json({"schema": result.schema, **item}, pretty=False) for item in result.items
         )
     if form is Format.NAME:
-        return "".join(f"{name}\n" for name in result.names)
+        return "".join(f"{line(name)}\n" for name in result.names)
     draw = _rich if terminal else _plain
     return "\n".join(draw(table) for table in result.tables if table.rows)
 
 
 def cell(value: Value) -> str:
-    """A value as a table shows it."""
+    """A value as a table shows it: one line, whatever is in a name."""
     if value is None or value == "":
         return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return line(str(value))
+
+
+def line(text: str) -> str:
+    """The text with line breaks and other control characters written as escapes.
+
+    A group's name may hold any character; none of them may forge a row or drive a terminal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
 
 
 def rfc3339(wall_ms: int) -> str | None:
@@ -86,11 +98,11 @@ def rfc3339(wall_ms: int) -> str | None:
 def _plain(table: Table) -> str:
     rows = [list(table.columns), *([cell(value) for value in row] for row in table.rows)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
-    lines = (
+    drawn = (
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{row}\n" for row in drawn)
 
 
 def _rich(table: Table) -> str:

@@ -74,6 +74,15 @@ def test_markup_in_a_name_is_printed_as_it_is():
     assert "[bold]g[/bold]" in render(result, Format.TABLE, terminal=True)
 
 
+@pytest.mark.parametrize("form", [Format.TABLE, Format.NAME])
+def test_a_line_break_in_a_name_forges_no_row(form):
+    """Control characters are shown as escapes: one row stays one line; other scripts stay."""
+    name = "a\nfake  9\x1b[2J-größe"
+    result = Result("s/v1", {}, [Table(("GROUP",), [(name,)])], names=[name])
+    assert render(result, form).splitlines()[-1] == r"a\nfake  9\x1b[2J-größe"
+    assert "\x1b" not in render(result, form)
+
+
 def test_confirmation_on_a_terminal_takes_the_answer(monkeypatch):
     """Yes goes on, no ends the command with 1."""
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
