@@ -31,7 +31,7 @@ lint: venv ## ruff, mypy --strict, import contracts
 
 .PHONY: test
 test: venv .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 	.venv-sdk-floor/bin/python -m pytest tests/client
 
 .venv-sdk-%/.installed: requirements/sdk-%.txt
