@@ -16,6 +16,7 @@ import time
 import grpc.aio
 
 from bench import child
+from bench.flood import ACKNOWLEDGED, Flood, outcome_of
 from bench.loops_core import tune_gc
 from bench.raw import (
     PARTITIONS,
@@ -33,14 +34,23 @@ CALL_S = 3.0
 """Deadline of a commit: the longest hold (1 s without a leader) and more than enough."""
 LATE_S = 0.1
 """An open-loop call that cannot be sent this soon after it was due is not sent at all."""
-OUTSTANDING_MAX = 20_000
+BURST = 32
+"""Calls that an open loop which is behind sends at once."""
 
 FILL_METADATA_BYTES = 4000
 FILL_PARTITIONS = 100
 """400 kB a commit: below the command limit of 512 KiB."""
 
-ACKNOWLEDGED = "acknowledged"
-SUPERSEDED = "superseded"
+
+def _commit(member: Member, partition: int, seq: int) -> group_pb2.OffsetCommitRequest:
+    request = group_pb2.OffsetCommitRequest(
+        group_id=member.group,
+        member_id=member.member_id,
+        generation=member.generation,
+        commit_seq=seq,
+    )
+    request.partitions.add(topic=TOPIC, partition=partition, offset=seq)
+    return request
 
 
 class Client:
@@ -75,26 +85,14 @@ class Client:
 
     async def call(self, member: Member, partition: int) -> str:
         """One commit; returns "acknowledged", "superseded", an error's or a gRPC status' name."""
-        seq = next(self._seq)
-        request = group_pb2.OffsetCommitRequest(
-            group_id=member.group,
-            member_id=member.member_id,
-            generation=member.generation,
-            commit_seq=seq,
-        )
-        request.partitions.add(topic=TOPIC, partition=partition, offset=seq)
+        request = _commit(member, partition, next(self._seq))
         try:
             answer = await self._pool.at(member.endpoint).OffsetCommit(request, timeout=CALL_S)
         except grpc.aio.AioRpcError as error:
             return str(error.code().name)
-        if answer.status.code != errors_pb2.NONE:
-            if answer.status.code == errors_pb2.NOT_COORDINATOR:
-                member.endpoint = answer.status.coordinator.endpoint or member.endpoint
-            return name_of(answer.status.code)
-        part = answer.partitions[0]
-        if part.status.code != errors_pb2.NONE:
-            return name_of(part.status.code)
-        return SUPERSEDED if part.superseded else ACKNOWLEDGED
+        if answer.status.code == errors_pb2.NOT_COORDINATOR:
+            member.endpoint = answer.status.coordinator.endpoint or member.endpoint
+        return outcome_of(answer)
 
     async def closed(self, in_flight: int, seconds: float) -> child.Message:
         """`in_flight` workers, each with partitions of its own, for `seconds`."""
@@ -119,50 +117,46 @@ class Client:
         await asyncio.gather(*(work(number) for number in range(in_flight)))
         return {"latencies_s": latencies_s, "outcomes": outcomes, "elapsed_s": seconds}
 
-    async def open(self, per_s: float, seconds: float, start_s: float) -> child.Message:
+    async def open(
+        self, per_s: float, seconds: float, start_s: float, connections: int
+    ) -> child.Message:
         """`per_s` calls a second from CLOCK_MONOTONIC `start_s` on, whatever the answers are.
 
-        Latency counts from the moment a call was due. Calls that this process could not send within
-        0.1 s of it are counted as never sent.
+        Latency counts from the moment a call was due. Calls that could not be sent within 0.1 s of
+        it are counted as never sent. All groups must be the same node's.
         """
-        outcomes: collections.Counter[str] = collections.Counter()
-        acknowledged: list[tuple[float, float]] = []  # (due, latency), seconds after start_s
-        outstanding: set[asyncio.Task[None]] = set()
+        flood = Flood(self._members[0].endpoint, connections, CALL_S)
+        await flood.connect()
         never_sent = 0
-
-        async def one(due_s: float) -> None:
-            slot = next(self._slots)
-            member = self._members[slot % len(self._members)]
-            outcome = await self.call(member, slot // len(self._members) % PARTITIONS)
-            outcomes[outcome] += 1
-            if outcome == ACKNOWLEDGED:
-                acknowledged.append((due_s - start_s, time.monotonic() - due_s))
-
         total = int(per_s * seconds)
-        sent = 0
-        while sent < total:
-            due_s = start_s + sent / per_s
-            now_s = time.monotonic()
-            if due_s > now_s:
+        for number in range(total):
+            due_s = start_s + number / per_s
+            while (now_s := time.monotonic()) < due_s:
+                flood.flush()
                 await asyncio.sleep(due_s - now_s)
-                continue
-            sent += 1
-            if now_s - due_s > LATE_S or len(outstanding) >= OUTSTANDING_MAX:
-                never_sent += 1
-                continue
-            task = asyncio.create_task(one(due_s))
-            outstanding.add(task)
-            task.add_done_callback(outstanding.discard)
-            if sent % 16 == 0:
+            if number % BURST == 0:
+                flood.flush()
                 await asyncio.sleep(0)
-        if outstanding:
-            await asyncio.gather(*outstanding)
+            if now_s - due_s > LATE_S or not self._send(flood, due_s):
+                never_sent += 1
+        await flood.drain()
+        result = flood.result
         return {
-            "outcomes": outcomes,
-            "acknowledged": acknowledged,
+            "outcomes": result.outcomes,
+            "acknowledged": [(due_s - start_s, late_s) for due_s, late_s in result.acknowledged],
             "never_sent": never_sent,
             "offered": total,
         }
+
+    def _send(self, flood: Flood, due_s: float) -> bool:
+        """Queue the next commit. A member keeps to one connection, so its commits keep order."""
+        slot = next(self._slots)
+        index = slot % len(self._members)
+        member = self._members[index]
+        partition = slot // len(self._members) % PARTITIONS
+        return flood.call(
+            index, _commit(member, partition, next(self._seq)).SerializeToString(), due_s
+        )
 
     async def fill(self, mib: int) -> child.Message:
         """Simple commits with large metadata until the offsets hold `mib` MiB; 4 in flight.
@@ -249,9 +243,8 @@ async def _main() -> None:
             case "closed":
                 child.answer(**await client.closed(command["in_flight"], command["seconds"]))
             case "open":
-                child.answer(
-                    **await client.open(command["per_s"], command["seconds"], command["start_s"])
-                )
+                del command["verb"]
+                child.answer(**await client.open(**command))
             case "fill":
                 child.answer(**await client.fill(command["mib"]))
             case "begin":

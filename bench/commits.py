@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.child import Child, close_all
 from bench.cluster import Cluster
-from bench.commit_client import ACKNOWLEDGED
+from bench.flood import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
 

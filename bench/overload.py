@@ -1,9 +1,9 @@
 """Three times one node's capacity, offered for a minute, while 200 members heartbeat through it.
 
 Three nodes, raw stubs. First the capacity C of the node that leads most shards: closed loop at
-concurrency 64, groups of its shards only. Then 3 C in open loop from several processes to the same
+concurrency 64, groups of its shards only. Then 3 C in open loop over 20 connections to the same
 node, which also coordinates 10 groups of 20 members in 20 client processes. Calls that the load
-processes could not send when due are reported apart.
+process could not send when due are reported apart.
 """
 
 import argparse
@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bench import machine
-from bench.child import Child, ask_all, close_all
+from bench.child import Child, Message, ask_all, close_all
 from bench.cluster import Cluster
-from bench.commit_client import ACKNOWLEDGED
+from bench.flood import ACKNOWLEDGED
 from bench.member_client import GRACE_S
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench overload")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--factor", type=float, default=3.0)
-    parser.add_argument("--load-processes", type=int, default=3)
+    parser.add_argument("--connections", type=int, default=20)
     options = parser.parse_args(arguments)
     report = Report("overload", arguments)
     children: list[Child] = []
@@ -51,11 +51,17 @@ def _run(
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
     node_id, shards = cluster.leads_most()
-    load = _load(cluster, shards, options.load_processes)
-    children += load
-    for one in load:
-        one.ready(timeout_s=60)
-    capacity = _capacity(report, load[0])
+    load = Child(
+        "bench.commit_client",
+        {
+            "endpoints": cluster.endpoints,
+            "groups": group_names("overload", COMMIT_GROUPS, cluster.shards, shards),
+            "name": "load",
+        },
+    )
+    children.append(load)
+    load.ready(timeout_s=60)
+    capacity = _capacity(report, load)
     members = start_members(
         cluster,
         [group_names("members", MEMBER_GROUPS, cluster.shards, shards)] * PROCESSES,
@@ -66,30 +72,18 @@ def _run(
     before = _Before(cluster, members)
     pids = [child.pid for child in children] + [node.pid for node in cluster.nodes.values()]
     busy = machine.busy(pids)
-    per_s = options.factor * capacity
-    got = ask_all(
-        load,
+    got = load.ask(
         "open",
-        timeout_s=options.seconds + 60,
-        per_s=per_s / len(load),
+        options.seconds + 60,
+        per_s=options.factor * capacity,
         seconds=options.seconds,
         start_s=time.monotonic() + 0.5,
+        connections=options.connections,
     )
     others = machine.others_cores(busy, machine.busy(pids))
     report.say(f"other work kept {others:.2f} cores busy meanwhile")
     _judge_load(report, got, capacity, options.seconds)
     before.judge(report, cluster, members)
-
-
-def _load(cluster: Cluster, shards: set[int], processes: int) -> list[Child]:
-    groups = group_names("overload", COMMIT_GROUPS * processes, cluster.shards, shards)
-    return [
-        Child(
-            "bench.commit_client",
-            {"endpoints": cluster.endpoints, "groups": groups[n::processes], "name": f"load-{n}"},
-        )
-        for n in range(processes)
-    ]
 
 
 def _capacity(report: Report, client: Child) -> float:
@@ -102,19 +96,16 @@ def _capacity(report: Report, client: Child) -> float:
     return median(rates)
 
 
-def _judge_load(report: Report, got: list[dict], capacity: float, seconds: float) -> None:  # type: ignore[type-arg]
-    outcomes: Counter[str] = Counter()
-    for one in got:
-        outcomes.update(one["outcomes"])
-    offered = sum(one["offered"] for one in got)
-    never_sent = sum(one["never_sent"] for one in got)
+def _judge_load(report: Report, got: Message, capacity: float, seconds: float) -> None:
+    outcomes: Counter[str] = Counter(got["outcomes"])
+    offered, never_sent = got["offered"], got["never_sent"]
     goodput = outcomes[ACKNOWLEDGED] / seconds
     sent = (offered - never_sent) / seconds / capacity
     report.say(
         f"offered {offered:,} calls, {never_sent:,} of them were never sent: {sent:.2f} C went out"
     )
     report.say(f"answers: {dict(outcomes)}; goodput {goodput:,.0f}/s is {goodput / capacity:.2f} C")
-    acknowledged = [pair for one in got for pair in one["acknowledged"]]
+    acknowledged = got["acknowledged"]
     windows: dict[int, list[float]] = {}
     for due_s, latency_s in acknowledged:
         windows.setdefault(int(due_s // WINDOW_S), []).append(latency_s)

@@ -119,7 +119,9 @@ def test_commits_per_second_are_counted_against_a_real_server() -> None:
         closed = client.ask("closed", in_flight=8, seconds=0.5)
         assert list(closed["outcomes"]) == ["acknowledged"]
         assert len(closed["latencies_s"]) == closed["outcomes"]["acknowledged"] > 0
-        opened = client.ask("open", per_s=100.0, seconds=1.0, start_s=time.monotonic())
+        opened = client.ask(
+            "open", per_s=100.0, seconds=1.0, start_s=time.monotonic(), connections=2
+        )
         assert opened["offered"] == 100
         assert opened["outcomes"].get("acknowledged", 0) + opened["never_sent"] == 100
         assert len(opened["acknowledged"]) == opened["outcomes"]["acknowledged"] > 0
