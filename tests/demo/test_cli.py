@@ -53,6 +53,8 @@ def running(tmp_path):
     for number in range(8):
         (source / f"{number}.txt").write_text(f"word{number}\n" * 100)
     options = ("--input", str(source), "--workers", "2", "--partitions", "4", "--rate", "10")
+    # A shell's background job ignores Ctrl-C, and what it starts inherits that.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
     demo = subprocess.Popen(
         [sys.executable, "-m", "muster.cli", "demo", *options],
         cwd=tmp_path,
@@ -66,6 +68,7 @@ def running(tmp_path):
             assert line, f"the demo ended with {demo.wait()}"
         yield demo, psutil.Process(demo.pid).children(recursive=True)
     finally:
+        signal.signal(signal.SIGINT, inherited)
         demo.kill()
         demo.wait()
         demo.stderr.close()
