@@ -4,8 +4,7 @@ What must be led (a topic's creation, a node's replacement, a group's descriptio
 NOT_COORDINATOR with the endpoint where this node does not lead it.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Done, Refused
 from coordinator.machine.state import Group, Phase
+from coordinator.pages import GroupsPage
 from coordinator.shard import Shard
 from coordinator.standing import Standing
 from coordinator.verify import Verifier
@@ -99,14 +99,13 @@ class TopicService(admin_pb2_grpc.TopicsServicer):
         self, request: pb.CreateTopicRequest, context: Context
     ) -> pb.CreateTopicResponse:
         """Register a topic; the same name with the same count is success."""
-        existed = self._core.topics.count(request.name) == request.partitions
         answer = await _ask_shard_0(
             self._core, CreateTopic(request.name, request.partitions), request.name, context
         )
-        if answer is not None:
+        if not isinstance(answer, Done):
             return pb.CreateTopicResponse(status=answer)
         topic = pb.Topic(name=request.name, partitions=request.partitions)
-        return pb.CreateTopicResponse(topic=topic, created=not existed)
+        return pb.CreateTopicResponse(topic=topic, created=answer.changed)
 
     async def AddPartitions(
         self, request: pb.AddPartitionsRequest, context: Context
@@ -115,7 +114,7 @@ class TopicService(admin_pb2_grpc.TopicsServicer):
         answer = await _ask_shard_0(
             self._core, AddPartitions(request.name, request.partitions), request.name, context
         )
-        if answer is not None:
+        if not isinstance(answer, Done):
             return pb.AddPartitionsResponse(status=answer)
         topic = pb.Topic(name=request.name, partitions=request.partitions)
         return pb.AddPartitionsResponse(topic=topic)
@@ -179,27 +178,25 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def ListGroups(
         self, request: pb.ListGroupsRequest, context: Context
     ) -> pb.ListGroupsResponse:
-        """The groups this node coordinates, by id (group-protocol 2.13)."""
+        """The groups this node coordinates, by shard and id, in pages (group-protocol 2.13)."""
         admitted = await admit(self._core, context)
         try:
+            refused = refuse_group(request.after_group_id) if request.after_group_id else None
+            if refused is not None:
+                return pb.ListGroupsResponse(status=self._core.statuses.of(refused))
             await self._core.loaded(self._core.shards)
-            wanted = {state.strip().lower() for state in request.states}
-            response = pb.ListGroupsResponse()
-            for shard in self._core.shards:
+            page = GroupsPage(request.states, request.after_group_id)
+            resumed = (
+                self._core.shard_for(request.after_group_id).number if request.after_group_id else 0
+            )
+            for shard in self._core.shards[resumed:]:
                 if shard.standing is Standing.LOADING:
                     return pb.ListGroupsResponse(status=self._core.statuses.loading())
-                if shard.standing is Standing.SERVING:
-                    async for group in _in_slices(shard.state.groups.values()):
-                        if not wanted or group.phase.value.lower() in wanted:
-                            response.groups.add(
-                                group_id=group.group_id,
-                                state=group.phase.value,
-                                protocol_type=group.protocol_type,
-                                members=len(group.members),
-                                generation=group.generation,
-                            )
-            response.groups.sort(key=lambda group: group.group_id)
-            return response
+                if shard.standing is Standing.SERVING and not await page.add(
+                    shard, resumed=shard.number == resumed
+                ):
+                    break
+            return page.response
         finally:
             admitted.leave()
 
@@ -331,7 +328,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             f"node {request.node_id}",
             context,
         )
-        if answer is not None:
+        if not isinstance(answer, Done):
             return pb.ReplaceNodeResponse(status=answer)
         return pb.ReplaceNodeResponse(store_uuid=store_uuid)
 
@@ -381,8 +378,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
 async def _ask_shard_0(
     core: Core, command: ShardCommand, what: str, context: Context
-) -> Status | None:
-    """Propose a cluster-wide command; None where it is done, otherwise what to tell the caller."""
+) -> Done | Status:
+    """Propose a cluster-wide command; `Done` as the log decided it, or what to tell the caller."""
     admitted = await admit(core, context)
     try:
         refused = _too_long(what)
@@ -392,7 +389,7 @@ async def _ask_shard_0(
         if isinstance(answer, Shed):
             await shed(context, answer.what)
         if isinstance(answer, Done):
-            return None
+            return answer
         return core.statuses.of(translate.failure(answer))
     finally:
         admitted.leave()
@@ -421,11 +418,3 @@ def _node(node: NodeView) -> pb.Node:
         connected=node.connected,
         version=node.version,
     )
-
-
-async def _in_slices(groups: Iterable[Group], size: int = 1_000) -> AsyncIterator[Group]:
-    """The groups as they stand now, with a pause for the loop after each slice."""
-    for count, group in enumerate(list(groups), start=1):
-        yield group
-        if count % size == 0:
-            await asyncio.sleep(0)

@@ -18,6 +18,7 @@ from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Committed, Joined, Left, PartitionResult, Refused, Synced
 from coordinator.machine.requests import refuse_request
+from coordinator.pages import offsets_page
 from coordinator.routing import shard_of
 from coordinator.shard import Shard
 from coordinator.timeouts import FIND_COORDINATOR_HOLD_MS
@@ -302,7 +303,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     async def OffsetFetch(
         self, request: pb.OffsetFetchRequest, context: Context
     ) -> pb.OffsetFetchResponse:
-        """Linearizable: read after a quorum confirmed that this node leads."""
+        """Linearizable: read after a quorum confirmed that this node leads. Page by page."""
         core = self._core
         admitted = await admit(core, context)
         try:
@@ -313,7 +314,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             elsewhere = await core.confirmed(shard)
             if elsewhere is not None:
                 return pb.OffsetFetchResponse(status=core.statuses.of(elsewhere))
-            response = translate.fetched(shard.state.groups.get(request.group_id), request)
+            response = offsets_page(shard.state.groups.get(request.group_id), request)
             response.applied_index = shard.log.applied_index
             response.term = shard.log.term
             return response
@@ -324,6 +325,8 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
 def _refuse_fetch(request: pb.OffsetFetchRequest) -> Refused | None:
     if request.all and request.partitions:
         return Refused(Error.INVALID_REQUEST, "Ask for all offsets or for partitions, not both.")
+    if request.HasField("after") and not request.all:
+        return Refused(Error.INVALID_REQUEST, "`after` goes on with all offsets: set `all`, too.")
     if len(request.partitions) > LIMITS.commit_max_partitions:
         return Refused(
             Error.INVALID_REQUEST,

@@ -22,7 +22,6 @@ from coordinator.machine.errors import Error
 from coordinator.machine.invariants import invariant
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Joined, PartitionResult, Refused, Synced
-from coordinator.machine.state import Group
 from coordinator.statuses import ServerAnswer
 from muster.v1 import group_pb2 as pb
 
@@ -198,30 +197,3 @@ def committed(result: PartitionResult) -> pb.OffsetCommitResponse.Partition:
         answer.status.message = result.message
         answer.status.retriable = result.error.retriable
     return answer
-
-
-def fetched(group: Group | None, request: pb.OffsetFetchRequest) -> pb.OffsetFetchResponse:
-    """The offsets asked for, or every one in key order.
-
-    -1 where none is committed (group-protocol F3, F5).
-    """
-    response = pb.OffsetFetchResponse()
-    if request.all:
-        wanted = sorted(group.offsets) if group else []
-    else:
-        wanted = [(p.topic, p.partition) for p in request.partitions]
-    for topic, partition in wanted:
-        stored = group.offsets.get((topic, partition)) if group else None
-        if stored is None:
-            response.partitions.add(topic=topic, partition=partition, offset=-1, generation=-1)
-        else:
-            response.partitions.add(
-                topic=topic,
-                partition=partition,
-                offset=stored.offset,
-                metadata=stored.metadata,
-                wall_ms=stored.wall_ms,
-                end_offset=stored.end_offset,
-                generation=stored.generation,
-            )
-    return response

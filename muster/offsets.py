@@ -1,5 +1,6 @@
 """Committing and reading offsets: messages in and out."""
 
+import asyncio
 from collections.abc import Collection, Mapping
 
 from muster.calls import FETCH, Caller, raise_status
@@ -101,26 +102,80 @@ async def fetch(
 ) -> Committed:
     """Read offsets linearizably: every commit acknowledged before this call is seen.
 
+    Many offsets come in several answers, each of them such a read; `timeout_ms` is for all.
+
     Raises:
         RequestTimedOut, CoordinatorNotAvailable: nobody could answer in time.
     """
-    request = group_pb2.OffsetFetchRequest(group_id=group_id, all=partitions is None)
-    for topic, partition in sorted(partitions or ()):
-        request.partitions.add(topic=topic, partition=partition)
-    response, coordinator = await caller.call(
-        group_id, FETCH, request.SerializeToString(), timeout_ms=timeout_ms
-    )
-    raise_status(response.status)
-    if response.term > coordinator.term:
-        # The same node leads in a later term than it was found in.
-        later = Coordinator(coordinator.node_id, coordinator.endpoint, response.term)
-        caller.routes.learn(group_id, later)
-    found: dict[TopicPartition, CommittedOffset | None] = dict.fromkeys(partitions or ())
-    for one in response.partitions:
-        found[TopicPartition(one.topic, one.partition)] = (
-            None if one.offset < 0 else _committed_offset(one)
+    reading = _Reading(caller, group_id, timeout_ms)
+    if partitions is None:
+        await reading.read_all()
+        return reading.committed()
+    wanted = sorted(set(partitions))
+    for start in range(0, max(1, len(wanted)), PARTITIONS_MAX):
+        await reading.read_these(wanted[start : start + PARTITIONS_MAX])
+    return reading.committed()
+
+
+class _Reading:
+    """One read, of as many answers as it takes."""
+
+    def __init__(self, caller: Caller, group_id: str, timeout_ms: float) -> None:
+        self._caller = caller
+        self._group_id = group_id
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + timeout_ms / 1000
+        self._found: dict[TopicPartition, CommittedOffset | None] = {}
+        self._read_at: list[tuple[int, int]] = []
+
+    def committed(self) -> Committed:
+        """What was read. Its term and index are those of the earliest answer."""
+        term, applied_index = min(self._read_at)
+        return Committed(self._found, term, applied_index)
+
+    async def read_all(self) -> None:
+        """Every offset of the group."""
+        request = group_pb2.OffsetFetchRequest(group_id=self._group_id, all=True)
+        while last := await self._read(request):
+            request.after.topic, request.after.partition = last
+
+    async def read_these(self, wanted: list[TopicPartition]) -> None:
+        """These partitions, at most `PARTITIONS_MAX`, in order."""
+        while True:
+            request = group_pb2.OffsetFetchRequest(group_id=self._group_id)
+            for topic, partition in wanted:
+                request.partitions.add(topic=topic, partition=partition)
+            more = await self._read(request)
+            wanted = [key for key in wanted if key not in self._found]
+            if more is None:
+                break
+        if wanted:  # no answer is not "nothing committed"
+            raise MusterError(f"no answer for {wanted[0]} from the coordinator")
+
+    async def _read(self, request: group_pb2.OffsetFetchRequest) -> TopicPartition | None:
+        """Take one answer; its last partition where there is more to come."""
+        response, coordinator = await self._caller.call(
+            self._group_id,
+            FETCH,
+            request.SerializeToString(),
+            timeout_ms=max(0.0, self._deadline - self._loop.time()) * 1000,
         )
-    return Committed(found, response.term, response.applied_index)
+        raise_status(response.status)
+        if response.term > coordinator.term:
+            # The same node leads in a later term than it was found in.
+            later = Coordinator(coordinator.node_id, coordinator.endpoint, response.term)
+            self._caller.routes.learn(self._group_id, later)
+        self._read_at.append((response.term, response.applied_index))
+        for one in response.partitions:
+            self._found[TopicPartition(one.topic, one.partition)] = (
+                None if one.offset < 0 else _committed_offset(one)
+            )
+        if not response.more:
+            return None
+        if not response.partitions:
+            raise MusterError(f"{coordinator.endpoint} has more offsets and gives none")
+        last = response.partitions[-1]
+        return TopicPartition(last.topic, last.partition)
 
 
 def _committed_offset(one: group_pb2.OffsetFetchResponse.Partition) -> CommittedOffset:

@@ -22,6 +22,12 @@ from muster.types import Assignment, CommitResult, Committed, OffsetAndMetadata,
 
 log = logging.getLogger("muster")
 
+COMMIT_BYTES = 256 * 1024
+"""Of the partitions in one buffered commit; a command may have 512 KiB (architecture.md 5)."""
+
+NUMBERS_BYTES = 48
+"""A partition in a commit beside its topic and metadata, at most."""
+
 _KEEP_AND_TRY_AGAIN = (
     RequestTimedOut,
     CoordinatorNotAvailable,
@@ -189,7 +195,7 @@ class PartitionTasks:
     async def _flush(self, *, last: bool) -> None:
         self._buffered.clear()
         taken = {p: p.buffered for p in self._partitions if p.buffered is not None}
-        for some in _chunks(list(taken.items()), PARTITIONS_MAX):
+        for some in _chunks(list(taken.items())):
             for partition, _ in some:
                 partition.buffered = None
             try:
@@ -207,10 +213,20 @@ class PartitionTasks:
 
 
 def _chunks(
-    items: list[tuple[Partition, OffsetAndMetadata]], size: int
+    items: list[tuple[Partition, OffsetAndMetadata]],
 ) -> Iterator[list[tuple[Partition, OffsetAndMetadata]]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+    """What fits into one commit each, by count and by size."""
+    chunk: list[tuple[Partition, OffsetAndMetadata]] = []
+    size = 0
+    for partition, what in items:
+        one = len(partition.topic.encode()) + len(what.metadata.encode()) + NUMBERS_BYTES
+        if chunk and (len(chunk) == PARTITIONS_MAX or size + one > COMMIT_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append((partition, what))
+        size += one
+    if chunk:
+        yield chunk
 
 
 @contextlib.contextmanager

@@ -67,9 +67,9 @@ class Committed(Mapping[TopicPartition, CommittedOffset | None]):
 
     offsets: Mapping[TopicPartition, CommittedOffset | None]
     term: int
-    """The Raft term of the group's shard in which it was read."""
+    """The Raft term of the group's shard in which it was read; the earliest of several answers."""
     applied_index: int
-    """The position of the shard's log at which it was read."""
+    """The position of the shard's log at which it was read; the earliest of several answers."""
 
     def __getitem__(self, key: TopicPartition) -> CommittedOffset | None:
         return self.offsets[key]

@@ -45,7 +45,7 @@ def decide_expiry(group: Group | None, command: ExpireMember, env: Envelope) -> 
         or command.generation != group.generation
         or command.joined_round != member.joined_round
     ):
-        return Decision((), Done())
+        return Decision((), Done(changed=False))
     reason = command.reason[: env.limits.reason_max_chars]
     removed = MemberRemoved(
         command.group_id, member.member_id, RemovalCause.SESSION_EXPIRED, reason

@@ -63,7 +63,7 @@ def _decide_create(state: ShardState, command: CreateTopic, limits: Limits) -> S
         )
     known = state.topics.get(command.name)
     if known == command.partitions:
-        return ShardDecision((), Done())
+        return ShardDecision((), Done(changed=False))
     if known is not None:
         return _refused(
             Error.INVALID_PARTITIONS, f"Topic {command.name!r} has {known} partitions already."
@@ -80,7 +80,7 @@ def _decide_add(state: ShardState, command: AddPartitions, limits: Limits) -> Sh
             Error.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {command.name!r}; create it."
         )
     if known == command.partitions:
-        return ShardDecision((), Done())
+        return ShardDecision((), Done(changed=False))
     if not known < command.partitions <= limits.topic_max_partitions:
         most = limits.topic_max_partitions
         return _refused(
@@ -96,7 +96,7 @@ def _decide_replace(state: ShardState, command: ReplaceNode, limits: Limits) -> 
     if command.node_id < 0:
         return _refused(Error.INVALID_REQUEST, "A node id is at least 0.")
     if state.replaced_nodes.get(command.node_id) == command.store_uuid:
-        return ShardDecision((), Done())
+        return ShardDecision((), Done(changed=False))
     new = command.node_id not in state.replaced_nodes
     if new and len(state.replaced_nodes) >= limits.max_nodes:
         return _refused(Error.INVALID_REQUEST, f"At most {limits.max_nodes} nodes are replaced.")

@@ -27,7 +27,7 @@ def decide_timer(group: Group | None, command: CloseRound, env: Envelope) -> Dec
         or group.deadline_ms != command.deadline_ms
         or env.time_ms < command.deadline_ms
     ):
-        return Decision((), Done())
+        return Decision((), Done(changed=False))
     match command.timer:
         case RoundTimer.INITIAL_DELAY:
             events = _end_initial_delay(group, env)

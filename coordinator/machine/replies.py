@@ -91,7 +91,12 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing more to say: a firing, a shard command."""
+    """Nothing more to say: a firing, a shard command.
+
+    `changed`: False where what was asked for was so already (rule 6: a repeat is a success).
+    """
+
+    changed: bool = True
 
 
 Reply = Refused | Joined | Synced | Left | Committed | Done

@@ -7,7 +7,7 @@ CLI makes is idempotent.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar, cast
@@ -54,6 +54,7 @@ class Answer(Protocol):
 
 
 A = TypeVar("A", bound=Answer)
+E = TypeVar("E")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class Connection:
         def one(node: tuple[int, str]) -> NodeAnswer[A]:
             node_id, endpoint = node
             try:
-                answer = call(self._at(endpoint), self._remaining(attempt_s))
+                answer = call(self._at(endpoint), self.remaining_s(attempt_s))
             except grpc.RpcError as error:
                 return NodeAnswer(node_id, endpoint, None, describe(error))
             if answer.status.code != ErrorCode.NONE:
@@ -178,7 +179,7 @@ class Connection:
             if failure is not None and time.monotonic() >= self._deadline:
                 raise failure  # says more than that the time is over
             try:
-                answer = call(self._at(endpoint), self._remaining(ATTEMPT_S))
+                answer = call(self._at(endpoint), self.remaining_s(ATTEMPT_S))
             except grpc.RpcError as error:
                 failure = self._failed(endpoint, error)
                 reached |= _code(error) is not grpc.StatusCode.UNAVAILABLE
@@ -258,7 +259,8 @@ class Connection:
             self._stubs[endpoint] = stubs
         return stubs
 
-    def _remaining(self, attempt_s: float) -> float:
+    def remaining_s(self, attempt_s: float = ATTEMPT_S) -> float:
+        """How long the next attempt may take. Raises CommandError where the time is over."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise CommandError(
@@ -267,6 +269,17 @@ class Connection:
                 exit_code=ExitCode.TIMED_OUT,
             )
         return min(attempt_s, left)
+
+
+def next_page(entries: Sequence[E]) -> E:
+    """The entry that the next page comes after. Raises CommandError where a full page is empty."""
+    if not entries:
+        raise CommandError(
+            "the node says that there is more, and gives nothing",
+            next_step="compare `muster version` with the node's version",
+            exit_code=ExitCode.ERROR,
+        )
+    return entries[-1]
 
 
 def credentials() -> grpc.ChannelCredentials | None:

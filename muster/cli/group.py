@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from muster.cli.connection import Connection, Stubs
+from muster.cli.connection import Connection, Stubs, next_page
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.group_list import list_groups
 from muster.cli.options import (
@@ -218,11 +218,7 @@ def offsets(
 def _offset_items(to: Connection, group_id: str) -> list[dict[str, Value]]:
     """One item per partition that has an offset or an owner, by topic and number."""
     group = _described(to, group_id)
-    request = OffsetFetchRequest(group_id=group_id, all=True)
-    fetched = to.ask_coordinator(group_id, lambda at, s: at.groups.OffsetFetch(request, timeout=s))
-    committed: dict[Partition, OffsetFetchResponse.Partition] = {
-        (entry.topic, entry.partition): entry for entry in fetched.partitions if entry.offset >= 0
-    }
+    committed = _committed(to, group_id)
     owned = owners(group)
     items: list[dict[str, Value]] = []
     for key in sorted({*committed, *owned}):
@@ -245,6 +241,19 @@ def _offset_items(to: Connection, group_id: str) -> list[dict[str, Value]]:
             }
         )
     return items
+
+
+def _committed(to: Connection, group_id: str) -> dict[Partition, OffsetFetchResponse.Partition]:
+    """Every committed offset of the group, page by page."""
+    found: dict[Partition, OffsetFetchResponse.Partition] = {}
+    request = OffsetFetchRequest(group_id=group_id, all=True)
+    while True:
+        page = to.ask_coordinator(group_id, lambda at, s: at.groups.OffsetFetch(request, timeout=s))
+        found |= {(one.topic, one.partition): one for one in page.partitions if one.offset >= 0}
+        if not page.more:
+            return found
+        last = next_page(page.partitions)
+        request.after.topic, request.after.partition = last.topic, last.partition
 
 
 def _offset_row(item: dict[str, Value]) -> list[Value]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from muster.cli.connection import Connection, NodeAnswer
+from muster.cli.connection import Connection, NodeAnswer, Stubs, next_page
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -37,7 +37,7 @@ class _NodeGroups:
     """One node's groups, and which shards it led before and after it listed them."""
 
     status: Status
-    listed: ListGroupsResponse
+    groups: list[ListGroupsResponse.Group]
     led: frozenset[int]
 
 
@@ -48,16 +48,9 @@ def list_groups(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List the groups of all nodes. Exits 6 where a shard has no answer: the list is incomplete."""
-    request = ListGroupsRequest(states=[_known_state(name) for name in state or ()])
-    view = DescribeClusterRequest()
+    states = [_known_state(name) for name in state or ()]
     with Connection(bootstrap, timeout) as to:
-        cluster, answers = to.ask_each(
-            lambda at, s: _with_led(
-                at.admin.DescribeCluster(view, timeout=s),
-                at.admin.ListGroups(request, timeout=s),
-                at.admin.DescribeCluster(view, timeout=s),
-            )
-        )
+        cluster, answers = to.ask_each(lambda at, _: _node_groups(to, at, states))
     items = _items(answers)
     show(
         Result(
@@ -72,16 +65,27 @@ def list_groups(
     _require_complete(cluster, answers)
 
 
-def _with_led(
-    before: DescribeClusterResponse, listed: ListGroupsResponse, after: DescribeClusterResponse
-) -> _NodeGroups:
-    failed = [s for s in (before.status, listed.status, after.status) if s.code != ErrorCode.NONE]
-    led = _led(before) & _led(after)
-    return _NodeGroups(failed[0] if failed else Status(), listed, frozenset(led))
+def _node_groups(to: Connection, at: Stubs, states: list[str]) -> _NodeGroups:
+    """All pages of one node, and the shards that it led in one term while it gave them."""
+    view = DescribeClusterRequest()
+    groups: list[ListGroupsResponse.Group] = []
+    request = ListGroupsRequest(states=states)
+    before = at.admin.DescribeCluster(view, timeout=to.remaining_s())
+    while True:
+        page = at.admin.ListGroups(request, timeout=to.remaining_s())
+        groups.extend(page.groups)
+        if not page.more or page.status.code != ErrorCode.NONE:
+            break
+        request.after_group_id = next_page(page.groups).group_id
+    after = at.admin.DescribeCluster(view, timeout=to.remaining_s())
+    failed = [s for s in (before.status, page.status, after.status) if s.code != ErrorCode.NONE]
+    led = frozenset(shard for shard, _ in _led(before) & _led(after))
+    return _NodeGroups(failed[0] if failed else Status(), groups, led)
 
 
-def _led(view: DescribeClusterResponse) -> set[int]:
-    return {shard.shard for shard in view.shard_states if shard.role == "Leader"}
+def _led(view: DescribeClusterResponse) -> set[tuple[int, int]]:
+    """Shard and term."""
+    return {(shard.shard, shard.term) for shard in view.shard_states if shard.role == "Leader"}
 
 
 def _items(answers: list[NodeAnswer[_NodeGroups]]) -> list[dict[str, Value]]:
@@ -89,7 +93,7 @@ def _items(answers: list[NodeAnswer[_NodeGroups]]) -> list[dict[str, Value]]:
     found: dict[str, dict[str, Value]] = {}
     generations: dict[str, int] = {}
     for node in answers:
-        for group in node.answer.listed.groups if node.answer else ():
+        for group in node.answer.groups if node.answer else ():
             if group.generation < generations.get(group.group_id, -1):
                 continue
             generations[group.group_id] = group.generation

@@ -12,11 +12,16 @@ import grpc
 from google.protobuf.message import Message
 
 from muster.errors import ErrorCode
+from muster.offsets import PARTITIONS_MAX
 from muster.testing.groups import Group, join_refusal, status, sync_refusal
 from muster.types import TopicPartition
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
 
 Code = ErrorCode
+
+FETCH_PAGE = 400
+"""Offsets in one answer. A real node counts bytes."""
+
 T = TypeVar("T", bound=Message)
 
 
@@ -550,13 +555,18 @@ class Cluster:
         self, _node: _Node, request: group_pb2.OffsetFetchRequest
     ) -> group_pb2.OffsetFetchResponse:
         stored = self._group(request.group_id).offsets
+        if len(request.partitions) > PARTITIONS_MAX:
+            message = f"at most {PARTITIONS_MAX} partitions"
+            return group_pb2.OffsetFetchResponse(status=status(Code.INVALID_REQUEST, message))
+        after = (request.after.topic, request.after.partition)
         keys = (
-            sorted(stored)
+            sorted(key for key in stored if not request.HasField("after") or key > after)
             if request.all
             else [TopicPartition(p.topic, p.partition) for p in request.partitions]
         )
         response = group_pb2.OffsetFetchResponse(term=self.term, applied_index=len(self.calls))
-        for key in keys:
+        response.more = len(keys) > FETCH_PAGE
+        for key in keys[:FETCH_PAGE]:
             one = response.partitions.add(topic=key.topic, partition=key.partition, offset=-1)
             if key in stored:
                 value = stored[key].value

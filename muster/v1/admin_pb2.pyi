@@ -213,6 +213,9 @@ class ListGroupsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     STATES_FIELD_NUMBER: builtins.int
+    AFTER_GROUP_ID_FIELD_NUMBER: builtins.int
+    after_group_id: builtins.str
+    """Go on after this group, the last one of an answer with more. The order is by shard, then by group id."""
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """none = all"""
@@ -221,8 +224,9 @@ class ListGroupsRequest(google.protobuf.message.Message):
         self,
         *,
         states: collections.abc.Iterable[builtins.str] | None = ...,
+        after_group_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["states", b"states"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after_group_id", b"after_group_id", "states", b"states"]) -> None: ...
 
 global___ListGroupsRequest = ListGroupsRequest
 
@@ -258,6 +262,9 @@ class ListGroupsResponse(google.protobuf.message.Message):
 
     STATUS_FIELD_NUMBER: builtins.int
     GROUPS_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
+    more: builtins.bool
+    """the answer is full: ask again after its last group"""
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
     @property
@@ -267,9 +274,10 @@ class ListGroupsResponse(google.protobuf.message.Message):
         *,
         status: muster.v1.errors_pb2.Status | None = ...,
         groups: collections.abc.Iterable[global___ListGroupsResponse.Group] | None = ...,
+        more: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["groups", b"groups", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["groups", b"groups", "more", b"more", "status", b"status"]) -> None: ...
 
 global___ListGroupsResponse = ListGroupsResponse
 

@@ -643,12 +643,17 @@ class OffsetFetchRequest(google.protobuf.message.Message):
     GROUP_ID_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
     ALL_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     all: builtins.bool
-    """every offset of the group"""
+    """every offset of the group, by topic and partition"""
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetFetchRequest.Partition]:
         """none with all = true"""
+
+    @property
+    def after(self) -> global___OffsetFetchRequest.Partition:
+        """with all: only what comes after this one, to go on after an answer with more"""
 
     def __init__(
         self,
@@ -656,8 +661,11 @@ class OffsetFetchRequest(google.protobuf.message.Message):
         group_id: builtins.str = ...,
         partitions: collections.abc.Iterable[global___OffsetFetchRequest.Partition] | None = ...,
         all: builtins.bool = ...,
+        after: global___OffsetFetchRequest.Partition | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["all", b"all", "group_id", b"group_id", "partitions", b"partitions"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_after", b"_after", "after", b"after"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_after", b"_after", "after", b"after", "all", b"all", "group_id", b"group_id", "partitions", b"partitions"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_after", b"_after"]) -> typing.Literal["after"] | None: ...
 
 global___OffsetFetchRequest = OffsetFetchRequest
 
@@ -705,10 +713,15 @@ class OffsetFetchResponse(google.protobuf.message.Message):
     PARTITIONS_FIELD_NUMBER: builtins.int
     APPLIED_INDEX_FIELD_NUMBER: builtins.int
     TERM_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
     applied_index: builtins.int
     """the shard's log position this was read at"""
     term: builtins.int
     """the Raft term it was read in"""
+    more: builtins.bool
+    """The answer is full. With all: ask again after its last partition. Else: ask again for the partitions without an
+    answer, which are the last ones of the request.
+    """
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
     @property
@@ -720,9 +733,10 @@ class OffsetFetchResponse(google.protobuf.message.Message):
         partitions: collections.abc.Iterable[global___OffsetFetchResponse.Partition] | None = ...,
         applied_index: builtins.int = ...,
         term: builtins.int = ...,
+        more: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "partitions", b"partitions", "status", b"status", "term", b"term"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "more", b"more", "partitions", b"partitions", "status", b"status", "term", b"term"]) -> None: ...
 
 global___OffsetFetchResponse = OffsetFetchResponse
 

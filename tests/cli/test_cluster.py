@@ -6,7 +6,7 @@ import pytest
 
 from muster.cli.digests import NOBODY, Finding, compare
 from muster.cli.verify import ROUNDS_MAX
-from muster.v1 import admin_pb2
+from muster.v1 import admin_pb2, group_pb2
 from muster.v1.admin_pb2 import VerifyResponse
 
 A, B = b"a" * 16, b"b" * 16
@@ -215,6 +215,64 @@ def test_group_list_says_when_it_is_incomplete(cluster, muster):
     ran = muster("group", "list", "-o", "name")
     assert (ran.exit_code, ran.out) == (6, "g1\ng2\n")
     assert "shards 2" in ran.err
+
+
+def _pages(cluster, after_shard_0_moves=False):
+    """Node 1 lists five groups, two in a page."""
+    names = [f"g{number}" for number in range(5)]
+
+    def page(request):
+        rest = [name for name in names if name > request.after_group_id]
+        if after_shard_0_moves and request.after_group_id:
+            cluster.nodes[0].script["DescribeCluster"].shard_states[0].term += 1
+        return admin_pb2.ListGroupsResponse(
+            groups=[admin_pb2.ListGroupsResponse.Group(group_id=name) for name in rest[:2]],
+            more=len(rest) > 2,
+        )
+
+    for node in cluster.nodes:
+        node.script["ListGroups"] = admin_pb2.ListGroupsResponse()
+    cluster.nodes[0].script["ListGroups"] = page
+
+
+def test_group_list_follows_the_pages(cluster, muster):
+    """All groups, each once, in as many calls as it takes."""
+    _pages(cluster)
+    ran = muster("group", "list", "-o", "name")
+    assert (ran.exit_code, ran.out.split()) == (0, ["g0", "g1", "g2", "g3", "g4"])
+    asked = [request.after_group_id for request in cluster.nodes[0].named("ListGroups")]
+    assert asked == ["", "g1", "g3"]
+
+
+def test_pages_given_in_two_terms_are_no_complete_list(cluster, muster):
+    """Another node may have led the shard, and changed its groups, in between."""
+    _pages(cluster, after_shard_0_moves=True)
+    ran = muster("group", "list", "-o", "name")
+    assert ran.exit_code == 6
+    assert "shards 0" in ran.err
+
+
+def test_group_offsets_follows_the_pages(cluster, muster):
+    """All offsets; and a full page with nothing in it ends the command instead of looping."""
+    node = cluster.nodes[0]
+    cluster.coordinate(node)
+    group = admin_pb2.DescribeGroupsResponse.Group(group_id="g", state="Empty")
+    node.script["DescribeGroups"] = admin_pb2.DescribeGroupsResponse(groups=[group])
+
+    def page(request):
+        first = request.after.partition + 1 if request.HasField("after") else 0
+        response = group_pb2.OffsetFetchResponse(more=first + 3 < 8)
+        for number in range(first, min(first + 3, 8)):
+            response.partitions.add(topic="t", partition=number, offset=number)
+        return response
+
+    node.script["OffsetFetch"] = page
+    ran = muster("group", "offsets", "g", "-o", "name")
+    assert ran.out.split() == [f"t/{number}" for number in range(8)]
+    node.script["OffsetFetch"] = group_pb2.OffsetFetchResponse(more=True)
+    ran = muster("group", "offsets", "g")
+    assert ran.exit_code == 1
+    assert "gives nothing" in ran.err
 
 
 @pytest.mark.parametrize("extra", [("--dry-run",), ()])

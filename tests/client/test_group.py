@@ -12,6 +12,7 @@ from muster.errors import (
     IllegalGeneration,
     InvalidConfig,
     InvalidRequest,
+    MusterError,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
     UnknownMemberId,
@@ -255,6 +256,36 @@ async def test_committed_says_where_nothing_was_committed(open_cluster):
         assert (stored.offset, stored.metadata, stored.end_offset) == (3, "note", 9)
         assert stored.generation == 1
         assert set(await group.committed()) == {T[1]}
+
+
+async def test_committed_follows_the_pages(open_cluster):
+    """All of 1,100 offsets, and 1,200 named partitions, of which 100 have none: once each."""
+    async with open_cluster(1, topics={"t": 1_200}) as (_, client):
+        keys = [TopicPartition("t", i) for i in range(1_200)]
+        await client.commit_offsets("g", {key: key.partition for key in keys[:1_000]})
+        await client.commit_offsets("g", {key: key.partition for key in keys[1_000:1_100]})
+        everything = await client.committed("g")
+        assert {key: everything.offset(key) for key in everything} == {
+            key: key.partition for key in keys[:1_100]
+        }
+        named = await client.committed("g", keys)
+        assert set(named) == set(keys)
+        assert [key.partition for key in keys if named[key] is None] == list(range(1_100, 1_200))
+        assert dict(await client.committed("g", [])) == {}
+        assert dict(await client.committed("nobody's")) == {}
+
+
+async def test_a_partition_without_an_answer_is_not_taken_for_an_uncommitted_one(open_cluster):
+    """Otherwise its owner would begin anew."""
+    async with open_cluster(1) as (cluster, client):
+        await client.commit_offsets("g", {T[0]: 1})
+        one = group_pb2.OffsetFetchResponse.Partition(topic="t", partition=0, offset=1)
+        cluster.script("OffsetFetch", group_pb2.OffsetFetchResponse(partitions=[one], term=1))
+        with pytest.raises(MusterError, match="no answer for t-1"):
+            await client.committed("g", T[:2])
+        cluster.script("OffsetFetch", group_pb2.OffsetFetchResponse(more=True, term=1))
+        with pytest.raises(MusterError, match="gives none"):
+            await client.committed("g")
 
 
 async def test_a_topic_that_does_not_exist_is_said_before_joining(open_cluster):

@@ -73,6 +73,46 @@ async def test_buffered_commits_go_out_together_and_the_last_on_exit(open_cluste
         assert cluster.most_open["OffsetCommit"] == 1
 
 
+async def test_a_member_may_own_more_partitions_than_one_call_names(open_cluster):
+    """2,500: where each stopped is read in several calls, and the commits go out in several."""
+    topics = {"t": 2_500}
+    keys = [TopicPartition("t", i) for i in range(2_500)]
+    async with open_cluster(1, topics=topics) as (cluster, client):
+        for start in range(0, 2_500, 1_000):
+            await client.commit_offsets("g", dict.fromkeys(keys[start : start + 1000], 7))
+        group = client.group("g", ["t"])
+        started = []
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            started.append((p.id, p.committed))
+            p.commit(8)
+            if len(started) == 2_500:
+                group.stop()
+
+        await group.run()
+        assert sorted(started) == [(i, 7) for i in range(2_500)]
+        assert set(offsets(cluster).values()) == {8}
+
+
+async def test_buffered_commits_with_long_metadata_fit_into_commands(open_cluster):
+    """200 partitions of 4,000 bytes each are more than the 512 KiB that a command may have."""
+    async with open_cluster(1, topics={"t": 200}) as (cluster, client):
+        group = client.group("g", ["t"], commit_interval_ms=20)
+        started = []
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            p.commit(1, metadata="x" * 4_000)
+            started.append(p.id)
+            if len(started) == 200:
+                group.stop()
+
+        await group.run()
+        assert set(offsets(cluster)) == set(range(200))
+        assert max(call.request.ByteSize() for call in cluster.seen("OffsetCommit")) < 512 * 1024
+
+
 async def test_revoke_ends_the_tasks_and_flushes_before_the_next_owner_starts(open_cluster):
     """What was buffered is committed under the old generation; the next owner goes on there."""
     async with open_cluster(1) as (cluster, client):

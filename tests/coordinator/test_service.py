@@ -6,6 +6,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from coordinator import pages
 from coordinator.frontend import client_host
 from coordinator.routing import shard_of
 from coordinator.rpc import READY, Health, make_server
@@ -424,6 +425,98 @@ async def test_list_and_describe_read_applied_state():
         assert g.coordinator.endpoint == "127.0.0.1:1"
         assert (none.state, none.status.code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
         assert bad.status.code == ErrorCode.INVALID_GROUP_ID
+
+
+async def every_group(node, **fields):
+    """Group ids of all pages, and how many there were."""
+    found, request = [], admin.ListGroupsRequest(**fields)
+    for count in range(1, 1_000):
+        answer = await node.admin.ListGroups(request)
+        assert answer.status.code == ErrorCode.NONE
+        found += [group.group_id for group in answer.groups]
+        if not answer.more:
+            return found, count
+        request.after_group_id = answer.groups[-1].group_id
+    raise AssertionError("the pages do not end")
+
+
+@pytest.mark.parametrize(("name", "value"), [("PAGE_GROUPS", 7), ("PAGE_BYTES", 200)])
+def test_groups_are_listed_page_by_page(monkeypatch, name, value):
+    """Each once, whether pages end by count or by size, also where a state is asked for."""
+    monkeypatch.setattr(pages, name, value)
+    monkeypatch.setattr(pages, "SLICE_GROUPS", 3)
+
+    @run
+    async def test():
+        async with local_node() as node:
+            await with_topic(node)
+            names = [f"group-{n}" for n in range(60)]
+            await asyncio.gather(*(node.groups.OffsetCommit(committing(1, group=n)) for n in names))
+            await node.groups.JoinGroup(joining("a", group="joined"))
+            found, count = await every_group(node)
+            assert len(found) == 61
+            assert set(found) == {*names, "joined"}
+            assert count > 5
+            empty, _ = await every_group(node, states=["Empty"])
+            assert sorted(empty) == sorted(names)
+
+    test()
+
+
+@run
+async def test_offsets_of_more_than_a_message_come_page_by_page():
+    """1,200 offsets with 4,000 bytes of metadata each: all of them, and 1,000 that are named."""
+    async with local_node() as node:
+        await node.topics.CreateTopic(admin.CreateTopicRequest(name="many", partitions=1_200))
+        for start in range(0, 1_200, 100):
+            request = pb.OffsetCommitRequest(group_id="g", generation=-1)
+            for number in range(start, start + 100):
+                request.partitions.add(
+                    topic="many", partition=number, offset=number, metadata="x" * 4_000
+                )
+            assert (await node.groups.OffsetCommit(request)).status.code == ErrorCode.NONE
+
+        found, request = [], pb.OffsetFetchRequest(group_id="g", all=True)
+        while (answer := await node.groups.OffsetFetch(request)).more:
+            assert 0 < answer.ByteSize() < 2 << 20
+            found += [p.partition for p in answer.partitions]
+            last = answer.partitions[-1]
+            request.after.topic, request.after.partition = last.topic, last.partition
+        found += [p.partition for p in answer.partitions]
+        assert found == list(range(1_200))
+
+        left, answers = list(reversed(range(1_000))), 0
+        while left:
+            request = pb.OffsetFetchRequest(group_id="g")
+            for number in left:
+                request.partitions.add(topic="many", partition=number)
+            answer = await node.groups.OffsetFetch(request)
+            assert [p.partition for p in answer.partitions] == left[: len(answer.partitions)]
+            left, answers = left[len(answer.partitions) :], answers + 1
+            assert answer.more == bool(left)
+        assert answers > 3
+
+
+@run
+async def test_the_cursor_of_a_page_is_checked():
+    """`after` belongs to `all`; the last group's id is one."""
+    async with local_node() as node:
+        request = pb.OffsetFetchRequest(group_id="g")
+        request.after.topic = "t"
+        answer = await node.groups.OffsetFetch(request)
+        assert answer.status.code == ErrorCode.INVALID_REQUEST
+        listed = await node.admin.ListGroups(admin.ListGroupsRequest(after_group_id="x" * 300))
+        assert listed.status.code == ErrorCode.INVALID_GROUP_ID
+
+
+@run
+async def test_one_of_several_concurrent_creators_is_told_that_it_created():
+    """What the log decided, not what the registry said when each came."""
+    async with local_node() as node:
+        request = admin.CreateTopicRequest(name="race", partitions=3)
+        answers = await asyncio.gather(*(node.topics.CreateTopic(request) for _ in range(8)))
+        assert sorted(answer.created for answer in answers) == [False] * 7 + [True]
+        assert {answer.topic.partitions for answer in answers} == {3}
 
 
 @run

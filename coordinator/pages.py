@@ -1,0 +1,126 @@
+"""Answers that may be longer than a message: given page by page, each well below the 4 MiB.
+
+A caller goes on where the last page ended; every page is read anew, so what changes in between may
+be seen or not, but nothing that stood before the first page and still stands is left out.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator
+from heapq import nsmallest
+from typing import Final
+
+from coordinator.machine.limits import LIMITS
+from coordinator.machine.state import Group
+from coordinator.shard import Shard
+from muster.v1 import admin_pb2, group_pb2
+
+PAGE_BYTES: Final = LIMITS.client_message_max_bytes // 4
+"""A page ends with the entry that reaches this; an entry has less than 5 KiB."""
+
+PAGE_OFFSETS: Final = 5_000
+"""Offsets in one page."""
+
+PAGE_GROUPS: Final = 5_000
+"""Groups in one page."""
+
+SLICE_GROUPS: Final = 1_000
+"""Groups looked at between two pauses for the loop."""
+
+
+# ---- offsets
+
+
+def offsets_page(
+    group: Group | None, request: group_pb2.OffsetFetchRequest
+) -> group_pb2.OffsetFetchResponse:
+    """The offsets asked for, in the request's order, or with `all` in the order of their keys.
+
+    -1 where none is committed (group-protocol F3, F5). `more` where the page did not hold all.
+    """
+    response = group_pb2.OffsetFetchResponse()
+    wanted, response.more = _wanted(group, request)
+    size = 0
+    for topic, partition in wanted:
+        if size >= PAGE_BYTES:
+            response.more = True
+            break
+        stored = group.offsets.get((topic, partition)) if group else None
+        one = response.partitions.add(topic=topic, partition=partition, offset=-1, generation=-1)
+        if stored is not None:
+            one.offset = stored.offset
+            one.metadata = stored.metadata
+            one.wall_ms = stored.wall_ms
+            one.generation = stored.generation
+            if stored.end_offset is not None:
+                one.end_offset = stored.end_offset
+        size += one.ByteSize()
+    return response
+
+
+def _wanted(
+    group: Group | None, request: group_pb2.OffsetFetchRequest
+) -> tuple[list[tuple[str, int]], bool]:
+    """The keys of a page, and whether there are more than a page may hold."""
+    if not request.all:
+        return [(p.topic, p.partition) for p in request.partitions], False
+    if group is None:
+        return [], False
+    after = (request.after.topic, request.after.partition) if request.HasField("after") else None
+    keys = (key for key in group.offsets if after is None or key > after)
+    found = nsmallest(PAGE_OFFSETS + 1, keys)
+    return found[:PAGE_OFFSETS], len(found) > PAGE_OFFSETS
+
+
+# ---- groups
+
+
+class GroupsPage:
+    """Groups of one shard after the other; each shard's by id."""
+
+    def __init__(self, states: Collection[str], after_group_id: str) -> None:
+        self._states = {state.strip().lower() for state in states}
+        self._after = after_group_id
+        self._size = 0
+        self.response = admin_pb2.ListGroupsResponse()
+
+    async def add(self, shard: Shard, *, resumed: bool) -> bool:
+        """Add a shard's groups; False where the page is full.
+
+        Args:
+            shard: one that this node serves.
+            resumed: the last page ended in this shard.
+        """
+        after = self._after if resumed else ""
+        for group in await self._first(shard, after):
+            if self._size >= PAGE_BYTES or len(self.response.groups) >= PAGE_GROUPS:
+                self.response.more = True
+                return False
+            one = self.response.groups.add(
+                group_id=group.group_id,
+                state=group.phase.value,
+                protocol_type=group.protocol_type,
+                members=len(group.members),
+                generation=group.generation,
+            )
+            self._size += one.ByteSize()
+        return True
+
+    async def _first(self, shard: Shard, after: str) -> Iterator[Group]:
+        """The shard's next groups by id, one more than a page may hold."""
+        room = PAGE_GROUPS - len(self.response.groups) + 1
+        groups = list(shard.state.groups.values())
+        first: list[str] = []
+        for start in range(0, len(groups), SLICE_GROUPS):
+            if start:
+                await asyncio.sleep(0)
+            some = [
+                group.group_id
+                for group in groups[start : start + SLICE_GROUPS]
+                if group.group_id > after and self._is_wanted(group)
+            ]
+            first = sorted(first + some)[:room]
+        found = (shard.state.groups.get(group_id) for group_id in first)
+        return (group for group in found if group is not None)
+
+    def _is_wanted(self, group: Group) -> bool:
+        return not self._states or group.phase.value.lower() in self._states
