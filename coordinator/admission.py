@@ -20,6 +20,7 @@ class Admission:
     def __init__(self, limit: int = ACTIVE_CALLS_MAX) -> None:
         self.limit = limit
         self.active = 0
+        self.admitted_total = 0
         self.refused_total = 0
         self.pressure = Pressure()
 
@@ -36,6 +37,7 @@ class Admission:
             self.refused_total += 1
             return None
         self.active += 1
+        self.admitted_total += 1
         return Admitted(self)
 
 

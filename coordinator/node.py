@@ -19,6 +19,7 @@ from coordinator.assembly import Assembly, assemble
 from coordinator.config import ConfigError, Settings, split_address
 from coordinator.metrics import NodeMetrics, Sources
 from coordinator.metrics_page import MetricsPage
+from coordinator.pace import Pace
 from coordinator.peers import PeerCheckpoints
 from coordinator.process import calm_collector, freeze_heap
 from coordinator.quarantine import Quarantine
@@ -37,7 +38,8 @@ from coordinator.verify import Frozen, Verifier
 from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
 from raft.contract import NodeId, ShardId
 from raft.identity import Identity
-from raft.transport import LoopRunner, PeerHub
+from raft.runner import LoopRunner
+from raft.transport import PeerHub
 from storage.rocks import RocksStore
 from storage.store import StoreError
 
@@ -85,7 +87,8 @@ class Node:
         _check_peers(self.driver.identity, settings.peers)
         self._hub.attach(self.driver)
         self.driver.book.refusal_observers.append(_log_refusal)
-        self._runner = LoopRunner(self.driver, self._fail)
+        self._pace = Pace(self.assembly.core.admission, self._loop.time())
+        self._runner = LoopRunner(self.driver, self._fail, self._pace.rest_s)
         self._attach_metrics()
         self.driver.start()
         freeze_heap()
@@ -127,7 +130,9 @@ class Node:
 
     def _timer_fired(self, late_s: float) -> None:
         self.assembly.turns.timer_fired(late_s)
-        self.metrics.after_apply(self._loop.time())
+        now_s = self._loop.time()
+        self._pace.sample(now_s)
+        self.metrics.after_apply(now_s)
         self._runner.wake()  # shards' time moves with these turns
 
     # ---- start

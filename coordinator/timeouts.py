@@ -37,6 +37,9 @@ LAG_FORGIVEN_MS: Final = 200
 BREAK_WINDOW_MS: Final = 1_000
 """Held calls that break within this window are counted together."""
 
+REST_MS_MAX: Final = 5
+"""Under load the next turn waits so long while the loop takes in calls (coordinator/pace.py)."""
+
 ORPHAN_HOLD_MS: Final = 200
 """After a demotion, parked calls wait this long for the new leader's name to put into their
 answer."""

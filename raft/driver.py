@@ -68,6 +68,8 @@ class Driver:
         self.participants: list[Participant] = []
         self.wake: Callable[[], None] = _sleep
         """Called when a turn is wanted; the owner schedules one, however often it is called."""
+        self.urgent = False
+        """The turn that is wanted serves an election: whoever gives turns shall not delay it."""
         self.client_endpoint = ""
         self.draining = False
         self._budgets = {node: PeerBudget(self.settings.peer_bytes) for node in self.identity.peers}
@@ -181,10 +183,11 @@ class Driver:
         seams.use_clock(self.clock)
         self._connected_at.pop(node, None)
         self.stats.leaders_lost += 1
+        self.urgent = True
         settings = self.settings
         survivors = [one for one in self.identity.nodes if one != node]
         for shard, replica in self.replicas.items():
-            delay: float = settings.successor_delay_ms
+            delay = 0.0
             if survivors[shard % len(survivors)] != self.identity.node_id:
                 spread = settings.bystander_max_ms - settings.bystander_min_ms
                 delay = settings.bystander_min_ms + self.rng.random() * spread
@@ -215,6 +218,8 @@ class Driver:
             self.stats.messages_in += 1
             term = replica.term
             replica.receive(node, message)
+            if replica.term != term or replica.hastens(message):
+                self.urgent = True
             if replica.wants_tick(message, term):
                 self._dirty[shard] = None
         if self._dirty:
@@ -241,7 +246,7 @@ class Driver:
     def turn(self) -> None:
         """One turn of all shards that have work."""
         seams.use_clock(self.clock)
-        self._in_turn = True
+        self._in_turn, self.urgent = True, False
         try:
             now = self.clock()
             for participant in self.participants:
@@ -285,6 +290,7 @@ class Driver:
         for shard, replica in self.replicas.items():
             if replica.waits_for_sync:
                 self._dirty[shard] = None
+                self.urgent = self.urgent or replica.rising
         self._marks.renew(self.clock(), self._seconds(self.settings.mark_ms))
         if self._dirty:
             self._wake()

@@ -289,6 +289,15 @@ class Replica(Ticking):
         return len(self._waiting)
 
     @property
+    def rising(self) -> bool:
+        """Elected, and the entry that lets it serve is not committed yet."""
+        return self._state == LEADER and not self._promoted
+
+    def hastens(self, message: Message) -> bool:
+        """Whether an election waits for what follows from this message."""
+        return message["type"] in _VOTING or message["type"] == "timeout_now" or self.rising
+
+    @property
     def waits_for_sync(self) -> bool:
         """Whether a leader may be able to commit more once more is durable here."""
         return self._state == LEADER and self._commit < self._log.last_index

@@ -22,11 +22,10 @@ class RaftSettings:
     """A leader that heard from no majority for so long steps down and answers nothing."""
     broken_quorum_ms: int = 100
     """The same for control connections to a majority that are broken."""
-    successor_delay_ms: int = 2
-    """After the connection to the leader broke: how soon its successor asks for votes."""
     bystander_min_ms: int = 60
     bystander_max_ms: int = 110
-    """How soon the others do, and how long whoever would vote for another leaves it to that one."""
+    """After the connection to the leader broke its successor asks for votes at once: how soon the
+    others do, and how long whoever would vote for another leaves it to that one."""
     pre_vote_retry_ms: int = 20
     """A pre-vote that was refused is repeated so soon, then after twice as long, and so on, up to
     an election timeout: the voter may not have noticed yet that the leader is gone."""

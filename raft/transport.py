@@ -1,10 +1,10 @@
-"""Sockets: plain TCP between nodes, and the event loop that gives the driver its turns.
+"""Sockets: plain TCP between nodes.
 
-The only file of raft/ that knows asyncio. Between two nodes there are two connections, both dialled
-by the lower id: *control* for votes, heartbeats, answers and short appends, whose break counts as
-silence, and *bulk* for catch-up and snapshots, so that these delay nothing. On each, both sides
-send 8 magic bytes and a Hello, the dialling side then a verdict (a Hello with `refused` alone);
-then frames follow. A frame is a 4-byte length and protobuf.
+This file and raft/runner.py alone know asyncio. Between two nodes there are two connections, both
+dialled by the lower id: *control* for votes, heartbeats, answers and short appends, whose break
+counts as silence, and *bulk* for catch-up and snapshots, so that these delay nothing. On each, both
+sides send 8 magic bytes and a Hello, the dialling side then a verdict (a Hello with `refused`
+alone); then frames follow. A frame is a 4-byte length and protobuf.
 """
 
 import asyncio
@@ -440,68 +440,6 @@ class PeerHub:
             self.driver.disconnected(connection.node, connection.lane == pb.LANE_CONTROL)
         except Exception as error:  # noqa: BLE001 - a broken invariant must not die in asyncio's log
             self.fatal(error)
-
-
-class LoopRunner:
-    """Gives a driver its turns on an asyncio loop: one for whatever arrived, and a timer."""
-
-    def __init__(self, driver: Driver, fatal: Callable[[BaseException], None]) -> None:
-        self._driver = driver
-        self._fatal = fatal
-        self._loop = asyncio.get_running_loop()
-        self._turn_handle: asyncio.Handle | None = None
-        self._timer_handle: asyncio.TimerHandle | None = None
-        self._timer_due = 0.0
-        self.lag_observers: list[Callable[[float], None]] = []
-        """Called with how many seconds late each timer came: the loop's lag."""
-        self.turn_observers: list[Callable[[float], None]] = []
-        """Called with how many seconds each turn took."""
-
-    def start(self) -> None:
-        """From now on the driver runs."""
-        self._driver.wake = self.wake
-        self._timer_due = self._loop.time()
-        self._timer_handle = self._loop.call_soon(self._timer)  # type: ignore[assignment]
-
-    def wake(self) -> None:
-        """A turn soon, after what has arrived by then."""
-        if self._turn_handle is None:
-            self._turn_handle = self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        self._turn_handle = None
-        started = self._loop.time()
-        try:
-            self._driver.turn()
-        except BaseException as error:  # noqa: BLE001 - asyncio would only log it
-            self._fatal(error)
-            return
-        took = self._loop.time() - started
-        for observe in self.turn_observers:
-            observe(took)
-
-    def _timer(self) -> None:
-        lag = self._loop.time() - self._timer_due
-        for observe in self.lag_observers:
-            observe(max(0.0, lag))
-        try:
-            wait = self._driver.timer()
-        except BaseException as error:  # noqa: BLE001 - asyncio would only log it
-            self._fatal(error)
-            return
-        self._timer_due = self._loop.time() + wait
-        self._timer_handle = self._loop.call_at(self._timer_due, self._timer)
-
-    def stop(self) -> None:
-        """No more turns."""
-        self._driver.wake = _nothing
-        for handle in (self._turn_handle, self._timer_handle):
-            if handle is not None:
-                handle.cancel()
-
-
-def _nothing() -> None:
-    """The runner has stopped."""
 
 
 def _host(peername: object) -> str:

@@ -31,6 +31,8 @@ class Voting(Core):
         self._pre_votes_from: set[int] = set()
         self._pre_votes_asked = 0
         """How many pre-votes it began since a leader was heard."""
+        self._refused_pre_vote: tuple[PeerNode, Message, float] | None = None
+        """Whom a pre-vote was refused only because the leader lives, and when."""
         self._pre_vote_won: int | None = None
         """The term in which this replica may stand: a majority would vote for it."""
         self._force_term: int | None = None
@@ -141,13 +143,16 @@ class Voting(Core):
         return (survivors.index(NodeId(node)) - self._shard) % len(survivors)
 
     def _on_pre_vote(self, peer: PeerNode, message: Message) -> None:
-        granted = (
+        could = (
             message["next_term"] > self._term
-            and not self._sticky()
             and (message["last_log_term"], message["last_log_index"]) >= self._last_log()
         )
+        granted = could and not self._sticky()
+        self._refused_pre_vote = None
         if granted:
             self._leave_it_to(peer, message["next_term"])
+        elif could:
+            self._refused_pre_vote = (peer, message, self._clock())
         self._send_node(
             peer,
             {
@@ -184,14 +189,21 @@ class Voting(Core):
         """The control connection to `node` broke: if it leads us, that is silence.
 
         Ask for votes after `delay_ms`; voters that still hear the leader refuse (raft-layer.md
-        section 7).
+        section 7). Whoever was refused for that by this one, a moment ago, is answered again.
         """
         if self._state == LEADER or self._leader is None or self._leader.id != node:
             return
         self._contact = None
         self._pre_votes_asked = 0
-        due = self._clock() + delay_ms / 1000
-        self._election_deadline = min(self._election_deadline, due)
+        now = self._clock()
+        refused, self._refused_pre_vote = self._refused_pre_vote, None
+        if refused is not None and now - refused[2] <= self._ms(self._settings.bystander_max_ms):
+            self._on_pre_vote(refused[0], refused[1])
+        if delay_ms > 0:
+            self._election_deadline = min(self._election_deadline, now + delay_ms / 1000)
+        else:
+            self._election_deadline = 0.0
+            self._host.mark(self._shard)
 
     def set_first_deadline(self, delay_ms: int) -> None:
         """After a start: when to ask for votes for the first time."""

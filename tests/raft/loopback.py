@@ -8,8 +8,9 @@ from random import Random
 from raft.contract import ShardId
 from raft.driver import Driver
 from raft.identity import initialise
+from raft.runner import LoopRunner
 from raft.settings import RaftSettings
-from raft.transport import LoopRunner, PeerHub
+from raft.transport import PeerHub
 from storage.rocks import RocksStore
 from tests.raft.memory_cluster import Recorder
 

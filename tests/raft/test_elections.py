@@ -1,5 +1,7 @@
 """How soon a silent or lost leader is succeeded, and to whom leadership is not handed over."""
 
+from raft import codec
+from raft.settings import RaftSettings
 from tests.raft.memory_cluster import MemoryCluster
 
 SHARD_COUNT = 8
@@ -22,9 +24,9 @@ def _wait_led(cluster, shards, gone):
     return cluster.now - began
 
 
-def _leader_of_some():
+def _leader_of_some(settings=None):
     """A cluster at rest, a node that leads, and its shards."""
-    cluster = MemoryCluster(shards=SHARD_COUNT)
+    cluster = MemoryCluster(shards=SHARD_COUNT, settings=settings)
     for shard in range(SHARD_COUNT):
         cluster.wait_leader(shard)
     cluster.run_for(1.0)
@@ -59,6 +61,47 @@ def test_a_refused_pre_vote_is_soon_repeated():
     cluster.run_for(0.02)  # the other hears the leader, as far as it knows, and refuses
     cluster.nodes[second].driver.disconnected(gone, control=True)
     assert _wait_led(cluster, its_own, gone) < 0.1
+    assert {cluster.leader(shard).number for shard in its_own} == {first}
+
+
+def test_the_successor_asks_in_the_turn_in_which_the_connection_broke():
+    """It waits for no timer: the pre-vote is on the wire when that turn ends."""
+    cluster, gone, led = _leader_of_some()
+    survivors = [n for n in cluster.ids if n != gone]
+    first = survivors[led[0] % 2]
+    _suspend(cluster, gone)
+    cluster.wire.clear()
+    driver = cluster.nodes[first].driver
+    driver.disconnected(gone, control=True)
+    assert driver.urgent, "no rest before this turn"
+    cluster.now += 1e-6
+    driver.turn()
+    asked = {
+        (target, shard)
+        for source, target, frame in cluster.wire
+        if source == first
+        for shard, message in codec.decode_frame(frame)[1]
+        if message["type"] == "pre_vote"
+    }
+    (second,) = set(survivors) - {first}
+    assert {shard for target, shard in asked if target == second} == {
+        shard for shard in led if survivors[shard % 2] == first
+    }
+
+
+def test_a_voter_that_refused_answers_again_when_it_notices():
+    """Late news of the leader's end is an answer to who asked a moment ago; nobody asks twice."""
+    patient = RaftSettings(pre_vote_retry_ms=10_000)
+    cluster, gone, led = _leader_of_some(patient)
+    survivors = [n for n in cluster.ids if n != gone]
+    first = survivors[led[0] % 2]
+    (second,) = set(survivors) - {first}
+    its_own = [s for s in led if survivors[s % 2] == first]
+    _suspend(cluster, gone)
+    cluster.nodes[first].driver.disconnected(gone, control=True)
+    cluster.run_for(0.02)
+    cluster.nodes[second].driver.disconnected(gone, control=True)
+    assert _wait_led(cluster, its_own, gone) < 0.05
     assert {cluster.leader(shard).number for shard in its_own} == {first}
 
 

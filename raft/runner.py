@@ -1,0 +1,92 @@
+"""The event loop that gives the driver its turns, and rests between them while calls come in.
+
+A turn costs the same whether it carries one command or fifty, and grpc.aio takes several passes of
+the loop to hand over one call. A turn in every pass would leave the calls waiting inside the
+library, and each turn with one command. So under load the loop belongs to the calls for a few
+milliseconds after each turn (docs/adr/0008). What elects a leader does not wait for that.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from raft.driver import Driver
+
+
+class LoopRunner:
+    """Gives a driver its turns on an asyncio loop: one for whatever arrived, and a timer."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        fatal: Callable[[BaseException], None],
+        rest_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`rest_s`: how many seconds the loop shall have for other work after a turn."""
+        self._driver = driver
+        self._fatal = fatal
+        self._rest_s = rest_s
+        self._loop = asyncio.get_running_loop()
+        self._turn_handle: asyncio.Handle | None = None
+        self._turn_waits = False
+        self._rest_until = 0.0
+        self._timer_handle: asyncio.Handle | None = None
+        self._timer_due = 0.0
+        self.lag_observers: list[Callable[[float], None]] = []
+        """Called with how many seconds late each timer came: the loop's lag."""
+        self.turn_observers: list[Callable[[float], None]] = []
+        """Called with how many seconds each turn took."""
+
+    def start(self) -> None:
+        """From now on the driver runs."""
+        self._driver.wake = self.wake
+        self._timer_due = self._loop.time()
+        self._timer_handle = self._loop.call_soon(self._timer)
+
+    def wake(self) -> None:
+        """A turn soon, after what has arrived by then; at once where the driver is in a hurry."""
+        if self._turn_handle is not None:
+            if not self._turn_waits or not self._driver.urgent:
+                return
+            self._turn_handle.cancel()
+        rest_s = 0.0 if self._driver.urgent else self._rest_until - self._loop.time()
+        self._turn_waits = rest_s > 0
+        if self._turn_waits:
+            self._turn_handle = self._loop.call_later(rest_s, self._turn)
+        else:
+            self._turn_handle = self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_handle = None
+        started = self._loop.time()
+        try:
+            self._driver.turn()
+        except BaseException as error:  # noqa: BLE001 - asyncio would only log it
+            self._fatal(error)
+            return
+        ended = self._loop.time()
+        self._rest_until = ended + self._rest_s()
+        for observe in self.turn_observers:
+            observe(ended - started)
+
+    def _timer(self) -> None:
+        lag = self._loop.time() - self._timer_due
+        for observe in self.lag_observers:
+            observe(max(0.0, lag))
+        try:
+            wait = self._driver.timer()
+        except BaseException as error:  # noqa: BLE001 - asyncio would only log it
+            self._fatal(error)
+            return
+        self._timer_due = self._loop.time() + wait
+        self._timer_handle = self._loop.call_at(self._timer_due, self._timer)
+
+    def stop(self) -> None:
+        """No more turns."""
+        self._driver.wake = _nothing
+        for handle in (self._turn_handle, self._timer_handle):
+            if handle is not None:
+                handle.cancel()
+
+
+def _nothing() -> None:
+    """The runner has stopped."""
