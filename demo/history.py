@@ -63,9 +63,9 @@ class Historian:
             *child.command(
                 "replay",
                 f"--input={self.export_folder}",
-                f"--output={self.tables}",
+                f"--to={self.tables}",
                 f"--engine={self._engine}",
-                "--format=json",
+                "--output=json",
             ),
             cwd=self._folder,
             env=child.environment(),
@@ -89,7 +89,7 @@ class Historian:
     # ---- inside
 
     def _export(self, data_dir: Path) -> tuple[str, ...]:
-        return ("export", f"--data-dir={data_dir}", f"--output={self.export_folder}")
+        return ("export", f"--data-dir={data_dir}", f"--to={self.export_folder}")
 
     def _said(self, log: str) -> str:
         lines = (self._folder / log).read_text("utf-8", errors="replace").strip().splitlines()

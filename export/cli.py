@@ -8,6 +8,7 @@ import typer
 
 from export.settings import GIB, MIB, ExportSettings
 from muster.cli.errors import CommandError, ExitCode
+from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, show
 
 if TYPE_CHECKING:
@@ -26,9 +27,11 @@ def export(
         Path,
         typer.Option("--data-dir", envvar="MUSTER_DATA_DIR", help="The node's data directory."),
     ],
-    output: Annotated[
+    to: Annotated[
         Path | None,
-        typer.Option("--output", help="Where segments go. Default: DATA_DIR/export."),
+        typer.Option(
+            "--to", metavar="DIR", help="The folder for the segments. Default: DATA_DIR/export."
+        ),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on until SIGTERM or SIGINT, beside a live node.")
@@ -45,9 +48,7 @@ def export(
     keep_gib: Annotated[
         int, typer.Option(min=0, help="Delete the oldest segments beyond this; 0 keeps them.")
     ] = DEFAULTS.keep_bytes // GIB,
-    form: Annotated[
-        Format, typer.Option("-o", "--format", help="Form of the result on stdout.")
-    ] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """Write a node's applied entries as Parquet segments, beside the running node or without it."""
     try:
@@ -66,7 +67,7 @@ def export(
         keep_days=keep_days,
         keep_bytes=keep_gib * GIB,
     )
-    target = data_dir / "export" if output is None else output
+    target = data_dir / "export" if to is None else to
     try:
         summary = run(data_dir, target, follow=follow, settings=settings)
     except DigestDiffersError as error:
@@ -81,7 +82,7 @@ def export(
             next_step="nothing finished is lost; correct it and start the export again",
             exit_code=ExitCode.ERROR,
         ) from error
-    show(to_result(summary, target), form)
+    show(to_result(summary, target), output)
 
 
 def to_result(summary: "Summary", target: Path) -> Result:
@@ -106,10 +107,10 @@ def to_result(summary: "Summary", target: Path) -> Result:
     document = {
         "cluster_id": summary.identity.cluster_id,
         "node": summary.identity.node_id,
-        "output": str(target),
+        "to": str(target),
         "shards": items,
         "deleted_segments": summary.deleted.segments,
         "deleted_bytes": summary.deleted.bytes,
         "reopened": summary.reopened,
     }
-    return Result("muster.export/v1", document, [table], items)
+    return Result("muster.export/v1", document, [table], items, names=[str(target)])

@@ -146,6 +146,6 @@ class Exporter:
             os.close(lock)
             raise ExportError(
                 f"another exporter of node {self.identity.node_id} writes to {self._root}; "
-                f"stop it, or give another --output"
+                f"stop it, or give another --to"
             ) from error
         return lock

@@ -65,7 +65,7 @@ def own_manifests(folder: Path, cluster_id: str, node: int) -> list[Manifest]:
         if manifest.cluster_id != cluster_id:
             raise ExportError(
                 f"{path} is of cluster {manifest.cluster_id}, the node is of {cluster_id}; "
-                f"give another --output"
+                f"give another --to"
             )
         found.append(manifest)
     return sorted(found, key=lambda manifest: (manifest.kind, manifest.first))

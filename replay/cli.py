@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from muster.cli.errors import CommandError, ExitCode
+from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, show
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ def replay(
     source: Annotated[
         Path, typer.Option("--input", help="The folder that `muster export` wrote to.")
     ],
-    output: Annotated[Path, typer.Option("--output", help="A new folder for the tables.")],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="DIR", help="A new or empty folder for the tables.")
+    ],
     engine: Annotated[
         Engine, typer.Option(help="local: one core, no JVM. spark: a PySpark job.")
     ] = Engine.LOCAL,
@@ -45,33 +48,29 @@ def replay(
         str | None,
         typer.Option("--remote", help="A Spark Connect server, sc://HOST:PORT (engine spark)."),
     ] = None,
-    form: Annotated[
-        Format, typer.Option("-o", "--format", help="Form of the summary on stdout.")
-    ] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """Fold an export into tables: rebalances, member_sessions, ownership, commits, integrity."""
     if remote is not None and engine is not Engine.SPARK:
         raise CommandError(
             "--remote needs --engine spark", next_step="add it", exit_code=ExitCode.USAGE
         )
-    report = _run(source, output, engine, prove=prove, remote=remote)
+    report = _run(source, to, engine, prove=prove, remote=remote)
     for row in (*report.failed, *report.marked)[:FINDINGS_SHOWN]:
         _say(f"{row.result}: {describe(row)}")
     left = len(report.failed) + len(report.marked) - FINDINGS_SHOWN
     if left > 0:
-        _say(f"and {left} more in {output}/integrity")
-    show(to_result(report, output), form)
+        _say(f"and {left} more in {to}/integrity")
+    show(to_result(report, to), output)
     if not report.sound:
         raise CommandError(
-            f"{len(report.failed)} checks failed; do not trust what {output}/integrity names",
+            f"{len(report.failed)} checks failed; do not trust what {to}/integrity names",
             next_step="get sound copies of the named files from another node's export, then replay",
             exit_code=ExitCode.UNHEALTHY,
         )
 
 
-def _run(
-    source: Path, output: Path, engine: Engine, *, prove: bool, remote: str | None
-) -> "Report":
+def _run(source: Path, to: Path, engine: Engine, *, prove: bool, remote: str | None) -> "Report":
     try:
         from replay.checks import InputError  # noqa: PLC0415  # pyarrow is an extra, and slow to load
         from replay.java import JavaNotFoundError  # noqa: PLC0415
@@ -80,10 +79,10 @@ def _run(
             if engine is Engine.LOCAL:
                 from replay.local import run_local  # noqa: PLC0415
 
-                return run_local(source, output, prove=prove, say=_say)
+                return run_local(source, to, prove=prove, say=_say)
             from replay.job import run_spark  # noqa: PLC0415
 
-            return run_spark(source, output, prove=prove, say=_say, remote=remote)
+            return run_spark(source, to, prove=prove, say=_say, remote=remote)
         except InputError as error:
             raise CommandError(str(error), next_step="", exit_code=ExitCode.USAGE) from error
         except JavaNotFoundError as error:
@@ -114,7 +113,7 @@ def describe(row: "Integrity") -> str:
     return f"{row.check}: {', '.join(place)}: {row.detail}"
 
 
-def to_result(report: "Report", output: Path) -> Result:
+def to_result(report: "Report", to: Path) -> Result:
     """Rows per table, and the checks in one line each."""
     checks = [
         ("checks failed", len(report.failed)),
@@ -126,7 +125,7 @@ def to_result(report: "Report", output: Path) -> Result:
     document = {
         "engine": report.engine,
         "cluster_id": report.cluster_id,
-        "output": str(output),
+        "to": str(to),
         "sound": report.sound,
         "tables": dict(report.counts),
         "checkpoints_equal": report.checkpoints,
@@ -138,4 +137,4 @@ def to_result(report: "Report", output: Path) -> Result:
     }
     tables = [Table(("TABLE", "ROWS"), list(report.counts.items())), Table(("CHECK", "N"), checks)]
     items = [row._asdict() for row in (*report.failed, *report.marked)]
-    return Result("muster.replay/v1", document, tables, items)
+    return Result("muster.replay/v1", document, tables, items, names=[str(to)])

@@ -17,6 +17,7 @@ from muster.cli.options import (
 from muster.cli.output import Format, Result, Table, show
 from muster.cli.refusals import refused
 from muster.v1.admin_pb2 import (
+    AddPartitionsRequest,
     CreateTopicRequest,
     DescribeTopicsRequest,
     DescribeTopicsResponse,
@@ -38,6 +39,7 @@ def register(app: typer.Typer) -> None:
     """Add `muster topic`."""
     family = typer.Typer(help="Topics and their partition counts.", no_args_is_help=True)
     family.command("create")(create)
+    family.command("add-partitions")(add_partitions)
     family.command("list")(list_topics)
     family.command("describe")(describe)
     app.add_typer(family, name="topic")
@@ -76,6 +78,47 @@ def create(
             tables=[
                 Table(("TOPIC", "PARTITIONS", "RESULT"), [(name, count, _word(created, dry_run))])
             ],
+            items=[document],
+            names=[name],
+        ),
+        output,
+    )
+
+
+def add_partitions(
+    name: Name,
+    partitions: Annotated[
+        int,
+        typer.Option("--partitions", "-p", min=1, max=PARTITIONS_MAX, help="The new total."),
+    ],
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Let a topic grow to a total. Groups share the new ones out in their next rebalance."""
+    with Connection(bootstrap, timeout) as to:
+        if dry_run:
+            before = _described(to, [name]).results[0]
+            if before.status.code != ErrorCode.NONE:
+                raise refused(before.status.code, before.status.message)
+            if before.topic.partitions > partitions:
+                raise refused(
+                    ErrorCode.INVALID_PARTITIONS,
+                    f"{name} has {before.topic.partitions} partitions, and topics only grow",
+                )
+            count = partitions
+        else:
+            request = AddPartitionsRequest(name=name, partitions=partitions)
+            answer = to.ask(lambda at, s: at.topics.AddPartitions(request, timeout=s))
+            count = answer.topic.partitions
+    word = "would be the total" if dry_run else "is the total"
+    document = {"name": name, "partitions": count, "dry_run": dry_run}
+    show(
+        Result(
+            schema="muster.topic.add-partitions/v1",
+            document=document,
+            tables=[Table(("TOPIC", "PARTITIONS", "RESULT"), [(name, count, word)])],
             items=[document],
             names=[name],
         ),

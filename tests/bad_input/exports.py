@@ -19,7 +19,7 @@ def export_of_nothing(world: World):
 def replay(world: World, source) -> Seen:
     """`muster replay` into a new folder."""
     output = world.fresh_folder("tables")
-    return command("replay", f"--input={source}", f"--output={output}").seen
+    return command("replay", f"--input={source}", f"--to={output}").seen
 
 
 @case("replay_of_nothing")
@@ -32,7 +32,7 @@ def replay_of_nothing(world: World):
 @case("replay_into_something")
 def replay_into_something(world: World):
     source = exported(world)
-    return command("replay", f"--input={source}", f"--output={source}").seen
+    return command("replay", f"--input={source}", f"--to={source}").seen
 
 
 def exported(world: World):
@@ -41,7 +41,7 @@ def exported(world: World):
         world.commit_succeeds()
         folder = world.fresh_folder("export")
         node = world.cluster.nodes[0]
-        done = run("export", f"--data-dir={node.data_dir}", f"--output={folder}")
+        done = run("export", f"--data-dir={node.data_dir}", f"--to={folder}")
         assert done.code == ExitCode.OK, done.err
         sound = replay(world, folder)
         assert sound.answer == "exit 0", "the export is sound before it is damaged"

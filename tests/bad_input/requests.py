@@ -330,6 +330,12 @@ def fetch_all_and_some(world: World):
     return refused(fetch(world, fresh(), 1, all=True))
 
 
+@case("fetch_after_without_all")
+def fetch_after_without_all(world: World):
+    after = pb.OffsetFetchRequest.Partition(topic=TOPIC, partition=0)
+    return refused(fetch(world, fresh(), 1, after=after))
+
+
 # ---- joins, syncs, leaves, heartbeats
 
 

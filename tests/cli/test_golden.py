@@ -106,6 +106,25 @@ def _offsets() -> group_pb2.OffsetFetchResponse:
     )
 
 
+def _adding(topics, no):
+    """AddPartitions as a node answers it."""
+
+    def add_partitions(request):
+        count = topics.get(request.name)
+        if count is None:
+            text = f"There is no topic {request.name!r}; create it."
+            unknown = no(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+            return admin_pb2.AddPartitionsResponse(status=unknown)
+        if count > request.partitions:
+            text = f"Topic {request.name!r} has {count} partitions and grows to 10000 at most."
+            shrunk = no(ErrorCode.INVALID_PARTITIONS, text)
+            return admin_pb2.AddPartitionsResponse(status=shrunk)
+        topic = admin_pb2.Topic(name=request.name, partitions=request.partitions)
+        return admin_pb2.AddPartitionsResponse(topic=topic)
+
+    return add_partitions
+
+
 @pytest.fixture
 def scene(cluster, no):
     """Three topics' worth of registry, two groups, two stores at the door."""
@@ -171,6 +190,7 @@ def scene(cluster, no):
             ),
             "DescribeTopics": describe_topics,
             "CreateTopic": create,
+            "AddPartitions": _adding(topics, no),
             "ListGroups": admin_pb2.ListGroupsResponse(),
             "Verify": admin_pb2.VerifyResponse(
                 node_id=node.node_id,
@@ -225,7 +245,7 @@ def test_scenarios_cover_every_command():
     text = "\n".join(path.read_text() for path in SCENARIOS)
     blocks = [block for block in text.split("\n\n") if block.startswith("muster ")]
     commands = (
-        *("topic create", "topic list", "topic describe"),
+        *("topic create", "topic add-partitions", "topic list", "topic describe"),
         *("group list", "group describe", "group offsets"),
         *("cluster status", "cluster verify", "cluster replace-node"),
     )

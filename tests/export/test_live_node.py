@@ -27,7 +27,7 @@ WAIT_S = 90
 def start_export(node, root):
     """`muster export --follow` beside a node."""
     command = [sys.executable, "-m", "muster.cli", "export", "--follow", "-o", "json"]
-    command += [f"--data-dir={node.data_dir}", f"--output={root}", "--rotate-s=2"]
+    command += [f"--data-dir={node.data_dir}", f"--to={root}", "--rotate-s=2"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

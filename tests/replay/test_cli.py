@@ -29,7 +29,7 @@ def muster(*arguments):
 def test_a_sound_replay_exits_0_and_its_json_counts_rows(root, tmp_path):
     """What is on stdout is data alone."""
     output = tmp_path / "out"
-    done = muster("replay", "--input", root, "--output", output, "--prove", "-o", "json")
+    done = muster("replay", "--input", root, "--to", output, "--prove", "-o", "json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert (said["schema"], said["engine"], said["sound"]) == ("muster.replay/v1", "local", True)
@@ -46,10 +46,19 @@ def test_a_sound_replay_exits_0_and_its_json_counts_rows(root, tmp_path):
     assert "checking 1 files" in done.stderr
 
 
+def test_the_environment_sets_the_form_of_the_summary(root, tmp_path, monkeypatch):
+    """As for every command: MUSTER_OUTPUT, and a flag wins over it."""
+    monkeypatch.setenv("MUSTER_OUTPUT", "json")
+    done = muster("replay", "--input", root, "--to", tmp_path / "out")
+    assert json.loads(done.stdout)["schema"] == "muster.replay/v1"
+    done = muster("replay", "--input", root, "--to", tmp_path / "again", "-o", "name")
+    assert done.stdout == f"{tmp_path / 'again'}\n"
+
+
 def test_a_damaged_input_exits_5_and_names_the_file(root, tmp_path):
     """One line per finding on stderr; the summary still comes."""
     flip(segments(root)[0], 50)
-    done = muster("replay", "--input", root, "--output", tmp_path / "out")
+    done = muster("replay", "--input", root, "--to", tmp_path / "out")
     assert done.returncode == 5
     assert f"failed: checksum: shard 0, shard=00/{segments(root)[0].name}" in done.stderr
     assert "rebalances" in done.stdout
@@ -58,11 +67,11 @@ def test_a_damaged_input_exits_5_and_names_the_file(root, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--input", "/nonexistent", "--output", "OUT"), "is not a folder"),
-        (("--input", "IN", "--output", "IN"), "is not empty"),
-        (("--input", "IN", "--output", "OUT", "--engine", "flink"), "flink"),
-        (("--input", "IN", "--output", "OUT", "--remote", "sc://x"), "--remote needs"),
-        (("--input", "IN"), "--output"),
+        (("--input", "/nonexistent", "--to", "OUT"), "is not a folder"),
+        (("--input", "IN", "--to", "IN"), "is not empty"),
+        (("--input", "IN", "--to", "OUT", "--engine", "flink"), "flink"),
+        (("--input", "IN", "--to", "OUT", "--remote", "sc://x"), "--remote needs"),
+        (("--input", "IN"), "--to"),
     ],
 )
 def test_bad_arguments_exit_2_and_say_what_is_wrong(root, tmp_path, arguments, message):

@@ -1,0 +1,46 @@
+"""What docs/cli.md says that all commands share, asked of the commands themselves."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from muster.cli import build
+
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+WITHOUT_RESULT = {"serve"}
+"""It prints log lines, no result."""
+
+
+def commands():
+    """Every command of every package, by name."""
+
+    def walk(command, path=()):
+        if hasattr(command, "commands"):
+            for name, one in command.commands.items():
+                yield from walk(one, (*path, name))
+        else:
+            yield " ".join(path), command
+
+    return dict(walk(typer.main.get_command(build([]))))
+
+
+def option(command, flag):
+    """The option behind a flag, or None."""
+    return next((o for o in command.params if flag in o.opts), None)
+
+
+@pytest.mark.parametrize("name", sorted(commands().keys() - WITHOUT_RESULT))
+def test_every_command_takes_output_from_flag_and_environment(name):
+    """-o and --output are one option, MUSTER_OUTPUT sets it, and no folder is called so."""
+    output = option(commands()[name], "--output")
+    assert output is not None
+    assert (set(output.opts), output.envvar) == ({"--output", "-o"}, "MUSTER_OUTPUT")
+
+
+def test_dry_run_is_where_the_page_says():
+    """The documented list is the list."""
+    sentence = re.search(r"What changes a cluster \((.*?)\) has `--dry-run`", DOCS.read_text())
+    documented = set(re.findall(r"`([a-z -]+)`", sentence[1]))
+    assert documented == {name for name, one in commands().items() if option(one, "--dry-run")}
