@@ -289,6 +289,30 @@ def _get_wanted(one: pb.PeerMessage) -> Message:
     return {"type": "snapshot_wanted", "term": one.term}
 
 
+def _put_introduce(out: pb.PeerMessage, _: Message) -> None:
+    out.introduce.SetInParent()
+
+
+def _get_introduce(one: pb.PeerMessage) -> Message:
+    return {"type": "introduce", "term": one.term}
+
+
+def _put_known(out: pb.PeerMessage, m: Message) -> None:
+    """store_uuid, replaced."""
+    out.known.store_uuid = m["store_uuid"]
+    out.known.replaced = m["replaced"]
+
+
+def _get_known(one: pb.PeerMessage) -> Message:
+    body = one.known
+    return {
+        "type": "known",
+        "term": one.term,
+        "store_uuid": body.store_uuid,
+        "replaced": body.replaced,
+    }
+
+
 def encode_pairs(pairs: list[tuple[bytes, bytes]]) -> bytes:
     """Keys and values of one snapshot chunk."""
     return pb.SnapshotPairs(
@@ -320,6 +344,8 @@ _ENCODERS: dict[str, Callable[[pb.PeerMessage, Message], None]] = {
     "snapshot_chunk": _put_chunk,
     "snapshot_ack": _put_ack,
     "snapshot_wanted": _put_wanted,
+    "introduce": _put_introduce,
+    "known": _put_known,
 }
 _DECODERS: dict[str, Callable[[pb.PeerMessage], Message]] = {
     "append_entries": _get_append,
@@ -333,4 +359,6 @@ _DECODERS: dict[str, Callable[[pb.PeerMessage], Message]] = {
     "snapshot_chunk": _get_chunk,
     "snapshot_ack": _get_ack,
     "snapshot_wanted": _get_wanted,
+    "introduce": _get_introduce,
+    "known": _get_known,
 }

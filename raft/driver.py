@@ -10,7 +10,7 @@ from random import Random
 from typing import Protocol
 
 from muster.v1 import peer_pb2 as pb
-from raft import codec, hello, seams
+from raft import codec, hello, introduction, seams
 from raft.codec import CodecError, Message
 from raft.contract import NodeId, ShardId, StateMachine
 from raft.core import SECOND_MS
@@ -76,6 +76,9 @@ class Driver:
         self._snapshot_slots = self.settings.snapshot_sends
         tag = codec.sender_tag(self.identity.store_uuid)
         self._outbox = Outbox(link, tag, self.settings, self.stats)
+        self._introduction = introduction.Introduction(
+            self.book, self._post_for_store, self._seconds(self.settings.introduce_ms)
+        )
         self._dirty: dict[ShardId, None] = {}
         self._in_turn = False
         self._connected_at: dict[int, float] = {}
@@ -100,9 +103,13 @@ class Driver:
     def start(self) -> None:
         """Load all state machines and set the first election deadlines."""
         seams.use_clock(self.clock)
+        for replica in self.replicas.values():
+            replica.load()
+        self._set_first_deadlines()
+
+    def _set_first_deadlines(self) -> None:
         first, spread = self.settings.first_election_ms, self.settings.election_min_ms
         for shard, replica in self.replicas.items():
-            replica.load()
             preferred = self.preferred_leader(shard) == self.identity.node_id
             delay = first if preferred else first + spread
             replica.set_first_deadline(delay + int(self.rng.random() * spread))
@@ -114,6 +121,9 @@ class Driver:
         """Queue a message of `shard` for `node`."""
         self._outbox.post((node, shard, message), hold)
         self._wake()
+
+    def _post_for_store(self, node: int, message: Message, hold: bool) -> None:
+        self.post(ShardId(0), node, message, hold)  # every cluster has a shard 0
 
     def mark(self, shard: ShardId) -> None:
         """Tick the shard in the next turn (or this one, if its ticks have not begun)."""
@@ -160,6 +170,8 @@ class Driver:
                 self.book.refused_stores[peer.node_id] = peer.store_uuid
             return reason
         self.book.meet(peer.node_id, peer.store_uuid)
+        for one in peer.known:
+            self.book.hear(one.node_id, one.store_uuid)
         self.book.refused_stores.pop(peer.node_id, None)
         if peer.client_endpoint:
             self.book.endpoints[peer.node_id] = peer.client_endpoint
@@ -174,6 +186,7 @@ class Driver:
         self._connected_at[node] = self.clock()
         for replica in self.replicas.values():
             replica.peer_connected(node)
+        self._introduction.ask((node,))
         self._wake()
 
     def disconnected(self, node: int, control: bool) -> None:
@@ -216,6 +229,12 @@ class Driver:
             if replica is None:
                 raise CodecError("unknown_shard", f"a message for shard {number}")
             self.stats.messages_in += 1
+            if message["type"] in introduction.KINDS:
+                if self._introduction.received(node, message):
+                    self._set_first_deadlines()
+                continue
+            if not self.book.introduced:
+                continue
             term = replica.term
             replica.receive(node, message)
             if replica.term != term or replica.hastens(message):
@@ -314,6 +333,7 @@ class Driver:
         if self.draining and now >= self._drain_at:
             self._drain_at = now + self._seconds(self.settings.drain_retry_ms)
             self._hand_over_all()
+        self._introduction.timer(now, self._connected_at)
         self._marks.renew(now, self._seconds(self.settings.mark_ms))
         if self._dirty or self._outbox.waiting or self._write_due(now):
             self._wake()

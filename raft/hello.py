@@ -1,10 +1,9 @@
 """The first message on a peer connection: who is calling, and why it may be turned away."""
 
 from muster.v1 import peer_pb2 as pb
-from raft.identity import Identity
+from raft.identity import STORE_UUID_BYTES, Identity
 from raft.peers import PeerBook
 
-STORE_UUID_BYTES = 16
 ENDPOINT_BYTES_MAX = 300
 
 
@@ -24,6 +23,9 @@ def make_hello(
         replacements=[
             pb.Replacement(node_id=node, store_uuid=store_uuid)
             for node, store_uuid in book.replacements()
+        ],
+        known=[
+            pb.StoreOf(node_id=node, store_uuid=store_uuid) for node, store_uuid in book.known()
         ],
     )
 

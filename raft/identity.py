@@ -15,6 +15,7 @@ FORMAT = 1
 """Of the data directory and of the peer protocol; a node refuses what it does not know."""
 
 NODES_MAX = 9
+STORE_UUID_BYTES = 16
 SHARDS_MAX = 1024
 
 

@@ -1,7 +1,8 @@
 """What a node keeps durably about its peers: whose store is whose, and who counts in which shard.
 
 A wiped node must not vote (architecture.md section 6). Each node remembers the store uuid of every
-peer it has met and refuses another one. After `muster cluster replace-node` the new uuid may
+peer it has met and refuses another one; a store that its peers do not know yet is silent
+(raft/introduction.py). After `muster cluster replace-node` the new uuid may
 connect, but it is a *learner*: in each shard it counts towards a quorum again only when that
 shard's log has admitted it.
 
@@ -25,11 +26,13 @@ from google.protobuf.message import DecodeError
 
 from muster.v1 import peer_pb2 as pb
 from raft.codec import CodecError
-from raft.identity import Identity
+from raft.identity import STORE_UUID_BYTES, Identity
 from storage import keys
 from storage.store import CorruptStoreError, Family, Store
 
 REFUSALS_MAX = 32
+HEARD_MAX = 2
+"""Stores of one peer that are kept from hearsay: two are enough to know that it is not clear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,13 @@ class PeerBook:
         self._store = store
         self._identity = identity
         self._uuids: dict[int, bytes] = {identity.node_id: identity.store_uuid}
+        self._heard: dict[int, tuple[bytes, ...]] = {}
+        """Stores of a peer that other peers know, and that are not the one met here."""
         self._replaced: dict[int, bytes] = {}
+        self._vouchers: set[int] = set()
+        """Peers that said that they have this node's store on their disk."""
+        self.introduced = False
+        """Whether this node's store may count at all; see raft/introduction.py."""
         self._admissions: dict[tuple[int, int], Admission] = {}
         self.endpoints: dict[int, str] = {}
         """The client endpoint that each peer advertised when it last connected."""
@@ -87,16 +96,56 @@ class PeerBook:
             known = self._store.get(Family.META, keys.peer_key(node))
             if known is not None:
                 self._uuids[node] = known
+            heard = self._store.get(Family.META, keys.heard_key(node)) or b""
+            each = range(0, len(heard), STORE_UUID_BYTES)
+            self._heard[node] = tuple(heard[at : at + STORE_UUID_BYTES] for at in each)
             replaced = self._store.get(Family.META, keys.replaced_key(node))
             if replaced is not None:
                 self._replaced[node] = replaced
         if self._uuids[self._identity.node_id] != self._identity.store_uuid:
             raise CorruptStoreError("the store uuid of this node is not the one it wrote")
+        noted = self._store.get(Family.META, keys.INTRODUCED) is not None
+        self.introduced = noted or not self._identity.peers or self.own in self._replaced
         for shard in range(self._identity.shards):
             prefix = keys.admitted_prefix(shard)
             for _, value in self._store.scan(Family.META, prefix, keys.after(prefix)):
                 admission = decode_admission(value)
                 self._admissions[shard, admission.node] = admission
+
+    # Whether this node's own store counts.
+
+    @property
+    def own(self) -> int:
+        """This node's id."""
+        return self._identity.node_id
+
+    @property
+    def own_uuid(self) -> bytes:
+        """This node's store."""
+        return self._identity.store_uuid
+
+    @property
+    def awaited(self) -> list[int]:
+        """Peers without whose word this node's store counts nowhere; none once introduced."""
+        if self.introduced:
+            return []
+        return [node for node in self._identity.peers if node not in self._vouchers]
+
+    def vouched(self, node: int) -> bool:
+        """`node` has this node's store on its disk; True if it was the last one. Hard."""
+        if self.introduced:
+            return False
+        self._vouchers.add(node)
+        if self.awaited:
+            return False
+        self.introduce()
+        return True
+
+    def introduce(self) -> None:
+        """Note that every peer knows this node's store. Hard."""
+        self.introduced = True
+        self._store.batch.put(Family.META, keys.INTRODUCED, b"")
+        self._store.mark_hard()
 
     # Who counts.
 
@@ -115,7 +164,7 @@ class PeerBook:
         return [
             (node, store_uuid)
             for node, store_uuid in self._replaced.items()
-            if node != self._identity.node_id and not self.counts(shard, node)
+            if node != self.own and not self.counts(shard, node)
         ]
 
     def learners(self) -> list[int]:
@@ -124,8 +173,13 @@ class PeerBook:
         return [node for node in self._replaced if not all(self.counts(s, node) for s in shards)]
 
     def is_learner(self, shard: int) -> bool:
-        """Whether this node itself is a replaced one that the shard has not admitted."""
-        return not self.counts(shard, self._identity.node_id)
+        """Whether this node itself does not count in the shard (yet).
+
+        Its store is new and not introduced, or replaced an earlier one and is not admitted, or was
+        replaced itself and will not count again.
+        """
+        ousted = self._replaced.get(self.own, self.own_uuid) != self.own_uuid
+        return not self.introduced or ousted or not self.counts(shard, self.own)
 
     def announce(self, shard: int, admission: Admission) -> None:
         """An admission is in the log: until it is effective, nobody counts as its node."""
@@ -158,14 +212,41 @@ class PeerBook:
             return False
         self._replaced[node] = store_uuid
         self._store.batch.put(Family.META, keys.replaced_key(node), store_uuid)
-        if node != self._identity.node_id:
+        if node != self.own:
             self._remember(node, store_uuid)
+            self._vouchers.discard(node)
+        elif store_uuid == self.own_uuid:
+            self.introduced = True  # from now on it is the shards that admit it
         self._store.mark_hard()
         return True
 
     def store_uuid(self, node: int) -> bytes | None:
         """The store uuid that `node` must present, if it was met before."""
         return self._uuids.get(node)
+
+    def known(self) -> list[tuple[int, bytes]]:
+        """Every store of a peer that was met here or heard of: (node, store uuid)."""
+        met = [(node, uuid) for node, uuid in self._uuids.items() if node != self.own]
+        return met + [(node, uuid) for node, heard in self._heard.items() for uuid in heard]
+
+    def hear(self, node: int, store_uuid: bytes) -> None:
+        """A peer knows `node` in this store. Hard where that is news."""
+        heard = self._heard.get(node)
+        if heard is None or node == self.own or store_uuid in (self._uuids.get(node), *heard):
+            return
+        if len(heard) < HEARD_MAX and len(store_uuid) == STORE_UUID_BYTES:
+            self._heard[node] = (*heard, store_uuid)
+            self._store.batch.put(Family.META, keys.heard_key(node), b"".join(self._heard[node]))
+            self._store.mark_hard()
+
+    def only_store(self, node: int) -> bytes | None:
+        """The store that `node` was met in, unless somebody knows it in another one."""
+        met = self._uuids.get(node)
+        return met if set(self._heard.get(node, ())) <= {met} else None
+
+    def replacement(self, node: int) -> bytes | None:
+        """The store that replaced an earlier one of `node`, if one did."""
+        return self._replaced.get(node)
 
     def replacements(self) -> list[tuple[int, bytes]]:
         """All replacements known here."""

@@ -91,3 +91,5 @@ class RaftSettings:
     drain_retry_ms: int = 250
     admission_ms: int = 200
     """How often a leader looks whether a replaced node can be admitted."""
+    introduce_ms: int = 250
+    """How often a new store asks the nodes that have not said yet that they know it."""

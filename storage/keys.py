@@ -14,6 +14,8 @@ IDENTITY = b"i"
 """META: who this node is; written once, by `muster init`."""
 SEQUENCE = b"n"
 """META: the epoch of the newest batch, in every batch; the store's own."""
+INTRODUCED = b"k"
+"""META: present once every peer has this store's uuid on its disk (raft/introduction.py)."""
 
 
 def log_key(shard: int, index: int) -> bytes:
@@ -70,6 +72,11 @@ def snapshot_id_key(shard: int) -> bytes:
 def peer_key(node: int) -> bytes:
     """META: the store uuid of a peer."""
     return b"p" + _U32.pack(node)
+
+
+def heard_key(node: int) -> bytes:
+    """META: stores of a peer that others said they know, 16 bytes each."""
+    return b"h" + _U32.pack(node)
 
 
 def replaced_key(node: int) -> bytes:

@@ -59,6 +59,7 @@ class Hello(google.protobuf.message.Message):
     REPLACEMENTS_FIELD_NUMBER: builtins.int
     REFUSED_FIELD_NUMBER: builtins.int
     RUN_ID_FIELD_NUMBER: builtins.int
+    KNOWN_FIELD_NUMBER: builtins.int
     format: builtins.int
     cluster_id: builtins.str
     node_id: builtins.int
@@ -77,6 +78,10 @@ class Hello(google.protobuf.message.Message):
     def replacements(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Replacement]:
         """the replaced nodes that the sender knows of"""
 
+    @property
+    def known(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StoreOf]:
+        """the stores of peers that the sender has met or heard of"""
+
     def __init__(
         self,
         *,
@@ -91,10 +96,29 @@ class Hello(google.protobuf.message.Message):
         replacements: collections.abc.Iterable[global___Replacement] | None = ...,
         refused: builtins.str = ...,
         run_id: builtins.bytes = ...,
+        known: collections.abc.Iterable[global___StoreOf] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_endpoint", b"client_endpoint", "cluster_id", b"cluster_id", "format", b"format", "lane", b"lane", "node_id", b"node_id", "nodes", b"nodes", "refused", b"refused", "replacements", b"replacements", "run_id", b"run_id", "shards", b"shards", "store_uuid", b"store_uuid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_endpoint", b"client_endpoint", "cluster_id", b"cluster_id", "format", b"format", "known", b"known", "lane", b"lane", "node_id", b"node_id", "nodes", b"nodes", "refused", b"refused", "replacements", b"replacements", "run_id", b"run_id", "shards", b"shards", "store_uuid", b"store_uuid"]) -> None: ...
 
 global___Hello = Hello
+
+@typing.final
+class StoreOf(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: builtins.int
+    STORE_UUID_FIELD_NUMBER: builtins.int
+    node_id: builtins.int
+    store_uuid: builtins.bytes
+    def __init__(
+        self,
+        *,
+        node_id: builtins.int = ...,
+        store_uuid: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["node_id", b"node_id", "store_uuid", b"store_uuid"]) -> None: ...
+
+global___StoreOf = StoreOf
 
 @typing.final
 class Replacement(google.protobuf.message.Message):
@@ -151,6 +175,8 @@ class PeerMessage(google.protobuf.message.Message):
     SNAPSHOT_CHUNK_FIELD_NUMBER: builtins.int
     SNAPSHOT_ACK_FIELD_NUMBER: builtins.int
     SNAPSHOT_WANTED_FIELD_NUMBER: builtins.int
+    INTRODUCE_FIELD_NUMBER: builtins.int
+    KNOWN_FIELD_NUMBER: builtins.int
     shard: builtins.int
     term: builtins.int
     @property
@@ -175,6 +201,10 @@ class PeerMessage(google.protobuf.message.Message):
     def snapshot_ack(self) -> global___SnapshotAck: ...
     @property
     def snapshot_wanted(self) -> global___SnapshotWanted: ...
+    @property
+    def introduce(self) -> global___Introduce: ...
+    @property
+    def known(self) -> global___Known: ...
     def __init__(
         self,
         *,
@@ -191,10 +221,12 @@ class PeerMessage(google.protobuf.message.Message):
         snapshot_chunk: global___SnapshotChunk | None = ...,
         snapshot_ack: global___SnapshotAck | None = ...,
         snapshot_wanted: global___SnapshotWanted | None = ...,
+        introduce: global___Introduce | None = ...,
+        known: global___Known | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["append_entries", b"append_entries", "append_reply", b"append_reply", "kind", b"kind", "pre_vote", b"pre_vote", "pre_vote_reply", b"pre_vote_reply", "request_vote", b"request_vote", "snapshot_ack", b"snapshot_ack", "snapshot_chunk", b"snapshot_chunk", "snapshot_wanted", b"snapshot_wanted", "term_reject", b"term_reject", "timeout_now", b"timeout_now", "vote", b"vote"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["append_entries", b"append_entries", "append_reply", b"append_reply", "kind", b"kind", "pre_vote", b"pre_vote", "pre_vote_reply", b"pre_vote_reply", "request_vote", b"request_vote", "shard", b"shard", "snapshot_ack", b"snapshot_ack", "snapshot_chunk", b"snapshot_chunk", "snapshot_wanted", b"snapshot_wanted", "term", b"term", "term_reject", b"term_reject", "timeout_now", b"timeout_now", "vote", b"vote"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["append_entries", "append_reply", "request_vote", "vote", "pre_vote", "pre_vote_reply", "term_reject", "timeout_now", "snapshot_chunk", "snapshot_ack", "snapshot_wanted"] | None: ...
+    def HasField(self, field_name: typing.Literal["append_entries", b"append_entries", "append_reply", b"append_reply", "introduce", b"introduce", "kind", b"kind", "known", b"known", "pre_vote", b"pre_vote", "pre_vote_reply", b"pre_vote_reply", "request_vote", b"request_vote", "snapshot_ack", b"snapshot_ack", "snapshot_chunk", b"snapshot_chunk", "snapshot_wanted", b"snapshot_wanted", "term_reject", b"term_reject", "timeout_now", b"timeout_now", "vote", b"vote"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["append_entries", b"append_entries", "append_reply", b"append_reply", "introduce", b"introduce", "kind", b"kind", "known", b"known", "pre_vote", b"pre_vote", "pre_vote_reply", b"pre_vote_reply", "request_vote", b"request_vote", "shard", b"shard", "snapshot_ack", b"snapshot_ack", "snapshot_chunk", b"snapshot_chunk", "snapshot_wanted", b"snapshot_wanted", "term", b"term", "term_reject", b"term_reject", "timeout_now", b"timeout_now", "vote", b"vote"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["append_entries", "append_reply", "request_vote", "vote", "pre_vote", "pre_vote_reply", "term_reject", "timeout_now", "snapshot_chunk", "snapshot_ack", "snapshot_wanted", "introduce", "known"] | None: ...
 
 global___PeerMessage = PeerMessage
 
@@ -356,6 +388,40 @@ class SnapshotWanted(google.protobuf.message.Message):
     ) -> None: ...
 
 global___SnapshotWanted = SnapshotWanted
+
+@typing.final
+class Introduce(google.protobuf.message.Message):
+    """A store that has never counted asks a peer to write down that it exists: see raft/introduction.py."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___Introduce = Introduce
+
+@typing.final
+class Known(google.protobuf.message.Message):
+    """The answer: the sender has on its disk that the receiver lives in this store."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STORE_UUID_FIELD_NUMBER: builtins.int
+    REPLACED_FIELD_NUMBER: builtins.int
+    store_uuid: builtins.bytes
+    """16 bytes"""
+    replaced: builtins.bool
+    """it replaced an earlier one: the receiver is a learner until it is admitted"""
+    def __init__(
+        self,
+        *,
+        store_uuid: builtins.bytes = ...,
+        replaced: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["replaced", b"replaced", "store_uuid", b"store_uuid"]) -> None: ...
+
+global___Known = Known
 
 @typing.final
 class TermReject(google.protobuf.message.Message):

@@ -82,7 +82,8 @@ class Node:
 class MemoryCluster:
     """Nodes 0..n-1; `step` moves everything by two virtual milliseconds."""
 
-    def __init__(self, nodes=3, shards=1, settings=None, machine=Recorder):
+    def __init__(self, nodes=3, shards=1, settings=None, machine=Recorder, start=None):
+        """`start`: which nodes run from the beginning; all unless told."""
         self.now = 100.0
         self.settings = settings or RaftSettings()
         self.machine = machine
@@ -95,7 +96,8 @@ class MemoryCluster:
         self.nodes = [Node(self, number) for number in self.ids]
         for node in self.nodes:
             node.store = self.fresh_store(node.number)
-            node.start()
+            if start is None or node.number in start:
+                node.start()
         self.connect_all()
 
     def fresh_store(self, number):

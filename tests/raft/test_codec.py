@@ -66,6 +66,8 @@ MESSAGES = st.one_of(
     fixed("pre_vote_reply", next_term=NUMBER, granted=FLAG),
     fixed("term_reject"),
     fixed("timeout_now"),
+    fixed("introduce"),
+    fixed("known", store_uuid=st.binary(max_size=20), replaced=FLAG),
     fixed("snapshot_ack", snapshot_id=SEQ, next_number=st.integers(0, 2**32 - 1)),
 )
 

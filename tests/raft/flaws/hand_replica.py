@@ -18,7 +18,9 @@ from raft.driver import Driver
 from raft.identity import Identity, write_identity
 from raft.replica import Replica
 from raft.settings import RaftSettings
+from storage import keys
 from storage.memory import MemoryStore
+from storage.store import Family
 from tests.raft.flaws.hand import Group, Options
 
 SHARD = ShardId(0)
@@ -56,6 +58,7 @@ class _Node:
         members = tuple(range(group.options.nodes))
         uuid = bytes([number + 1]) * 16
         write_identity(self.store, Identity("hand", number, uuid, 1, members))
+        self.store.batch.put(Family.META, keys.INTRODUCED, b"")
         self.store.write()
         self.store.sync()
         self.driver: Driver | None = None
