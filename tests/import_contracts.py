@@ -1,4 +1,4 @@
-"""A contract for import-linter: a package that imports a listed few modules and nothing else."""
+"""Contracts for import-linter that need no list which a new module could be missing from."""
 
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
@@ -32,3 +32,63 @@ class OnlyContract(Contract):
         """One line per import that is not on the list."""
         for stray in check.metadata["strays"]:
             output.print_error(stray)
+
+
+class OwnedContract(Contract):
+    """Nobody but `owners` and their descendants imports `modules`.
+
+    Every package of the tree is looked at, also one that comes later.
+    """
+
+    modules = fields.ListField(subfield=fields.StringField())
+    owners = fields.ListField(subfield=fields.StringField())
+
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
+        """Every import of the modules is looked at; a module that nobody imports is a mistake."""
+        strays = []
+        for module in self.modules:
+            importers = (
+                graph.find_modules_that_directly_import(module) if module in graph.modules else ()
+            )
+            strays += [
+                f"{one} -> {module}" for one in importers if not _is_within(one, self.owners)
+            ]
+            if not any(_is_within(one, self.owners) for one in importers):
+                strays.append(f"no owner imports {module}")
+        return ContractCheck(kept=not strays, metadata={"strays": sorted(strays)})
+
+    def render_broken_contract(self, check: ContractCheck) -> None:
+        """One line per import that is not the owners'."""
+        for stray in check.metadata["strays"]:
+            output.print_error(stray)
+
+
+class PartContract(Contract):
+    """Of `package`, `source` and its descendants import `part` and nothing else."""
+
+    source = fields.StringField()
+    package = fields.StringField()
+    part = fields.StringField()
+
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
+        """Every direct import of the package is looked at; none at all is a mistake."""
+        inside = {self.source, *graph.find_descendants(self.source)}
+        found = [
+            (module, imported)
+            for module in inside
+            for imported in graph.find_modules_directly_imported_by(module)
+            if _is_within(imported, [self.package])
+        ]
+        strays = [f"{a} -> {b}" for a, b in found if not _is_within(b, [self.part])]
+        if not found:
+            strays.append(f"{self.source} imports nothing of {self.package}")
+        return ContractCheck(kept=not strays, metadata={"strays": sorted(strays)})
+
+    def render_broken_contract(self, check: ContractCheck) -> None:
+        """One line per import of another part."""
+        for stray in check.metadata["strays"]:
+            output.print_error(stray)
+
+
+def _is_within(module: str, packages: list[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
