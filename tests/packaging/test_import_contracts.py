@@ -48,7 +48,11 @@ def contract(options):
         module, name = path.rsplit(".", 1)
         kinds[kind] = getattr(importlib.import_module(module), name)
     session = {"root_packages": LINTER["root_packages"], "include_external_packages": "True"}
-    rest = {key: value for key, value in options.items() if key not in {"name", "type"}}
+    rest = {
+        key: str(value) if isinstance(value, bool) else value
+        for key, value in options.items()
+        if key not in {"name", "type"}
+    }
     return kinds[options["type"]](options["name"], session, rest)
 
 
