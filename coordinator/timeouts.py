@@ -50,10 +50,6 @@ CHECKPOINT_INTERVAL_MS: Final = 10_000
 CHECKPOINT_ON_DEMAND_MS: Final = 1_000
 """Verify waits this long for fresh checkpoints of the shards that its node leads."""
 
-QUORUM_SILENCE_MS: Final = 400
-"""A leader that heard from no quorum for this long answers nothing but an error (raft/contract.py
-quorum_heard)."""
-
 DRAIN_MS_MAX: Final = 3_000
 """SIGTERM: leadership is handed over within this, or the node stops without it (raft-layer section
 7)."""

@@ -132,12 +132,16 @@ class Member:
         self.attempted = self.acknowledged = 0
         self.rejoins = 0
         self.stopping = False
+        self.may_join = asyncio.Event()
+        """Cleared, this member keeps a round open by not joining it."""
+        self.may_join.set()
 
     # ---- membership
 
     async def join(self):
         """Join and sync until this member has a place in a stable generation."""
         while True:
+            await self.may_join.wait()
             joined = await self._join()
             if joined.status.code in REJOIN:
                 continue
