@@ -131,7 +131,18 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         Path | None, typer.Option(metavar="FILE", help="Demand client certificates of this CA.")
     ] = None,
     insecure: Annotated[
-        bool | None, typer.Option("--insecure", help="Other addresses than loopback without TLS.")
+        bool | None,
+        typer.Option("--insecure", help="Clients beyond loopback may come without TLS."),
+    ] = None,
+    insecure_peers: Annotated[
+        bool | None,
+        typer.Option(
+            "--insecure-peers", help="The peer port beyond loopback; nodes talk without TLS."
+        ),
+    ] = None,
+    insecure_metrics: Annotated[
+        bool | None,
+        typer.Option("--insecure-metrics", help="The metrics page beyond loopback; it has no TLS."),
     ] = None,
     log_format: Annotated[str | None, typer.Option(metavar="json|text")] = None,
     log_level: Annotated[str | None, typer.Option(metavar="LEVEL")] = None,
@@ -152,6 +163,8 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "tls_key": tls_key,
         "tls_ca": tls_ca,
         "insecure": insecure,
+        "insecure_peers": insecure_peers,
+        "insecure_metrics": insecure_metrics,
         "log_format": log_format,
         "log_level": log_level,
         "dev": reflection,
@@ -161,7 +174,9 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         settings = load_settings(config, flags)
     except ConfigError as error:
         raise CommandError(
-            str(error), next_step="`muster serve --help`", exit_code=ExitCode.USAGE
+            str(error),
+            next_step=error.next_step or "`muster serve --help`",
+            exit_code=ExitCode.USAGE,
         ) from error
     from coordinator.serve import run_node  # noqa: PLC0415  # grpc is slow to import
 

@@ -21,7 +21,14 @@ PORT_MAX = 65_535
 
 
 class ConfigError(Exception):
-    """A setting is missing or wrong; the message names it and says what would be right."""
+    """A setting is missing or wrong; the message names it and says what would be right.
+
+    `next_step` is what to do about it, where the message does not say it all.
+    """
+
+    def __init__(self, message: str, next_step: str = "") -> None:
+        super().__init__(message)
+        self.next_step = next_step
 
 
 def about(data_dir: Path, error: Exception) -> str:
@@ -72,7 +79,12 @@ class Settings(BaseSettings):
     tls_ca: Path | None = None
     """Where given, clients must present a certificate of this CA."""
     insecure: bool = False
-    """Listen on other addresses than loopback without TLS."""
+    """`listen` may be another address than loopback without TLS: anybody there is a client."""
+    insecure_peers: bool = False
+    """`peer_listen` may be another address than loopback, though nodes talk without TLS:
+    whoever reaches it can read every group and pass for a node."""
+    insecure_metrics: bool = False
+    """`metrics_listen` may be another address than loopback: the page names groups and topics."""
     dev: bool = False
     """Server reflection on."""
     log_format: Literal["json", "text"] = "json"
@@ -108,24 +120,38 @@ class Settings(BaseSettings):
         return value
 
     @model_validator(mode="after")
-    def _check_exposure(self) -> Self:
-        """Loopback, unless TLS or --insecure says otherwise (architecture 6, Exposure)."""
+    def _check_together(self) -> Self:
+        """What no setting says alone."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key belong together")
         if not self.listen or not self.peer_listen:
             raise ValueError("listen and peer_listen cannot be empty")
-        if self.insecure:
-            return self
-        if not is_loopback(self.listen) and self.tls_cert is None:
-            raise ValueError(
-                f"listen {self.listen} is not loopback: give tls_cert and tls_key, or insecure"
-            )
-        for name, address in (("peer", self.peer_listen), ("metrics", self.metrics_listen)):
-            if address and not is_loopback(address):
-                raise ValueError(
-                    f"{name}_listen {address} is not loopback and has no TLS yet: give insecure"
-                )
         return self
+
+    def check_exposure(self) -> None:
+        """Each port stays on loopback unless its own setting says otherwise (architecture 6).
+
+        Raises ConfigError.
+        """
+        if not (is_loopback(self.listen) or self.tls_cert or self.insecure):
+            raise ConfigError(
+                f"listen {self.listen} is not loopback, and clients would talk without TLS",
+                "give --tls-cert and --tls-key, or --insecure (MUSTER_INSECURE, insecure) "
+                "on a network that you trust",
+            )
+        if not (is_loopback(self.peer_listen) or self.insecure_peers):
+            raise ConfigError(
+                f"peer_listen {self.peer_listen} is not loopback, and nodes talk without TLS",
+                "see that only the nodes reach this port (firewall, VPN, encrypted network), then "
+                "give --insecure-peers (MUSTER_INSECURE_PEERS, insecure_peers)",
+            )
+        page = self.metrics_listen
+        if page and not is_loopback(page) and not self.insecure_metrics:
+            raise ConfigError(
+                f"metrics_listen {page} is not loopback, and the page has no TLS",
+                "see that only Prometheus reaches this port, then give --insecure-metrics "
+                "(MUSTER_INSECURE_METRICS, insecure_metrics)",
+            )
 
     @property
     def endpoint(self) -> str:
@@ -160,6 +186,7 @@ def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
         raise ConfigError(_sentence(error)) from error
     except ValueError as error:  # a TOML file that is none
         raise ConfigError(f"{file}: {error}") from error
+    merged.check_exposure()
     return merged
 
 

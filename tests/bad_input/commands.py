@@ -71,7 +71,14 @@ def exposed_client_port(world: World):
 
 @case("exposed_peer_port")
 def exposed_peer_port(world: World):
-    return [serve("--data-dir=x", f"--{port}-listen=0.0.0.0:7070") for port in ("peer", "metrics")]
+    exposed = ("--data-dir=x", "--peer-listen=0.0.0.0:7070")
+    return [serve(*exposed), serve(*exposed, "--insecure", "--insecure-metrics")]
+
+
+@case("exposed_metrics_port")
+def exposed_metrics_port(world: World):
+    exposed = ("--data-dir=x", "--metrics-listen=0.0.0.0:7070")
+    return [serve(*exposed), serve(*exposed, "--insecure", "--insecure-peers")]
 
 
 @case("half_tls")

@@ -7,7 +7,8 @@ from coordinator.config import ConfigError, is_loopback, load_settings, split_ad
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch):
-    for name in ("LISTEN", "PEERS", "DATA_DIR", "INSECURE"):
+    names = ("LISTEN", "PEERS", "DATA_DIR", "INSECURE", "INSECURE_PEERS", "INSECURE_METRICS")
+    for name in names:
         monkeypatch.delenv(f"MUSTER_{name}", raising=False)
 
 
@@ -61,6 +62,32 @@ def test_exposure_needs_tls_or_insecure(tmp_path):
     assert load_settings(None, open_to_all | {"insecure": True}).insecure
     tls = {"tls_cert": tmp_path / "c", "tls_key": tmp_path / "k"}
     assert load_settings(None, open_to_all | tls).listen == "0.0.0.0:7070"
+
+
+@pytest.mark.parametrize(
+    ("port", "own", "next_step"),
+    [
+        ("listen", "insecure", "--tls-cert and --tls-key, or --insecure"),
+        ("peer_listen", "insecure_peers", "--insecure-peers"),
+        ("metrics_listen", "insecure_metrics", "--insecure-metrics"),
+    ],
+)
+def test_each_port_is_exposed_by_its_own_setting_alone(tmp_path, monkeypatch, port, own, next_step):
+    """From a flag, a file or the environment; the others, and TLS for clients, do not open it."""
+    flags = {"data_dir": "/d", port: "10.0.0.1:7000"}
+    others = {"insecure", "insecure_peers", "insecure_metrics"} - {own}
+    if port != "listen":
+        flags |= {"tls_cert": tmp_path / "c", "tls_key": tmp_path / "k"}
+    with pytest.raises(ConfigError, match="not loopback") as raised:
+        load_settings(None, flags | dict.fromkeys(others, True))
+    assert port in str(raised.value)
+    assert next_step in raised.value.next_step
+    assert getattr(load_settings(None, flags | {own: True}), port) == "10.0.0.1:7000"
+    file = tmp_path / "muster.toml"
+    file.write_text(f"{own} = true\n")
+    assert getattr(load_settings(file, flags), own)
+    monkeypatch.setenv(f"MUSTER_{own.upper()}", "true")
+    assert getattr(load_settings(None, flags), own)
 
 
 def test_a_file_that_is_not_there_or_no_toml(tmp_path):
