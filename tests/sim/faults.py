@@ -27,6 +27,19 @@ WEIGHTS = {
 }
 """How often each fault is drawn, relative to the others."""
 
+FIRST_START_WEIGHTS = {
+    "crash_after_send": 10,
+    "crash": 8,
+    "reconnect": 10,
+    "stall": 8,
+    "isolation": 4,
+    "one_way_cut": 4,
+    "slow_sync": 6,
+    "pause": 4,
+    "wipe": 15,
+}
+"""Where one node is started late: disks are lost, and nobody says so at first."""
+
 
 class FaultyNode(Protocol):
     """A node as the faults see it."""
@@ -62,6 +75,12 @@ class FaultyWorld(Protocol):
     def spoil(self, node: int) -> bool:
         """Make a follower's applied state wrong, and notice it; False where that is too much."""
 
+    def wipe(self, node: int) -> bool:
+        """Wipe a node and start it as if nothing were; False where that is not allowed now."""
+
+    def start_late(self) -> None:
+        """Start the node that was never started, if there is one."""
+
     def replace(self, node: int) -> bool:
         """Wipe a node and start the operator's procedure; False where that is not allowed now."""
 
@@ -91,6 +110,7 @@ class Faults:
             "rebuild": self._rebuild,
             "replace": self._replace,
             "replace_then_crash": self._replace_then_crash,
+            "wipe": self._wipe,
         }
         self._kinds = [(name, kinds[name]) for name in weights]
         self._weights = list(weights.values())
@@ -215,6 +235,20 @@ class Faults:
 
     def _replace(self) -> bool:
         return self.world.replace(self._node())
+
+    def _wipe(self) -> bool:
+        """A disk is lost and `muster init` is run again; often another node goes down just then.
+
+        Whoever was never started is started now: it does not know whom it should miss.
+        """
+        nodes = self.world.fault_nodes
+        wiped, gone = self.world.rng.sample(range(len(nodes)), 2)
+        if not nodes[wiped].alive or not self.world.wipe(wiped):
+            return False
+        if self.world.rng.random() < 0.7:
+            self.world.crash(gone, power_cut=True, down_s=2.5)
+            self.world.start_late()
+        return True
 
     def _replace_then_crash(self) -> bool:
         """A follower that acknowledged is wiped while another lags, and then the leader dies."""

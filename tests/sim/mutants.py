@@ -18,8 +18,9 @@ from coordinator.machine.state import Group
 from raft.codec import Message
 from raft.core import PeerNode
 from raft.journal import Journal
+from raft.peers import PeerBook
 from raft.replica import Replica
-from tests.sim.faults import WEIGHTS
+from tests.sim.faults import FIRST_START_WEIGHTS, WEIGHTS
 from tests.sim.simulation import SETTINGS, Scenario
 
 
@@ -70,6 +71,18 @@ class WithoutAdmission(Replica):
     @property
     def learner(self) -> bool:
         return False
+
+
+class WithoutIntroduction(PeerBook):
+    """Counts from the start, whoever has or has not heard of it."""
+
+    @property
+    def introduced(self) -> bool:
+        return True
+
+    @introduced.setter
+    def introduced(self, _: bool) -> None:
+        return
 
 
 class WithoutReadRound(Replica):
@@ -141,6 +154,11 @@ REPLACEMENTS = Scenario(
     weights={**WEIGHTS, "replace_then_crash": 60},
 )
 
+FIRST_START = Scenario(
+    "first-start", weights=FIRST_START_WEIGHTS, chaos_s=12.0, pause_s=0.3, late_start_s=4.0
+)
+"""One node is provisioned and not started until seconds later; others lose their disks."""
+
 LOST_LINKS = Scenario("lost-links", weights={"reconnect": 90, "pause": 5, "stall": 5}, pause_s=0.1)
 """A leader that both followers lose at once is deposed before it notices."""
 
@@ -178,6 +196,7 @@ MUTANTS = (
     Mutant("durable_cap", Scenario("fifo3"), _replica(WithoutDurableCap)),
     Mutant("vote_durability", SPLIT_VOTES, ((raft.driver, "Journal", ForgetfulJournal),)),
     Mutant("admission", REPLACEMENTS, _replica(WithoutAdmission)),
+    Mutant("introduction", FIRST_START, ((raft.driver, "PeerBook", WithoutIntroduction),)),
     Mutant("read_round", LOST_LINKS, _replica(WithoutReadRound)),
     Mutant("generation_fence", CHURN, ((decide_commit, "_refuse", _any_generation),)),
     Mutant("commit_seq", CHURN, ((decide_commit, "_commit", _any_order),)),

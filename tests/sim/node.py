@@ -86,6 +86,11 @@ class SimNode:
         self.store.write()
         self.store.sync()
 
+    def begin_again(self) -> None:
+        """Start over as a cluster that never was."""
+        self.store = MemoryStore()
+        self.wipe()
+
     def start(self) -> None:
         """Open the store and run. Nobody is connected yet."""
         self.incarnation += 1
@@ -190,6 +195,20 @@ class SimNode:
             return False
         admission = decode_admission(found)
         return admission.effective and admission.store_uuid == self.store_uuid
+
+    def journal_term(self, shard: int) -> int:
+        """The term that this node is in, or was in when it went down."""
+        if self.driver is not None:
+            return self.replica(shard).term
+        return Journal(self.store, ShardId(shard), self.world.settings).getCurrentTerm()
+
+    @property
+    def is_introduced(self) -> bool:
+        """Whether this node says that it may count at all, or its disk while it is down."""
+        if self.driver is not None:
+            return self.driver.book.introduced
+        meta = self.store._durable[Family.META].values
+        return keys.INTRODUCED in meta or keys.replaced_key(self.number) in meta
 
     @property
     def was_wiped(self) -> bool:

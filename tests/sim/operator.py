@@ -14,6 +14,8 @@ class Operator:
     def __init__(self, world: "Simulation") -> None:
         self._world = world
         self._replacements: dict[int, bytes] = {}
+        self._lost: int | None = None
+        """The node whose disk was lost, until somebody sees to it."""
 
     def greet(self, node: SimNode) -> None:
         """A process has started: it learns of replacements when shard 0 gets there."""
@@ -36,6 +38,55 @@ class Operator:
                 self._tell(other, number)
         return True
 
+    def wipe(self, number: int) -> bool:
+        """`muster init` on an empty disk and a start, as if the node had never been there.
+
+        One disk at a time. Not while some nodes count and others do not yet: then the cluster has
+        no node to spare.
+        """
+        nodes = self._world.nodes
+        counts = {node.is_introduced for node in nodes if node.incarnation}
+        if not self._is_admitted() or len(counts) > 1:
+            return False
+        self._world.crash(number, power_cut=True)
+        nodes[number].wipe()
+        self._lost = number
+        self._look_later()
+        return True
+
+    def _look_later(self) -> None:
+        self._world.schedule(0.8 + self._world.rng.random(), self._look)
+
+    def _look(self) -> None:
+        """Somebody comes: where there is a leader, the node is replaced.
+
+        Where there never was one, the first start was never complete: every node is initialised
+        anew, since nothing was acknowledged.
+        """
+        nodes, lost = self._world.nodes, self._lost
+        if lost is None:
+            return
+        if any(node.leads for node in nodes if node.number != lost):
+            self._lost = None
+            self._replacements = {lost: nodes[lost].store_uuid}
+            for node in nodes:
+                if node.alive:
+                    self._tell(node, lost)
+        elif all(node.alive for node in nodes) and not any(
+            node.journal_term(shard) for node in nodes for shard in self._shards
+        ):
+            self._lost = None
+            self._world.faults.counts["begun_again"] += 1
+            for node in nodes:
+                self._world.crash(node.number, power_cut=True)
+                node.begin_again()
+        else:
+            self._look_later()
+
+    @property
+    def _shards(self) -> range:
+        return range(self._world.scenario.shards)
+
     def spoil(self, number: int) -> bool:
         """A node's state goes bad, and the others prove it.
 
@@ -44,7 +95,7 @@ class Operator:
         """
         if not all(node.alive for node in self._world.nodes) or not self._is_admitted():
             return False
-        for shard in range(self._world.scenario.shards):
+        for shard in self._shards:
             start = self._world.nodes[number].replica(shard).journal.first_index
             for node in self._world.nodes:
                 replica = node.replica(shard)
@@ -61,5 +112,4 @@ class Operator:
 
     def _is_admitted(self) -> bool:
         """Every replaced node says so itself, as `muster cluster status` would show it."""
-        shards = range(self._world.scenario.shards)
-        return all(node.is_admitted(shard) for node in self._world.nodes for shard in shards)
+        return all(n.is_admitted(shard) for n in self._world.nodes for shard in self._shards)

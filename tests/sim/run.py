@@ -16,7 +16,15 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 
 from tests.sim.faults import WEIGHTS
-from tests.sim.mutants import CHURN, GROUPS, MUTANTS, REPLACEMENTS, SPLIT_VOTES, Mutant
+from tests.sim.mutants import (
+    CHURN,
+    FIRST_START,
+    GROUPS,
+    MUTANTS,
+    REPLACEMENTS,
+    SPLIT_VOTES,
+    Mutant,
+)
 from tests.sim.simulation import Result, Scenario, Simulation
 
 THREE_NODES = tuple(Scenario(f"{net}3", network=net) for net in ("fifo", "late", "udp"))
@@ -30,17 +38,39 @@ SCENARIOS = {
         Scenario("udp5", nodes=5, network="udp"),
         Scenario("late3x2", network="late", shards=2),
         REPLACEMENTS,
+        FIRST_START,
         SPLIT_VOTES,
         *GROUPS,
         CHURN,
     )
 }
-EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "split-votes": 20}
+EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "first-start": 5}
+EVERY |= {"split-votes": 20}
 EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN)}
 """Of these only each n-th seed is run; of the others all."""
 
+
+@dataclass(frozen=True, slots=True)
+class Minima:
+    """What the runs of one scenario do at least, or they prove nothing."""
+
+    per_seed: dict[str, int]
+    """On average."""
+    faults: Iterable[str]
+    """Each once at least, over all runs."""
+
+
 MINIMA_PER_SEED = {"elections": 2, "crashes": 1, "commits": 100, "acked": 80, "reads": 20}
-"""What a three-node run does at least, on average."""
+"""Of a three-node run."""
+
+_ALONE = ("pause", "clock_rate", "crash_after_send", "drain", "write_stall", "crash", "slow_sync")
+_NEW = ("wipe", "late_start", "begun_again", "crash", "isolation", "pause")
+MINIMA = {scenario.name: Minima(MINIMA_PER_SEED, tuple(WEIGHTS)) for scenario in THREE_NODES} | {
+    ONE_NODE.name: Minima(MINIMA_PER_SEED, _ALONE),
+    FIRST_START.name: Minima(
+        {"elections": 1, "crashes": 3, "commits": 40, "acked": 30, "reads": 5}, _NEW
+    ),
+}
 
 GROUPS_MINIMA_PER_SEED = {"generations": 5, "acked": 20, "reads": 3}
 """What members of consumer groups get done at least in a run, on average."""
@@ -65,13 +95,13 @@ class Totals:
         self.counts.update(asdict(result.counts))
         self.counts["events"] += result.events
 
-    def too_little(self) -> list[str]:
+    def too_little(self, minima: Minima) -> list[str]:
         """What these runs did not do often enough to prove anything."""
         missing = []
-        for name, each in MINIMA_PER_SEED.items():
+        for name, each in minima.per_seed.items():
             if self.counts[name] < each * self.seeds:
                 missing.append(f"{name}: {self.counts[name]}, wanted {each * self.seeds}")
-        missing += [f"no fault of kind {kind}" for kind in WEIGHTS if not self.faults[kind]]
+        missing += [f"no fault of kind {kind}" for kind in minima.faults if not self.faults[kind]]
         return missing
 
 
@@ -151,8 +181,8 @@ def judge(totals: dict[str, Totals], caught: Iterable[tuple[str, int | None, str
         )
         if total.violations:
             problems.append(f"{name}: {total.violations} of {total.seeds} seeds violate")
-    for scenario in THREE_NODES:
-        problems += [f"{scenario.name}: {what}" for what in totals[scenario.name].too_little()]
+    for name, minima in MINIMA.items():
+        problems += [f"{name}: {what}" for what in totals[name].too_little(minima)]
     for scenario in GROUPS:
         counts, seeds = totals[scenario.name].counts, totals[scenario.name].seeds
         for name, each in GROUPS_MINIMA_PER_SEED.items():

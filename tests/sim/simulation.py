@@ -65,6 +65,8 @@ class Scenario:
     """So many members of consumer groups, on coordinator.shard; 0: plain commands."""
     repeats: float = 0.15
     """How many commits of members arrive once more, up to three seconds later."""
+    late_start_s: float = 0.0
+    """One node is started for the first time so late at most; 0: all start at once."""
     crash_after_vote: float = 0.0
     """How likely it is that a node dies right after a vote left it."""
 
@@ -112,6 +114,7 @@ class Simulation:
         self.operator = Operator(self)
         self.commands = Commands(self)
         self.members = Members(self) if scenario.members else None
+        self._late: SimNode | None = None
 
     def make_app(self, node: SimNode, starting: Callable[[], bool]) -> App:
         """The state machines of a new process."""
@@ -128,8 +131,13 @@ class Simulation:
 
     def run(self) -> Result:
         """Simulate to the end, or to the first exception."""
+        if self.scenario.late_start_s:
+            self._late = self.rng.choice(self.nodes)
+            at = self.scenario.late_start_s * (0.5 + 0.5 * self.rng.random())
+            self.schedule(at, self.start_late)
         for node in self.nodes:
-            node.start()
+            if node is not self._late:
+                node.start()
         self._connect_all()
         workload = self.commands if self.members is None else self.members
         workload.start()
@@ -208,6 +216,16 @@ class Simulation:
                 delay = soon * (0.1 + self.rng.random())
                 self.schedule(delay, self.net.connect, number, other)
         self.operator.greet(node)
+
+    def start_late(self) -> None:
+        """Start the node that has never run, if one is left."""
+        late, self._late = self._late, None
+        if late is not None:
+            self.faults.counts["late_start"] += 1
+            self._restart(late.number)
+
+    def wipe(self, number: int) -> bool:
+        return self.operator.wipe(number)
 
     def replace(self, number: int) -> bool:
         return self.operator.replace(number)
