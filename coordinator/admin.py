@@ -4,6 +4,7 @@ What must be led (a topic's creation, a node's replacement, a group's descriptio
 NOT_COORDINATOR with the endpoint where this node does not lead it.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,6 +30,9 @@ SHARD_COMMAND_BYTES = 1_024
 
 DESCRIBE_GROUPS_MAX = 1_000
 DESCRIBE_TOPICS_MAX = LIMITS.max_topics
+VERIFICATIONS_MAX = 8
+"""Verify calls at a node: one runs, the others wait."""
+
 TOPICS_SHARD = 0
 """Shard 0 holds the cluster's own state: topics, replaced nodes."""
 
@@ -172,6 +176,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self._core = core
         self._cluster = cluster
         self._verifier = verifier
+        self._verifying = asyncio.Lock()
+        self._verifications = 0
 
     # ---- groups
 
@@ -356,12 +362,21 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         )
 
     async def Verify(self, request: pb.VerifyRequest, context: Context) -> pb.VerifyResponse:
-        """Recompute digests from the keys on disk, shard by shard in slices, and compare."""
-        del context
+        """Recompute digests from the keys on disk, shard by shard in slices, and compare.
+
+        It reads every key, so one runs at a time; a few others wait their turn.
+        """
         refused = self._refuse_shards(request.shards)
         if refused is not None:
             return pb.VerifyResponse(status=refused, node_id=self._cluster.node_id)
-        return await self._verifier.verify(request.shards)
+        if self._verifications >= VERIFICATIONS_MAX:
+            await shed(context, "verifications of this node, running and waiting")
+        self._verifications += 1
+        try:
+            async with self._verifying:
+                return await self._verifier.verify(request.shards)
+        finally:
+            self._verifications -= 1
 
     def _refuse_shards(self, shards: Sequence[int]) -> Status | None:
         """What is wrong with a list of shard numbers, or None."""

@@ -58,6 +58,14 @@ class Led(Protocol):
         ...
 
 
+_NO_ROOM = Refused(
+    Error.INVALID_REQUEST,
+    f"This group would be one more than the {LIMITS.shard_max_groups} that a shard holds "
+    "(shard_max_groups), and groups are not removed yet: use a group that exists, or a name that "
+    "falls into another shard.",
+)
+
+
 class Intake:
     """The way into one shard, while it serves."""
 
@@ -72,8 +80,8 @@ class Intake:
         plain = isinstance(command, OffsetCommit) and self._is_plain(group, command)
         if not _hold(call, command):
             call.answer(Shed("parked calls"))
-        elif group is None and len(shard.state.groups) >= LIMITS.shard_max_groups:
-            call.answer(Shed("groups in this shard"))
+        elif group is None and _creates(command) and _is_full(shard.state):
+            call.answer(_NO_ROOM)
         elif plain or shard.proposer.busy(command.group_id):
             self.offer(call, size)
         elif _waits_again(group, command):
@@ -132,6 +140,17 @@ def _hold(call: Call, command: GroupRequest) -> bool:
     if isinstance(command, SyncGroup):
         return call.hold(MemberKey(command.group_id, command.member_id))
     return True
+
+
+def _creates(command: GroupRequest) -> bool:
+    """True where the command makes its group, if there is none."""
+    if isinstance(command, OffsetCommit):
+        return command.generation < 0
+    return isinstance(command, JoinGroup) and not command.member_id
+
+
+def _is_full(state: ShardState) -> bool:
+    return len(state.groups) >= LIMITS.shard_max_groups
 
 
 def _waits_again(group: Group | None, command: GroupCommand) -> bool:

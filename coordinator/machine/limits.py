@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 KIB = 1024
 MIB = 1024 * KIB
-DAY_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +18,6 @@ class Limits:
 
     client_message_max_bytes: int = 4 * MIB
     command_max_bytes: int = 512 * KIB
-    entry_max_bytes: int = 768 * KIB
     id_max_bytes: int = 249
     """Group id, member id, topic name."""
     reason_max_chars: int = 255
@@ -46,12 +44,8 @@ class Limits:
     session_timeout_ms: int = 10_000
     heartbeat_interval_ms: int = 2_000
     disconnect_grace_ms: int = 2_000
-    rebalance_timeout_ms: int = 60_000
     initial_delay_ms: int = 500
     park_max_ms: int = 25_000
-    offset_retention_ms: int = 7 * DAY_MS
-    shards: int = 16
-    replication: int = 3
 
 
 LIMITS = Limits()

@@ -1,15 +1,18 @@
 """The frontends over real gRPC, on a node without Raft: what callers are told, and when."""
 
 import asyncio
+from unittest import mock
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator import pages
+from coordinator.admin import VERIFICATIONS_MAX
 from coordinator.frontend import client_host
 from coordinator.routing import shard_of
 from coordinator.rpc import READY, Health, make_server
+from coordinator.verify import Verifier
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
@@ -564,6 +567,39 @@ async def test_verify_names_the_group_whose_key_was_changed():
         assert "g7" in {g.group_id for g in found.groups}
         bad = await node.admin.Verify(admin.VerifyRequest(shards=[99]))
         assert bad.status.code == ErrorCode.INVALID_REQUEST
+
+
+@run
+async def test_one_verification_runs_at_a_time_and_few_wait():
+    """Each reads every key of the node; what is more than the queue holds is refused at once."""
+    async with local_node() as node:
+        await with_topic(node)
+        running, most = 0, 0
+        go_on, real = asyncio.Event(), Verifier.verify
+
+        async def watched(verifier, shards):
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            try:
+                await go_on.wait()
+                return await real(verifier, shards)
+            finally:
+                running -= 1
+
+        with mock.patch.object(Verifier, "verify", watched):
+            calls = [
+                asyncio.ensure_future(node.admin.Verify(admin.VerifyRequest()))
+                for _ in range(VERIFICATIONS_MAX + 2)
+            ]
+            await until(lambda: sum(call.done() for call in calls) == 2)
+            calls[0].cancel()
+            go_on.set()
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+        codes = [a.code() for a in answers if isinstance(a, grpc.aio.AioRpcError)]
+        assert codes == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2
+        assert most == 1
+        assert (await node.admin.Verify(admin.VerifyRequest())).status.code == ErrorCode.NONE
 
 
 @run

@@ -1,7 +1,10 @@
 """The shard on a log of one replica: parked calls, early refusals, promotion, demotion, expiry."""
 
+from dataclasses import replace
+
 import pytest
 
+from coordinator import intake
 from coordinator.answers import Loading, NotHere, ParkOver, Shed, Superseded
 from coordinator.liveness import MemberKey
 from coordinator.machine.commands import Checkpoint
@@ -344,6 +347,27 @@ def test_parked_calls_have_a_maximum(rig):
     rig.ask("a", join("a"))
     assert rig.answers["a"] == Shed("parked calls")
     assert not rig.log.waiting
+
+
+def test_a_full_shard_names_its_limit_and_serves_the_groups_it_has(rig, monkeypatch):
+    """Waiting makes no room while groups are never removed, so it is no overload."""
+    monkeypatch.setattr(intake, "LIMITS", replace(LIMITS, shard_max_groups=2))
+    generation = settle(rig, "a", group="first")
+    rig.ask("second", commit("", -1, 1, group="second"))
+    rig.turn()
+    for name, command in (
+        ("join", join("b", "third")),
+        ("commit", commit("", -1, 1, group="third")),
+    ):
+        rig.ask(name, command)
+        assert rig.answers[name].error is Error.INVALID_REQUEST
+        assert "shard_max_groups" in rig.answers[name].message
+    rig.ask("lost", leave("b", "third"))
+    rig.ask("more", commit("a", generation, 5, group="first"))
+    rig.turn()
+    assert isinstance(rig.answers["more"], Committed)
+    assert rig.answers["lost"] != intake._NO_ROOM
+    assert set(rig.shard.state.groups) == {"first", "second"}
 
 
 def test_removal_answers_the_members_own_calls(rig):
