@@ -6,7 +6,7 @@ from typing import Final
 from coordinator.answers import Answer, Respond
 from coordinator.breaks import BreakMeter
 from coordinator.liveness import Liveness, MemberKey
-from coordinator.machine.commands import Command, JoinGroup, SyncGroup
+from coordinator.machine.commands import Command
 from coordinator.machine.limits import LIMITS
 
 
@@ -79,11 +79,6 @@ class Call:
         self.on_park = on_park
         self._respond = respond
         self._desk = desk
-
-    @property
-    def parks(self) -> bool:
-        """True where the answer may be long in coming."""
-        return isinstance(self.command, JoinGroup | SyncGroup)
 
     def hold(self, key: MemberKey) -> bool:
         """Hold the member's session while this call lasts; False where too many are held."""

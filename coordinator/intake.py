@@ -71,7 +71,6 @@ class Intake:
 
     def __init__(self, shard: Led) -> None:
         self._shard = shard
-        self.refused_early_total = 0
 
     def take(self, call: Call, command: GroupRequest, size: int) -> None:
         """Take a validated request whose encoding is at most `size` bytes."""
@@ -127,7 +126,6 @@ class Intake:
             if refusal is None or self._shard.proposer.busy(command.group_id):
                 self.offer(call, size)  # something moved: the log decides
                 return
-            self.refused_early_total += 1
             call.answer(refusal)
 
         self._shard.confirm(confirmed)

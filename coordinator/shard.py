@@ -273,11 +273,6 @@ class Shard:
             limits=LIMITS,
         )
 
-    @property
-    def refused_early_total(self) -> int:
-        """Requests that were refused without an entry."""
-        return self._intake.refused_early_total
-
     def checkpoint_soon(self) -> bool:
         """Propose a Checkpoint in the next turn; False where this node does not serve the shard."""
         if self.standing is not Standing.SERVING:

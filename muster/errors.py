@@ -337,11 +337,3 @@ def error_from_status(status: StatusLike) -> MusterError:
     return error_class(status.code)(
         status.message, code=status.code, retriable=status.retriable or None
     )
-
-
-def error_name(code: int) -> str:
-    """Kafka's name of a number, or the number itself where it is unknown here."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)

@@ -14,9 +14,6 @@ from coordinator.machine.events import OffsetCommitted, OffsetSuperseded
 from coordinator.machine.replies import Committed, PartitionResult
 from coordinator.machine.state import Group, Phase
 
-OUTSIDE_GENERATION = -1
-"""The generation of a simple commit: outside group management (gp-0.2)."""
-
 
 def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision:
     """O4-O9: the group's checks, then each partition on its own.
