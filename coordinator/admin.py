@@ -12,12 +12,13 @@ from typing import Protocol
 from coordinator import translate
 from coordinator.answers import Answer, Shed
 from coordinator.frontend import Context, Core, admit, refuse_group, shed
-from coordinator.machine.commands import AddPartitions, CreateTopic, ReplaceNode, ShardCommand
+from coordinator.machine.commands import AddPartitions, CreateTopic, ShardCommand
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Done, Refused
 from coordinator.machine.state import Group, Phase
 from coordinator.pages import GroupsPage
+from coordinator.replacing import CLUSTER_SHARD, Replacing
 from coordinator.shard import Shard
 from coordinator.standing import Standing
 from coordinator.verify import Verifier
@@ -33,9 +34,6 @@ DESCRIBE_TOPICS_MAX = LIMITS.max_topics
 VERIFICATIONS_MAX = 8
 """Verify calls at a node: one runs, the others wait."""
 
-TOPICS_SHARD = 0
-"""Shard 0 holds the cluster's own state: topics, replaced nodes."""
-
 NO_LEADER = -1
 
 
@@ -49,6 +47,8 @@ class NodeView:
     store_uuid: str
     connected: bool
     version: str
+    learner_shards: int = 0
+    """In how many shards it does not count yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ class ClusterView(Protocol):
         """Stores of known node ids that were refused at the door, the latest last."""
         ...
 
-    def learners(self) -> Sequence[int]:
-        """Replaced nodes that some shard has yet to admit."""
+    def awaited(self) -> Sequence[int]:
+        """Nodes that this one waits for before it counts anywhere."""
         ...
 
     def refusals(self) -> Mapping[str, str]:
@@ -176,6 +176,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self._core = core
         self._cluster = cluster
         self._verifier = verifier
+        self._replacing = Replacing(core, cluster)
         self._verifying = asyncio.Lock()
         self._verifications = 0
 
@@ -292,6 +293,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 pb.Refusal(who=who, reason=reason)
                 for who, reason in self._cluster.refusals().items()
             ],
+            awaited=self._cluster.awaited(),
         )
 
     def _shard(self, shard: Shard) -> pb.Shard:
@@ -313,38 +315,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: pb.ReplaceNodeRequest, context: Context
     ) -> pb.ReplaceNodeResponse:
         """Commit a node's new store in shard 0; it may then connect, as a learner."""
-        store_uuid = request.store_uuid or self._refused_last(request.node_id)
-        known = {node.node_id for node in self._cluster.nodes()}
-        if request.node_id not in known:
-            return self._not_replaced(f"There is no node {request.node_id} in this cluster.")
-        if not _is_uuid(store_uuid):
-            return self._not_replaced(
-                "Name the new store's uuid (32 hex digits, `muster init` prints it), or start the "
-                "node first so that its store is refused and known."
-            )
-        others = [node for node in self._cluster.learners() if node != request.node_id]
-        if others:
-            return self._not_replaced(
-                f"Node {others[0]} was replaced and some shards have yet to admit it, which takes "
-                "every other node. Wait until `muster cluster status` shows no learner."
-            )
-        answer = await _ask_shard_0(
-            self._core,
-            ReplaceNode(request.node_id, store_uuid),
-            f"node {request.node_id}",
-            context,
-        )
-        if not isinstance(answer, Done):
-            return pb.ReplaceNodeResponse(status=answer)
-        return pb.ReplaceNodeResponse(store_uuid=store_uuid)
-
-    def _refused_last(self, node_id: int) -> str:
-        found = [n.store_uuid for n in self._cluster.refused() if n.node_id == node_id]
-        return found[-1] if found else ""
-
-    def _not_replaced(self, message: str) -> pb.ReplaceNodeResponse:
-        status = self._core.statuses.error(Error.INVALID_REQUEST, message)
-        return pb.ReplaceNodeResponse(status=status)
+        return await self._replacing.replace(request, context)
 
     # ---- digests
 
@@ -399,7 +370,7 @@ async def _ask_shard_0(
     try:
         refused = _too_long(what)
         answer: Answer = refused or await core.ask(
-            core.shards[TOPICS_SHARD], command, SHARD_COMMAND_BYTES, admitted
+            core.shards[CLUSTER_SHARD], command, SHARD_COMMAND_BYTES, admitted
         )
         if isinstance(answer, Shed):
             await shed(context, answer.what)
@@ -420,10 +391,6 @@ def _too_long(name: str) -> Refused | None:
     )
 
 
-def _is_uuid(text: str) -> bool:
-    return len(text) == 32 and all(char in "0123456789abcdef" for char in text)  # noqa: PLR2004
-
-
 def _node(node: NodeView) -> pb.Node:
     return pb.Node(
         node_id=node.node_id,
@@ -432,4 +399,5 @@ def _node(node: NodeView) -> pb.Node:
         store_uuid=node.store_uuid,
         connected=node.connected,
         version=node.version,
+        learner_shards=node.learner_shards,
     )

@@ -242,7 +242,11 @@ class Node:
     # ---- while it runs
 
     async def _follow_readiness(self) -> None:
+        awaited: list[int] = []
         while True:
+            if awaited != self.driver.book.awaited:
+                awaited = self.driver.book.awaited
+                _log_awaited(awaited)
             ready = all(self._is_ready(shard) for shard in self.assembly.shards)
             await self._health.set_ready(ready=ready)
             await asyncio.sleep(STILL_READY_POLL_S if ready else READY_POLL_S)
@@ -313,9 +317,9 @@ class Node:
             and node not in self.driver.connected_nodes
         ]
 
-    def learners(self) -> Sequence[int]:
-        """Replaced nodes that some shard has yet to admit."""
-        return self.driver.book.learners()
+    def awaited(self) -> Sequence[int]:
+        """Nodes that this one waits for before it counts anywhere."""
+        return self.driver.book.awaited
 
     def refusals(self) -> Mapping[str, str]:
         """Who was turned away at the peer port, or turned this node away, and why."""
@@ -336,6 +340,7 @@ class Node:
             store_uuid=store_uuid.hex() if store_uuid else "",
             connected=own or node in self.driver.connected_nodes,
             version=VERSION if own else "",
+            learner_shards=self.driver.book.learner_shards(node),
         )
 
     # ---- coordinator.verify.Disk
@@ -368,6 +373,14 @@ def _check_peers(own: Identity, given: dict[int, str]) -> None:
 
 def _log_refusal(who: str, reason: str) -> None:
     log.warning("peer refused", who=who, reason=reason)
+
+
+def _log_awaited(awaited: list[int]) -> None:
+    """The first start of a cluster takes all nodes, once (raft/introduction.py)."""
+    if awaited:
+        log.info("first start: waiting for nodes that must meet this one once", nodes=awaited)
+    else:
+        log.info("first start complete: every node knows this one")
 
 
 def _socket(address: str, reuse_port: bool) -> socket.socket:

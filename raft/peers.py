@@ -167,10 +167,12 @@ class PeerBook:
             if node != self.own and not self.counts(shard, node)
         ]
 
-    def learners(self) -> list[int]:
-        """Replaced nodes that some shard has yet to admit, as far as this node knows."""
+    def learner_shards(self, node: int) -> int:
+        """In how many shards `node` does not count (yet), as far as this node knows."""
         shards = range(self._identity.shards)
-        return [node for node in self._replaced if not all(self.counts(s, node) for s in shards)]
+        if node == self.own:
+            return sum(self.is_learner(shard) for shard in shards)
+        return sum(not self.counts(shard, node) for shard in shards)
 
     def is_learner(self, shard: int) -> bool:
         """Whether this node itself does not count in the shard (yet).

@@ -413,6 +413,7 @@ class Node(google.protobuf.message.Message):
     STORE_UUID_FIELD_NUMBER: builtins.int
     CONNECTED_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
+    LEARNER_SHARDS_FIELD_NUMBER: builtins.int
     node_id: builtins.int
     endpoint: builtins.str
     """client port"""
@@ -421,6 +422,8 @@ class Node(google.protobuf.message.Message):
     connected: builtins.bool
     """as seen by the answering node"""
     version: builtins.str
+    learner_shards: builtins.int
+    """in so many shards it does not count yet, as the answering node knows"""
     def __init__(
         self,
         *,
@@ -430,8 +433,9 @@ class Node(google.protobuf.message.Message):
         store_uuid: builtins.str = ...,
         connected: builtins.bool = ...,
         version: builtins.str = ...,
+        learner_shards: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["connected", b"connected", "endpoint", b"endpoint", "node_id", b"node_id", "peer_endpoint", b"peer_endpoint", "store_uuid", b"store_uuid", "version", b"version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["connected", b"connected", "endpoint", b"endpoint", "learner_shards", b"learner_shards", "node_id", b"node_id", "peer_endpoint", b"peer_endpoint", "store_uuid", b"store_uuid", "version", b"version"]) -> None: ...
 
 global___Node = Node
 
@@ -501,6 +505,7 @@ class DescribeClusterResponse(google.protobuf.message.Message):
     SHARD_STATES_FIELD_NUMBER: builtins.int
     REFUSED_FIELD_NUMBER: builtins.int
     REFUSALS_FIELD_NUMBER: builtins.int
+    AWAITED_FIELD_NUMBER: builtins.int
     cluster_id: builtins.str
     node_id: builtins.int
     shards: builtins.int
@@ -518,6 +523,10 @@ class DescribeClusterResponse(google.protobuf.message.Message):
     def refusals(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Refusal]:
         """Connections that were turned away at the peer port, or by the peer, since the last that was taken: the latest 32."""
 
+    @property
+    def awaited(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Nodes that must have met the answering one before it counts anywhere: the cluster's first start is not complete."""
+
     def __init__(
         self,
         *,
@@ -529,9 +538,10 @@ class DescribeClusterResponse(google.protobuf.message.Message):
         shard_states: collections.abc.Iterable[global___Shard] | None = ...,
         refused: collections.abc.Iterable[global___Node] | None = ...,
         refusals: collections.abc.Iterable[global___Refusal] | None = ...,
+        awaited: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "node_id", b"node_id", "nodes", b"nodes", "refusals", b"refusals", "refused", b"refused", "shard_states", b"shard_states", "shards", b"shards", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["awaited", b"awaited", "cluster_id", b"cluster_id", "node_id", b"node_id", "nodes", b"nodes", "refusals", b"refusals", "refused", b"refused", "shard_states", b"shard_states", "shards", b"shards", "status", b"status"]) -> None: ...
 
 global___DescribeClusterResponse = DescribeClusterResponse
 

@@ -73,14 +73,23 @@ class LocalNode:
             Bridge(),
         )
         self.applying = True
+        self.connected = set()
+        """Of nodes 1 and 2, those that are connected."""
 
     def nodes(self):
-        return [NodeView(0, "127.0.0.1:1", "127.0.0.1:2", "0" * 32, True, "0")]
+        own = NodeView(0, "127.0.0.1:1", "127.0.0.1:2", "0" * 32, True, "0")
+        return [own, self._peer(1), self._peer(2)]
+
+    def _peer(self, node):
+        """In its first store, or in the one that replaced it, which no shard has admitted."""
+        replaced = self.shards[0].state.replaced_nodes.get(node)
+        store_uuid, shards = replaced or f"{node}" * 32, len(self.shards) if replaced else 0
+        return NodeView(node, "", "", store_uuid, node in self.connected, "", shards)
 
     def refused(self):
         return []
 
-    def learners(self):
+    def awaited(self):
         return []
 
     def refusals(self):
