@@ -26,7 +26,10 @@ from muster.v1.admin_pb2 import (
     Shard,
 )
 
-NODE_COLUMNS = ("NODE", "ENDPOINT", "PEER-ENDPOINT", "STATUS", "LEADS", "VERSION", "STORE-UUID")
+NODE_COLUMNS = (
+    *("NODE", "ENDPOINT", "PEER-ENDPOINT", "STATUS", "LEADS", "LEARNER-IN", "WAITS-FOR"),
+    *("VERSION", "STORE-UUID"),
+)
 SHARD_COLUMNS = ("SHARD", "LEADER", "TERM", "COMMIT-INDEX", "GROUPS", "BEHIND", "STATUS")
 REFUSAL_COLUMNS = ("AT-NODE", "REFUSED", "REASON")
 
@@ -50,10 +53,10 @@ def status(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show nodes and shards. Exits 5 where a node does not answer or a shard is not served."""
+    """Show nodes and shards. Exits 5 unless each node answers and counts, and shards are served."""
     with Connection(bootstrap, timeout) as to:
         cluster, views = _views(to)
-    nodes = [_node_item(cluster, view) for view in views]
+    nodes = [_node_item(cluster, views, view) for view in views]
     shards = [_shard_item(shard, views) for shard in range(cluster.shards)]
     refusals = _refusals(views)
     refused: list[dict[str, Value]] = [
@@ -91,9 +94,12 @@ def _views(to: Connection) -> tuple[DescribeClusterResponse, Views]:
 
 
 def _node_item(
-    cluster: DescribeClusterResponse, view: NodeAnswer[DescribeClusterResponse]
+    cluster: DescribeClusterResponse, views: Views, view: NodeAnswer[DescribeClusterResponse]
 ) -> dict[str, Value]:
-    """A node in its own words where it answers, else as another node knows it."""
+    """A node in its own words where it answers, else as another node knows it.
+
+    It is a learner in as many shards as anybody says: it counts only once all have admitted it.
+    """
     known = [*(view.answer.nodes if view.answer else ()), *cluster.nodes]
     node = next(node for node in known if node.node_id == view.node_id)
     return {
@@ -102,6 +108,13 @@ def _node_item(
         "peer_endpoint": node.peer_endpoint,
         "status": "up" if view.answer else "silent",
         "leads": len(_led(view.answer)) if view.answer else None,
+        "learner_shards": max(
+            one.learner_shards
+            for other in views
+            for one in (other.answer or cluster).nodes
+            if one.node_id == view.node_id
+        ),
+        "waits_for": ",".join(map(str, view.answer.awaited)) or None if view.answer else None,
         "version": node.version or None,
         "store_uuid": node.store_uuid or None,
         "error": view.error or None,
@@ -188,13 +201,27 @@ def _require_healthy(
         f"node {item['node_id']} is refused by the others: its store is not the one they know"
         for item in refused
     ]
+    steps = [_LOST] if trouble else []
+    new = [item for item in nodes if item["waits_for"]]
+    for item in new:
+        trouble.append(f"node {item['node_id']} is new and waits for node {item['waits_for']}")
+    if new:
+        steps.append("the first start of a cluster takes all nodes at once: start those that wait")
+    learners = [item for item in nodes if item["learner_shards"] and item not in new]
+    for item in learners:
+        trouble.append(f"node {item['node_id']} is a learner in {item['learner_shards']} shards")
+    if learners:
+        steps.append("shards admit a learner by themselves, while every other node is up")
     if trouble:
         raise CommandError(
-            "; ".join(trouble),
-            next_step="start the node again (`muster serve`); if its disk is lost: "
-            "`muster init`, `muster serve`, `muster cluster replace-node`",
-            exit_code=ExitCode.UNHEALTHY,
+            "; ".join(trouble), next_step="; ".join(steps), exit_code=ExitCode.UNHEALTHY
         )
+
+
+_LOST = (
+    "start the node again (`muster serve`); if its disk is lost: `muster init`, `muster serve`, "
+    "`muster cluster replace-node`"
+)
 
 
 # ---- replace-node

@@ -306,3 +306,27 @@ def test_two_refused_stores_must_be_told_apart(cluster, muster):
     ran = muster("cluster", "replace-node", "3", "--yes")
     assert ran.exit_code == 4
     assert "u1, u2" in ran.err
+
+
+def test_a_learner_is_shown_and_is_not_healthy(cluster, muster):
+    """Who was replaced counts only once every shard has admitted it: exit 5 until then."""
+    view = cluster.nodes[0].script["DescribeCluster"]
+    next(node for node in view.nodes if node.node_id == 3).learner_shards = 2
+    ran = muster("cluster", "status", "-o", "json")
+    assert ran.exit_code == 5
+    assert "node 3 is a learner in 2 shards" in ran.err
+    assert "admit a learner by themselves" in ran.err
+    shown = {node["node_id"]: node["learner_shards"] for node in json.loads(ran.out)["nodes"]}
+    assert shown == {1: 0, 2: 0, 3: 2}
+
+
+def test_a_first_start_that_is_not_complete_says_who_is_missing(cluster, muster):
+    """A new node counts nowhere before it met all others: the operator learns whom to start."""
+    first = cluster.nodes[0].script["DescribeCluster"]
+    first.awaited.extend([2, 3])
+    next(node for node in first.nodes if node.node_id == 1).learner_shards = 4
+    ran = muster("cluster", "status", "-o", "json")
+    assert ran.exit_code == 5
+    assert "node 1 is new and waits for node 2,3" in ran.err
+    assert "learner in" not in ran.err
+    assert json.loads(ran.out)["nodes"][0]["waits_for"] == "2,3"
