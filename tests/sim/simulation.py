@@ -262,8 +262,8 @@ class Simulation:
             if len(ends) != 1 or roles.count(Role.LEADER) != 1 or Role.LEARNER in roles:
                 return False
             applied, last, _, _ = ends.pop()
-            if applied != last:
-                return False
+            if applied != last or any(r.busy or r._rebuilding for r in replicas):
+                return False  # a state that is being loaded is none yet, and nobody is served
         return True
 
     def _finish(self) -> None:
