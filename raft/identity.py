@@ -2,14 +2,11 @@
 
 import json
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from raft import journal
 from storage import keys
-from storage.rocks import RocksStore
-from storage.store import CorruptStoreError, Family, Store, StoreError
+from storage.store import CorruptStoreError, Family, Store
 
 FORMAT = 1
 """Of the data directory and of the peer protocol; a node refuses what it does not know."""
@@ -103,31 +100,3 @@ def load_identity(store: Store) -> Identity:
             f"this data directory has format {found.format}, this version knows {FORMAT}"
         )
     return found
-
-
-def initialise(
-    path: Path, cluster_id: str, node_id: int, shards: int, nodes: list[int]
-) -> Identity:
-    """`muster init`: make `path` the home of one node, synced when this returns.
-
-    Raises IdentityError where it is one already or the arguments are impossible, StoreError where
-    the disk refuses.
-    """
-    identity = new_identity(cluster_id, node_id, shards, nodes)
-    failures: list[StoreError] = []
-    store = RocksStore(path, _run, _no_clock, failures.append, create=True)
-    try:
-        write_identity(store, identity)
-    finally:
-        store.close()
-    if failures:
-        raise failures[0]
-    return identity
-
-
-def _run(call: Callable[[], None]) -> None:
-    call()
-
-
-def _no_clock() -> float:
-    return 0.0

@@ -31,8 +31,6 @@ from storage.invariant import invariant
 
 _VOTING = frozenset({"request_vote", "response_vote", "pre_vote", "pre_vote_reply"})
 _COMMAND_PREFIX = bytes((KIND_COMMAND,))
-_APPLY_READ = 64
-"""Entries that one read of the journal hands to the apply loop."""
 
 
 class Replica(Ticking):

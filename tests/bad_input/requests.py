@@ -590,6 +590,11 @@ def replace_without_store(world: World):
     ]
 
 
+@case("replace_running_node")
+def replace_running_node(world: World):
+    return replace(world, node_id=1, store_uuid="0" * 32)
+
+
 # ---- messages
 
 

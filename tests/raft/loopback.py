@@ -5,9 +5,9 @@ import socket
 import time
 from random import Random
 
+from coordinator.init import initialise
 from raft.contract import ShardId
 from raft.driver import Driver
-from raft.identity import initialise
 from raft.runner import LoopRunner
 from raft.settings import RaftSettings
 from raft.transport import PeerHub
@@ -75,7 +75,7 @@ class LoopbackCluster:
         for number in self.ids:
             with bound_socket("127.0.0.1", 0) as probe:
                 self.addresses[number] = probe.getsockname()
-            initialise(root / f"node{number}", "loopback", number, shards, self.ids)
+            initialise(root / f"node{number}", "loopback", number, self.ids, shards)
         self.nodes = [LoopbackNode(self, number) for number in self.ids]
 
     def fatal(self, error):

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
+from coordinator.init import initialise
 from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.contract import Applied
-from raft.identity import initialise
 from raft.transport import MAGIC
 from tests.raft.loopback import LoopbackCluster
 
@@ -140,7 +140,7 @@ def test_a_replaced_node_is_admitted_over_real_sockets(tmp_path):
             lost = cluster.nodes[2]
             await lost.stop()
             shutil.rmtree(lost.path)
-            fresh = initialise(lost.path, "loopback", 2, 2, cluster.ids)
+            fresh = initialise(lost.path, "loopback", 2, cluster.ids, 2)
             await lost.start()
             await cluster.until(lambda: "node 0" in lost.driver.book.refusals)
             assert "replace-node 2" in lost.driver.book.refusals["node 0"]
