@@ -105,7 +105,8 @@ class PeerBook:
         if self._uuids[self._identity.node_id] != self._identity.store_uuid:
             raise CorruptStoreError("the store uuid of this node is not the one it wrote")
         noted = self._store.get(Family.META, keys.INTRODUCED) is not None
-        self.introduced = noted or not self._identity.peers or self.own in self._replaced
+        replaces = self._replaced.get(self.own) == self.own_uuid
+        self.introduced = noted or replaces or not self._identity.peers
         for shard in range(self._identity.shards):
             prefix = keys.admitted_prefix(shard)
             for _, value in self._store.scan(Family.META, prefix, keys.after(prefix)):

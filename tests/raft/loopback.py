@@ -64,7 +64,9 @@ class LoopbackNode:
 class LoopbackCluster:
     """Use as `async with`; `failures` must stay empty."""
 
-    def __init__(self, root, nodes=3, shards=4, settings=None, machine=Recorder):
+    def __init__(self, root, nodes=3, shards=4, settings=None, machine=Recorder, late=()):
+        """`late`: nodes that are not started with the others."""
+        self.late = late
         self.root = root
         self.settings = settings or RaftSettings()
         self.machine = machine
@@ -83,7 +85,8 @@ class LoopbackCluster:
 
     async def __aenter__(self):
         for node in self.nodes:
-            await node.start()
+            if node.number not in self.late:
+                await node.start()
         return self
 
     async def __aexit__(self, *exc):

@@ -154,3 +154,31 @@ def test_a_replaced_node_is_admitted_over_real_sockets(tmp_path):
             assert [cluster.applied(2, shard) for shard in range(2)] == [[b"x"], [b"x"]]
 
     asyncio.run(scenario())
+
+
+def test_a_wiped_node_and_one_that_starts_late_are_silent_over_real_sockets(tmp_path):
+    """Whatever node 0 holds, two empty stores wait for its word; then only the late one gets it."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=2, late=(2,)) as cluster:
+            first, wiped, late = cluster.nodes
+            await cluster.until(
+                lambda: first.driver.book.awaited == wiped.driver.book.awaited == [2]
+            )
+            await wiped.stop()
+            shutil.rmtree(wiped.path)
+            initialise(wiped.path, "loopback", 1, cluster.ids, 2)
+            await wiped.start()
+            await cluster.until(lambda: "node 1" in first.driver.book.refusals)
+            await first.stop()
+            await late.start()
+            await cluster.until(
+                lambda: late.driver.book.awaited == wiped.driver.book.awaited == [0]
+            )
+            await first.start()
+            await cluster.until(lambda: late.driver.book.introduced)
+            assert wiped.driver.book.awaited == [0]
+            assert first.driver.book.awaited == [1]
+            assert all(r.term == 0 for node in cluster.nodes for r in node.driver.replicas.values())
+
+    asyncio.run(scenario())
