@@ -105,11 +105,6 @@ _WHICH_STORE: Final = (
 
 def _objection(node: "NodeView", nodes: "list[NodeView]") -> str | None:
     """Why this node may not be replaced now."""
-    if node.connected:
-        return (
-            f"Node {node.node_id} runs in store {node.store_uuid} and is connected: it is not "
-            "replaced meanwhile. Stop it first, if what it holds is to be given up."
-        )
     for other in nodes:
         if other.node_id != node.node_id and other.learner_shards:
             return (
@@ -117,6 +112,11 @@ def _objection(node: "NodeView", nodes: "list[NodeView]") -> str | None:
                 "admit it, which takes every other node. Wait until `muster cluster status` shows "
                 "no learner."
             )
+    if node.connected:
+        return (
+            f"Node {node.node_id} runs in store {node.store_uuid} and is connected: it is not "
+            "replaced meanwhile. Stop it first, if what it holds is to be given up."
+        )
     return None
 
 
