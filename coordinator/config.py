@@ -136,21 +136,19 @@ class Settings(BaseSettings):
         if not (is_loopback(self.listen) or self.tls_cert or self.insecure):
             raise ConfigError(
                 f"listen {self.listen} is not loopback, and clients would talk without TLS",
-                "give --tls-cert and --tls-key, or --insecure (MUSTER_INSECURE, insecure) "
-                "on a network that you trust",
+                "give `--tls-cert` and `--tls-key`, or `--insecure` on a network that you trust",
             )
         if not (is_loopback(self.peer_listen) or self.insecure_peers):
             raise ConfigError(
                 f"peer_listen {self.peer_listen} is not loopback, and nodes talk without TLS",
                 "see that only the nodes reach this port (firewall, VPN, encrypted network), then "
-                "give --insecure-peers (MUSTER_INSECURE_PEERS, insecure_peers)",
+                "give `--insecure-peers`",
             )
         page = self.metrics_listen
         if page and not is_loopback(page) and not self.insecure_metrics:
             raise ConfigError(
                 f"metrics_listen {page} is not loopback, and the page has no TLS",
-                "see that only Prometheus reaches this port, then give --insecure-metrics "
-                "(MUSTER_INSECURE_METRICS, insecure_metrics)",
+                "see that only Prometheus reaches this port, then give `--insecure-metrics`",
             )
 
     @property

@@ -67,9 +67,9 @@ def test_exposure_needs_tls_or_insecure(tmp_path):
 @pytest.mark.parametrize(
     ("port", "own", "next_step"),
     [
-        ("listen", "insecure", "--tls-cert and --tls-key, or --insecure"),
-        ("peer_listen", "insecure_peers", "--insecure-peers"),
-        ("metrics_listen", "insecure_metrics", "--insecure-metrics"),
+        ("listen", "insecure", "`--tls-cert` and `--tls-key`, or `--insecure`"),
+        ("peer_listen", "insecure_peers", "`--insecure-peers`"),
+        ("metrics_listen", "insecure_metrics", "`--insecure-metrics`"),
     ],
 )
 def test_each_port_is_exposed_by_its_own_setting_alone(tmp_path, monkeypatch, port, own, next_step):
