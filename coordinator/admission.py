@@ -1,17 +1,15 @@
-"""Refuse early: how many calls may be active in this node at once, and how long they may wait.
+"""Refuse early: how many calls may be active in this node at once.
 
-A call is active from its first step until it is answered or parked. Heartbeats are exempt: they
-are cheap, and a member that cannot be heard would be expired for our own slowness (architecture 5,
-Backpressure).
+A call is active from the moment it is taken (door.py) until it is answered or parked. Heartbeats
+are exempt: they are cheap, and a member that cannot be heard would be expired for our own slowness
+(architecture 5, Backpressure).
 """
 
+from contextvars import ContextVar
 from typing import Final
 
-from coordinator.pressure import Pressure
-
-ACTIVE_CALLS_MAX: Final = 1_200
-"""At some 3,000 calls a second that is 0.4 s of work, well under the second that an admitted call
-may take."""
+ACTIVE_CALLS_MAX: Final = 192
+"""At 1,000 calls a second that is 0.2 s of work; an admitted call may take a second."""
 
 
 class Admission:
@@ -22,14 +20,6 @@ class Admission:
         self.active = 0
         self.admitted_total = 0
         self.refused_total = 0
-        self.pressure = Pressure()
-
-    def refuses(self, now_s: float) -> bool:
-        """Whether a call is refused before anything is done for it. Counts."""
-        if self.active < self.limit and not self.pressure.refuses(now_s):
-            return False
-        self.refused_total += 1
-        return True
 
     def enter(self) -> "Admitted | None":
         """Begin a call; None where it is refused."""
@@ -54,3 +44,11 @@ class Admitted:
         if self._admission is not None:
             self._admission.active -= 1
             self._admission = None
+
+    def left(self, _task: object) -> None:
+        """The same, as the callback of a task that has ended."""
+        self.leave()
+
+
+CALL: Final[ContextVar[Admitted | None]] = ContextVar("call", default=None)
+"""The call that the running handler serves, where the door has admitted it."""

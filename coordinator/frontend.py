@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from coordinator.admission import Admission, Admitted
+from coordinator.admission import CALL, Admission, Admitted
 from coordinator.answers import Answer, Loading, NotHere
 from coordinator.bridge import Bridge
 from coordinator.heartbeats import Heartbeats
@@ -87,8 +87,8 @@ async def shed(context: Context, what: str) -> NoReturn:
 
 
 async def admit(core: Core, context: Context) -> Admitted:
-    """Count the call as active, or refuse it before any work is done."""
-    admitted = core.admission.enter()
+    """The call's place among the active ones: the door's, or one taken now, or a refusal."""
+    admitted = CALL.get() or core.admission.enter()
     if admitted is None:
         await shed(context, "active calls on this node")
     return admitted

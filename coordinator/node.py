@@ -17,6 +17,7 @@ from coordinator import export_cursor
 from coordinator.admin import AdminService, LogView, NodeView, TopicService
 from coordinator.assembly import Assembly, assemble
 from coordinator.config import ConfigError, Settings, split_address
+from coordinator.door import Door
 from coordinator.metrics import NodeMetrics, Sources
 from coordinator.metrics_page import MetricsPage
 from coordinator.pace import Pace
@@ -26,7 +27,6 @@ from coordinator.quarantine import Quarantine
 from coordinator.rpc import Health, listen, make_server, server_credentials
 from coordinator.service import GroupService
 from coordinator.shard import Shard
-from coordinator.shedding import Shedding
 from coordinator.standing import Standing
 from coordinator.timeouts import (
     CHECKPOINT_INTERVAL_MS,
@@ -99,8 +99,9 @@ class Node:
         )
         self._verifier = Verifier(own, self.assembly.shards, self, self._peers)
         self.quarantine = Quarantine(self.assembly.shards, self._verifier)
-        self._shedding = Shedding(core.admission)
-        self._server = make_server([self._shedding, self.metrics.grpc], reuse_port=settings.dev)
+        interceptors = (self.metrics.grpc,)
+        self._server = make_server(interceptors, reuse_port=settings.dev)
+        self._door = Door(self._server, core.admission, interceptors)
         self._health = Health(self._server)
         self._page = MetricsPage(self.metrics.families)
         self._tasks: list[asyncio.Task[None]] = []
@@ -164,7 +165,10 @@ class Node:
         settings, core = self.settings, self.assembly.core
         self._runner.start()
         await self._hub.start(sockets=[_socket(settings.peer_listen, settings.dev)])
-        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(GroupService(core), self._server)
+        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(
+            GroupService(core),
+            self._door,  # type: ignore[arg-type]  # as far as generated code knows, a server
+        )
         admin_pb2_grpc.add_TopicsServicer_to_server(TopicService(core), self._server)
         admin = AdminService(core, self, self._verifier)
         admin_pb2_grpc.add_AdminServicer_to_server(admin, self._server)
@@ -177,10 +181,9 @@ class Node:
             reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._server)
         credentials = server_credentials(settings.tls_cert, settings.tls_key, settings.tls_ca)
         listen(self._server, settings.listen, credentials)
-        self._shedding.listen(self._server)
         await self._server.start()
+        self._door.start()
         await self._health.start()
-        self._shedding.start()
         if settings.metrics_listen:
             await self._page.start_on(_socket(settings.metrics_listen, settings.dev))
 
@@ -206,8 +209,8 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._shedding.stop()
         await self._server.stop(STOP_GRACE_MS / MS)
+        await self._door.stop()
         await self._page.stop()
         await self._peers.close()
         self._runner.stop()

@@ -26,7 +26,7 @@ OPTIONS: Final[Sequence[tuple[str, Any]]] = (
     ("grpc.max_receive_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_send_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
-    # Calls that wait inside the library are ours to refuse (shedding.py): its own refusals look
+    # Calls that wait inside the library are ours to refuse (door.py): its own refusals look
     # like cancelled calls, and nobody could tell them from a broken coordinator.
     ("grpc.server.max_pending_requests", PENDING_CALLS_MAX),
     ("grpc.server.max_pending_requests_hard_limit", PENDING_CALLS_MAX),

@@ -1,0 +1,89 @@
+"""The private parts of grpc.aio that the door (door.py) needs, and the gate before them.
+
+grpc.aio takes one call per method at a time, and has no way to refuse a call before its handler
+has run (docs/adr/0004). These few names of its Cython core do both. They belong to one release, so
+any other is refused when this module is imported.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, TypeAlias
+
+import grpc
+from grpc._cython import cygrpc as _cygrpc  # type: ignore[attr-defined]
+
+REQUIRED_VERSION: Final = "1.85.1"
+
+cygrpc: Any = _cygrpc  # without types
+
+State: TypeAlias = Any
+"""One call as the core hands it over. It must be handled or refused: dropped, it is cancelled."""
+
+Handlers: TypeAlias = "Mapping[str, grpc.RpcMethodHandler[Any, Any]]"
+"""By full name, such as "/muster.v1.GroupCoordinator/OffsetCommit"."""
+
+
+class WrongGrpcError(ImportError):
+    """grpcio is not the release that this module was written and tested against."""
+
+
+class Stopped(Exception):  # noqa: N818 - it is an end, not an error
+    """The server takes no more calls."""
+
+
+def check(version: str) -> None:
+    """Raise WrongGrpcError unless `version` is the required one."""
+    if version != REQUIRED_VERSION:
+        raise WrongGrpcError(
+            f"grpcio {version} is installed, but muster's coordinator needs exactly "
+            f"{REQUIRED_VERSION}: pip install grpcio=={REQUIRED_VERSION}"
+        )
+
+
+check(grpc.__version__)
+
+
+class Calls:
+    """The calls of one started server."""
+
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        handlers: Handlers,
+        interceptors: tuple[grpc.aio.ServerInterceptor, ...],
+    ) -> None:
+        self._core: Any = server._server  # type: ignore[attr-defined]  # noqa: SLF001
+        self._resolver = cygrpc._MethodResolver([], dict(handlers))  # noqa: SLF001
+        self._interceptors = interceptors
+        self._loop = asyncio.get_running_loop()
+
+    async def next(self, method: bytes) -> State:
+        """The next call of a registered method. Raises Stopped when the server stops."""
+        try:
+            return await self._core._request_registered_call(method)  # noqa: SLF001
+        except cygrpc._RequestCallError as error:  # noqa: SLF001
+            raise Stopped from error
+
+    def handle(self, state: State, method: str) -> Coroutine[Any, Any, None]:
+        """Handle a call as the server itself would: interceptors, handler, reply, cancellation."""
+        handled = cygrpc._handle_rpc(  # noqa: SLF001
+            method, self._resolver, self._interceptors, state, self._loop, False
+        )
+        scheduled: Coroutine[Any, Any, None] = cygrpc._schedule_rpc_coro(  # noqa: SLF001
+            handled, state, self._loop, method
+        )
+        return scheduled
+
+    async def refuse(self, state: State, message: str) -> None:
+        """Answer RESOURCE_EXHAUSTED. The request is not read, and no handler is told."""
+        try:
+            await cygrpc._send_error_status_from_server(  # noqa: SLF001
+                state,
+                cygrpc.StatusCode.resource_exhausted,
+                message,
+                (),
+                cygrpc.SendInitialMetadataOperation((), 0),
+                self._loop,
+            )
+        except cygrpc.ExecuteBatchError:
+            return  # the caller has gone, there is nobody to tell

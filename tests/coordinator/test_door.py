@@ -1,0 +1,179 @@
+"""The door over real gRPC: what fits is served, the surplus is refused, the end is clean."""
+
+import asyncio
+from types import SimpleNamespace
+
+import grpc
+import pytest
+
+from coordinator import grpc_seam
+from coordinator.admission import CALL, Admission
+from coordinator.door import EXEMPT, TAKEN_AT_ONCE, Door
+from coordinator.frontend import admit
+from coordinator.rpc import make_server
+from muster.v1 import admin_pb2, group_pb2_grpc
+from muster.v1 import group_pb2 as pb
+
+LIMIT = 5
+
+
+class Groups(group_pb2_grpc.GroupCoordinatorServicer):
+    """A commit waits for `let_go`, a Join is parked meanwhile, a heartbeat is answered at once."""
+
+    def __init__(self, admission):
+        self.core = SimpleNamespace(admission=admission)
+        self.let_go = asyncio.Event()
+        self.commits = 0
+        self.parked = 0
+
+    async def OffsetCommit(self, request, context):  # noqa: N802 - the generated name
+        """Active all the time."""
+        admitted = await admit(self.core, context)
+        self.commits += 1
+        try:
+            await self.let_go.wait()
+            return pb.OffsetCommitResponse()
+        finally:
+            admitted.leave()
+
+    async def JoinGroup(self, request, context):  # noqa: N802 - the generated name
+        """Active until it parks."""
+        (await admit(self.core, context)).leave()
+        self.parked += 1
+        await self.let_go.wait()
+        return pb.JoinGroupResponse(generation=3)
+
+    async def Heartbeat(self, request, context):  # noqa: N802 - the generated name
+        """Exempt."""
+        assert CALL.get() is None
+        return pb.HeartbeatResponse(interval_ms=7)
+
+    async def LeaveGroup(self, request, context):  # noqa: N802 - the generated name
+        """A defect in a handler."""
+        raise ValueError("a defect")
+
+
+class Case:
+    """A server behind a door, and a stub."""
+
+    async def __aenter__(self):
+        self.admission = Admission(LIMIT)
+        self.groups = Groups(self.admission)
+        self.server = make_server()
+        self.door = Door(self.server, self.admission, ())
+        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(self.groups, self.door)
+        port = self.server.add_insecure_port("127.0.0.1:0")
+        await self.server.start()
+        self.door.start()
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        self.stub = group_pb2_grpc.GroupCoordinatorStub(self.channel)
+        return self
+
+    async def __aexit__(self, *_):
+        self.groups.let_go.set()
+        await self.channel.close()
+        await self.server.stop(None)
+        async with asyncio.timeout(20):
+            await self.door.stop()
+
+    async def until(self, holds):
+        async with asyncio.timeout(20):
+            while not holds():
+                await asyncio.sleep(0.001)
+
+
+def _code(outcome):
+    return outcome.code() if isinstance(outcome, grpc.aio.AioRpcError) else grpc.StatusCode.OK
+
+
+def test_the_surplus_is_refused_and_the_rest_served():
+    """As many as the limit, whatever the size of what is refused; then the room is free again."""
+
+    async def run():
+        async with Case() as case:
+            calls = [
+                case.stub.OffsetCommit(pb.OffsetCommitRequest(group_id="g" * (number % 2) * 10**6))
+                for number in range(4 * TAKEN_AT_ONCE)
+            ]
+            everything = asyncio.gather(*calls, return_exceptions=True)
+            await case.until(lambda: case.admission.refused_total == len(calls) - LIMIT)
+            assert case.admission.active == case.groups.commits == LIMIT
+            case.groups.let_go.set()
+            codes = [_code(one) for one in await everything]
+            assert codes.count(grpc.StatusCode.OK) == LIMIT
+            assert codes.count(grpc.StatusCode.RESOURCE_EXHAUSTED) == len(calls) - LIMIT
+            await case.until(lambda: case.admission.active == 0)
+            await case.stub.OffsetCommit(pb.OffsetCommitRequest())
+
+    asyncio.run(run())
+
+
+def test_heartbeats_pass_a_full_node():
+    """They are answered while commits are refused."""
+
+    async def run():
+        async with Case() as case:
+            held = [case.stub.OffsetCommit(pb.OffsetCommitRequest()) for _ in range(LIMIT)]
+            await case.until(lambda: case.admission.active == LIMIT)
+            answer = await case.stub.Heartbeat(pb.HeartbeatRequest())
+            assert answer.interval_ms == 7
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await case.stub.OffsetCommit(pb.OffsetCommitRequest())
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "nothing was done" in refused.value.details()
+            case.groups.let_go.set()
+            await asyncio.gather(*held)
+
+    asyncio.run(run())
+
+
+def test_parked_calls_take_no_room():
+    """Ten times as many as the limit may be parked."""
+
+    async def run():
+        async with Case() as case:
+            joins = []
+            for parked in range(LIMIT, 11 * LIMIT, LIMIT):
+                joins += [case.stub.JoinGroup(pb.JoinGroupRequest()) for _ in range(LIMIT)]
+                await case.until(lambda parked=parked: case.groups.parked == parked)
+            case.groups.let_go.set()
+            answers = await asyncio.gather(*joins)
+            assert {answer.generation for answer in answers} == {3}
+
+    asyncio.run(run())
+
+
+def test_a_call_that_fails_or_is_given_up_leaves_its_room():
+    """A handler that raises, and a caller that cancels."""
+
+    async def run():
+        async with Case() as case:
+            for _ in range(2 * LIMIT):
+                with pytest.raises(grpc.aio.AioRpcError) as failed:
+                    await case.stub.LeaveGroup(pb.LeaveGroupRequest())
+                assert failed.value.code() is grpc.StatusCode.UNKNOWN
+            held = [case.stub.OffsetCommit(pb.OffsetCommitRequest()) for _ in range(LIMIT)]
+            await case.until(lambda: case.admission.active == LIMIT)
+            for one in held:
+                one.cancel()
+            await case.until(lambda: case.admission.active == 0)
+
+    asyncio.run(run())
+
+
+def test_exempt_methods_exist():
+    """A renamed method would lose its exemption without a word."""
+    known = {
+        f"/{service.full_name}/{method.name}"
+        for file in (pb, admin_pb2)
+        for service in file.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    assert known >= EXEMPT
+
+
+@pytest.mark.parametrize("version", ["1.85.0", "1.86.0", "2.0.0"])
+def test_another_grpc_is_refused(version):
+    """Its private parts may be others; the message says what to install."""
+    with pytest.raises(grpc_seam.WrongGrpcError, match=r"pip install grpcio==1\.85\.1"):
+        grpc_seam.check(version)
