@@ -1,15 +1,16 @@
-"""Refuse early: how many calls may be active in this node at once.
+"""Refuse early: how many calls may be active in this node at once, and none that wait too long.
 
 A call is active from the moment it is taken (door.py) until it is answered or parked. Heartbeats
 are exempt: they are cheap, and a member that cannot be heard would be expired for our own slowness
 (architecture 5, Backpressure).
 """
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final
 
-ACTIVE_CALLS_MAX: Final = 192
-"""At 1,000 calls a second that is 0.2 s of work; an admitted call may take a second."""
+ACTIVE_CALLS_MAX: Final = 400
+"""At 1,000 calls a second that is 0.4 s of work; an admitted call may take a second."""
 
 
 class Admission:
@@ -17,13 +18,18 @@ class Admission:
 
     def __init__(self, limit: int = ACTIVE_CALLS_MAX) -> None:
         self.limit = limit
+        self.overdue: Callable[[], bool] = lambda: False
+        """Whether calls wait too long before they are taken (probe.py)."""
         self.active = 0
         self.admitted_total = 0
         self.refused_total = 0
 
-    def enter(self) -> "Admitted | None":
-        """Begin a call; None where it is refused."""
-        if self.active >= self.limit:
+    def enter(self, overdue: bool = False) -> "Admitted | None":
+        """Begin a call; None where it is refused.
+
+        `overdue`: those that arrived before it wait too long already.
+        """
+        if overdue or self.active >= self.limit:
             self.refused_total += 1
             return None
         self.active += 1

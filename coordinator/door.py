@@ -38,6 +38,7 @@ class Door:
         admission: Admission,
         interceptors: tuple[grpc.aio.ServerInterceptor, ...],
     ) -> None:
+        """`interceptors`: the server's own."""
         self._server = server
         self._admission = admission
         self._interceptors = interceptors

@@ -22,6 +22,7 @@ from coordinator.metrics import NodeMetrics, Sources
 from coordinator.metrics_page import MetricsPage
 from coordinator.pace import Pace
 from coordinator.peers import PeerCheckpoints
+from coordinator.probe import Probe
 from coordinator.process import calm_collector, freeze_heap
 from coordinator.quarantine import Quarantine
 from coordinator.rpc import Health, listen, make_server, server_credentials
@@ -99,7 +100,8 @@ class Node:
         )
         self._verifier = Verifier(own, self.assembly.shards, self, self._peers)
         self.quarantine = Quarantine(self.assembly.shards, self._verifier)
-        interceptors = (self.metrics.grpc,)
+        self._probe = Probe(core.admission)
+        interceptors = (self._probe, self.metrics.grpc)
         self._server = make_server(interceptors, reuse_port=settings.dev)
         self._door = Door(self._server, core.admission, interceptors)
         self._health = Health(self._server)
@@ -181,8 +183,10 @@ class Node:
             reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._server)
         credentials = server_credentials(settings.tls_cert, settings.tls_key, settings.tls_ca)
         listen(self._server, settings.listen, credentials)
+        self._probe.listen(self._server)
         await self._server.start()
         self._door.start()
+        self._probe.start()
         await self._health.start()
         if settings.metrics_listen:
             await self._page.start_on(_socket(settings.metrics_listen, settings.dev))
@@ -209,6 +213,7 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._probe.stop()
         await self._server.stop(STOP_GRACE_MS / MS)
         await self._door.stop()
         await self._page.stop()

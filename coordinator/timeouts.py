@@ -37,6 +37,15 @@ LAG_FORGIVEN_MS: Final = 200
 BREAK_WINDOW_MS: Final = 1_000
 """Held calls that break within this window are counted together."""
 
+PROBE_INTERVAL_MS: Final = 20
+"""A busy node measures so often how long a call waits to be taken (coordinator/probe.py)."""
+
+PROBE_ANSWER_MS: Final = 5_000
+"""A probe that is not taken by then is given up, and the next one sent."""
+
+WAIT_MS_MAX: Final = 100
+"""While calls wait longer than that to be taken, new ones are refused."""
+
 REST_MS_MAX: Final = 5
 """Under load the next turn waits so long while the loop takes in calls (coordinator/pace.py)."""
 

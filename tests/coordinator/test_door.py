@@ -1,6 +1,7 @@
 """The door over real gRPC: what fits is served, the surplus is refused, the end is clean."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 import grpc
@@ -10,6 +11,7 @@ from coordinator import grpc_seam
 from coordinator.admission import CALL, Admission
 from coordinator.door import EXEMPT, TAKEN_AT_ONCE, Door
 from coordinator.frontend import admit
+from coordinator.probe import Probe, Wait
 from coordinator.rpc import make_server
 from muster.v1 import admin_pb2, group_pb2_grpc
 from muster.v1 import group_pb2 as pb
@@ -54,13 +56,15 @@ class Groups(group_pb2_grpc.GroupCoordinatorServicer):
 
 
 class Case:
-    """A server behind a door, and a stub."""
+    """A server behind a door, with a probe, and a stub."""
 
     async def __aenter__(self):
         self.admission = Admission(LIMIT)
         self.groups = Groups(self.admission)
-        self.server = make_server()
-        self.door = Door(self.server, self.admission, ())
+        self.probe = Probe(self.admission)
+        self.server = make_server([self.probe])
+        self.door = Door(self.server, self.admission, (self.probe,))
+        self.probe.listen(self.server)
         group_pb2_grpc.add_GroupCoordinatorServicer_to_server(self.groups, self.door)
         port = self.server.add_insecure_port("127.0.0.1:0")
         await self.server.start()
@@ -72,6 +76,7 @@ class Case:
     async def __aexit__(self, *_):
         self.groups.let_go.set()
         await self.channel.close()
+        await self.probe.stop()
         await self.server.stop(None)
         async with asyncio.timeout(20):
             await self.door.stop()
@@ -159,6 +164,65 @@ def test_a_call_that_fails_or_is_given_up_leaves_its_room():
             await case.until(lambda: case.admission.active == 0)
 
     asyncio.run(run())
+
+
+def test_while_calls_wait_too_long_all_are_refused_until_a_probe_is_back_in_time():
+    """The probe finds no wait any more, so calls are admitted again without anybody's help."""
+
+    async def run():
+        async with Case() as case:
+            case.groups.let_go.set()
+            case.probe.wait.sent(0.0)
+            case.probe.wait.answered(1e9)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await case.stub.OffsetCommit(pb.OffsetCommitRequest(), timeout=20)
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert (await case.stub.Heartbeat(pb.HeartbeatRequest())).interval_ms == 7
+            case.probe.start()
+            await case.until(lambda: not case.admission.overdue())
+            await case.stub.OffsetCommit(pb.OffsetCommitRequest())
+            assert case.groups.commits == 1, "a probe is no commit"
+
+    asyncio.run(run())
+
+
+def test_a_probe_waits_behind_the_commits_of_others():
+    """The loop is held up while commits arrive: the next probes say how long."""
+
+    async def run():
+        async with Case() as case:
+            case.groups.let_go.set()
+            case.probe.start()
+            calls = [case.stub.OffsetCommit(pb.OffsetCommitRequest()) for _ in range(50)]
+            everything = asyncio.gather(*calls, return_exceptions=True)
+            async with asyncio.timeout(20):
+                while case.probe.wait.last_s == 0.0:
+                    await asyncio.sleep(0.001)
+                    time.sleep(0.05)  # the loop is held up  # noqa: ASYNC251
+            assert case.probe.wait.last_s >= 0.05
+            await everything
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("events", "now_s", "too_long"),
+    [
+        ([], 100.0, False),
+        ([("sent", 1.0)], 1.05, False),
+        ([("sent", 1.0)], 1.2, True),
+        ([("sent", 1.0), ("answered", 1.05)], 9.0, False),
+        ([("sent", 1.0), ("answered", 1.2)], 9.0, True),
+        ([("sent", 1.0), ("answered", 1.2), ("sent", 2.0)], 2.01, True),
+        ([("sent", 1.0), ("answered", 1.2), ("sent", 2.0), ("answered", 2.01)], 2.02, False),
+    ],
+)
+def test_the_wait_is_the_last_probes_or_that_of_the_one_under_way(events, now_s, too_long):
+    """Each state of the measurement, with 100 ms as the limit."""
+    wait = Wait(0.1)
+    for what, at_s in events:
+        getattr(wait, what)(at_s)
+    assert wait.too_long(now_s) is too_long
 
 
 def test_exempt_methods_exist():
