@@ -24,12 +24,9 @@ class Admission:
         self.admitted_total = 0
         self.refused_total = 0
 
-    def enter(self, overdue: bool = False) -> "Admitted | None":
-        """Begin a call; None where it is refused.
-
-        `overdue`: those that arrived before it wait too long already.
-        """
-        if overdue or self.active >= self.limit:
+    def enter(self) -> "Admitted | None":
+        """Begin a call; None where it is refused."""
+        if self.active >= self.limit or self.overdue():
             self.refused_total += 1
             return None
         self.active += 1
