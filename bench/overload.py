@@ -26,6 +26,8 @@ COMMIT_GROUPS = 24
 WINDOW_S = 10.0
 ADMITTED_P99_MAX_S = 1.0
 GOODPUT_MIN = 0.5
+SENT_MIN = 0.95
+"""Of what was to be offered; less would prove nothing."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -82,7 +84,7 @@ def _run(
     )
     others = machine.others_cores(busy, machine.busy(pids))
     report.say(f"other work kept {others:.2f} cores busy meanwhile")
-    _judge_load(report, got, capacity, options.seconds)
+    _judge_load(report, got, capacity, options)
     before.judge(report, cluster, members)
 
 
@@ -96,13 +98,16 @@ def _capacity(report: Report, client: Child) -> float:
     return median(rates)
 
 
-def _judge_load(report: Report, got: Message, capacity: float, seconds: float) -> None:
+def _judge_load(report: Report, got: Message, capacity: float, options: argparse.Namespace) -> None:
     outcomes: Counter[str] = Counter(got["outcomes"])
     offered, never_sent = got["offered"], got["never_sent"]
-    goodput = outcomes[ACKNOWLEDGED] / seconds
-    sent = (offered - never_sent) / seconds / capacity
+    goodput = outcomes[ACKNOWLEDGED] / options.seconds
+    sent = (offered - never_sent) / options.seconds / capacity
     report.say(
         f"offered {offered:,} calls, {never_sent:,} of them were never sent: {sent:.2f} C went out"
+    )
+    report.require(
+        sent >= SENT_MIN * options.factor, f"at least {SENT_MIN * options.factor:.2f} C went out"
     )
     report.say(f"answers: {dict(outcomes)}; goodput {goodput:,.0f}/s is {goodput / capacity:.2f} C")
     acknowledged = got["acknowledged"]
