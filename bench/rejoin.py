@@ -70,7 +70,7 @@ def _run(report: Report, cluster: Cluster, children: list[Child], rounds: int, m
     lag_ms: list[float] = []
     changes = 0
     for number in range(rounds):
-        took_s, lags_ms, changed, gap_s = _round(report, cluster, client, others)
+        took_s, lags_ms, changed, gap_s = _round(cluster, client, others)
         rejoin_s.append(took_s)
         lag_ms += lags_ms
         changes += changed
@@ -89,7 +89,7 @@ def _run(report: Report, cluster: Cluster, children: list[Child], rounds: int, m
 
 
 def _round(
-    report: Report, cluster: Cluster, client: Child, others: set[int]
+    cluster: Cluster, client: Child, others: set[int]
 ) -> tuple[float, list[float], int, float]:
     """One wipe and return: seconds, turn lag p99 of each node, leader changes, longest gap."""
     cluster.signal(NEWCOMER, signal.SIGKILL)
@@ -110,7 +110,7 @@ def _round(
         turn_lag_p99_ms(pages[node_id], scrape(cluster, node_id)) for node_id in cluster.nodes
     ]
     gap_s = client.ask("end")["gap_s"]
-    changed = _changes(report, cluster, others, terms)
+    changed = _changes(cluster, others, terms)
     cluster.wait_settled()
     return took_s, lags_ms, changed, gap_s
 
@@ -160,21 +160,10 @@ def _is_back(cluster: Cluster, goal: int) -> bool:
     )
 
 
-def _changes(report: Report, cluster: Cluster, others: set[int], before: dict[int, int]) -> int:
-    """Changes of leader in other shards; what balancing gave back to its preferred node is not one.
-
-    A hand-back is exactly one term further and the preferred node leads; anything else counts.
-    """
-    after, leaders = cluster.terms(), cluster.leaders()
-    changed = 0
-    for shard in sorted(others):
-        terms = after[shard] - before[shard]
-        preferred = shard % len(cluster.nodes) == NEWCOMER
-        if terms == 1 and preferred and leaders.get(shard) == NEWCOMER:
-            report.say(f"shard {shard} was handed back to its preferred node {NEWCOMER}")
-        else:
-            changed += terms
-    return changed
+def _changes(cluster: Cluster, others: set[int], before: dict[int, int]) -> int:
+    """Changes of leader in other shards, a hand-over to the preferred node included."""
+    after = cluster.terms()
+    return sum(after[shard] - before[shard] for shard in others)
 
 
 def turn_lag_p99_ms(before: str, after: str) -> float:
