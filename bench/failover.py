@@ -154,14 +154,25 @@ def _round(cluster: Cluster, clients: list[Child], number: signal.Signals) -> Fi
 def _left_behind(
     clients: list[Child], cluster: Cluster, shards: set[int], moved: dict[str, float]
 ) -> str:
-    """What the members say whose groups did not move."""
-    terms = cluster.terms()
+    """What the members say whose groups did not move, and the nodes of their shards."""
     left = {
-        group: (shard, terms.get(shard), status)
+        group: (shard, status)
         for group, status in _statuses(clients).items()
         if (shard := shard_of(group, cluster.shards)) in shards and group not in moved
     }
-    return f"{len(left)} groups (shard, its term now, status): {left}"
+    wanted = {shard for shard, _ in left.values()}
+    seen = {
+        node_id: [
+            (state.shard, state.role, state.term, state.leader_id, state.commit_index)
+            for state in view.shard_states
+            if state.shard in wanted
+        ]
+        for node_id, view in cluster.views().items()
+    }
+    return (
+        f"{len(left)} groups (shard, status): {left}\n"
+        f"as the nodes see these shards (shard, role, term, leader, commit index): {seen}"
+    )
 
 
 def longest_gap_s(commits: Sequence[Commit], from_s: float, to_s: float) -> float:
