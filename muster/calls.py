@@ -280,7 +280,7 @@ class _Call(Generic[R]):
                 hint = coordinator_of(status.coordinator)
                 hinted = hint.endpoint != coordinator.endpoint or hint.term > coordinator.term
                 if hinted and self._failures < HINTS_MAX:
-                    self._caller.routes.learn(self._group_id, hint)
+                    self._caller.routes.learn(self._group_id, hint, denied=coordinator)
                 self._again(coordinator, search=True)
             case ErrorCode.COORDINATOR_NOT_AVAILABLE | ErrorCode.REQUEST_TIMED_OUT:
                 self._last = f"{coordinator.endpoint} answers {status.message or status.code}"

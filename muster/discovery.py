@@ -54,10 +54,17 @@ class Routes:
         """The latest known; None before the first answer."""
         return self._known.get(group_id)
 
-    def learn(self, group_id: str, found: Coordinator) -> bool:
-        """Take what an answer said, unless something later is known; tell who watches."""
+    def learn(
+        self, group_id: str, found: Coordinator, *, denied: Coordinator | None = None
+    ) -> bool:
+        """Take what an answer said, unless something later is known; tell who watches.
+
+        A term has one leader, so the first that is heard of stays. Where that was wrong only the
+        node itself can say so: it is `denied`, and names the one that leads in this term.
+        """
         known = self._known.get(group_id)
-        if not found.endpoint or (known and not _is_news(known, found)):
+        corrected = known is not None and known == denied and found.term == known.term
+        if not found.endpoint or (known and not corrected and not _is_news(known, found)):
             return False
         self._known[group_id] = found
         if known and found.term > known.term:

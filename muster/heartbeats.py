@@ -332,7 +332,9 @@ class _Beat:
         routes = self._beats.caller.routes
         known = routes.get(pulse.group_id)
         hint = coordinator_of(status.coordinator)
-        if not (hint.endpoint != self._endpoint and routes.learn(pulse.group_id, hint)):
+        denied = known if known is not None and known.endpoint == self._endpoint else None
+        elsewhere = hint.endpoint != self._endpoint
+        if not (elsewhere and routes.learn(pulse.group_id, hint, denied=denied)):
             pulse.search(known)
 
     def _on_rpc_error(self, call: _Call, code: grpc.StatusCode) -> None:

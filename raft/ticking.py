@@ -187,6 +187,10 @@ class Ticking(Applying):
             for peer in self._peers:
                 self._progress[peer].clear()
         elif old == LEADER and newState != LEADER:
+            if self._leader == self._me:
+                self._leader = (
+                    None  # the base forgets it a line later; nobody must be told till then
+                )
             self._demote()
 
     def _demote(self) -> None:

@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from muster import Client, TopicPartition
+from muster.discovery import Routes
 from muster.errors import (
     CallFailed,
     CoordinatorNotAvailable,
@@ -17,7 +18,7 @@ from muster.errors import (
     UnsupportedVersion,
 )
 from muster.testing import Abort, Hang, LoseAnswer, Refuse
-from muster.types import OffsetAndMetadata
+from muster.types import Coordinator, Counters, OffsetAndMetadata
 
 T0 = TopicPartition("t", 0)
 
@@ -99,6 +100,34 @@ async def test_a_hint_saves_the_question(open_cluster):
         assert len(cluster.seen("FindCoordinator")) == asked
         assert client.counters.not_coordinator == 1
         assert group.state == "Unjoined"
+
+
+def test_only_the_node_itself_unmakes_it_the_leader_of_a_term():
+    """A term has one leader: another node's word changes nothing, the named node's own does."""
+    routes = Routes(Counters())
+    wrong, right = Coordinator(1, "h:1", 6), Coordinator(2, "h:2", 6)
+    woken = []
+    routes.watch("g", lambda: woken.append(routes.get("g")))
+    assert routes.learn("g", wrong)
+    assert not routes.learn("g", right)
+    assert not routes.learn("g", right, denied=Coordinator(1, "h:1", 5))
+    assert not routes.learn("g", Coordinator(2, "h:2", 5), denied=wrong)
+    assert routes.get("g") == wrong
+    assert routes.learn("g", right, denied=wrong)
+    assert woken == [wrong, right]
+
+
+async def test_a_wrong_route_is_corrected_by_the_node_that_it_names(open_cluster):
+    """The client believes that a node leads in the current term; its denial names the leader."""
+    async with open_cluster(3) as (cluster, client):
+        await client.committed("g", [T0])
+        right = client.coordinator("g")
+        others = [node for node in (1, 2, 3) if node != right.node_id]
+        wrong = Coordinator(others[0], cluster.endpoint(others[0]), right.term)
+        client._opened().caller.routes.forget("g")
+        client._opened().caller.routes.learn("g", wrong)
+        assert (await client.committed("g", [T0])).term == right.term
+        assert client.coordinator("g") == right
 
 
 async def test_not_coordinator_without_a_hint_asks_around(open_cluster):

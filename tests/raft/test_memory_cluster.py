@@ -1,7 +1,7 @@
 """Three drivers over memory stores: they elect, commit, survive."""
 
 from raft.contract import ENTRY_BYTES_MAX, Applied, NotLeader, Overloaded, Role, Unknown
-from tests.raft.memory_cluster import MemoryCluster
+from tests.raft.memory_cluster import MemoryCluster, Recorder
 
 
 def test_three_nodes_elect_one_leader_and_apply_the_same_entries_everywhere():
@@ -84,6 +84,35 @@ def test_leadership_is_handed_over_on_request_and_proposals_go_to_the_new_leader
     cluster.commit([b"y"])
     cluster.run(cluster.converged)
     assert cluster.applied(0) == [b"x", b"y"]
+
+
+def test_a_deposed_leader_never_names_itself_as_the_leader_of_the_later_term():
+    """What callers are told while it steps down: nobody, until the new leader is heard."""
+    cluster = MemoryCluster(machine=_Witness)
+    cluster.commit([b"x"])
+    old = cluster.leader().number
+    machine = cluster.nodes[old].machines[0]
+    machine.replica, machine.number = cluster.replica(old), old
+    target = next(n for n in cluster.ids if n != old)
+    term = cluster.replica(old).term
+    assert cluster.replica(old).transfer_leadership(target)
+    cluster.run(lambda: cluster.replica(target).ready)
+    assert machine.named == [(term + 1, None)]
+
+
+class _Witness(Recorder):
+    """Notes whom its replica names when it stops leading."""
+
+    replica = None
+
+    def __init__(self):
+        super().__init__()
+        self.named = []
+
+    def role_changed(self, role, term):
+        super().role_changed(role, term)
+        if self.replica is not None and role is not Role.LEADER:
+            self.named.append((self.replica.term, self.replica.leader))
 
 
 def leaders(cluster, shards):
