@@ -187,11 +187,13 @@ class Ticking(Applying):
             for peer in self._peers:
                 self._progress[peer].clear()
         elif old == LEADER and newState != LEADER:
-            if self._leader == self._me:
-                self._leader = (
-                    None  # the base forgets it a line later; nobody must be told till then
-                )
+            self._forget_own_lead()
             self._demote()
+
+    def _forget_own_lead(self) -> None:
+        """The base does so too, but only after callers were told who leads in the later term."""
+        if self._leader == self._me:
+            self._leader = None
 
     def _demote(self) -> None:
         """Leadership is lost: what waited has an unknown outcome (pso-F16, F17)."""
