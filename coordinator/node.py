@@ -88,8 +88,8 @@ class Node:
         _check_peers(self.driver.identity, settings.peers)
         self._hub.attach(self.driver)
         self.driver.book.refusal_observers.append(_log_refusal)
-        self._pace = Pace(self.assembly.core.admission, self._loop.time())
-        self._runner = LoopRunner(self.driver, self._fail, self._pace.rest_s)
+        pace = Pace(self.assembly.core.admission)
+        self._runner = LoopRunner(self.driver, self._fail, pace.rest_s)
         self._attach_metrics()
         self.driver.start()
         freeze_heap()
@@ -133,9 +133,7 @@ class Node:
 
     def _timer_fired(self, late_s: float) -> None:
         self.assembly.turns.timer_fired(late_s)
-        now_s = self._loop.time()
-        self._pace.sample(now_s)
-        self.metrics.after_apply(now_s)
+        self.metrics.after_apply(self._loop.time())
         self._runner.wake()  # shards' time moves with these turns
 
     # ---- start

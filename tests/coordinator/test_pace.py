@@ -1,49 +1,34 @@
-"""The rest after a turn follows the rate of calls."""
+"""The rest after a turn follows the number of active calls."""
 
 import pytest
 
 from coordinator.admission import Admission
-from coordinator.pace import Pace
+from coordinator.pace import FREE_CALLS, Pace
 from coordinator.timeouts import REST_MS_MAX
 
 LONGEST_S = REST_MS_MAX / 1_000
 
 
-def _rest_after(calls, elapsed_s):
+@pytest.mark.parametrize("calls", [0, 1, FREE_CALLS])
+def test_few_calls_are_served_at_once(calls):
+    """A client that waits for each answer is not made to wait longer."""
     admission = Admission()
-    pace = Pace(admission, 10.0)
     for _ in range(calls):
         admission.enter()
-    pace.sample(10.0 + elapsed_s)
-    return pace.rest_s()
+    assert Pace(admission).rest_s() == 0.0
 
 
-@pytest.mark.parametrize("calls", [0, 1, 2])
-def test_few_calls_are_served_at_once(calls):
-    """One or two in flight: nothing is gained by waiting for more."""
-    assert _rest_after(calls, 0.020) == pytest.approx(0.0, abs=1e-9)
-
-
-def test_many_calls_earn_the_longest_rest_and_no_more():
-    """The bound is the one that docs/timeouts.md states."""
-    assert _rest_after(7, 0.020) == pytest.approx(LONGEST_S)
-    assert _rest_after(1_000, 0.020) == pytest.approx(LONGEST_S)
-
-
-def test_a_late_timer_is_no_burst():
-    """The rate counts, not the number since the last sample."""
-    assert _rest_after(10, 0.100) == pytest.approx(0.0, abs=1e-9)
-
-
-def test_the_rest_ends_with_the_load():
-    """The next quiet window has none."""
+def test_many_calls_earn_a_longer_rest_up_to_the_stated_bound():
+    """The bound is the one that docs/timeouts.md states; the rest ends with the calls."""
     admission = Admission()
-    pace = Pace(admission, 0.0)
-    for _ in range(50):
-        admission.enter()
-    pace.sample(0.02)
-    assert pace.rest_s() > 0
-    pace.sample(0.02)
-    assert pace.rest_s() > 0, "no time has passed: nothing is known"
-    pace.sample(0.04)
+    pace = Pace(admission)
+    rests, admitted = [], []
+    for _ in range(100):
+        admitted.append(admission.enter())
+        rests.append(pace.rest_s())
+    assert rests == sorted(rests)
+    assert 0 < rests[FREE_CALLS] < LONGEST_S
+    assert rests[-1] == pytest.approx(LONGEST_S)
+    for one in admitted:
+        one.leave()
     assert pace.rest_s() == 0.0
