@@ -8,6 +8,7 @@ that finds the node full is answered where it stands, at a fraction of a handled
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -37,9 +38,11 @@ class Door:
         server: grpc.aio.Server,
         admission: Admission,
         interceptors: tuple[grpc.aio.ServerInterceptor, ...],
+        fatal: Callable[[BaseException], None],
     ) -> None:
-        """`interceptors`: the server's own."""
+        """`interceptors`: the server's own. `fatal` is told why calls are not taken any more."""
         self._server = server
+        self._fatal = fatal
         self._admission = admission
         self._interceptors = interceptors
         self._handlers: dict[str, Handler] = {}
@@ -59,7 +62,9 @@ class Door:
         calls = Calls(self._server, self._handlers, self._interceptors)
         for method in self._handlers:
             for _ in range(TAKEN_AT_ONCE):
-                self._keep(asyncio.create_task(self._take(calls, method)))
+                taker = asyncio.create_task(self._take(calls, method))
+                taker.add_done_callback(self._ended)
+                self._keep(taker)
 
     async def stop(self) -> None:
         """After the server's stop: nothing is open any more."""
@@ -83,6 +88,11 @@ class Door:
             else:
                 await calls.refuse(state, OVERLOADED)
             del state
+
+    def _ended(self, taker: "asyncio.Task[None]") -> None:
+        error = None if taker.cancelled() else taker.exception()
+        if error is not None:
+            self._fatal(error)
 
     def _keep(self, task: "asyncio.Task[None]") -> None:
         self._tasks.add(task)

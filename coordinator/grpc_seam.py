@@ -85,5 +85,5 @@ class Calls:
                 cygrpc.SendInitialMetadataOperation((), 0),
                 self._loop,
             )
-        except cygrpc.ExecuteBatchError:
+        except cygrpc.InternalError:
             return  # the caller has gone, there is nobody to tell

@@ -103,7 +103,7 @@ class Node:
         self._probe = Probe(core.admission)
         interceptors = (self._probe, self.metrics.grpc)
         self._server = make_server(interceptors, reuse_port=settings.dev)
-        self._door = Door(self._server, core.admission, interceptors)
+        self._door = Door(self._server, core.admission, interceptors, self._fail)
         self._health = Health(self._server)
         self._page = MetricsPage(self.metrics.families)
         self._tasks: list[asyncio.Task[None]] = []

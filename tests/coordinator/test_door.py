@@ -60,10 +60,11 @@ class Case:
 
     async def __aenter__(self):
         self.admission = Admission(LIMIT)
+        self.failures = []
         self.groups = Groups(self.admission)
         self.probe = Probe(self.admission)
         self.server = make_server([self.probe])
-        self.door = Door(self.server, self.admission, (self.probe,))
+        self.door = Door(self.server, self.admission, (self.probe,), self.failures.append)
         self.probe.listen(self.server)
         group_pb2_grpc.add_GroupCoordinatorServicer_to_server(self.groups, self.door)
         port = self.server.add_insecure_port("127.0.0.1:0")
@@ -80,6 +81,7 @@ class Case:
         await self.server.stop(None)
         async with asyncio.timeout(20):
             await self.door.stop()
+        assert not self.failures
 
     async def until(self, holds):
         async with asyncio.timeout(20):
@@ -223,6 +225,27 @@ def test_the_wait_is_the_last_probes_or_that_of_the_one_under_way(events, now_s,
     for what, at_s in events:
         getattr(wait, what)(at_s)
     assert wait.too_long(now_s) is too_long
+
+
+def test_a_taker_that_breaks_is_told_and_never_goes_silently(monkeypatch):
+    """A door that takes nothing any more must not look like a quiet one."""
+
+    async def run():
+        async with Case() as case:
+
+            def broken():
+                raise ValueError("a defect")
+
+            monkeypatch.setattr(case.admission, "enter", broken)
+            calls = [case.stub.OffsetCommit(pb.OffsetCommitRequest()) for _ in range(3)]
+            await case.until(lambda: case.failures)
+            assert isinstance(case.failures.pop(), ValueError)
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            case.failures.clear()
+
+    asyncio.run(run())
 
 
 def test_exempt_methods_exist():
