@@ -37,13 +37,20 @@ class Admission:
 class Admitted:
     """One active call; `leave` may be called more than once."""
 
-    __slots__ = ("_admission",)
+    __slots__ = ("_admission", "read")
 
     def __init__(self, admission: Admission) -> None:
         self._admission: Admission | None = admission
+        self.read = False
+        """Its request has been read and a handler runs."""
+
+    def begin(self) -> bool:
+        """A handler runs; False where the place was given up, because the request came too late."""
+        self.read = True
+        return self._admission is not None
 
     def leave(self) -> None:
-        """The call is answered or parked."""
+        """The call is answered, parked, or its request does not come."""
         if self._admission is not None:
             self._admission.active -= 1
             self._admission = None

@@ -8,14 +8,17 @@ that finds the node full is answered where it stands, at a fraction of a handled
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
 
-from coordinator.admission import CALL, Admission
+from coordinator.admission import CALL, Admission, Admitted
 from coordinator.grpc_seam import Calls, Stopped
+from coordinator.timeouts import REQUEST_MS_MAX
 
+MS: Final = 1_000
 TAKEN_AT_ONCE: Final = 64
 """Requests for a call that are open per method: so many calls are taken in one pass."""
 
@@ -46,6 +49,8 @@ class Door:
         self._admission = admission
         self._interceptors = interceptors
         self._handlers: dict[str, Handler] = {}
+        self._loop = asyncio.get_running_loop()
+        self._taken: deque[tuple[float, Admitted]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add_generic_rpc_handlers(self, handlers: tuple[grpc.GenericRpcHandler, ...]) -> None:
@@ -78,6 +83,7 @@ class Door:
                 state = await calls.next(key)
             except Stopped:
                 return
+            self._give_up_unread()
             admitted = None if exempt else self._admission.enter()
             if exempt or admitted is not None:
                 CALL.set(admitted)  # the handler's task inherits it
@@ -85,9 +91,21 @@ class Door:
                 self._keep(task)
                 if admitted is not None:
                     task.add_done_callback(admitted.left)
+                    self._taken.append((self._loop.time(), admitted))
             else:
                 await calls.refuse(state, OVERLOADED)
             del state
+
+    def _give_up_unread(self) -> None:
+        """Calls whose request is not there after a while give their places to others.
+
+        They may still be served: whoever reads the request at last takes a place then.
+        """
+        limit_s = self._loop.time() - REQUEST_MS_MAX / MS
+        while self._taken and self._taken[0][0] < limit_s:
+            admitted = self._taken.popleft()[1]
+            if not admitted.read:
+                admitted.leave()
 
     def _ended(self, taker: "asyncio.Task[None]") -> None:
         error = None if taker.cancelled() else taker.exception()

@@ -88,7 +88,9 @@ async def shed(context: Context, what: str) -> NoReturn:
 
 async def admit(core: Core, context: Context) -> Admitted:
     """The call's place among the active ones: the door's, or one taken now, or a refusal."""
-    admitted = CALL.get() or core.admission.enter()
+    admitted = CALL.get()
+    if admitted is None or not admitted.begin():
+        admitted = core.admission.enter()
     if admitted is None:
         await shed(context, "active calls on this node")
     return admitted

@@ -100,7 +100,7 @@ class Node:
         )
         self._verifier = Verifier(own, self.assembly.shards, self, self._peers)
         self.quarantine = Quarantine(self.assembly.shards, self._verifier)
-        self._probe = Probe(core.admission)
+        self._probe = Probe(core.admission, settings.data_dir)
         interceptors = (self._probe, self.metrics.grpc)
         self._server = make_server(interceptors, reuse_port=settings.dev)
         self._door = Door(self._server, core.admission, interceptors, self._fail)
@@ -184,7 +184,7 @@ class Node:
         self._probe.listen(self._server)
         await self._server.start()
         self._door.start()
-        self._probe.start()
+        self._probe.start(self._fail)
         await self._health.start()
         if settings.metrics_listen:
             await self._page.start_on(_socket(settings.metrics_listen, settings.dev))

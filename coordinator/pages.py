@@ -5,7 +5,7 @@ be seen or not, but nothing that stood before the first page and still stands is
 """
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from heapq import nsmallest
 from typing import Final
 
@@ -91,7 +91,8 @@ class GroupsPage:
             resumed: the last page ended in this shard.
         """
         after = self._after if resumed else ""
-        for group in await self._first(shard, after):
+        groups, cut = await self._first(shard, after)
+        for group in groups:
             if self._size >= PAGE_BYTES or len(self.response.groups) >= PAGE_GROUPS:
                 self.response.more = True
                 return False
@@ -103,13 +104,18 @@ class GroupsPage:
                 generation=group.generation,
             )
             self._size += one.ByteSize()
-        return True
+        self.response.more = cut  # true only where groups have vanished since they were chosen
+        return not cut
 
-    async def _first(self, shard: Shard, after: str) -> Iterator[Group]:
-        """The shard's next groups by id, one more than a page may hold."""
+    async def _first(self, shard: Shard, after: str) -> tuple[list[Group], bool]:
+        """The shard's next groups by id, one more than a page holds, and whether there are others.
+
+        Told apart because groups may vanish while this pauses.
+        """
         room = PAGE_GROUPS - len(self.response.groups) + 1
         groups = list(shard.state.groups.values())
         first: list[str] = []
+        cut = False
         for start in range(0, len(groups), SLICE_GROUPS):
             if start:
                 await asyncio.sleep(0)
@@ -118,9 +124,10 @@ class GroupsPage:
                 for group in groups[start : start + SLICE_GROUPS]
                 if group.group_id > after and self._is_wanted(group)
             ]
+            cut |= len(first) + len(some) > room
             first = sorted(first + some)[:room]
         found = (shard.state.groups.get(group_id) for group_id in first)
-        return (group for group in found if group is not None)
+        return [group for group in found if group is not None], cut
 
     def _is_wanted(self, group: Group) -> bool:
         return not self._states or group.phase.value.lower() in self._states

@@ -71,7 +71,7 @@ class Replacing:
         if not store_uuid:
             return self._refused(_WHICH_STORE)
         nodes = {node.node_id: node for node in self._cluster.nodes()}
-        if nodes[node_id].store_uuid == store_uuid:
+        if shard.state.replaced_nodes.get(node_id) == store_uuid:
             return pb.ReplaceNodeResponse(store_uuid=store_uuid)  # a repeat
         refusal = _objection(nodes[node_id], list(nodes.values()))
         if refusal is not None:

@@ -37,6 +37,9 @@ LAG_FORGIVEN_MS: Final = 200
 BREAK_WINDOW_MS: Final = 1_000
 """Held calls that break within this window are counted together."""
 
+REQUEST_MS_MAX: Final = 500
+"""A call whose request has not come by then gives its place among the active calls to others."""
+
 PROBE_INTERVAL_MS: Final = 20
 """A busy node measures so often how long a call waits to be taken (coordinator/probe.py)."""
 

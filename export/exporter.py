@@ -1,7 +1,7 @@
 """All shards of one node: their turns, the published cursor, what is deleted.
 
 Memory: the state of every group of the node (as much as the node itself holds), one row group per
-open segment (8 MiB of commands and events at most), and, while a base is written, one shard's
+open segment (8 MiB at most), and, while a base is written, one shard's
 records once more.
 """
 
@@ -66,10 +66,19 @@ class Exporter:
         """What was done, per shard."""
         return {shard: exporter.progress for shard, (_, exporter) in self._shards.items()}
 
-    def start(self) -> None:
-        """Rebuild every shard's state. Raises `ExportError`."""
-        for source, exporter in self._shards.values():
+    def start(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Rebuild every shard's state, or go on until `stopped`. Raises `ExportError`.
+
+        That may take longer than a cursor holds (coordinator/export_cursor.py), so it is renewed
+        for the shards that are still to come: nothing behind their last segments is trimmed.
+        """
+        safe = {shard: exporter.recorded() for shard, (_, exporter) in self._shards.items()}
+        for shard, (source, exporter) in self._shards.items():
+            if stopped():
+                return
+            self._hold(safe)
             exporter.start(source, self._clock())
+            safe[shard] = exporter.safe_index
         self._retain(self._clock())  # before anything new is written behind what is old
 
     def drain(self, stopped: Callable[[], bool] = lambda: False) -> int:
@@ -122,9 +131,12 @@ class Exporter:
             self._retention_ms = now.mono_ms
             self._retain(now)
 
+    def _hold(self, safe: dict[int, int]) -> None:
+        publish(self._data_dir, Cursor(self.identity.cluster_id, self.identity.node_id, safe))
+
     def _publish(self, now: Now) -> None:
         safe = {shard: exporter.safe_index for shard, (_, exporter) in self._shards.items()}
-        publish(self._data_dir, Cursor(self.identity.cluster_id, self.identity.node_id, safe))
+        self._hold(safe)
         self._published, self._cursor_ms = safe, now.mono_ms
 
     def _retain(self, now: Now) -> None:

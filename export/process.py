@@ -46,7 +46,7 @@ def run(data_dir: Path, output: Path, *, follow: bool, settings: ExportSettings)
         try:
             exporter = Exporter(view, data_dir, output, settings, _now)
             try:
-                exporter.start()
+                exporter.start(stop.is_set)
                 _say(exporter.identity, output)
                 if follow:
                     exporter.follow(stop.wait)

@@ -85,6 +85,11 @@ class ShardExporter:
         """The shard as of `index`."""
         return self._entries.state
 
+    def recorded(self) -> int:
+        """The last entry in this node's finished files, before `start`; 0 where there is none."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return read_history(self._folder, self._cluster_id, self._node).last or 0
+
     def start(self, source: ShardSource, now: Now) -> None:
         """Go on after the newest own segment, or begin. Raises `ExportError`."""
         self._folder.mkdir(parents=True, exist_ok=True)

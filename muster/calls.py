@@ -148,6 +148,7 @@ class _Call(Generic[R]):
         self._suspect_at: float | None = None
         self._retry_at = 0.0  # no attempt at the same coordinator before this
         self._failures = 0
+        self._hints = 0  # followed in a row
         self._sent = False
         self._last = "nobody was asked"
 
@@ -270,16 +271,20 @@ class _Call(Generic[R]):
             raise CallFailed("the client was closed during the call", grpc_code="CANCELLED")
         outcome = task.result()
         if isinstance(outcome, grpc.aio.AioRpcError):
+            self._hints = 0
             self._on_rpc_error(outcome, coordinator)
             return None
         status = self._method.status(outcome)
+        if int(status.code) != ErrorCode.NOT_COORDINATOR:
+            self._hints = 0
         match status.code:
             case ErrorCode.NOT_COORDINATOR:
                 self._counters.not_coordinator += 1
                 self._last = f"{coordinator.endpoint} is not the coordinator"
                 hint = coordinator_of(status.coordinator)
                 hinted = hint.endpoint != coordinator.endpoint or hint.term > coordinator.term
-                if hinted and self._failures < HINTS_MAX:
+                self._hints += 1
+                if hinted and self._hints <= HINTS_MAX:
                     self._caller.routes.learn(self._group_id, hint, denied=coordinator)
                 self._again(coordinator, search=True)
             case ErrorCode.COORDINATOR_NOT_AVAILABLE | ErrorCode.REQUEST_TIMED_OUT:

@@ -28,6 +28,7 @@ class LoopRunner:
         self._loop = asyncio.get_running_loop()
         self._turn_handle: asyncio.Handle | None = None
         self._turn_waits = False
+        self._in_turn = self._wanted_again = False
         self._rest_until = 0.0
         self._timer_handle: asyncio.Handle | None = None
         self._timer_due = 0.0
@@ -44,6 +45,9 @@ class LoopRunner:
 
     def wake(self) -> None:
         """A turn soon, after what has arrived by then; at once where the driver is in a hurry."""
+        if self._in_turn:
+            self._wanted_again = True
+            return
         if self._turn_handle is not None:
             if not self._turn_waits or not self._driver.urgent:
                 return
@@ -57,14 +61,19 @@ class LoopRunner:
 
     def _turn(self) -> None:
         self._turn_handle = None
+        self._in_turn, self._wanted_again = True, False
         started = self._loop.time()
         try:
             self._driver.turn()
         except BaseException as error:  # noqa: BLE001 - asyncio would only log it
             self._fatal(error)
             return
+        finally:
+            self._in_turn = False
         ended = self._loop.time()
         self._rest_until = ended + self._rest_s()
+        if self._wanted_again:
+            self.wake()
         for observe in self.turn_observers:
             observe(ended - started)
 

@@ -196,14 +196,14 @@ class Voting(Core):
         self._contact = None
         self._pre_votes_asked = 0
         now = self._clock()
-        refused, self._refused_pre_vote = self._refused_pre_vote, None
-        if refused is not None and now - refused[2] <= self._ms(self._settings.bystander_max_ms):
-            self._on_pre_vote(refused[0], refused[1])
         if delay_ms > 0:
             self._election_deadline = min(self._election_deadline, now + delay_ms / 1000)
         else:
             self._election_deadline = 0.0
             self._host.mark(self._shard)
+        refused, self._refused_pre_vote = self._refused_pre_vote, None
+        if refused is not None and now - refused[2] <= self._ms(self._settings.bystander_max_ms):
+            self._on_pre_vote(refused[0], refused[1])
 
     def set_first_deadline(self, delay_ms: int) -> None:
         """After a start: when to ask for votes for the first time."""

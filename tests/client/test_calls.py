@@ -117,8 +117,12 @@ def test_only_the_node_itself_unmakes_it_the_leader_of_a_term():
     assert woken == [wrong, right]
 
 
-async def test_a_wrong_route_is_corrected_by_the_node_that_it_names(open_cluster):
-    """The client believes that a node leads in the current term; its denial names the leader."""
+@pytest.mark.parametrize("failures", [0, 3])
+async def test_a_wrong_route_is_corrected_by_the_node_that_it_names(open_cluster, failures):
+    """The client believes that a node leads in the current term; its denial names the leader.
+
+    Whatever went wrong before: only hints in a row are limited.
+    """
     async with open_cluster(3) as (cluster, client):
         await client.committed("g", [T0])
         right = client.coordinator("g")
@@ -126,6 +130,8 @@ async def test_a_wrong_route_is_corrected_by_the_node_that_it_names(open_cluster
         wrong = Coordinator(others[0], cluster.endpoint(others[0]), right.term)
         client._opened().caller.routes.forget("g")
         client._opened().caller.routes.learn("g", wrong)
+        busy = Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls")
+        cluster.script("OffsetFetch", *[busy] * failures)
         assert (await client.committed("g", [T0])).term == right.term
         assert client.coordinator("g") == right
 

@@ -1,7 +1,9 @@
 """The door over real gRPC: what fits is served, the surplus is refused, the end is clean."""
 
 import asyncio
+import tempfile
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
@@ -58,11 +60,15 @@ class Groups(group_pb2_grpc.GroupCoordinatorServicer):
 class Case:
     """A server behind a door, with a probe, and a stub."""
 
+    def __init__(self, folder=None):
+        self.own = tempfile.TemporaryDirectory()
+        self.folder = folder or Path(self.own.name)
+
     async def __aenter__(self):
         self.admission = Admission(LIMIT)
         self.failures = []
         self.groups = Groups(self.admission)
-        self.probe = Probe(self.admission)
+        self.probe = Probe(self.admission, self.folder)
         self.server = make_server([self.probe])
         self.door = Door(self.server, self.admission, (self.probe,), self.failures.append)
         self.probe.listen(self.server)
@@ -81,6 +87,7 @@ class Case:
         await self.server.stop(None)
         async with asyncio.timeout(20):
             await self.door.stop()
+        self.own.cleanup()
         assert not self.failures
 
     async def until(self, holds):
@@ -180,7 +187,7 @@ def test_while_calls_wait_too_long_all_are_refused_until_a_probe_is_back_in_time
                 await case.stub.OffsetCommit(pb.OffsetCommitRequest(), timeout=20)
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert (await case.stub.Heartbeat(pb.HeartbeatRequest())).interval_ms == 7
-            case.probe.start()
+            case.probe.start(case.failures.append)
             await case.until(lambda: not case.admission.overdue())
             await case.stub.OffsetCommit(pb.OffsetCommitRequest())
             assert case.groups.commits == 1, "a probe is no commit"
@@ -194,7 +201,7 @@ def test_a_probe_waits_behind_the_commits_of_others():
     async def run():
         async with Case() as case:
             case.groups.let_go.set()
-            case.probe.start()
+            case.probe.start(case.failures.append)
             calls = [case.stub.OffsetCommit(pb.OffsetCommitRequest()) for _ in range(50)]
             everything = asyncio.gather(*calls, return_exceptions=True)
             async with asyncio.timeout(20):
@@ -246,6 +253,81 @@ def test_a_taker_that_breaks_is_told_and_never_goes_silently(monkeypatch):
             case.failures.clear()
 
     asyncio.run(run())
+
+
+def test_calls_without_a_request_keep_nobody_out():
+    """Headers alone take a place for a moment; then it is given to calls that can be served."""
+
+    async def run():
+        async with Case() as case:
+            case.groups.let_go.set()
+            start = case.channel.stream_unary(
+                "/muster.v1.GroupCoordinator/OffsetCommit",
+                request_serializer=pb.OffsetCommitRequest.SerializeToString,
+                response_deserializer=pb.OffsetCommitResponse.FromString,
+            )
+            silent = [start() for _ in range(3 * LIMIT)]
+            for call in silent:
+                await call.wait_for_connection()
+            await case.until(lambda: case.admission.active == LIMIT)
+            assert case.groups.commits == 0
+
+            async with asyncio.timeout(20):
+                while await _code_of_commit(case) is not grpc.StatusCode.OK:
+                    await asyncio.sleep(0.01)
+            still = [call for call in silent if not call.done()]
+            assert still
+            await still[0].write(pb.OffsetCommitRequest())
+            await still[0].done_writing()
+            await still[0]  # late, and served all the same
+            assert case.groups.commits == 2
+            for call in silent:
+                call.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_probe_that_breaks_is_told_and_blocks_nobody(monkeypatch):
+    """Neither are calls refused for ever, nor does the node go on unmeasured without a word."""
+
+    async def run():
+        async with Case() as case:
+            case.groups.let_go.set()
+            monkeypatch.setattr(case.probe, "_is_wanted", lambda: True)
+            monkeypatch.setattr(case.probe, "_note", _broken)
+            case.admission.limit = 0  # the probe is refused, and noting that fails
+            case.probe.start(case.failures.append)
+            await case.until(lambda: case.failures)
+            assert isinstance(case.failures.pop(), ValueError)
+            assert not case.admission.overdue()
+
+    asyncio.run(run())
+
+
+async def _code_of_commit(case):
+    return await case.stub.OffsetCommit(pb.OffsetCommitRequest()).code()
+
+
+def _broken(*_):
+    raise ValueError("a defect")
+
+
+def test_the_probes_socket_may_lie_deep(tmp_path):
+    """A path longer than a socket's address may be, and nothing of it is left behind."""
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+
+    async def run():
+        async with Case(deep) as case:
+            case.groups.let_go.set()
+            monitored = case.probe.wait
+            monitored.sent(0.0)
+            monitored.answered(1e9)
+            case.probe.start(case.failures.append)
+            await case.until(lambda: not case.admission.overdue())
+
+    asyncio.run(run())
+    assert list(deep.iterdir()) == []
 
 
 def test_exempt_methods_exist():

@@ -75,6 +75,24 @@ def test_a_turn_waits_for_the_rest_after_the_one_before(driver):
     _run(driver, scenario, HOUR_S)
 
 
+def test_a_turn_that_left_work_behind_rests_too(driver):
+    """What it asks for while it runs comes after the rest, not at once."""
+
+    async def scenario():
+        plain = driver.turn
+
+        def turn():
+            plain()
+            driver.wake()
+
+        driver.turn = turn
+        driver.wake()
+        await _passes()
+        assert driver.turns == 1
+
+    _run(driver, scenario, HOUR_S)
+
+
 def test_a_rest_ends(driver):
     """The turn that waited comes without being asked for again."""
 
