@@ -27,6 +27,8 @@ from muster.v1.group_pb2_grpc import GroupCoordinatorStub
 ATTEMPT_S = 3.0
 """One attempt at one node; longer than FindCoordinator's hold of 1 s."""
 BACKOFF_S = 0.2
+START_S = 10.0
+"""So long a cluster is given to start: until then a refused connection is tried again."""
 PARALLEL_MAX = 16
 """How many nodes are asked at once."""
 
@@ -155,16 +157,18 @@ class Connection:
     def _until_answered(self, call: Call[A], find: Callable[[], str] | None = None) -> A:
         """Ask the node that `find` names, or any; again until the time is over.
 
-        Gives up at once where no node can be connected to, unless `find` may name another.
+        Where no node can be connected to it gives up sooner, unless `find` may name another: a
+        cluster that was just started is waited for, one that is not there is not.
         """
         failure: CommandError | None = None
+        give_up = min(time.monotonic() + START_S, self._deadline)
         while True:
             nodes = [find()] if find else list(self._endpoints)
             answer, failure, reached = self._round(call, nodes, failure)
             if answer is not None:
                 return answer
-            out_of_time = time.monotonic() + BACKOFF_S >= self._deadline
-            if out_of_time or (find is None and not reached):
+            nobody = find is None and not reached
+            if time.monotonic() + BACKOFF_S >= (give_up if nobody else self._deadline):
                 raise failure or _NOBODY_TO_ASK
             time.sleep(BACKOFF_S)
 

@@ -1,6 +1,7 @@
 """The frontends over real gRPC, on a node without Raft: what callers are told, and when."""
 
 import asyncio
+from types import SimpleNamespace
 from unittest import mock
 
 import grpc
@@ -10,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator import pages
 from coordinator.admin import VERIFICATIONS_MAX
 from coordinator.frontend import client_host
+from coordinator.machine.state import Group
 from coordinator.routing import shard_of
 from coordinator.rpc import READY, Health, make_server
 from coordinator.verify import Verifier
@@ -464,6 +466,26 @@ def test_groups_are_listed_page_by_page(monkeypatch, name, value):
             assert sorted(empty) == sorted(names)
 
     test()
+
+
+def test_a_group_that_vanishes_while_a_page_is_made_ends_no_list(monkeypatch):
+    """The page is one short, and says that there is more."""
+    monkeypatch.setattr(pages, "PAGE_GROUPS", 3)
+    monkeypatch.setattr(pages, "SLICE_GROUPS", 2)
+    groups = {name: Group(name) for name in "abcdefgh"}
+    shard = SimpleNamespace(state=SimpleNamespace(groups=groups))
+
+    async def pause(_seconds):
+        groups.pop("b", None)
+
+    async def made():
+        page = pages.GroupsPage((), "")
+        return await page.add(shard, resumed=False), page.response
+
+    monkeypatch.setattr(pages.asyncio, "sleep", pause)
+    complete, response = asyncio.run(made())
+    assert ([one.group_id for one in response.groups], response.more) == (["a", "c", "d"], True)
+    assert not complete
 
 
 @run
