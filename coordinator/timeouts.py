@@ -46,7 +46,7 @@ PROBE_INTERVAL_MS: Final = 20
 PROBE_ANSWER_MS: Final = 5_000
 """A probe that is not taken by then is given up, and the next one sent."""
 
-WAIT_MS_MAX: Final = 100
+WAIT_MS_MAX: Final = 250
 """While calls wait longer than that to be taken, new ones are refused."""
 
 REST_MS_MAX: Final = 5
