@@ -10,6 +10,7 @@ NAMES = {
     "overload": "three times one node's capacity, offered for a minute",
     "rejoin": "a wiped node rejoins behind a shard of 100 MB",
     "idle": "CPU and memory of a node with 100 members that only heartbeat",
+    "rebalance": "100 and 1,000 members start; one leaves, one joins, a fifth leaves, one dies",
     "commits": "acknowledged offset commits per second beside a bare gRPC echo",
 }
 

@@ -1,7 +1,8 @@
 """A client process with members that only heartbeat: one held call per coordinator, by raw stubs.
 
 Config: {"endpoints": [...], "groups": [...], "session_timeout_ms": n, "name": str}: one member per
-group. Verbs: `join`, `status`, `begin` (forget what was counted), `report`.
+group. Verbs: `join` (with `count`: so many that are not in their group), `leave` (`count` of them),
+`status`, `begin` (forget what was counted), `report`.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ class ClientProcess:
             Member(group, config["name"], session_timeout_ms=config["session_timeout_ms"])
             for group in config["groups"]
         ]
+        self._outside: set[int] = set()
+        """Members that have left, by identity."""
         self._nonce = secrets.token_hex(16)
         self._seq = 0
         self._loops: dict[str, asyncio.Task[None]] = {}
@@ -41,10 +44,22 @@ class ClientProcess:
         self._failures: collections.Counter[str] = collections.Counter()
         self._over_interval_s: list[float] = []
 
-    async def join(self) -> None:
-        """Join all groups at once, then start to heartbeat."""
-        await settle_all(self._pool, self._endpoints, self._members)
+    async def join(self, count: int | None = None) -> child.Message:
+        """Join at once, then start to heartbeat. Returns when the first Join went out."""
+        joining = [member for member in self._members if not member.stable][:count]
+        self._outside.difference_update(id(member) for member in joining)
+        began_s = time.monotonic()
+        await settle_all(self._pool, self._endpoints, joining)
         self._beat_everywhere()
+        return {"began_s": began_s}
+
+    async def leave(self, count: int) -> child.Message:
+        """So many members leave at once. Returns when the first Leave went out."""
+        leaving = [member for member in self._members if member.stable][-count:]
+        self._outside.update(id(member) for member in leaving)
+        began_s = time.monotonic()
+        await asyncio.gather(*(member.leave(self._pool) for member in leaving))
+        return {"began_s": began_s}
 
     def status(self) -> child.Message:
         """Which generation each member is stable in; None while it is not."""
@@ -52,7 +67,9 @@ class ClientProcess:
             "generations": [
                 [member.group, member.generation if member.stable else None]
                 for member in self._members
+                if id(member) not in self._outside
             ],
+            "stable_s": max((member.stable_s for member in self._members), default=0.0),
             "joins": sum(member.joins for member in self._members),
         }
 
@@ -111,6 +128,8 @@ class ClientProcess:
             if result.status.code == errors_pb2.NONE:
                 self._answered += 1
                 continue
+            if id(member) in self._outside:
+                continue
             self._failures[name_of(result.status.code)] += 1
             if result.status.code == errors_pb2.NOT_COORDINATOR:
                 member.endpoint = result.status.coordinator.endpoint
@@ -137,8 +156,9 @@ async def _main() -> None:
     async for command in child.commands():
         match command["verb"]:
             case "join":
-                await process.join()
-                child.answer(joined=True)
+                child.answer(**await process.join(command.get("count")))
+            case "leave":
+                child.answer(**await process.leave(command["count"]))
             case "status":
                 child.answer(**process.status())
             case "begin":

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -123,6 +124,8 @@ class Member:
     generation: int = -1
     endpoint: str = ""
     stable: bool = False
+    stable_s: float = 0.0
+    """When it last became stable, CLOCK_MONOTONIC seconds."""
     joins: int = 0
 
     async def settle(self, pool: Pool, endpoints: Sequence[str], timeout_s: float = 90.0) -> None:
@@ -156,9 +159,20 @@ class Member:
             if not synced.park_again:
                 break
         if synced.status.code == errors_pb2.NONE:
-            self.stable = True
+            self.stable, self.stable_s = True, time.monotonic()
         else:
             await self._refused(synced.status, parked=False)
+
+    async def leave(self, pool: Pool) -> None:
+        """Leave the group; raises RawError where the coordinator refuses."""
+        self.stable = False
+        request = group_pb2.LeaveGroupRequest(group_id=self.group)
+        request.members.add(member_id=self.member_id, reason="benchmark")
+        answer = await pool.at(self.endpoint).LeaveGroup(request, timeout=10.0)
+        if answer.status.code != errors_pb2.NONE:
+            raise RawError(f"leave {self.group}: {name_of(answer.status.code)}")
+        self.member_id, self.generation = "", -1
+        self.nonce = secrets.token_hex(16)
 
     def _join_request(self) -> group_pb2.JoinGroupRequest:
         request = group_pb2.JoinGroupRequest(

@@ -1,0 +1,162 @@
+"""How long a group of 100 or 1,000 members takes to agree again after one of them comes or goes.
+
+Three nodes, members by raw stubs in client processes of their own, one held heartbeat call per
+process. Every figure is the time from the first request that caused the round to the last Sync of
+the new generation, over all members.
+"""
+
+import argparse
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+from bench.child import Child, ask_all, close_all
+from bench.cluster import Cluster
+from bench.raw import PARTITIONS, TOPIC
+from bench.report import Report, median
+
+PROCESSES = 20
+SESSION_MS = 10_000
+PATIENCE_S = 120.0
+
+START_MAX_S = 3.0
+LEAVE_100_MAX_S, LEAVE_1000_MAX_S, JOIN_100_MAX_S = 0.2, 1.0, 0.2
+OWNED_AGAIN_MAX_S = 3.0
+
+
+class Fleet:
+    """One group's members, spread evenly over client processes."""
+
+    def __init__(self, cluster: Cluster, group: str, members: int) -> None:
+        """Start the processes; nobody joins yet."""
+        self._cluster = cluster
+        each = members // PROCESSES
+        self.processes = [
+            Child(
+                "bench.member_client",
+                {
+                    "endpoints": cluster.endpoints,
+                    "groups": [group] * each,
+                    "session_timeout_ms": SESSION_MS,
+                    "name": f"{group}-{number}",
+                },
+            )
+            for number in range(PROCESSES)
+        ]
+        for process in self.processes:
+            process.ready(timeout_s=60)
+
+    def start(self) -> float:
+        """Everybody joins at once: seconds from the first Join to the last Sync."""
+        began = ask_all(self.processes, "join", PATIENCE_S)
+        generation, stable_s = self.agreed(above=0)
+        if generation != 1:
+            raise ValueError(f"the start took {generation} generations")
+        return stable_s - min(float(one["began_s"]) for one in began)
+
+    def agreed(self, above: int) -> tuple[int, float]:
+        """Wait for one generation beyond `above`: which, and when the last member had it."""
+        found: tuple[int, float] = (0, 0.0)
+
+        def one_generation() -> bool:
+            nonlocal found
+            told = ask_all(self.processes, "status")
+            generations = {gen for one in told for _, gen in one["generations"]}
+            if len(generations) != 1 or None in generations:
+                return False
+            found = (generations.pop(), max(one["stable_s"] for one in told))
+            return found[0] > above
+
+        self._cluster.wait(one_generation, PATIENCE_S, "all members in one generation")
+        return found
+
+    def leave(self, processes: Sequence[Child], count: int) -> tuple[float, int]:
+        """`count` members of each process leave: seconds and rounds until the rest agree."""
+        before, _ = self.agreed(above=0)
+        began = ask_all(processes, "leave", 60, count=count)
+        after, stable_s = self.agreed(above=before)
+        return stable_s - min(one["began_s"] for one in began), after - before
+
+    def join(self, process: Child, count: int) -> float:
+        """`count` members that left come back: seconds until all agree."""
+        before, _ = self.agreed(above=0)
+        began = process.ask("join", PATIENCE_S, count=count)
+        _, stable_s = self.agreed(above=before)
+        return stable_s - float(began["began_s"])
+
+    def kill(self) -> float:
+        """Kill -9 the last process: seconds until the others have shared out what it owned."""
+        before, _ = self.agreed(above=0)
+        victim = self.processes.pop()
+        at_s = time.monotonic()
+        os.kill(victim.pid, signal.SIGKILL)
+        _, stable_s = self.agreed(above=before)
+        victim.close()
+        return stable_s - at_s
+
+    def close(self) -> None:
+        """End every process."""
+        close_all(self.processes)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark; see the module's docstring. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench rebalance")
+    parser.add_argument("--starts", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--large", type=int, default=1000)
+    options = parser.parse_args(arguments)
+    report = Report("rebalance", arguments)
+    with Cluster() as cluster:
+        cluster.create_topic(TOPIC, PARTITIONS)
+        cluster.wait_balanced()
+        _small(report, cluster, options.rounds)
+        _large(report, cluster, options.starts, options.rounds, options.large)
+    return report.finish()
+
+
+def _small(report: Report, cluster: Cluster, rounds: int) -> None:
+    fleet = Fleet(cluster, "hundred", 100)
+    try:
+        report.say(f"100 members agree after {fleet.start():.2f} s")
+        left, joined = [], []
+        for _ in range(rounds):
+            left.append(fleet.leave(fleet.processes[:1], 1)[0])
+            joined.append(fleet.join(fleet.processes[0], 1))
+        report.add("leave_1_of_100_s", left, "s")
+        report.add("join_1_to_100_s", joined, "s")
+        killed = [fleet.kill() for _ in range(min(rounds, 5))]
+        report.add("kill9_member_owned_again_s", killed, "s")
+    finally:
+        fleet.close()
+    _at_most(report, "one of 100 leaves: median", median(left), LEAVE_100_MAX_S)
+    _at_most(report, "one more joins 99: median", median(joined), JOIN_100_MAX_S)
+    _at_most(report, "a killed process' share is owned again", max(killed), OWNED_AGAIN_MAX_S)
+
+
+def _large(report: Report, cluster: Cluster, starts: int, rounds: int, members: int) -> None:
+    took = []
+    for number in range(starts):
+        fleet = Fleet(cluster, f"start-{number}", members)
+        try:
+            took.append(fleet.start())
+            report.say(f"start {number + 1}: {members} members agree after {took[-1]:.2f} s")
+            if number == starts - 1:
+                left = []
+                for _ in range(rounds):
+                    left.append(fleet.leave(fleet.processes[:1], 1)[0])
+                    fleet.join(fleet.processes[0], 1)
+                _, many = fleet.leave(fleet.processes, members // PROCESSES // 5)
+        finally:
+            fleet.close()
+    report.add("start_1000_s", took, "s")
+    report.add("leave_1_of_1000_s", left, "s")
+    report.add_count("leave_200_of_1000_rounds", many)
+    _at_most(report, "all join at once: longest", max(took), START_MAX_S)
+    _at_most(report, "one of all leaves: median", median(left), LEAVE_1000_MAX_S)
+    report.require(many == 1, f"a fifth leaves at once: {many} rounds, one wanted")
+
+
+def _at_most(report: Report, what: str, seconds: float, most_s: float) -> None:
+    report.require(seconds <= most_s, f"{what} {seconds:.3f} s, at most {most_s} s")
