@@ -17,6 +17,9 @@ from bench.loops_core import tune_gc
 from bench.raw import Member, Pool, name_of, settle_all
 from muster.v1 import errors_pb2, group_pb2
 
+GATHER_S = 0.02
+"""Members that become stable within it share a call."""
+
 GRACE_S = 1.0
 """A heartbeat counts as answered within the interval that its coordinator dictated and this."""
 
@@ -37,7 +40,9 @@ class ClientProcess:
         """Members that have left, by identity."""
         self._nonce = secrets.token_hex(16)
         self._seq = 0
-        self._loops: dict[str, asyncio.Task[None]] = {}
+        self._loops: set[asyncio.Task[None]] = set()
+        self._covered: dict[str, set[int]] = {}
+        """Endpoint -> the members, by identity, that its newest call names."""
         self._rejoins: set[asyncio.Task[None]] = set()
         self._interval_s: dict[str, float] = {}
         self._answered = 0
@@ -89,14 +94,27 @@ class ClientProcess:
         }
 
     def _beat_everywhere(self) -> None:
+        """See that each coordinator holds a call that names all stable members it has here."""
         for endpoint in {member.endpoint for member in self._members if member.stable}:
-            if endpoint not in self._loops or self._loops[endpoint].done():
-                self._loops[endpoint] = asyncio.create_task(self._beat_forever(endpoint))
-                self._loops[endpoint].add_done_callback(_must_not_fail)
+            covered = self._covered.get(endpoint, set())
+            if not {id(member) for member in self._stable_at(endpoint)} <= covered:
+                self._covered[endpoint] = {id(member) for member in self._members}  # it comes soon
+                task = asyncio.create_task(self._beat_forever(endpoint))
+                self._loops.add(task)
+                task.add_done_callback(self._loops.discard)
+                task.add_done_callback(_must_not_fail)
+
+    def _stable_at(self, endpoint: str) -> list[Member]:
+        return [m for m in self._members if m.stable and m.endpoint == endpoint]
 
     async def _beat_forever(self, endpoint: str) -> None:
-        """Call after call while a stable member has its coordinator here."""
-        while members := [m for m in self._members if m.stable and m.endpoint == endpoint]:
+        """Call after call while a stable member has its coordinator here.
+
+        Where more members have become stable a new one takes over (see `superseded`).
+        """
+        await asyncio.sleep(GATHER_S)
+        while members := self._stable_at(endpoint):
+            self._covered[endpoint] = {id(member) for member in members}
             self._seq += 1
             request = group_pb2.HeartbeatRequest(client_nonce=self._nonce, call_seq=self._seq)
             for member in members:
@@ -116,13 +134,16 @@ class ClientProcess:
                 self._failures[f"gRPC {error.code().name}"] += len(members)
                 await asyncio.sleep(0.05)
                 continue
+            if answer.superseded:
+                return
             self._over_interval_s.append(time.monotonic() - before_s - interval_s)
             self._interval_s[endpoint] = answer.interval_ms / 1000
             self._take(members, answer)
+        self._covered.pop(endpoint, None)
 
     def _take(self, members: list[Member], answer: group_pb2.HeartbeatResponse) -> None:
-        if answer.superseded or len(answer.results) != len(members):
-            self._failures["superseded or incomplete"] += len(members)
+        if len(answer.results) != len(members):
+            self._failures["incomplete"] += len(members)
             return
         for member, result in zip(members, answer.results, strict=True):
             if result.status.code == errors_pb2.NONE:
