@@ -1,0 +1,154 @@
+"""What each assignor moves and stops while members come and go; pure, no cluster.
+
+The same random membership changes are played to every assignor; all members have the same topics.
+Beside what moved stands the least that any assignment so balanced could have moved, given what the
+members owned before. `stopped` counts the partitions whose work was interrupted: with the eager
+protocol every partition is, in every round; with the cooperative one those that move.
+"""
+
+import argparse
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bench.report import Report
+from muster.assignors import (
+    Assignor,
+    Subscriber,
+    checked_shares,
+    is_cooperative,
+    resolve,
+    wants_owned,
+    withheld,
+)
+from muster.types import TopicPartition
+
+NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
+COUNTS = {"orders": 48, "payments": 30, "refunds": 7}
+MEMBERS_MAX = 60
+TOGETHER_MAX = 3
+ROUNDS_MAX = 10
+
+Owned = dict[str, tuple[TopicPartition, ...]]
+
+
+@dataclass(slots=True)
+class Played:
+    """What the changes did to the members of one assignor, one entry per change."""
+
+    moved: list[int] = field(default_factory=list)
+    least: list[int] = field(default_factory=list)
+    stopped: list[int] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
+    spread: list[int] = field(default_factory=list)  # most loaded minus least loaded
+
+
+def memberships(changes: int, seed: int) -> Iterator[tuple[str, ...]]:
+    """Who is in the group at first and after each change: some join, some leave."""
+    rng = random.Random(seed)
+    members = [f"m-{rng.getrandbits(64):016x}" for _ in range(10)]
+    yield tuple(members)
+    for _ in range(changes):
+        for _ in range(rng.randint(1, TOGETHER_MAX)):
+            leaves = len(members) > 1 and rng.random() < len(members) / MEMBERS_MAX
+            if leaves:
+                members.pop(rng.randrange(len(members)))
+            else:
+                members.append(f"m-{rng.getrandbits(64):016x}")
+        yield tuple(members)
+
+
+def least_moves(sizes: Sequence[int], partitions: int) -> int:
+    """The fewest partitions that change hands in a balanced assignment.
+
+    Args:
+        sizes: how many of the partitions each member owns now, one entry per member, 0 included.
+        partitions: how many had an owner before, whether it is still there or not; all of them.
+
+    With q = partitions div members, all keep q at most, and partitions mod members of them q + 1.
+    """
+    quota, extras = divmod(partitions, len(sizes))
+    kept = sum(min(size, quota) for size in sizes)
+    return partitions - kept - min(extras, sum(size > quota for size in sizes))
+
+
+def rebalance(
+    assignor: Assignor,
+    members: Sequence[str],
+    topics: Sequence[str],
+    counts: Mapping[str, int],
+    before: Owned,
+    generation: int,
+) -> tuple[Owned, int]:
+    """Rounds until nothing waits for another: what members own then, and how many it took."""
+    owned = {m: before.get(m, ()) for m in members}
+    keeps = is_cooperative([assignor])
+    for rounds in range(1, ROUNDS_MAX + 1):
+        subscribers = [
+            Subscriber(
+                m,
+                tuple(topics),
+                owned[m] if wants_owned(assignor) else (),
+                generation + rounds if owned[m] else -1,
+                keeps_owned=keeps,
+            )
+            for m in members
+        ]
+        shares = checked_shares(assignor, subscribers, counts)
+        waits = withheld(shares, subscribers)
+        owned = {m: tuple(key for key in share if key not in waits) for m, share in shares.items()}
+        if not waits:
+            return owned, rounds
+    raise RuntimeError(f"{assignor.name}: still moving after {ROUNDS_MAX} rounds")
+
+
+def play(assignor: Assignor, changes: int, seed: int) -> Played:
+    """All changes, one after the other."""
+    played = Played()
+    total = sum(COUNTS.values())
+    history = memberships(changes, seed)
+    owned, _ = rebalance(assignor, next(history), tuple(COUNTS), COUNTS, {}, 0)
+    for number, members in enumerate(history, start=1):
+        before = {key: m for m, keys in owned.items() for key in keys}
+        sizes = [len(owned.get(m, ())) for m in members]
+        owned, rounds = rebalance(
+            assignor, members, tuple(COUNTS), COUNTS, owned, number * ROUNDS_MAX
+        )
+        moved = sum(before[key] != m for m, keys in owned.items() for key in keys)
+        load = Counter({m: len(keys) for m, keys in owned.items()})
+        played.moved.append(moved)
+        played.least.append(least_moves(sizes, total))
+        played.stopped.append(moved if is_cooperative([assignor]) else total)
+        played.rounds.append(rounds)
+        played.spread.append(max(load.values()) - min(load.values()))
+    return played
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play, print a table, and last one JSON line. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench assignors", description=__doc__)
+    parser.add_argument("--changes", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=4)
+    given = parser.parse_args(arguments)
+    report = Report("assignors", arguments)
+    partitions = sum(COUNTS.values())
+    report.say(f"{given.changes} membership changes, {partitions} partitions, seed {given.seed}")
+    print(f"{'':20}{'moved':>9}{'least':>9}{'stopped':>10}{'rounds':>8}{'spread':>8}")
+    results = {name: play(resolve(name)[0], given.changes, given.seed) for name in NAMES}
+    for name, played in results.items():
+        sums = (sum(played.moved), sum(played.least), sum(played.stopped))
+        rounds, spread = max(played.rounds), max(played.spread)
+        print(f"{name:20}{sums[0]:9,}{sums[1]:9,}{sums[2]:10,}{rounds:8}{spread:8}")
+        key = name.replace("-", "_")
+        report.add(f"{key}_moved", played.moved, "partitions")
+        report.add(f"{key}_stopped", played.stopped, "partitions")
+        report.add_count(f"{key}_moved_sum", sums[0], "partitions")
+        report.add_count(f"{key}_least_sum", sums[1], "partitions")
+    for name in ("sticky", "cooperative-sticky"):
+        played = results[name]
+        report.require(played.moved == played.least, f"{name} moves the least in each change")
+        report.require(max(played.spread) <= 1, f"{name} keeps the loads within one of each other")
+    rounds = max(results["cooperative-sticky"].rounds)
+    report.require(rounds <= 2, "cooperative-sticky takes two rounds at most")
+    return report.finish()
