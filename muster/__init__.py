@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from muster.assignors import Assignor as Assignor
+    from muster.assignors import FunctionAssignor as FunctionAssignor
     from muster.assignors import Subscriber as Subscriber
     from muster.client import Client as Client
     from muster.consumer import Group as Group
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Assignor": "assignors",
+    "FunctionAssignor": "assignors",
     "Subscriber": "assignors",
     "Client": "client",
     "Group": "consumer",

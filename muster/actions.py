@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from muster.assignors import Assignor
+from muster.assignors import Assignor, is_cooperative, wants_owned
 from muster.errors import ErrorCode, MusterError
-from muster.types import Assignment
+from muster.types import Assignment, TopicPartition
 
 
 class Identity(NamedTuple):
@@ -27,6 +27,16 @@ class MemberConfig:
     def assignor(self, name: str) -> Assignor | None:
         """The one that the group chose, if this member offered it."""
         return next((a for a in self.assignors if a.name == name), None)
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether the member keeps its partitions while it joins again: if all assignors do."""
+        return is_cooperative(self.assignors)
+
+    @property
+    def tells_owned(self) -> bool:
+        """Whether anybody wants to know what the member owned."""
+        return any(wants_owned(assignor) for assignor in self.assignors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +121,7 @@ class CommitRefused:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The user has let go of the assignment of the last Revoke or Lose."""
+    """The user has let go of what the last Revoke or Lose named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,17 @@ Input = (
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """What a member says it owned when it joins."""
+
+    partitions: tuple[TopicPartition, ...] = ()
+    generation: int = -1
+    """Under which they were assigned."""
+    keeps: bool = False
+    """It works on them during the round (cooperative). Else it has given them up."""
+
+
+@dataclass(frozen=True, slots=True)
 class SendJoin:
     """Call JoinGroup; feed JoinAnswered or JoinRefused."""
 
@@ -158,6 +179,7 @@ class SendJoin:
     member_id: str
     join_nonce: str
     reason: str
+    claim: Claim = Claim()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +214,20 @@ class StopKeepAlive:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """The user owns this now."""
+    """The user owns this now, and nothing else but what an open Revoke names.
+
+    In the cooperative protocol it goes on with what it owned already.
+    """
 
     assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """The user shall finish, may still commit, and then Released is fed."""
+    """The user shall finish, may still commit, and then Released is fed.
+
+    `assignment.partitions` are what it gives up: all, or in the cooperative protocol what moves.
+    """
 
     assignment: Assignment
     reason: str

@@ -6,7 +6,7 @@ from typing import Self
 
 from muster import admin, timeouts
 from muster.actions import MemberConfig
-from muster.assignors import Assignor, resolve
+from muster.assignors import Choice, resolve
 from muster.calls import COMMIT, Caller
 from muster.committer import CoordinatorHook
 from muster.consumer import Group, GroupOptions, Listener
@@ -15,7 +15,7 @@ from muster.errors import GroupClosed, InvalidConfig
 from muster.heartbeats import Heartbeats
 from muster.nodes import Nodes, Tls, parse_endpoints
 from muster.offsets import Offsets, commit_request, fetch, partition_results
-from muster.rounds import JoinOptions
+from muster.rounds import JoinOptions, UserData
 from muster.types import CommitResult, Committed, Coordinator, Counters, Topic, TopicPartition
 
 ID_BYTES_MAX = 249
@@ -133,7 +133,9 @@ class Client:
         group_id: str,
         topics: Sequence[str],
         *,
-        assignor: str | Assignor | Sequence[str | Assignor] = "range",
+        assignor: Choice = "range",
+        rack: str = "",
+        user_data: UserData = b"",
         session_timeout_ms: int = 10_000,
         rebalance_timeout_ms: int = 60_000,
         commit_interval_ms: int = timeouts.COMMIT_INTERVAL_MS,
@@ -147,15 +149,22 @@ class Client:
         Args:
             group_id: 1 to 249 bytes of UTF-8.
             topics: what this member subscribes to; they must exist.
-            assignor: name, object, or several in order of preference.
+            assignor: `"range"`, `"roundrobin"`, `"sticky"`, `"cooperative-sticky"`, a function or
+                object of your own, or several of these in order of preference. With
+                `"cooperative-sticky"` members go on working during a rebalance, and only what moves
+                stops; every member must have it (docs/assignors.md).
+            rack: where this member is, for assignors of your own.
+            user_data: told to assignors of your own; a function is asked before each Join, and its
+                answer should change only where the group ought to be rebalanced.
             session_timeout_ms: how long the member may be silent.
             rebalance_timeout_ms: how long it may take to give up its partitions.
             commit_interval_ms: how often buffered commits (`Partition.commit`) go out, at most.
-            on_assigned: called before the new assignment is handed out. Listeners may be async;
-                their errors close the group and are raised by `run` and `next_assignment`.
-            on_revoked: called when the assignment ends in good order: commits still count until it
-                returns.
-            on_lost: called when this member was fenced: another one may already own the partitions,
+            on_assigned: called before the new assignment is handed out, with the partitions that
+                come new: all of them, or what was added in a cooperative round. Listeners may be
+                async; their errors close the group and are raised by `run` and `next_assignment`.
+            on_revoked: called when partitions end in good order, with these: all of them, or those
+                that move in a cooperative round. Commits still count until it returns.
+            on_lost: called when this member was fenced: another one may already own its partitions,
                 commits are refused.
             on_coordinator_change: called when the group has a later coordinator than the one its
                 last commit went to, before another commit, or another attempt of one, goes out. It
@@ -171,6 +180,8 @@ class Client:
                 tuple(sorted(set(topics))),
                 session_timeout_ms,
                 rebalance_timeout_ms,
+                rack,
+                user_data,
             ),
             commit_interval_ms=commit_interval_ms,
             request_timeout_ms=self._timeout_ms,

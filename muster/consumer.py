@@ -5,7 +5,7 @@ import logging
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, overload
 
@@ -106,6 +106,7 @@ class Group:
         self._user_lock = asyncio.Lock()  # the user's listeners run one after the other
         self._offered: Assignment | None = None  # after on_assigned, until it is over
         self._taken: Assignment | None = None  # what next_assignment returned last
+        self._told: frozenset[TopicPartition] = frozenset()  # in on_assigned, and not taken back
         self._lost: Assignment | None = None
         self._releasing: Assignment | None = None
         self._error: BaseException | None = None
@@ -133,9 +134,11 @@ class Group:
 
     @property
     def assignment(self) -> Assignment | None:
-        """What this member owns now; None while it joins, and once it is lost."""
-        held = self._machine.assignment
-        return None if held is self._lost else held
+        """What this member owns now; None while it joins, and once it is lost.
+
+        A cooperative member has one while it joins, too.
+        """
+        return self._machine.held
 
     async def __aenter__(self) -> Self:
         return self
@@ -249,7 +252,8 @@ class Group:
         Args:
             offsets: the next offset to read, per partition; all owned under the assignment.
             assignment: under which the work was done; by default the current one. Give it where the
-                work may outlive an assignment, so that it cannot commit under a newer generation.
+                work may outlive an assignment, so that it cannot commit for a later owner. A
+                partition that was kept through cooperative rounds counts under each of them.
             timeout_ms: all attempts together; 0 = the client's `request_timeout_ms`.
 
         Returns:
@@ -257,14 +261,25 @@ class Group:
 
         Raises:
             IllegalGeneration, UnknownMemberId: the assignment is over; others may own it now.
-            RebalanceInProgress: no assignment now; commit under the next, if it has the partition.
+            RebalanceInProgress: no assignment now, or a round is about to end; commit under the
+                next, if it has the partition.
             RequestTimedOut: the result is not known; the same may be committed again.
         """
-        return await self._committer.commit(
-            lambda: self._committable(assignment, offsets),
-            offsets,
-            timeout_ms or self._options.request_timeout_ms,
-        )
+        sent_under: list[Assignment] = []
+
+        def choose() -> Assignment:
+            sent_under.append(self._committable(assignment, offsets))
+            return sent_under[-1]
+
+        try:
+            return await self._committer.commit(
+                choose, offsets, timeout_ms or self._options.request_timeout_ms
+            )
+        except IllegalGeneration as error:
+            if sent_under and self._outlives(sent_under[-1], offsets):
+                message = "a round ended while the commit was under way; commit again"
+                raise RebalanceInProgress(message) from error
+            raise
 
     async def committed(self, partitions: Collection[TopicPartition] | None = None) -> Committed:
         """Read this group's committed offsets, linearizably; None = every offset of the group."""
@@ -273,20 +288,36 @@ class Group:
         )
 
     def _committable(self, assignment: Assignment | None, offsets: Offsets) -> Assignment:
-        held = self._machine.assignment
-        under = assignment or held
+        held = self._machine.held
+        under = assignment or held or self._machine.assignment
         if self._is_over():
             raise GroupClosed(f"group {self._group_id!r} is closed")
         if under is None:
             raise RebalanceInProgress("this member has no assignment now")
-        if under is not held or under is self._lost:
+        if held is None or under.member_id != held.member_id:
             raise IllegalGeneration(f"the assignment of generation {under.generation} is over")
+        since = self._machine.held_since
+        owned = frozenset(assignment.partitions) if assignment else since.keys()
         for partition in offsets:
-            if partition not in under.partitions:
+            if partition not in owned:
                 raise IllegalGeneration(
                     f"{partition} is not in the assignment of generation {under.generation}"
                 )
-        return under
+            if since.get(partition, under.generation + 1) > under.generation:
+                raise IllegalGeneration(
+                    f"the assignment of generation {under.generation} is over for {partition}"
+                )
+        if self._machine.state is State.SYNCING:
+            raise RebalanceInProgress("a round is about to end; commit under the next assignment")
+        return held
+
+    def _outlives(self, sent_under: Assignment, offsets: Offsets) -> bool:
+        """Whether these partitions were kept beyond the generation that a commit was sent under."""
+        since = self._machine.held_since
+        return bool(since) and all(
+            since.get(partition, sent_under.generation + 1) <= sent_under.generation
+            for partition in offsets
+        )
 
     def _is_over(self) -> bool:
         return self._machine.state in (State.LEAVING, State.LEFT)
@@ -394,22 +425,24 @@ class Group:
 
     async def _hand_over(self, assignment: Assignment) -> None:
         async with self._user_lock:
-            if self._machine.assignment is not assignment or self._releasing is not None:
+            if self._machine.held is not assignment or self._releasing is not None:
                 return
+            new = tuple(key for key in assignment.partitions if key not in self._told)
+            self._told |= frozenset(new)
             try:
                 if self._options.on_assigned is not None:
-                    await maybe(self._options.on_assigned(assignment))
+                    await maybe(self._options.on_assigned(replace(assignment, partitions=new)))
             except Exception as error:  # noqa: BLE001 - the user's: next_assignment raises it
                 self._crash(error)
                 return
-            if self._machine.assignment is assignment and self._releasing is None:
+            if self._machine.held is assignment and self._releasing is None:
                 self._offered = assignment
                 if not self._changed.done():
                     self._changed.set_result(None)
                 self._changed = self._loop.create_future()
 
     def _take_back(self, assignment: Assignment) -> None:
-        """Once per assignment: a loss may come while it is being revoked."""
+        """Once per revocation: a loss may come while it goes on."""
         self._offered = None
         if self._releasing is None:
             self._releasing = assignment
@@ -419,29 +452,48 @@ class Group:
         """Stop the tasks, flush, tell the user, then the machine."""
         try:
             async with self._user_lock:
-                if self._runner is not None:
-                    await self._runner.stop(self._options.join.rebalance_timeout_ms)
-                if self._lost is None and self._options.on_revoked is not None:
-                    await maybe(self._options.on_revoked(assignment))
-                if self._lost is not None and self._options.on_lost is not None:
-                    await maybe(self._options.on_lost(assignment))
+                if self._lost is None:
+                    await self._give_up(assignment)
+                if self._lost is not None:
+                    await self._give_up(self._lost, lost=True)
         except Exception as error:  # noqa: BLE001 - the user's: next_assignment raises it
             self._crash(error)
         finally:
-            self._runner = self._lost = self._releasing = None
+            self._lost = self._releasing = None
             self._feed(Released())
 
+    async def _give_up(self, assignment: Assignment, *, lost: bool = False) -> None:
+        """Everything, or in a cooperative round what moves: of that, what the user was told of."""
+        timeout_ms = self._options.join.rebalance_timeout_ms
+        everything = lost or assignment is self._machine.assignment
+        if self._runner is not None:
+            if everything:
+                await self._runner.stop(timeout_ms)
+                self._runner = None
+            else:
+                await self._runner.take(assignment.partitions, timeout_ms)
+        if not everything:
+            told = tuple(key for key in assignment.partitions if key in self._told)
+            assignment = replace(assignment, partitions=told)
+        listener = self._options.on_lost if lost else self._options.on_revoked
+        gone = frozenset(assignment.partitions)
+        if listener is not None and (everything or gone) and lost is (self._lost is not None):
+            await maybe(listener(assignment))
+        self._told = frozenset() if everything else self._told - gone
+
     def _work_on(self, assignment: Assignment, handler: Handler) -> None:
-        if self._offered is assignment:
+        if self._offered is not assignment:
+            return
+        if self._runner is None:
             self._runner = PartitionTasks(
-                assignment,
                 handler,
                 read=self.committed,
-                commit=lambda offsets: self.commit(offsets, assignment=assignment),
+                commit=lambda offsets, under: self.commit(offsets, assignment=under),
                 crash=self._crash,
                 grace_ms=self._grace_ms,
                 commit_interval_ms=self._options.commit_interval_ms,
             )
+        self._runner.give(assignment)
 
     def _crash(self, error: BaseException) -> None:
         """The user's code failed, or joining is of no use: close; the waiting call raises it."""

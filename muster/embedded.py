@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from google.protobuf.message import DecodeError
 
+from muster.assignors import Subscriber
 from muster.types import TopicPartition
 from muster.v1 import group_pb2
 
@@ -18,14 +19,29 @@ class NotOurMetadataError(Exception):
     """Bytes that no muster SDK wrote: another kind of client is in this group."""
 
 
-def encode_subscription(topics: Sequence[str]) -> bytes:
-    """The metadata of one assignor in a Join. The same topics give the same bytes."""
-    message = group_pb2.ConsumerSubscription(topics=topics, generation=-1)
+def encode_subscription(
+    topics: Sequence[str],
+    *,
+    owned: Iterable[TopicPartition] = (),
+    generation: int = -1,
+    keeps_owned: bool = False,
+    rack: str = "",
+    user_data: bytes = b"",
+) -> bytes:
+    """The metadata of one assignor in a Join. The same arguments give the same bytes."""
+    message = group_pb2.ConsumerSubscription(
+        topics=topics,
+        user_data=user_data,
+        owned=_by_topic(owned),
+        generation=generation,
+        keeps_owned=keeps_owned,
+        rack=rack,
+    )
     return message.SerializeToString(deterministic=True)
 
 
-def decode_subscription(member_id: str, metadata: bytes) -> tuple[str, ...]:
-    """The topics that a member subscribes to."""
+def decode_subscription(member_id: str, metadata: bytes) -> Subscriber:
+    """A member as an assignor sees it."""
     message = group_pb2.ConsumerSubscription()
     try:
         message.ParseFromString(metadata)
@@ -33,19 +49,21 @@ def decode_subscription(member_id: str, metadata: bytes) -> tuple[str, ...]:
         raise NotOurMetadataError(
             f"the subscription of member {member_id!r} cannot be read"
         ) from error
-    return tuple(message.topics)
+    return Subscriber(
+        member_id,
+        tuple(message.topics),
+        owned=_keys(message.owned),
+        generation=message.generation,
+        keeps_owned=message.keeps_owned,
+        rack=message.rack,
+        user_data=message.user_data,
+    )
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     """What one member owns, topics and partitions sorted."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        by_topic.setdefault(topic, []).append(partition)
-    assigned = [
-        group_pb2.TopicPartitions(topic=topic, partitions=numbers)
-        for topic, numbers in by_topic.items()
-    ]
-    return group_pb2.ConsumerAssignment(assigned=assigned).SerializeToString(deterministic=True)
+    message = group_pb2.ConsumerAssignment(assigned=_by_topic(partitions))
+    return message.SerializeToString(deterministic=True)
 
 
 def decode_assignment(assignment: bytes) -> tuple[TopicPartition, ...]:
@@ -55,6 +73,18 @@ def decode_assignment(assignment: bytes) -> tuple[TopicPartition, ...]:
         message.ParseFromString(assignment)
     except DecodeError as error:
         raise NotOurMetadataError("the assignment of this member cannot be read") from error
-    return tuple(
-        sorted(TopicPartition(one.topic, p) for one in message.assigned for p in one.partitions)
-    )
+    return _keys(message.assigned)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[group_pb2.TopicPartitions]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return [
+        group_pb2.TopicPartitions(topic=topic, partitions=numbers)
+        for topic, numbers in by_topic.items()
+    ]
+
+
+def _keys(listed: Iterable[group_pb2.TopicPartitions]) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(TopicPartition(one.topic, p) for one in listed for p in one.partitions))

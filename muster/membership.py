@@ -5,23 +5,32 @@ source, gRPC and the user's callbacks do not. The states are those of Kafka's cl
 rules, section 6.7):
 
     UNJOINED   not in a round: at the start, or waiting before another Join
-    RELEASING  the user is giving up the last assignment; the old generation still counts for
-    commits, unless lost JOINING    Join sent (Kafka: PREPARING_REBALANCE) SYNCING    Join answered,
-    Sync sent (Kafka: COMPLETING_REBALANCE) STABLE     owns an assignment CLOSING    the user is
-    giving up the last assignment, then the member leaves LEAVING    Leave sent LEFT       over
+    RELEASING  the user is giving up partitions; they may still be committed, unless lost
+    JOINING    Join sent (Kafka: PREPARING_REBALANCE)
+    SYNCING    Join answered, Sync sent (Kafka: COMPLETING_REBALANCE)
+    STABLE     owns an assignment
+    CLOSING    the user is giving everything up, then the member leaves
+    LEAVING    Leave sent
+    LEFT       over
     FAILED     an error that joining again does not mend; only Close leads on
+
+With the eager protocol a member gives everything up before it joins again. With the cooperative one
+(all its assignors are cooperative) it holds its assignment in UNJOINED, JOINING and SYNCING, gives
+up only what the next one lacks, and then joins once more, so that others can have it (section 6.6).
 
 Every answer names the call or the identity it was asked under and is dropped where that is over
 ("if unchanged", KAFKA-9823): a late answer never touches a newer identity.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 
 from muster import backoff
 from muster.actions import (
     AbandonCalls,
     Action,
+    Claim,
     Close,
     CommitRefused,
     Ended,
@@ -49,7 +58,7 @@ from muster.actions import (
     SyncRefused,
     TimerFired,
 )
-from muster.assignors import Assignor, Subscriber, checked_shares
+from muster.assignors import Assignor, checked_shares, withheld
 from muster.embedded import (
     NotOurMetadataError,
     decode_assignment,
@@ -57,7 +66,7 @@ from muster.embedded import (
     encode_assignment,
 )
 from muster.errors import ErrorCode, InconsistentGroupProtocol, MusterError, error_class
-from muster.types import Assignment
+from muster.types import Assignment, TopicPartition
 
 IMMEDIATE_RETRIES_MAX = 3
 """Joins in a row without a wait; then back-off (group-protocol rules, section 6.11)."""
@@ -128,12 +137,28 @@ class Membership:
         self._failures = 0  # joins in a row that led nowhere
         self._topic_lookups = 0
         self._lost = False  # the assignment being released may not be committed under any more
+        self._last: Assignment | None = None  # given up or not
+        self._since: dict[TopicPartition, int] = {}  # held without a break since this generation
+        self._moving: tuple[TopicPartition, ...] = ()  # what an open Revoke names, if not all
         self._protocol_name = ""
         self._leads = False
         self._shares_sent: tuple[tuple[str, bytes], ...] = ()
         self._reason = "first join"
         self._failed_with = 0
         self._out: list[Action] = []
+
+    @property
+    def held(self) -> Assignment | None:
+        """What the user may work under; None once it is lost."""
+        return None if self._lost else self.assignment
+
+    @property
+    def held_since(self) -> Mapping[TopicPartition, int]:
+        """What may be committed, and since which generation it is held without a break.
+
+        More than `held` names while partitions that move are being given up.
+        """
+        return {} if self._lost else self._since
 
     def handle(self, given: Input) -> list[Action]:  # noqa: C901 - one arm per input
         """Take one input; what the caller must do now, in order."""
@@ -180,8 +205,20 @@ class Membership:
         self.state = State.JOINING
         self._out += [
             StopKeepAlive(),
-            SendJoin(self._call_id, self.identity.member_id, self._nonce, self._reason),
+            SendJoin(
+                self._call_id, self.identity.member_id, self._nonce, self._reason, self._claim()
+            ),
         ]
+
+    def _claim(self) -> Claim:
+        """What it keeps; else what it had last, lost or not: a later claim of others wins."""
+        if not self._config.tells_owned:
+            return Claim()
+        if self.assignment is not None:
+            return Claim(self.assignment.partitions, self.assignment.generation, keeps=True)
+        if self._last is not None:
+            return Claim(self._last.partitions, self._last.generation)
+        return Claim()
 
     def _on_join_answered(self, answer: JoinAnswered) -> None:
         if self.state is not State.JOINING or answer.call_id != self._call_id:
@@ -216,15 +253,16 @@ class Membership:
         self, answer: JoinAnswered, assignor: Assignor
     ) -> tuple[tuple[str, bytes], ...] | None:
         """Every member's encoded assignment; None where a topic is not known there yet."""
-        subscribers = [
-            Subscriber(member_id, decode_subscription(member_id, metadata))
-            for member_id, metadata in answer.members
-        ]
+        subscribers = [decode_subscription(*member) for member in answer.members]
         missing = {t for s in subscribers for t in s.topics} - answer.partition_counts.keys()
         if missing and self._topic_lookups < TOPIC_LOOKUPS_MAX:
             return None
         shares = checked_shares(assignor, subscribers, answer.partition_counts)
-        return tuple((s.member_id, encode_assignment(shares[s.member_id])) for s in subscribers)
+        waits = withheld(shares, subscribers)
+        return tuple(
+            (s.member_id, encode_assignment(p for p in shares[s.member_id] if p not in waits))
+            for s in subscribers
+        )
 
     def _on_join_refused(self, answer: JoinRefused) -> None:
         if self.state is not State.JOINING or answer.call_id != self._call_id:
@@ -237,10 +275,10 @@ class Membership:
                 self._rejoin(refusal)
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 self._forget_member()
-                self._rejoin(refusal)
+                self._start_over(refusal)
             case ErrorCode.ILLEGAL_GENERATION:
                 self._forget_generation()
-                self._rejoin(refusal)
+                self._start_over(refusal)
             case ErrorCode.MEMBER_ID_REQUIRED:
                 self.identity = Identity(answer.member_id, -1)
                 self._rejoin(refusal)
@@ -272,9 +310,15 @@ class Membership:
             self._fail(InconsistentGroupProtocol(str(error)))
             return
         self._failures = self._topic_lookups = 0
-        self._lost = False
-        self.state = State.STABLE
-        self.assignment = Assignment(
+        self._take_over(partitions)
+
+    def _take_over(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """The assignment is there; what was held and is not in it has to be given up first."""
+        generation = self.identity.generation
+        held, self._lost = self._since, False
+        self._moving = tuple(sorted(held.keys() - frozenset(partitions)))
+        self._since = {p: held.get(p, generation) for p in (*partitions, *self._moving)}
+        self.assignment = self._last = Assignment(
             group_id=self._config.group_id,
             generation=self.identity.generation,
             member_id=self.identity.member_id,
@@ -282,6 +326,13 @@ class Membership:
             protocol_name=self._protocol_name,
             is_group_leader=self._leads,
         )
+        self.state = State.STABLE
+        if self._moving:
+            self.state = State.RELEASING
+            self._wait_ms = 0
+            self._reason = "gave up the partitions that move"
+            moving = replace(self.assignment, partitions=self._moving)
+            self._out.append(Revoke(moving, "they move to other members"))
         self._out.append(Give(self.assignment))
 
     def _on_sync_refused(self, answer: SyncRefused) -> None:
@@ -295,10 +346,10 @@ class Membership:
                 self._rejoin(refusal)
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 self._forget_member()
-                self._rejoin(refusal)
+                self._start_over(refusal)
             case ErrorCode.ILLEGAL_GENERATION:
                 self._forget_generation()
-                self._rejoin(refusal)
+                self._start_over(refusal)
             case code if code in _FATAL_IN_SYNC:
                 self._fail(_error(refusal))
             case _:
@@ -324,7 +375,10 @@ class Membership:
             if self.state is State.STABLE:
                 self._reason = "the group is rebalancing"
                 self._wait_ms = 0
-                self._release(State.RELEASING)
+                if self._config.cooperative:
+                    self._send_join()
+                else:
+                    self._release(State.RELEASING)
         elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._on_fenced(answer.refusal)
         elif code in _FATAL_IN_HEARTBEAT and self.state not in _OVER:
@@ -346,16 +400,33 @@ class Membership:
             self._forget_generation()
         if self.state is State.SYNCING:
             self._call_id += 1  # whatever the Sync still answers is over
-            self._rejoin(refusal)
+            self._start_over(refusal)
             return
         self._out.append(StopKeepAlive())
         if self.state is State.STABLE:
             self._wait_ms = self._next_wait_ms(at_once=True)
             self._reason = _reason(refusal)
-        if self.assignment is not None and not self._lost:
-            self._lost = True
-            self._out.append(Lose(self.assignment, _reason(refusal)))
+        self._lose(_reason(refusal))
         self.state = State.CLOSING if was_closing else State.RELEASING
+
+    def _start_over(self, refusal: Refusal) -> None:
+        """Join anew; what a cooperative member held so far is lost first."""
+        if self.assignment is None:
+            self._rejoin(refusal)
+            return
+        self._wait_ms = self._next_wait_ms(at_once=True)
+        self._reason = _reason(refusal)
+        self._out.append(StopKeepAlive())
+        self._lose(self._reason)
+        self.state = State.RELEASING
+
+    def _lose(self, reason: str) -> None:
+        """Everything, what is being given up included. Once."""
+        if self.assignment is None or self._lost:
+            return
+        self._lost = True
+        everything = tuple(sorted(self._since))
+        self._out.append(Lose(replace(self.assignment, partitions=everything), reason))
 
     def _release(self, state: State) -> None:
         self.state = state
@@ -363,15 +434,24 @@ class Membership:
             self._out.append(Revoke(self.assignment, self._reason))
 
     def _on_released(self) -> None:
-        self.assignment = None
-        self._lost = False
+        if self._moving and not self._lost:
+            for partition in self._moving:
+                del self._since[partition]
+        else:
+            self.assignment = None
+            self._lost = False
+            self._since = {}
+        self._moving = ()
         if self.state is State.RELEASING:
             if self._wait_ms:
                 self._wait(self._wait_ms)
             else:
                 self._send_join()
         elif self.state is State.CLOSING:
-            self._leave()
+            if self.assignment is not None:
+                self._release(State.CLOSING)
+            else:
+                self._leave()
 
     # ---- again, or not
 
@@ -411,9 +491,7 @@ class Membership:
         self._timer_id += 1
         self._failed_with = error.code
         self._out.append(StopKeepAlive())
-        if self.assignment is not None and not self._lost:
-            self._lost = True
-            self._out.append(Lose(self.assignment, str(error)))
+        self._lose(str(error))
         if self.state is State.CLOSING:
             self._forget_member()  # closing goes on, and has nobody to say goodbye to
             return
@@ -426,14 +504,14 @@ class Membership:
         self._reason = given.reason
         self._timer_id += 1
         match self.state:
-            case State.STABLE:
-                self._release(State.CLOSING)
             case State.RELEASING:
                 self.state = State.CLOSING
             case State.CLOSING | State.LEAVING | State.LEFT:
                 pass
             case State.FAILED if self._failed_with in _NO_MEMBER_THERE:
                 self._end()
+            case _ if self.held is not None:
+                self._release(State.CLOSING)
             case _:
                 self._leave()
 

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any
 
 from muster import tasks
@@ -48,6 +48,7 @@ class Partition:
         """Its number in the topic."""
         self.member_id = assignment.member_id
         self.generation = assignment.generation
+        """Rises with each cooperative round in which this member keeps the partition."""
         self.fencing_token = assignment.fencing_token
         """What a store compares before it takes a write (int64, rises with each generation)."""
         self.committed = committed
@@ -77,6 +78,11 @@ class Partition:
         self.buffered = OffsetAndMetadata(offset, metadata, end_offset)
         self._wake()
 
+    def renew(self, assignment: Assignment) -> None:
+        """It is kept under a later generation."""
+        self.generation = assignment.generation
+        self.fencing_token = assignment.fencing_token
+
     def bind(self, wake: Callable[[], None]) -> None:
         """What to call after a commit was buffered."""
         self._wake = wake
@@ -89,15 +95,14 @@ class Partition:
 
 Handler = Callable[[Partition], Coroutine[Any, Any, None]]
 Read = Callable[[tuple[TopicPartition, ...]], Awaitable[Committed]]
-Commit = Callable[[Offsets], Awaitable[CommitResult]]
+Commit = Callable[[Offsets, Assignment | None], Awaitable[CommitResult]]
 
 
 class PartitionTasks:
-    """The tasks of one assignment."""
+    """The tasks of what this member owns, over as many assignments as it owns it."""
 
     def __init__(
         self,
-        assignment: Assignment,
         handler: Handler,
         *,
         read: Read,
@@ -106,66 +111,99 @@ class PartitionTasks:
         grace_ms: int,
         commit_interval_ms: int,
     ) -> None:
-        self._assignment = assignment
         self._handler = handler
         self._read = read
         self._commit = commit
         self._crash = crash
         self._grace_s = grace_ms / 1000
         self._interval_s = commit_interval_ms / 1000
-        self._partitions: list[Partition] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._assignment: Assignment | None = None  # the latest one
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._awaited: dict[TopicPartition, object] = {}  # not started yet, and by which start
+        self._starters: set[asyncio.Task[None]] = set()
         self._buffered = asyncio.Event()
-        self._stopping = asyncio.Event()
+        self._flushing = asyncio.Lock()
         self._lost = False
-        self._starter = tasks.start(self._start())
         self._flusher = tasks.start(self._flush_often())
 
-    async def stop(self, timeout_ms: int) -> None:
-        """Let the tasks finish, end them, flush. At most `timeout_ms` for tasks that do not end."""
-        self._starter.cancel()
-        for partition in self._partitions:
+    def give(self, assignment: Assignment) -> None:
+        """Start what is not there yet; the others go on, under the new generation."""
+        self._assignment = assignment
+        new = []
+        for key in assignment.partitions:
+            if key in self._partitions:
+                self._partitions[key].renew(assignment)
+            elif key not in self._awaited:
+                new.append(key)
+        if new:
+            start = object()
+            self._awaited.update(dict.fromkeys(new, start))
+            starter = tasks.start(self._start(tuple(new), start))
+            self._starters.add(starter)
+            starter.add_done_callback(self._starters.discard)
+
+    async def take(self, keys: Collection[TopicPartition], timeout_ms: int) -> None:
+        """Let these tasks finish, end them, flush. At most `timeout_ms` for one that does not end.
+
+        The others go on meanwhile.
+        """
+        for key in keys:
+            self._awaited.pop(key, None)
+        taken = [self._partitions[key] for key in keys if key in self._partitions]
+        running = {self._tasks[p.key] for p in taken}
+        for partition in taken:
             partition.revoking.set()
-        if self._tasks and self._grace_s and not self._lost:
-            await asyncio.wait(self._tasks, timeout=self._grace_s)
-        for task in self._tasks:
+        if running and self._grace_s and not self._lost:
+            await asyncio.wait(running, timeout=self._grace_s)
+        for task in running:
             task.cancel()
-        if self._tasks:
-            _, running = await asyncio.wait(self._tasks, timeout=timeout_ms / 1000)
-            if running:
-                log.error("%d partition tasks do not end when cancelled", len(running))
-        self._stopping.set()
-        await asyncio.wait([self._starter, self._flusher])
-        for partition in self._partitions:
+        if running:
+            _, endless = await asyncio.wait(running, timeout=timeout_ms / 1000)
+            if endless:
+                log.error("%d partition tasks do not end when cancelled", len(endless))
+        async with self._flushing:
+            await self._flush(taken, last=True)
+        for partition in taken:
             partition.end()
+            self._partitions.pop(partition.key, None)
+            self._tasks.pop(partition.key, None)
+
+    async def stop(self, timeout_ms: int) -> None:
+        """Take everything, for good."""
+        for starter in self._starters:
+            starter.cancel()
+        await self.take([*self._awaited, *self._partitions], timeout_ms)
+        self._flusher.cancel()
+        await asyncio.wait([*self._starters, self._flusher])
 
     def lose(self) -> None:
         """Another member may own the partitions: end at once, and commit nothing more."""
         self._lost = True
-        for partition in self._partitions:
+        for partition in self._partitions.values():
             partition.buffered = None
             partition.end()
-        for task in (self._starter, self._flusher, *self._tasks):
+        for task in (*self._starters, self._flusher, *self._tasks.values()):
             task.cancel()
 
     # ---- inside
 
-    async def _start(self) -> None:
-        committed = await self._read_committed()
-        for key in self._assignment.partitions:
+    async def _start(self, keys: tuple[TopicPartition, ...], start: object) -> None:
+        committed = await self._read_committed(keys)
+        for key in keys:
+            if self._awaited.get(key) is not start or self._assignment is None:
+                continue  # taken while its offset was being read
+            del self._awaited[key]
             partition = Partition(self._assignment, key, committed.offset(key))
             partition.bind(self._buffered.set)
-            self._partitions.append(partition)
-            task = asyncio.create_task(self._work(partition), name=f"muster {key}")
-            self._tasks.add(task)
+            self._partitions[key] = partition
+            self._tasks[key] = asyncio.create_task(self._work(partition), name=f"muster {key}")
 
-    async def _read_committed(self) -> Committed:
+    async def _read_committed(self, keys: tuple[TopicPartition, ...]) -> Committed:
         """Where to go on. Never "nothing" for want of an answer: that would reset the work."""
-        if not self._assignment.partitions:
-            return Committed({}, 0, 0)
         while True:
             try:
-                return await self._read(self._assignment.partitions)
+                return await self._read(keys)
             except (RequestTimedOut, CoordinatorNotAvailable) as error:
                 log.warning("committed offsets cannot be read yet: %s", error)
             except MusterError as error:
@@ -179,27 +217,21 @@ class PartitionTasks:
             self._crash(error)
 
     async def _flush_often(self) -> None:
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
-            while not self._stopping.is_set():
-                buffered = asyncio.create_task(self._buffered.wait())
-                await asyncio.wait([buffered, stopping], return_when=asyncio.FIRST_COMPLETED)
-                buffered.cancel()
-                await asyncio.wait([stopping], timeout=self._interval_s)
-                if not self._stopping.is_set():
-                    await self._flush(last=False)
-            await self._flush(last=True)
-        finally:
-            stopping.cancel()
+        while True:
+            await self._buffered.wait()
+            await asyncio.sleep(self._interval_s)
+            async with self._flushing:
+                self._buffered.clear()
+                await self._flush(list(self._partitions.values()), last=False)
 
-    async def _flush(self, *, last: bool) -> None:
-        self._buffered.clear()
-        taken = {p: p.buffered for p in self._partitions if p.buffered is not None}
-        for some in _chunks(list(taken.items())):
+    async def _flush(self, partitions: Sequence[Partition], *, last: bool) -> None:
+        """Commit what these have buffered. Where it has to be tried again it is buffered again."""
+        taken = [(p, p.buffered) for p in partitions if p.buffered is not None]
+        for some in _chunks(taken):
             for partition, _ in some:
                 partition.buffered = None
             try:
-                await self._commit({p.key: what for p, what in some})
+                await self._commit({p.key: what for p, what in some}, self._assignment)
             except _KEEP_AND_TRY_AGAIN as error:
                 log.warning("buffered commit of %d partitions: %s", len(some), error)
                 if last:

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from muster import timeouts
 from muster.actions import (
+    Claim,
     JoinAnswered,
     JoinRefused,
     LeaveAnswered,
@@ -18,6 +20,7 @@ from muster.actions import (
     SyncAnswered,
     SyncRefused,
 )
+from muster.assignors import Assignor, wants_owned
 from muster.calls import JOIN, LEAVE, SYNC, Caller
 from muster.embedded import PROTOCOL_TYPE, encode_subscription
 from muster.errors import ErrorCode, MusterError
@@ -26,6 +29,9 @@ from muster.v1 import errors_pb2, group_pb2
 log = logging.getLogger("muster")
 
 REASON_CHARACTERS_MAX = 255
+
+UserData = bytes | Callable[[], bytes]
+"""What an assignor of the user's is told of this member; a function is asked before each Join."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,8 @@ class JoinOptions:
     topics: tuple[str, ...]
     session_timeout_ms: int
     rebalance_timeout_ms: int
+    rack: str = ""
+    user_data: UserData = b""
 
 
 class _Parked(Protocol):
@@ -54,11 +62,25 @@ class Rounds:
         self._caller = caller
         self._options = options
         self._group_id = options.config.group_id
-        self._subscription = encode_subscription(options.topics)
+
+    def _metadata(self, assignor: Assignor, claim: Claim, user_data: bytes) -> bytes:
+        """What this member tells the group leader for one assignor."""
+        if not wants_owned(assignor):
+            claim = Claim()
+        return encode_subscription(
+            self._options.topics,
+            owned=claim.partitions,
+            generation=claim.generation,
+            keeps_owned=claim.keeps,
+            rack=self._options.rack,
+            user_data=user_data,
+        )
 
     async def join(self, action: SendJoin) -> JoinAnswered | JoinRefused:
         """Call JoinGroup; it may be parked."""
         options = self._options
+        given = options.user_data
+        user_data = given() if callable(given) else given
         request = group_pb2.JoinGroupRequest(
             group_id=self._group_id,
             member_id=action.member_id,
@@ -68,7 +90,9 @@ class Rounds:
             rebalance_timeout_ms=options.rebalance_timeout_ms,
             protocol_type=PROTOCOL_TYPE,
             protocols=[
-                group_pb2.JoinGroupRequest.Protocol(name=a.name, metadata=self._subscription)
+                group_pb2.JoinGroupRequest.Protocol(
+                    name=a.name, metadata=self._metadata(a, action.claim, user_data)
+                )
                 for a in options.config.assignors
             ],
             reason=action.reason[:REASON_CHARACTERS_MAX],

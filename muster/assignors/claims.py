@@ -21,7 +21,7 @@ class Claims:
 def settle(subscribers: Sequence[Subscriber], partition_counts: Mapping[str, int]) -> Claims:
     """Sort out the claims. Later generations win; two claims under one generation both fail.
 
-    The order of `subscribers` makes no difference. Topics and partitions that do not exist are left
+    The order of `subscribers` and of what they own makes no difference; the result is in order. Topics and partitions that do not exist are left
     out, and so is what a member does not subscribe to.
     """
     claims: dict[TopicPartition, dict[int, list[str]]] = {}
@@ -33,7 +33,7 @@ def settle(subscribers: Sequence[Subscriber], partition_counts: Mapping[str, int
                 by_generation.setdefault(subscriber.generation, []).append(subscriber.member_id)
     owner: dict[TopicPartition, str] = {}
     former: dict[TopicPartition, str] = {}
-    for key, by_generation in claims.items():
+    for key, by_generation in sorted(claims.items()):
         latest, *earlier = sorted(by_generation, reverse=True)[:2]
         if len(by_generation[latest]) == 1:
             owner[key] = by_generation[latest][0]

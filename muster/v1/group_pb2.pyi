@@ -750,9 +750,14 @@ class ConsumerSubscription(google.protobuf.message.Message):
     USER_DATA_FIELD_NUMBER: builtins.int
     OWNED_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
+    KEEPS_OWNED_FIELD_NUMBER: builtins.int
+    RACK_FIELD_NUMBER: builtins.int
     user_data: builtins.bytes
     generation: builtins.int
     """under which `owned` was assigned; -1 = unknown"""
+    keeps_owned: builtins.bool
+    """The member works on `owned` during the round (cooperative). Else it gave all of it up before it joined."""
+    rack: builtins.str
     @property
     def topics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -764,8 +769,10 @@ class ConsumerSubscription(google.protobuf.message.Message):
         user_data: builtins.bytes = ...,
         owned: collections.abc.Iterable[global___TopicPartitions] | None = ...,
         generation: builtins.int = ...,
+        keeps_owned: builtins.bool = ...,
+        rack: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "owned", b"owned", "topics", b"topics", "user_data", b"user_data"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "keeps_owned", b"keeps_owned", "owned", b"owned", "rack", b"rack", "topics", b"topics", "user_data", b"user_data"]) -> None: ...
 
 global___ConsumerSubscription = ConsumerSubscription
 
