@@ -281,7 +281,7 @@ class Membership:
                 self._start_over(refusal)
             case ErrorCode.MEMBER_ID_REQUIRED:
                 self.identity = Identity(answer.member_id, -1)
-                self._rejoin(refusal)
+                self._start_over(refusal)
             case code if code in _BACK_OFF_IN_JOIN or (_unknown(code) and refusal.retriable):
                 self._rejoin(refusal, at_once=False)
             case _:

@@ -5,20 +5,25 @@ they bring, an empty line. An input's words:
 
     start | released | left | timer [id=N] | close
     joined gen=5 [member=c-n1] [leader=c-n1] [protocol=range] [members=c-n1:t,c-n2:t] [counts=t:4]
+        (a member that had t-0 and t-1 under generation 4: c-n1:t:t-0+t-1@4; that keeps them: @4*)
     join-refused ERROR [member=...] [park] [held=25000] [retriable]
     synced [t-0 t-1 ...] [protocol=range] [garbage]      sync-refused ERROR [park] [held=25000]
     heartbeat ERROR [as=c-n1/5]                          commit ERROR [as=c-n1/5]
 
 `call=N` answers an older Join or Sync than the last; `as=` says under which identity a heartbeat or
-commit went out. Jitter draws 0.5 always; nonces are n1, n2, ...
+commit went out. A line `# assignors: a b` in the head is the member's list, by default range; its
+first one is the protocol that is answered where the line does not say another. Jitter draws 0.5 always; nonces are n1, n2, ...
 """
 
 import itertools
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from muster.actions import (
     AbandonCalls,
     Action,
+    Claim,
     Close,
     CommitRefused,
     Ended,
@@ -46,18 +51,18 @@ from muster.actions import (
     SyncRefused,
     TimerFired,
 )
-from muster.assignors import RangeAssignor
+from muster.assignors import resolve
 from muster.embedded import decode_assignment, encode_assignment, encode_subscription
 from muster.errors import ErrorCode
 from muster.membership import Membership
 from muster.types import TopicPartition
 
 
-def membership() -> Membership:
-    """A member of group g, client id c, with range, and nothing left to chance."""
+def membership(assignors: Sequence[str]) -> Membership:
+    """A member of group g, client id c, and nothing left to chance."""
     numbers = itertools.count(1)
     return Membership(
-        MemberConfig("g", "c", (RangeAssignor(),)),
+        MemberConfig("g", "c", resolve(assignors)),
         draw_nonce=lambda: f"n{next(numbers)}",
         jitter=lambda: 0.5,
     )
@@ -67,7 +72,8 @@ def run_file(path: Path) -> tuple[str, str]:
     """The file as recorded, and as this build would record it."""
     recorded = path.read_text()
     head, *blocks = recorded.strip("\n").split("\n\n")
-    world = World()
+    listed = re.search(r"^# assignors: (.*)$", head, re.MULTILINE)
+    world = World(*listed[1].split()) if listed else World()
     parts = [head]
     for block in blocks:
         lines, _, _ = block.partition("\n----")
@@ -79,8 +85,9 @@ def run_file(path: Path) -> tuple[str, str]:
 class World:
     """One membership and what was last asked of the outside."""
 
-    def __init__(self) -> None:
-        self.machine = membership()
+    def __init__(self, *assignors: str) -> None:
+        self.machine = membership(assignors or ("range",))
+        self.protocol = (assignors or ("range",))[0]
         self.call_id = 0
         self.timer_id = 0
 
@@ -145,12 +152,9 @@ class World:
             call_id=call_id,
             member_id=member_id,
             generation=int(named["gen"]),
-            protocol_name=named.get("protocol", "range"),
+            protocol_name=named.get("protocol", self.protocol),
             leader_id=named.get("leader", "other"),
-            members=tuple(
-                (m, b"\xff" if topics == "GARBAGE" else encode_subscription(topics.split("+")))
-                for m, topics in members
-            ),
+            members=tuple((m, _subscription(*said)) for m, *said in members),
             partition_counts={topic: int(count) for topic, count in counts},
         )
 
@@ -159,14 +163,32 @@ class World:
         assignment = encode_assignment(TopicPartition(t, int(p)) for t, p in keys)
         if "garbage" in flags:
             assignment = b"\xff"
-        return SyncAnswered(call_id, assignment, named.get("protocol", "range"))
+        return SyncAnswered(call_id, assignment, named.get("protocol", self.protocol))
+
+
+def _subscription(topics: str, claim: str = "@-1") -> bytes:
+    """`t+u` and `t-0+t-1@4*`."""
+    if topics == "GARBAGE":
+        return b"\xff"
+    owned, generation = claim.split("@")
+    keys = [one.rsplit("-", 1) for one in owned.split("+") if one]
+    return encode_subscription(
+        topics.split("+"),
+        owned=[TopicPartition(t, int(p)) for t, p in keys],
+        generation=int(generation.rstrip("*")),
+        keeps_owned=generation.endswith("*"),
+    )
 
 
 def show(action: Action) -> str:  # noqa: C901, PLR0911 - one arm per action
     """An action on one line."""
     match action:
-        case SendJoin(call_id, member_id, nonce, reason):
-            return f"send Join {call_id} member={member_id or '-'} nonce={nonce} ({reason})"
+        case SendJoin(call_id, member_id, nonce, reason, claim):
+            said = f"send Join {call_id} member={member_id or '-'} nonce={nonce} ({reason})"
+            if claim == Claim():
+                return said
+            keys = ",".join(map(str, claim.partitions))
+            return f"{said} {'keeps' if claim.keeps else 'had'} [{keys}] of {claim.generation}"
         case SendSync(call_id, identity, protocol, assignments):
             shares = " ".join(
                 f"{m}=[{','.join(map(str, decode_assignment(a)))}]" for m, a in assignments

@@ -157,3 +157,54 @@ def test_an_unknown_member_never_joins_again_under_its_old_nonce(code):
     joins = [action for action in actions if isinstance(action, SendJoin)]
     for join in joins:
         assert (join.join_nonce == "n1") == (code != E.UNKNOWN_MEMBER_ID)
+
+
+# ---- the same while a cooperative member holds an assignment
+
+HELD = ["start", "joined gen=1", "synced t-0 t-1", "heartbeat REBALANCE_IN_PROGRESS"]
+HOLDING = {
+    "waiting": [*HELD, "join-refused COORDINATOR_NOT_AVAILABLE"],
+    "joining": HELD,
+    "syncing": [*HELD, "joined gen=2"],
+    "stable": [*HELD, "joined gen=2", "synced t-0 t-1"],
+    "moving": [*HELD, "joined gen=2", "synced t-0"],
+    "closing": [*HELD, "close"],
+}
+HELD_IS_LOST = {
+    NOW: LOSE_ID_KEPT,  # MEMBER_ID_REQUIRED: the member that held it is not there
+    NOW_ID_KEPT: LOSE_ID_KEPT,
+    NOW_ID_DROPPED: LOSE_ID_DROPPED,
+}
+
+
+def expected_holding(state: str, call: str, code: int) -> str:
+    """Nothing is revoked for a round; where joining starts anew, what was held is lost."""
+    if code == E.REBALANCE_IN_PROGRESS:
+        due = {"join-refused": "joining", "sync-refused": "syncing"}.get(call, "stable")
+        return NOW if state == due else IGNORE
+    if state == "stable" and call in ("heartbeat", "commit"):
+        return expected("stable", call, code)
+    if state == "moving":
+        return expected("revoking", call, code)
+    told = expected(state, call, code)
+    return HELD_IS_LOST.get(told, told)
+
+
+@pytest.mark.parametrize("state", HOLDING)
+def test_every_error_while_a_cooperative_member_holds_partitions(state):
+    """It goes on with them unless it was fenced or failed for good; then they are lost, at once."""
+    for call, code in itertools.product(CALLS, CODES):
+        world = World("cooperative-sticky")
+        for line in HOLDING[state]:
+            world.run(line)
+        held = world.machine.held
+        assert held is not None
+        member = " member=c-given" if code == E.MEMBER_ID_REQUIRED else ""
+        wanted = expected_holding(state, call, code)
+        got = observed(world, f"{call} {code}{member}")
+        assert got == wanted, f"{state}, {call}, {code}: {got}, not {wanted}"
+        if wanted.startswith("lose") or wanted == FATAL:
+            assert world.machine.held is None
+            assert not world.machine.held_since
+        else:
+            assert world.machine.held is held
