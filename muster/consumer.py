@@ -277,7 +277,7 @@ class Group:
             )
         except IllegalGeneration as error:
             if sent_under and self._outlives(sent_under[-1], offsets):
-                message = "a round ended while the commit was under way; commit again"
+                message = "a rebalance came between, and the partitions were kept; commit again"
                 raise RebalanceInProgress(message) from error
             raise
 

@@ -21,8 +21,9 @@ class Claims:
 def settle(subscribers: Sequence[Subscriber], partition_counts: Mapping[str, int]) -> Claims:
     """Sort out the claims. Later generations win; two claims under one generation both fail.
 
-    The order of `subscribers` and of what they own makes no difference; the result is in order. Topics and partitions that do not exist are left
-    out, and so is what a member does not subscribe to.
+    The order of `subscribers` and of what they own makes no difference; the result is in order.
+    Topics and partitions that do not exist are left out, and so is what a member does not subscribe
+    to.
     """
     claims: dict[TopicPartition, dict[int, list[str]]] = {}
     for subscriber in subscribers:

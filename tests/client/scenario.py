@@ -12,7 +12,8 @@ they bring, an empty line. An input's words:
 
 `call=N` answers an older Join or Sync than the last; `as=` says under which identity a heartbeat or
 commit went out. A line `# assignors: a b` in the head is the member's list, by default range; its
-first one is the protocol that is answered where the line does not say another. Jitter draws 0.5 always; nonces are n1, n2, ...
+first one is the protocol that is answered where the line does not say another. Jitter draws 0.5
+always; nonces are n1, n2, ...
 """
 
 import itertools
@@ -180,7 +181,7 @@ def _subscription(topics: str, claim: str = "@-1") -> bytes:
     )
 
 
-def show(action: Action) -> str:  # noqa: C901, PLR0911 - one arm per action
+def show(action: Action) -> str:  # noqa: C901, PLR0911, PLR0912 - one arm per action
     """An action on one line."""
     match action:
         case SendJoin(call_id, member_id, nonce, reason, claim):
