@@ -394,10 +394,15 @@ class Group:
         self._feed(HeartbeatAnswered(identity, refusal))
 
     async def _call(self, action: SendJoin | SendSync) -> None:
-        if isinstance(action, SendJoin):
-            self._feed(await self._rounds.join(action))
-        else:
+        if isinstance(action, SendSync):
             self._feed(await self._rounds.sync(action))
+            return
+        try:
+            answer = await self._rounds.join(action)
+        except Exception as error:  # noqa: BLE001 - the user's user_data
+            self._crash(error)
+        else:
+            self._feed(answer)
 
     async def _leave(self, action: SendLeave) -> None:
         self._feed(await self._rounds.leave(action))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from muster.assignors.base import Assignor, Subscriber
+from muster.assignors.base import Assignor, Shares, Subscriber
 from muster.errors import InvalidAssignment
 from muster.types import TopicPartition
 
@@ -14,24 +14,39 @@ def checked_shares(
 
     Raises:
         InvalidAssignment: a partition twice, left over, unknown, or with a member that did not
-            subscribe to it.
+            subscribe to it; or the assignor raised, or returned something else than shares.
     """
-    shares = assignor.assign(subscribers, partition_counts)
+    try:
+        shares = assignor.assign(subscribers, partition_counts)
+        return _checked(assignor.name, shares, subscribers, partition_counts)
+    except InvalidAssignment:
+        raise
+    except Exception as error:
+        raise InvalidAssignment(f"{assignor.name}: {type(error).__name__}: {error}") from error
+
+
+def _checked(
+    name: str,
+    shares: Shares,
+    subscribers: Sequence[Subscriber],
+    partition_counts: Mapping[str, int],
+) -> dict[str, tuple[TopicPartition, ...]]:
     topics = {s.member_id: frozenset(s.topics) for s in subscribers}
     wanted = {t for s in subscribers for t in s.topics}
     left = {TopicPartition(t, p) for t in wanted for p in range(partition_counts.get(t, 0))}
     for member_id, partitions in shares.items():
-        for partition in partitions:
+        for partition in (TopicPartition(*given) for given in partitions):
             if member_id not in topics or partition.topic not in topics[member_id]:
-                raise InvalidAssignment(
-                    f"{assignor.name}: {partition} for {member_id!r}, not a subscriber"
-                )
+                raise InvalidAssignment(f"{name}: {partition} for {member_id!r}, not a subscriber")
             if partition not in left:
-                raise InvalidAssignment(f"{assignor.name}: {partition} twice, or no such partition")
+                raise InvalidAssignment(f"{name}: {partition} twice, or no such partition")
             left.remove(partition)
     if left:
-        raise InvalidAssignment(f"{assignor.name}: nobody has {min(left)} and {len(left) - 1} more")
-    return {s.member_id: tuple(sorted(shares.get(s.member_id, ()))) for s in subscribers}
+        raise InvalidAssignment(f"{name}: nobody has {min(left)} and {len(left) - 1} more")
+    return {
+        s.member_id: tuple(sorted(TopicPartition(*given) for given in shares.get(s.member_id, ())))
+        for s in subscribers
+    }
 
 
 def withheld(

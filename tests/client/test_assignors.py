@@ -170,6 +170,30 @@ def test_an_assignor_that_would_break_the_group_is_stopped(shares, message):
         checked_shares(Bad(shares), subscribers, {"A": 2, "B": 1})
 
 
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda members, counts: 1 // 0, "mine: ZeroDivisionError"),
+        (lambda members, counts: None, "mine: AttributeError"),
+        (lambda members, counts: {"c1": None}, "mine: TypeError"),
+        (lambda members, counts: {"c1": ["A0"]}, "mine: A-0 twice, or no such partition"),
+        (lambda members, counts: {"c1": [17]}, "mine: TypeError"),
+    ],
+)
+def test_an_assignor_that_fails_is_named_in_the_error(function, message):
+    """Whatever it does: the group leader says which one it was, and what happened."""
+    with pytest.raises(InvalidAssignment, match=message):
+        checked_shares(FunctionAssignor("mine", function), [Subscriber("c1", ("A",))], {"A": 1})
+
+
+def test_plain_pairs_will_do():
+    """A function may return (topic, partition) tuples."""
+    pairs = FunctionAssignor("mine", lambda members, counts: {"c1": [("A", 0)]})
+    shares = checked_shares(pairs, [Subscriber("c1", ("A",))], {"A": 1})
+    assert shares == {"c1": (TopicPartition("A", 0),)}
+    assert isinstance(shares["c1"][0], TopicPartition)
+
+
 def test_own_assignors_are_registered_once():
     """The same object again is fine; another one of that name is not."""
     mine = Bad([])

@@ -3,7 +3,7 @@
 A change of a type here is a change that users have to make in their code.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import assert_type
 
 import muster
@@ -34,6 +34,13 @@ async def client() -> None:
         assert_type(await c.commit_offsets("billing", {key: 5}), muster.CommitResult)
 
 
+def own_assignor(
+    members: Sequence[muster.Subscriber], partition_counts: Mapping[str, int]
+) -> dict[str, list[muster.TopicPartition]]:
+    """A plain function is an assignor."""
+    return {members[0].member_id: [muster.TopicPartition(t, 0) for t in partition_counts]}
+
+
 async def assignments(c: muster.Client) -> None:
     """One assignment after the other."""
 
@@ -49,7 +56,9 @@ async def assignments(c: muster.Client) -> None:
     async with c.group(
         "billing",
         ["orders"],
-        assignor="range",
+        assignor=["cooperative-sticky", own_assignor, muster.FunctionAssignor("own", own_assignor)],
+        rack="r1",
+        user_data=lambda: b"",
         session_timeout_ms=10_000,
         rebalance_timeout_ms=60_000,
         commit_interval_ms=100,
