@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from muster import Partition, TopicPartition
+from muster.assignors import Subscriber
+from muster.embedded import decode_subscription
 from muster.errors import ErrorCode, IllegalGeneration, RebalanceInProgress
 from muster.testing import Refuse
 
@@ -278,3 +280,24 @@ async def test_two_rolling_restarts_lead_from_eager_to_cooperative(open_cluster)
         assert all(len(w.cancelled) < len(w.started) for w in workers), "nobody stopped everything"
         for worker in (*workers, third):
             await worker.stop()
+
+
+async def test_each_assignor_is_told_what_it_asks_for(open_cluster):
+    """A repeated Join says the same bytes to range, and to sticky what the member had."""
+    async with open_cluster(1, topics=TOPICS) as (cluster, client):
+        first = Worker(client, ["sticky", "range"])
+        await settled(first)
+        second = Worker(client, ["sticky", "range"])
+        await settled(first, second)
+        joins = [
+            {p.name: decode_subscription("m", p.metadata) for p in call.request.protocols}
+            for call in cluster.seen("JoinGroup")
+            if call.request.member_id == first.group.member_id
+            or call.request.join_nonce in first.group.member_id
+        ]
+        assert joins[0]["range"] == joins[1]["range"] == Subscriber("m", ("a", "b"))
+        assert joins[0]["sticky"] == Subscriber("m", ("a", "b"))
+        had = Subscriber("m", ("a", "b"), owned=tuple(KEYS), generation=1)
+        assert joins[1]["sticky"] == had
+        await first.stop()
+        await second.stop()

@@ -156,3 +156,68 @@ async def rebalance_and_example(folder):
 def test_members_of_two_clients_share_and_take_over_and_the_example_runs(tmp_path):
     """Rebalance on join and leave, old assignments fenced, and docs/example.py to its end."""
     asyncio.run(rebalance_and_example(tmp_path))
+
+
+class CooperativeWorker:
+    """A member with one endless task per partition."""
+
+    def __init__(self, client):
+        self.started, self.works_on = [], set()
+        self.group = client.group("coop", ["t"], assignor="cooperative-sticky")
+        self.group.on_partition(self.work)
+        self.running = asyncio.create_task(self.group.run(handle_sigterm=False))
+
+    async def work(self, p):
+        self.started.append(p.id)
+        self.works_on.add(p.id)
+        try:
+            for offset in range(p.committed or 0, 1_000_000):
+                p.commit(offset + 1)
+                await asyncio.sleep(0.001)
+        finally:
+            self.works_on.discard(p.id)
+
+    async def stop(self):
+        self.group.stop()
+        await self.running
+
+
+async def cooperative_rounds(folder):
+    """Three members, one after the other, then one leaves."""
+
+    async def settled(*workers):
+        def shared():
+            ids = [i for w in workers for i in w.works_on]
+            generations = {w.group.assignment and w.group.assignment.generation for w in workers}
+            states = {w.group.state for w in workers}
+            return sorted(ids) == list(range(9)) and len(generations) == 1 and states == {"Stable"}
+
+        while not shared():
+            await asyncio.sleep(0.01)
+        return workers[0].group.assignment.generation
+
+    async with dev_cluster(folder) as nodes, muster.Client(list(nodes)) as client:
+        await client.create_topic("t", 9)
+        workers, generations = [], []
+        for _ in range(3):
+            workers.append(CooperativeWorker(client))
+            generations.append(await settled(*workers))
+        first, second, third = workers
+        assert generations == [generations[0], generations[0] + 2, generations[0] + 4]
+        assert [len(w.works_on) for w in workers] == [3, 3, 3]
+        assert len(first.started) == 9
+        assert len(second.started) == 4
+        assert len(third.started) == 3
+        await second.stop()
+        assert await settled(first, third) == generations[-1] + 1
+        assert len(first.started) + len(third.started) == 12 + 3
+        await first.stop()
+        await third.stop()
+        stored = await client.committed("coop")
+        assert len(stored) == 9
+        assert all(one.offset > 0 for one in stored.values())
+
+
+def test_cooperative_members_keep_working_on_a_real_cluster(tmp_path):
+    """sc-N11: two rounds where something moves, one where somebody leaves; what stays goes on."""
+    asyncio.run(asyncio.wait_for(cooperative_rounds(tmp_path), 60))
