@@ -1,0 +1,111 @@
+"""The tasks of a member over several assignments, without a coordinator."""
+
+import asyncio
+
+import pytest
+
+from muster import Assignment, Committed, CommittedOffset, TopicPartition
+from muster.errors import RebalanceInProgress
+from muster.partitions import PartitionTasks
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def assignment(generation, *keys):
+    """What member m of group g owns."""
+    return Assignment("g", generation, "m", keys, "cooperative-sticky", is_group_leader=False)
+
+
+class World:
+    """Reads that are answered by hand, and commits that are written down or refused."""
+
+    def __init__(self):
+        self.reads, self.commits, self.started, self.refusals = [], [], [], []
+        self.tasks = PartitionTasks(
+            self.work,
+            read=self.read,
+            commit=self.commit,
+            crash=self.crash,
+            grace_ms=0,
+            commit_interval_ms=0,
+        )
+
+    async def work(self, p):
+        self.started.append(p)
+        await asyncio.Event().wait()
+
+    async def read(self, keys):
+        answer = asyncio.get_running_loop().create_future()
+        self.reads.append(answer)
+        offset = await answer
+        return Committed(dict.fromkeys(keys, CommittedOffset(offset, "", None, 1, 0)), 1, 1)
+
+    async def commit(self, offsets, under):
+        if self.refusals:
+            raise self.refusals.pop()
+        found = {key: what.offset for key, what in offsets.items()}
+        self.commits.append((under.generation, found))
+
+    def crash(self, error):
+        raise error
+
+    async def until(self, condition):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def test_a_partition_that_comes_back_starts_from_its_own_read():
+    """The read that began before it was taken away would be older than the other owner's work."""
+    world = World()
+    world.tasks.give(assignment(1, A))
+    await world.until(lambda: len(world.reads) == 1)
+    await world.tasks.take([A], 1000)
+    world.tasks.give(assignment(5, A))
+    await world.until(lambda: len(world.reads) == 2)
+    world.reads[0].set_result(10)
+    world.reads[1].set_result(99)
+    await world.until(lambda: world.started)
+    assert [(p.committed, p.generation) for p in world.started] == [(99, 5)]
+    await world.tasks.stop(1000)
+    assert len(world.started) == 1
+
+
+async def test_taking_one_leaves_the_others_at_work():
+    """The one is flushed and over; the other goes on and commits under the later generation."""
+    world = World()
+    world.tasks.give(assignment(1, A, B))
+    await world.until(lambda: world.reads)
+    world.reads[0].set_result(0)
+    await world.until(lambda: len(world.started) == 2)
+    a, b = world.started
+    world.tasks.give(assignment(2, B))
+    a.buffered, b.buffered = None, None
+    a.commit(7)
+    await world.tasks.take([A], 1000)
+    assert (2, {A: 7}) in world.commits
+    assert a.revoking.is_set()
+    assert not b.revoking.is_set()
+    b.commit(8)
+    await world.until(lambda: (2, {B: 8}) in world.commits)
+    assert b.generation == b.fencing_token == 2
+    b.commit(9)
+    await world.tasks.stop(1000)
+    assert world.commits[-1] == (2, {B: 9})
+    assert len(world.started) == 2
+
+
+@pytest.mark.parametrize("refusals", [1, 3])
+async def test_a_buffered_commit_waits_for_the_end_of_a_round(refusals):
+    """RebalanceInProgress: it is buffered again, and goes out once it is taken."""
+    world = World()
+    world.tasks.give(assignment(1, A))
+    await world.until(lambda: world.reads)
+    world.reads[0].set_result(0)
+    await world.until(lambda: world.started)
+    world.refusals = [RebalanceInProgress("a round") for _ in range(refusals)]
+    (a,) = world.started
+    a.commit(1)
+    await world.until(lambda: len(world.refusals) < refusals)
+    await world.until(lambda: world.commits)
+    assert world.commits == [(1, {A: 1})]
+    await world.tasks.stop(1000)
