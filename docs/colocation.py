@@ -21,6 +21,8 @@ def co_locate(
 ) -> dict[str, list[muster.TopicPartition]]:
     """Whole tasks, evenly; each to a member that has its state, where there is room with one.
 
+    Of several that have it, to the one that has the state of the fewest tasks.
+
     `user_data` of a member lists the tasks that it has on disk: `b"0 3 7"`. All members subscribe
     to the same topics.
     """
@@ -29,18 +31,15 @@ def co_locate(
     count = max(partition_counts.values(), default=0)
     most = -(-count // len(members))  # rounded up
 
-    def least_loaded(among: list[str]) -> str:
-        return min(among, key=lambda member_id: (len(tasks[member_id]), member_id))
-
     left = []
     for task in range(count):
         with_state = [m for m in tasks if task in has[m] and len(tasks[m]) < most]
         if with_state:
-            tasks[least_loaded(with_state)].append(task)
+            tasks[min(with_state, key=lambda m: (len(has[m]), len(tasks[m]), m))].append(task)
         else:
             left.append(task)
     for task in left:
-        tasks[least_loaded(list(tasks))].append(task)
+        tasks[min(tasks, key=lambda m: (len(tasks[m]), m))].append(task)
     return {
         member_id: [
             muster.TopicPartition(topic, task)

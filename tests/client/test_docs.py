@@ -53,6 +53,10 @@ def test_the_example_keeps_partitions_of_one_number_together_and_near_their_stat
     assert tasks_of(with_state, counts) == {"a": [4, 5], "b": [0, 2], "c": [1, 3]}
     greedy = [member("a", b"0 1 2 3 4 5"), member("b")]
     assert tasks_of(greedy, counts) == {"a": [0, 1, 2], "b": [3, 4, 5]}
+    for names in ("ab", "ba"):
+        knows_all, knows_two = names
+        members = [member(knows_all, b"0 1 2 3 4 5"), member(knows_two, b"1 2")]
+        assert tasks_of(members, counts) == {knows_all: [0, 3, 4], knows_two: [1, 2, 5]}
 
 
 async def start(cluster, state):
