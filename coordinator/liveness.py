@@ -92,6 +92,10 @@ class Liveness:
                 key = MemberKey(group.group_id, member.member_id)
                 self._sessions[key] = _Session(member.session_timeout_ms)
                 keys.append(key)
+            for member_id, timeout_ms in group.pending.items():
+                key = MemberKey(group.group_id, member_id)
+                self._sessions[key] = _Session(timeout_ms)
+                keys.append(key)
         window_ms = len(keys) // SPREAD_MEMBERS_PER_MS
         for key in keys:
             timeout_ms = self._sessions[key].timeout_ms
@@ -111,7 +115,7 @@ class Liveness:
     # ---- what applied state says
 
     def member_present(self, key: MemberKey, timeout_ms: int) -> None:
-        """A member joined or said something new: its session has this length from now on."""
+        """A member joined, said something new, or got its id: its session has this length now."""
         session = self._sessions.get(key)
         if session is None:
             session = self._sessions[key] = _Session(timeout_ms, self._early_calls.pop(key, 0))
