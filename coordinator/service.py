@@ -211,9 +211,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
                 return pb.LeaveGroupResponse(status=core.statuses.of(translate.failure(answer)))
             response = pb.LeaveGroupResponse()
             for member_id, error, instance_id in answer.results:
-                result = response.results.add(
-                    member_id=member_id, group_instance_id=instance_id
-                )
+                result = response.results.add(member_id=member_id, group_instance_id=instance_id)
                 if error is not Error.NONE:
                     result.status.CopyFrom(core.statuses.heartbeat(error))
             return response

@@ -144,9 +144,7 @@ def leave(request: pb.LeaveGroupRequest) -> LeaveGroup:
     return LeaveGroup(
         group_id=request.group_id,
         members=tuple(
-            LeavingMember(
-                m.member_id, m.reason[: LIMITS.reason_max_chars], m.group_instance_id
-            )
+            LeavingMember(m.member_id, m.reason[: LIMITS.reason_max_chars], m.group_instance_id)
             for m in request.members
         ),
     )

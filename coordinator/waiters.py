@@ -123,7 +123,7 @@ class Waiters:
         return call
 
 
-def _answers(
+def _answers(  # noqa: C901 - one arm per event
     event: Event, group: Group | None, seats: Sequence[_Seat]
 ) -> Iterator[tuple[_Seat, Answer]]:
     """Which seats an event answers, and how; they need not be taken."""

@@ -57,9 +57,7 @@ def would_refuse(group: Group | None, command: GroupCommand, env: Envelope) -> R
     return cast("Refused", decision.reply) if refused else None
 
 
-def heartbeat(
-    group: Group | None, member_id: str, generation: int, instance_id: str = ""
-) -> Error:
+def heartbeat(group: Group | None, member_id: str, generation: int, instance_id: str = "") -> Error:
     """What a heartbeat is told, from applied state alone (gp-2.4, H2-H6)."""
     if group is None:
         return Error.UNKNOWN_MEMBER_ID

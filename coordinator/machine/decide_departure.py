@@ -27,7 +27,7 @@ def decide_leave(group: Group | None, command: LeaveGroup, env: Envelope) -> Dec
         return Decision((), Left(tuple(results)))
     if group.phase is Phase.DEAD:
         return unavailable()
-    batch = _Batch(group)
+    batch = _Batch(command.group_id, group)
     results = [_result(entry, batch.take(entry, env)) for entry in command.members]
     return Decision((*batch.events, *batch.round(env)), Left(tuple(results)))
 
@@ -40,6 +40,7 @@ def _result(entry: LeavingMember, error: Error) -> LeaveResult:
 class _Batch:
     """The entries of one LeaveGroup so far."""
 
+    group_id: str
     group: Group
     removed: dict[str, MemberRemoved] = field(default_factory=dict)
     dropped: dict[str, PendingRemoved] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class _Batch:
         group, reason = self.group, entry.reason[: env.limits.reason_max_chars]
         member_id = entry.member_id
         if member_id in group.pending and member_id not in self.dropped:
-            gone = PendingRemoved(group.group_id, member_id, RemovalCause.LEFT, reason)
+            gone = PendingRemoved(self.group_id, member_id, RemovalCause.LEFT, reason)
             self.dropped[member_id] = gone
             self.events.append(gone)
             return Error.NONE
@@ -62,7 +63,7 @@ class _Batch:
         error = identity_error(group, member_id, entry.group_instance_id)
         if error is Error.NONE:
             self.removed[member_id] = MemberRemoved(
-                group.group_id, member_id, RemovalCause.LEFT, reason
+                self.group_id, member_id, RemovalCause.LEFT, reason
             )
             self.events.append(self.removed[member_id])
         return error
@@ -92,7 +93,7 @@ def after_departure(
 def decide_expiry(group: Group | None, command: ExpireMember, env: Envelope) -> Decision:
     """Remove the member if it is still where the session was armed; else nothing (sc-H17)."""
     nothing = Decision((), Done(changed=False))
-    if group is None:
+    if group is None or group.phase is Phase.DEAD:
         return nothing
     reason = command.reason[: env.limits.reason_max_chars]
     event: MemberRemoved | PendingRemoved
@@ -101,9 +102,7 @@ def decide_expiry(group: Group | None, command: ExpireMember, env: Envelope) -> 
         if command.member_id not in group.pending:
             return nothing
         event = PendingRemoved(group.group_id, command.member_id, cause, reason)
-        gone = after_departure(
-            group, env, Trigger.SESSION_EXPIRY, {}, {command.member_id: event}
-        )
+        gone = after_departure(group, env, Trigger.SESSION_EXPIRY, {}, {command.member_id: event})
         return Decision((event, *gone), Done())
     member = group.members.get(command.member_id)
     if (

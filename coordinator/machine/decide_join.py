@@ -34,18 +34,13 @@ def decide_join(group: Group | None, command: JoinGroup, env: Envelope) -> Decis
             "The protocol type is another than the group's, or no protocol is supported by all.",
         )
     group = group or Group(command.group_id)
-    if holder is not None:
-        return decide_replacement(group, holder, command, env)
     if member is not None:
         refused = refuse_identity(group, member_id, command.group_instance_id)
         return refused or _rejoin(group, member, command, env)
-    if command.member_id in group.pending:
-        if command.group_instance_id:
-            return refuse(
-                Error.INVALID_REQUEST,
-                "The member id was handed out to a dynamic member: a static one joins without.",
-            )
-        return _enter(group, member_id, command, env)
+    if member_id in group.pending:
+        return _use(group, member_id, command, env)
+    if holder is not None:
+        return decide_replacement(group, holder, command, env)
     if command.member_id:
         refused = refuse_identity(group, member_id, command.group_instance_id)
         return refused or unknown_member(member_id)
@@ -57,12 +52,12 @@ def decide_join(group: Group | None, command: JoinGroup, env: Envelope) -> Decis
 def _holder(group: Group, command: JoinGroup, member_id: str) -> Member | None:
     """The member whose place a static one takes that comes without its id (gp-2.2.4).
 
-    None for the repeated first Join of the holder itself: the nonce names it.
+    None where the nonce names a member: that is a repeated first Join, and speaks for that one.
     """
-    if command.member_id:
+    if command.member_id or member_id in group.members:
         return None
-    holder_id = group.instances.get(command.group_instance_id, member_id)
-    return None if holder_id == member_id else group.members[holder_id]
+    holder_id = group.instances.get(command.group_instance_id)
+    return None if holder_id is None else group.members[holder_id]
 
 
 def is_noop_join(group: Group | None, command: JoinGroup) -> bool:
@@ -88,6 +83,18 @@ def _changes(member: Member, command: JoinGroup) -> bool:
         member.protocols != command.protocols
         or member.subscribed_topics != command.subscribed_topics
     )
+
+
+def _use(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> Decision:
+    """J8.3: an id that was handed out comes back."""
+    if command.group_instance_id:
+        return refuse(
+            Error.INVALID_REQUEST,
+            "The member id was handed out to a dynamic member: a static one joins without.",
+        )
+    if not command.member_id and not command.join_nonce:
+        return Decision((), IdGiven(member_id))  # the hand-out itself, repeated
+    return _enter(group, member_id, command, env)
 
 
 def _hand_out(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> Decision:

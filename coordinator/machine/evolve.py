@@ -95,7 +95,7 @@ def replaced(member: Member, event: MemberReplaced) -> Member:
     )
 
 
-def _apply(group: Group, event: GroupEvent) -> None:  # noqa: C901 - one arm per event
+def _apply(group: Group, event: GroupEvent) -> None:  # noqa: PLR0912 - one arm per event
     match event:
         case OffsetCommitted():
             _offset_committed(group, event)

@@ -14,8 +14,8 @@ Keys are relative to the shard:
 
 The group id and the topic of a key carry their length, so the records of one group share a prefix
 with no others. What static members and pending ids added has records of its own: a group without
-them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's fields in declared order, without what
-the key says.
+them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
+fields in declared order, without what the key says.
 """
 
 from collections.abc import Iterable, Iterator
@@ -74,7 +74,7 @@ class AssignmentOf(NamedTuple):
 
 
 class StaticOf(NamedTuple):
-    """Names the record that makes a member static. (The kind tells it from PendingOf's tuple.)"""
+    """Names the record that makes a member static; `kind` tells it from PendingOf."""
 
     member_id: str
     kind: bytes = _STATIC
@@ -157,7 +157,9 @@ def group_records(group: Group) -> Iterator[tuple[bytes, bytes]]:
             yield group_key(group.group_id, ref), value
 
 
-def touched(group: Group | None, event: GroupEvent) -> tuple[Ref, ...]:  # noqa: PLR0911 - a table
+def touched(  # noqa: PLR0912 - one arm per event
+    group: Group | None, event: GroupEvent
+) -> tuple[Ref, ...]:
     """Which records `event` may change; `group` is the state before it."""
     match event:
         case OffsetCommitted():
@@ -174,8 +176,8 @@ def touched(group: Group | None, event: GroupEvent) -> tuple[Ref, ...]:  # noqa:
         case MemberReplaced():
             return (None, *_records_of(event.replaced_id), *_records_of(event.member_id))
         case PendingAdded() | PendingRemoved():
-            ref = PendingOf(event.member_id)
-            return (None, ref) if group is None else (ref,)
+            pending = PendingOf(event.member_id)
+            return (None, pending) if group is None else (pending,)
         case MemberRejoined():
             return (event.member_id,)
         case RebalanceStarted() if group is not None:

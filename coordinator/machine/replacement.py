@@ -13,9 +13,7 @@ from coordinator.machine.rounds import Roster, rebalance
 from coordinator.machine.state import Group, Member, Phase
 
 
-def decide_replacement(
-    group: Group, holder: Member, command: JoinGroup, env: Envelope
-) -> Decision:
+def decide_replacement(group: Group, holder: Member, command: JoinGroup, env: Envelope) -> Decision:
     """Fence the holder of the instance id and put the caller in its place.
 
     In Stable nobody else notices, as long as the same protocol would be selected (KIP-345); the
@@ -39,9 +37,7 @@ def decide_replacement(
     return Decision((event, *events), PARKED)
 
 
-def _event(
-    holder: Member, member_id: str, command: JoinGroup, joined_round: int
-) -> MemberReplaced:
+def _event(holder: Member, member_id: str, command: JoinGroup, joined_round: int) -> MemberReplaced:
     return MemberReplaced(
         group_id=command.group_id,
         replaced_id=holder.member_id,

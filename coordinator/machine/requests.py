@@ -22,8 +22,8 @@ from coordinator.machine.state import metadata_bytes
 def joining_id(command: JoinGroup) -> str:
     """The id the command joins under.
 
-    Its own; or `<client_id>-<join_nonce>` (gp-D2); or without a nonce one that the coordinator drew,
-    which starts with the instance id of a static member (gp-1.1).
+    Its own; or `<client_id>-<join_nonce>` (gp-D2); or without a nonce one that the coordinator
+    drew, which starts with the instance id of a static member (gp-1.1).
     """
     if command.member_id:
         return command.member_id

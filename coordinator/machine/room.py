@@ -57,9 +57,7 @@ def _has_room(group: Group, member: Member | None, env: Envelope) -> bool:
     return member is not None or len(group.members) < most
 
 
-def _turn_away(
-    group: Group, command: JoinGroup, member: Member | None, env: Envelope
-) -> Decision:
+def _turn_away(group: Group, command: JoinGroup, member: Member | None, env: Envelope) -> Decision:
     """Refuse. Who has a seat that it cannot have loses it, which may close the round (sc-M09)."""
     refused = Refused(
         Error.GROUP_MAX_SIZE_REACHED, f"The group has its {env.limits.group_max_members} members."

@@ -133,7 +133,7 @@ BAD = {
         joining("a", session_timeout_ms=1_800_001),
         ErrorCode.INVALID_SESSION_TIMEOUT,
     ),
-    "no nonce": (joining("a", join_nonce=""), ErrorCode.INVALID_REQUEST),
+    "no nonce": (joining("a", join_nonce=""), ErrorCode.MEMBER_ID_REQUIRED),
     "nonce of capitals": (joining("a", join_nonce="A" * 32), ErrorCode.INVALID_REQUEST),
     "no protocol": (joining("a", protocols=[]), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     "a protocol twice": (

@@ -69,7 +69,8 @@ def put_reply(reply: object) -> str:  # noqa: PLR0911
             return (
                 f"joined generation={reply.generation} {reply.protocol_type}/{reply.protocol_name} "
                 f"leader={reply.leader_id} me={reply.member_id} members=[{members}]"
-                + " skip" * reply.skip_assignment
+                + " skip"
+                * reply.skip_assignment
             )
         case Synced():
             return (
@@ -107,7 +108,10 @@ def put_group(group: Group) -> Iterator[str]:
         f"{group.protocol_name or '-'}{timer}{extra}{' newcomer' * group.new_member_added}"
     )
     for member in group.members.values():
-        words = [f"  {member.member_id}{_at(member.instance_id)}", ",".join(p.name for p in member.protocols)]
+        words = [
+            f"  {member.member_id}{_at(member.instance_id)}",
+            ",".join(p.name for p in member.protocols),
+        ]
         words += ["joined"] if group.has_joined(member) else []
         words += ["synced"] if group.has_synced(member) else []
         words += [f"assignment={put_value(member.assignment)}"] if member.assignment else []
