@@ -391,13 +391,14 @@ class Shard:
 
     def _watch_members(self, event: Event) -> None:
         match event:
-            case MemberJoined() | MemberRejoined() | PendingAdded():
+            case MemberRejoined() | PendingAdded():
                 key = MemberKey(event.group_id, event.member_id)
                 self.liveness.member_present(key, event.session_timeout_ms)
-            case MemberReplaced():
-                self.liveness.member_gone(MemberKey(event.group_id, event.replaced_id))
-                key = MemberKey(event.group_id, event.member_id)
-                self.liveness.member_present(key, event.session_timeout_ms)
+            case MemberJoined() | MemberReplaced():
+                if isinstance(event, MemberReplaced):
+                    self.liveness.member_gone(MemberKey(event.group_id, event.replaced_id))
+                key, static = MemberKey(event.group_id, event.member_id), event.group_instance_id
+                self.liveness.member_present(key, event.session_timeout_ms, static=bool(static))
             case MemberRemoved() | PendingRemoved():
                 self.liveness.member_gone(MemberKey(event.group_id, event.member_id))
             case _:

@@ -136,6 +136,7 @@ class Client:
         assignor: str | Assignor | Sequence[str | Assignor] = "range",
         session_timeout_ms: int = 10_000,
         rebalance_timeout_ms: int = 60_000,
+        group_instance_id: str = "",
         commit_interval_ms: int = timeouts.COMMIT_INTERVAL_MS,
         on_assigned: Listener | None = None,
         on_revoked: Listener | None = None,
@@ -150,6 +151,10 @@ class Client:
             assignor: name, object, or several in order of preference.
             session_timeout_ms: how long the member may be silent.
             rebalance_timeout_ms: how long it may take to give up its partitions.
+            group_instance_id: a durable name makes this member static: started again within the
+                session timeout it gets its partitions back and nobody else notices. At most one
+                process may use it at a time; a second one takes over, and the first fails with
+                FencedInstanceId.
             commit_interval_ms: how often buffered commits (`Partition.commit`) go out, at most.
             on_assigned: called before the new assignment is handed out. Listeners may be async;
                 their errors close the group and are raised by `run` and `next_assignment`.
@@ -165,9 +170,11 @@ class Client:
         _checked_id("group_id", group_id)
         if not topics or isinstance(topics, str):
             raise InvalidConfig("topics: give a list of at least one topic name")
+        if group_instance_id:
+            _checked_id("group_instance_id", group_instance_id)
         options = GroupOptions(
             join=JoinOptions(
-                MemberConfig(group_id, self._client_id, resolve(assignor)),
+                MemberConfig(group_id, self._client_id, resolve(assignor), group_instance_id),
                 tuple(sorted(set(topics))),
                 session_timeout_ms,
                 rebalance_timeout_ms,

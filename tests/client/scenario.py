@@ -3,8 +3,10 @@
 The first line says why the file exists. Then blocks: inputs, one a line, `----`, the actions that
 they bring, an empty line. An input's words:
 
-    start | released | left | timer [id=N] | close
+    static INSTANCE                                      a static member from the start: first line
+    start | released | left | timer [id=N] | close [leave | stay]
     joined gen=5 [member=c-n1] [leader=c-n1] [protocol=range] [members=c-n1:t,c-n2:t] [counts=t:4]
+           [skip]
     join-refused ERROR [member=...] [park] [held=25000] [retriable]
     synced [t-0 t-1 ...] [protocol=range] [garbage]      sync-refused ERROR [park] [held=25000]
     heartbeat ERROR [as=c-n1/5]                          commit ERROR [as=c-n1/5]
@@ -53,11 +55,11 @@ from muster.membership import Membership
 from muster.types import TopicPartition
 
 
-def membership() -> Membership:
+def membership(instance_id: str = "") -> Membership:
     """A member of group g, client id c, with range, and nothing left to chance."""
     numbers = itertools.count(1)
     return Membership(
-        MemberConfig("g", "c", (RangeAssignor(),)),
+        MemberConfig("g", "c", (RangeAssignor(),), instance_id),
         draw_nonce=lambda: f"n{next(numbers)}",
         jitter=lambda: 0.5,
     )
@@ -71,7 +73,8 @@ def run_file(path: Path) -> tuple[str, str]:
     parts = [head]
     for block in blocks:
         lines, _, _ = block.partition("\n----")
-        printed = [out for line in lines.splitlines() for out in world.run(line)]
+        inputs = [line for line in lines.splitlines() if not line.startswith("#")]
+        printed = [out for line in inputs for out in world.run(line)]
         parts.append("\n".join([lines, "----", *printed]))
     return recorded, "\n\n".join(parts) + "\n"
 
@@ -86,6 +89,9 @@ class World:
 
     def run(self, line: str) -> list[str]:
         """One input; the actions, then where the member stands."""
+        if line.startswith("static "):
+            self.machine = membership(line.removeprefix("static ").strip("-"))
+            return [f"= {self.machine.state} static"]
         actions = self.machine.handle(self.parse(line))
         for action in actions:
             if isinstance(action, SendJoin | SendSync):
@@ -110,7 +116,7 @@ class World:
             case "start":
                 return Start()
             case "joined":
-                return self._joined(call_id, named)
+                return self._joined(call_id, named, flags)
             case "join-refused":
                 return JoinRefused(call_id, refusal, named.get("member", ""), held_ms)
             case "synced":
@@ -126,7 +132,7 @@ class World:
             case "timer":
                 return TimerFired(int(named.get("id", self.timer_id)))
             case "close":
-                return Close("bye")
+                return Close("bye", {"leave": True, "stay": False}.get(next(iter(flags), "")))
             case "left":
                 return LeaveAnswered()
         raise ValueError(line)
@@ -137,7 +143,7 @@ class World:
         member_id, generation = named["as"].split("/")
         return Identity(member_id, int(generation))
 
-    def _joined(self, call_id: int, named: dict[str, str]) -> JoinAnswered:
+    def _joined(self, call_id: int, named: dict[str, str], flags: set[str]) -> JoinAnswered:
         member_id = named.get("member", "c-n1")
         members = [one.split(":") for one in named.get("members", "").split(",") if one]
         counts = [one.split(":") for one in named.get("counts", "").split(",") if one]
@@ -152,6 +158,7 @@ class World:
                 for m, topics in members
             ),
             partition_counts={topic: int(count) for topic, count in counts},
+            skip_assignment="skip" in flags,
         )
 
     def _synced(self, call_id: int, named: dict[str, str], flags: set[str]) -> SyncAnswered:
