@@ -189,3 +189,27 @@ def test_a_refusal_that_removes_goes_through_the_log(rig, monkeypatch):
     assert len(rig.log.entries) == entries + 1
     assert isinstance(rig.answers["first"], Joined)
     assert list(group_of(rig).members) == [id_of(leader)]
+
+
+def test_a_broken_call_does_not_shorten_a_static_members_session(rig):
+    """gp-E6, gp-E7: its process may be away for the whole session; a dynamic one's gets 2 s."""
+    stable(rig, join("a"), back("b"))
+    generation = group_of(rig).generation
+    for name in ("a", "b"):
+        rig.shard.abandon(rig.ask(f"again {name}", sync(name, generation)))
+    rig.run(3_000)
+    assert list(group_of(rig).members) == [id_of("b")]
+    rig.run(6_500)
+    assert list(group_of(rig).members) == [id_of("b")]
+    rig.run(1_500)
+    assert group_of(rig).phase is Phase.EMPTY
+
+
+def test_a_new_coordinator_knows_who_is_static(rig):
+    """The whole session after a broken call, at the next coordinator too."""
+    stable(rig, back("b"))
+    rig.log.follow()
+    rig.log.lead()
+    rig.shard.liveness.broke_off(MemberKey("g", id_of("b")))
+    rig.run(9_000)
+    assert list(group_of(rig).members) == [id_of("b")]
