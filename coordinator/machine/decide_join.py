@@ -24,7 +24,7 @@ def decide_join(group: Group | None, command: JoinGroup, env: Envelope) -> Decis
     if group is not None and group.phase is Phase.DEAD:
         return unavailable()
     member = None if group is None else group.members.get(member_id)
-    holder = None if group is None else _holder(group, command, member_id)
+    holder = None if group is None else _holder(group, command)
     full = refuse_full(group, command, member, holder, env)
     if full is not None:
         return full
@@ -49,12 +49,12 @@ def decide_join(group: Group | None, command: JoinGroup, env: Envelope) -> Decis
     return _hand_out(group, member_id, command, env)
 
 
-def _holder(group: Group, command: JoinGroup, member_id: str) -> Member | None:
+def _holder(group: Group, command: JoinGroup) -> Member | None:
     """The member whose place a static one takes that comes without its id (gp-2.2.4).
 
-    None where the nonce names a member: that is a repeated first Join, and speaks for that one.
+    Where the nonce names a member, that one comes first: it is a repeated first Join of its own.
     """
-    if command.member_id or member_id in group.members:
+    if command.member_id:
         return None
     holder_id = group.instances.get(command.group_instance_id)
     return None if holder_id is None else group.members[holder_id]

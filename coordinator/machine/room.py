@@ -49,11 +49,9 @@ def _has_room(group: Group, member: Member | None, env: Envelope) -> bool:
     last to come back are turned away (sc-M05, sc-M06). Rules 1 counted members in every phase.
     """
     most = env.limits.group_max_members
-    if env.rules_version >= 2:  # noqa: PLR2004 - the version in which this changed
-        if group.phase is Phase.EMPTY:
-            return True
-        if group.phase is Phase.PREPARING_REBALANCE:
-            return group.tally.joined < most or (member is not None and group.has_joined(member))
+    by_seat = env.rules_version >= 2  # noqa: PLR2004 - the version in which this changed
+    if by_seat and group.phase is Phase.PREPARING_REBALANCE:
+        return group.tally.joined < most or (member is not None and group.has_joined(member))
     return member is not None or len(group.members) < most
 
 

@@ -532,3 +532,14 @@ def test_an_instance_id_has_the_length_of_an_id():
         joining = world.do_join(["a"], {"instance": "i" * size})
         reply = decide(None, joining, world.envelope()).reply
         assert (reply is PARKED) == accepted
+
+
+def test_a_rejoin_under_anothers_instance_is_not_parked_unseen():
+    """gp-2.0.4: it would change nothing but is refused, so it is not parked without an entry."""
+    world = World()
+    for line in ("join a instance=i", "join b instance=j"):
+        world.run(line)
+    group = world.state.groups["g"]
+    for instance, noop in (("i", True), ("", True), ("j", False), ("k", False)):
+        rejoin = world.do_rejoin(["a-1"], {"instance": instance})
+        assert is_noop_join(group, rejoin) is noop
