@@ -273,6 +273,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 rebalance_timeout_ms=member.rebalance_timeout_ms,
                 joined=group.has_joined(member),
                 synced=group.has_synced(member),
+                group_instance_id=member.instance_id,
             )
 
     # ---- the cluster

@@ -139,6 +139,7 @@ def _encode(command: Command) -> log_pb2.Command:
             member_id=command.member_id,
             generation=command.generation,
             commit_seq=command.commit_seq,
+            group_instance_id=command.group_instance_id,
             partitions=[
                 partition(
                     topic=one.topic,
@@ -191,6 +192,7 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
                 commit.generation,
                 commit.commit_seq,
                 partitions,
+                commit.group_instance_id,
             )
         )
     return tuple(found)

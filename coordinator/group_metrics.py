@@ -20,6 +20,7 @@ from coordinator.machine.events import (
     Event,
     GroupEmptied,
     MemberRemoved,
+    MemberReplaced,
     RebalanceStarted,
     RemovalCause,
     Trigger,
@@ -112,6 +113,8 @@ class GroupMeter:
                 self._moved(event)
             case GroupEmptied():
                 self._closed(event.group_id, time_ms)
+            case MemberReplaced():
+                self._renamed(event)
             case MemberRemoved() if event.cause is RemovalCause.SESSION_EXPIRED:
                 self.of(event.group_id).expirations += 1
             case _:
@@ -123,6 +126,15 @@ class GroupMeter:
         if opened is not None:
             began_ms, trigger = opened
             self.durations[trigger].observe(max(0, time_ms - began_ms) / 1000)
+
+    def _renamed(self, event: MemberReplaced) -> None:
+        """A static member under another id owns what it owned: nothing moved."""
+        counts = self.of(event.group_id)
+        if counts is not self.other:
+            counts.owners = {
+                partition: event.member_id if owner == event.replaced_id else owner
+                for partition, owner in counts.owners.items()
+            }
 
     def _moved(self, event: AssignmentPublished) -> None:
         counts = self.of(event.group_id)

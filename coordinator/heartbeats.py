@@ -45,7 +45,7 @@ class HeartbeatShard(Protocol):
         """The shard's sessions."""
         ...
 
-    def heartbeat(self, key: MemberKey, generation: int) -> Status:
+    def heartbeat(self, key: MemberKey, generation: int, instance_id: str = "") -> Status:
         """How this member stands, from applied state.
 
         Not an Error where the shard is not served here.
@@ -68,6 +68,7 @@ class Beat:
     shard: int
     key: MemberKey
     generation: int
+    instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,9 @@ class Heartbeats:
 
     def _statuses(self, call: HeldCall) -> tuple[Status, ...]:
         shards = self._shards
-        return tuple(shards[b.shard].heartbeat(b.key, b.generation) for b in call.beats)
+        return tuple(
+            shards[b.shard].heartbeat(b.key, b.generation, b.instance_id) for b in call.beats
+        )
 
     def _reconsider(self, calls: list[HeldCall]) -> None:
         for call in calls:

@@ -104,8 +104,11 @@ class Intake:
         A commit is a sign of life when it comes, not only when it is applied (gp-H12).
         """
         if command.generation < 0:
-            return not command.member_id and (group is None or group.phase is Phase.EMPTY)
-        standing = heartbeat(group, command.member_id, command.generation)
+            nobody = not command.member_id and not command.group_instance_id
+            return nobody and (group is None or group.phase is Phase.EMPTY)
+        standing = heartbeat(
+            group, command.member_id, command.generation, command.group_instance_id
+        )
         if standing not in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
             return False
         self._shard.liveness.heard(MemberKey(command.group_id, command.member_id))

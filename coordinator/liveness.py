@@ -49,6 +49,8 @@ class _Session:
     timeout_ms: int
     calls: int = 0
     """Calls of this member held here: while there is one the session does not run."""
+    static: bool = False
+    """A static member may be away for its whole session: a broken call does not shorten it."""
     broke_off: bool = False
     """Whether what runs is the disconnect grace: its last call here broke off."""
 
@@ -90,7 +92,12 @@ class Liveness:
             self.rounds_changed(group.group_id, group)
             for member in group.members.values():
                 key = MemberKey(group.group_id, member.member_id)
-                self._sessions[key] = _Session(member.session_timeout_ms)
+                static = bool(member.instance_id)
+                self._sessions[key] = _Session(member.session_timeout_ms, static=static)
+                keys.append(key)
+            for member_id, timeout_ms in group.pending.items():
+                key = MemberKey(group.group_id, member_id)
+                self._sessions[key] = _Session(timeout_ms)
                 keys.append(key)
         window_ms = len(keys) // SPREAD_MEMBERS_PER_MS
         for key in keys:
@@ -110,12 +117,16 @@ class Liveness:
 
     # ---- what applied state says
 
-    def member_present(self, key: MemberKey, timeout_ms: int) -> None:
-        """A member joined or said something new: its session has this length from now on."""
+    def member_present(self, key: MemberKey, timeout_ms: int, *, static: bool = False) -> None:
+        """A member joined, said something new, or got its id: its session has this length now.
+
+        Once `static` it stays so.
+        """
         session = self._sessions.get(key)
         if session is None:
             session = self._sessions[key] = _Session(timeout_ms, self._early_calls.pop(key, 0))
         session.timeout_ms = timeout_ms
+        session.static = session.static or static
         if not session.calls:
             self._arm(key, timeout_ms)
 
@@ -186,10 +197,14 @@ class Liveness:
     def broke_off(self, key: MemberKey) -> None:
         """The process behind this member seems gone.
 
-        Min(session, grace) is left, if no call of it is open here.
+        Min(session, grace) is left, if no call of it is open here; of a static member's the whole
+        session, because coming back within it is what it is static for (gp-E6, gp-E7).
         """
         session = self._sessions.get(key)
         if session is None or session.calls:
+            return
+        if session.static:
+            self._arm(key, session.timeout_ms)
             return
         self._arm(key, min(session.timeout_ms, DISCONNECT_GRACE_MS), broke_off=True)
 

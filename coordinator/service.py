@@ -7,6 +7,7 @@ abandoned in the core, which un-parks it and keeps the member.
 
 import asyncio
 from collections.abc import Sequence
+from uuid import uuid4
 
 from coordinator import translate
 from coordinator.answers import Answer, ParkOver, Shed
@@ -16,8 +17,16 @@ from coordinator.liveness import MemberKey
 from coordinator.machine import commands
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
-from coordinator.machine.replies import Committed, Joined, Left, PartitionResult, Refused, Synced
-from coordinator.machine.requests import refuse_request
+from coordinator.machine.replies import (
+    Committed,
+    IdGiven,
+    Joined,
+    Left,
+    PartitionResult,
+    Refused,
+    Synced,
+)
+from coordinator.machine.requests import joining_id, refuse_request
 from coordinator.pages import offsets_page
 from coordinator.routing import shard_of
 from coordinator.shard import Shard
@@ -115,18 +124,21 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             size = translate.command_bytes(request.ByteSize())
             refused = translate.too_large(size) or translate.too_many_in_join(request)
             if refused is not None:
-                return self._join_failed(request, refused)
-            command = translate.join(request, client_host(context.peer()))
+                return self._join_failed(request.member_id, refused)
+            command = translate.join(request, client_host(context.peer()), uuid4().hex)
             refused = refuse_request(command, LIMITS) or translate.refuse_join_form(command)
             if refused is not None:
-                return self._join_failed(request, refused)
+                return self._join_failed(request.member_id, refused)
             shard = core.shard_for(command.group_id)
             answer = await core.ask(shard, command, size, admitted)
             if isinstance(answer, Joined):
                 return translate.joined(answer, self._counts(shard, command, answer))
             if isinstance(answer, Shed):
                 await shed(context, answer.what)
-            return self._join_failed(request, answer)
+            if isinstance(answer, IdGiven):
+                return self._id_given(answer)
+            known = joining_id(command) if isinstance(answer, ParkOver) else command.member_id
+            return self._join_failed(known, answer)
         finally:
             admitted.leave()
 
@@ -137,11 +149,19 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             return {}
         return self._core.topics.counts_for(group)
 
-    def _join_failed(self, request: pb.JoinGroupRequest, answer: Answer) -> pb.JoinGroupResponse:
+    def _id_given(self, answer: IdGiven) -> pb.JoinGroupResponse:
+        message = "Join again with the member id of this answer."
+        status = self._core.statuses.error(Error.MEMBER_ID_REQUIRED, message)
+        return pb.JoinGroupResponse(status=status, generation=-1, member_id=answer.member_id)
+
+    def _join_failed(self, member_id: str, answer: Answer) -> pb.JoinGroupResponse:
+        """`member_id` is what the caller may go on with: its own, or that under which it waits."""
+        if isinstance(answer, Refused) and answer.error is Error.GROUP_MAX_SIZE_REACHED:
+            member_id = ""  # gp-J6: it has no seat any more
         return pb.JoinGroupResponse(
             status=self._core.statuses.of(translate.failure(answer)),
             generation=-1,
-            member_id=request.member_id,
+            member_id=member_id,
             park_again=isinstance(answer, ParkOver),
         )
 
@@ -190,8 +210,8 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             if not isinstance(answer, Left):
                 return pb.LeaveGroupResponse(status=core.statuses.of(translate.failure(answer)))
             response = pb.LeaveGroupResponse()
-            for member_id, error in answer.results:
-                result = response.results.add(member_id=member_id)
+            for member_id, error, instance_id in answer.results:
+                result = response.results.add(member_id=member_id, group_instance_id=instance_id)
                 if error is not Error.NONE:
                     result.status.CopyFrom(core.statuses.heartbeat(error))
             return response
@@ -222,6 +242,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
                 shard_of(member.group_id, len(core.shards)),
                 MemberKey(member.group_id, member.member_id),
                 member.generation,
+                member.group_instance_id,
             )
             for member, no in zip(request.members, refused, strict=True)
             if no is None

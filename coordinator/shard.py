@@ -15,6 +15,7 @@ from coordinator.intake import Intake
 from coordinator.liveness import Liveness, MemberKey
 from coordinator.machine import heartbeat
 from coordinator.machine.commands import (
+    NEVER_JOINED,
     Checkpoint,
     Command,
     ExpireMember,
@@ -31,6 +32,9 @@ from coordinator.machine.events import (
     MemberJoined,
     MemberRejoined,
     MemberRemoved,
+    MemberReplaced,
+    PendingAdded,
+    PendingRemoved,
     RebalanceStarted,
 )
 from coordinator.machine.invariants import invariant
@@ -241,14 +245,17 @@ class Shard:
         self.log.read_index(done)
         self.wake()
 
-    def heartbeat(self, key: MemberKey, generation: int) -> Error | NotHere | Loading:
+    def heartbeat(
+        self, key: MemberKey, generation: int, instance_id: str = ""
+    ) -> Error | NotHere | Loading:
         """How a member stands (gp-H2..H6): a pure read, under check quorum."""
         standing = self.standing
         if standing is Standing.LOADING:
             return Loading()
         if standing is Standing.ELSEWHERE:
             return self.elsewhere()
-        return heartbeat(self.state.groups.get(key.group_id), key.member_id, generation)
+        group = self.state.groups.get(key.group_id)
+        return heartbeat(group, key.member_id, generation, instance_id)
 
     def waits_for_others(self, key: MemberKey) -> bool:
         """True where the member has joined the open round and has nothing to do but wait."""
@@ -330,14 +337,14 @@ class Shard:
     def _expiry(self, key: MemberKey) -> ExpireMember | None:
         group = self.state.groups.get(key.group_id)
         member = group.members.get(key.member_id) if group else None
-        if group is None or member is None:
+        if group is None or (member is None and key.member_id not in group.pending):
             self.liveness.member_gone(key)
             return None
         return ExpireMember(
             group_id=key.group_id,
             member_id=key.member_id,
             generation=group.generation,
-            joined_round=member.joined_round,
+            joined_round=member.joined_round if member else NEVER_JOINED,
             reason=self.liveness.why_silent(key),
         )
 
@@ -384,10 +391,15 @@ class Shard:
 
     def _watch_members(self, event: Event) -> None:
         match event:
-            case MemberJoined() | MemberRejoined():
+            case MemberRejoined() | PendingAdded():
                 key = MemberKey(event.group_id, event.member_id)
                 self.liveness.member_present(key, event.session_timeout_ms)
-            case MemberRemoved():
+            case MemberJoined() | MemberReplaced():
+                if isinstance(event, MemberReplaced):
+                    self.liveness.member_gone(MemberKey(event.group_id, event.replaced_id))
+                key, static = MemberKey(event.group_id, event.member_id), event.group_instance_id
+                self.liveness.member_present(key, event.session_timeout_ms, static=bool(static))
+            case MemberRemoved() | PendingRemoved():
                 self.liveness.member_gone(MemberKey(event.group_id, event.member_id))
             case _:
                 pass
@@ -447,7 +459,7 @@ class Shard:
         self.wake()
 
 
-_MOVES = (GenerationFormed, MemberRemoved, RebalanceStarted)
+_MOVES = (GenerationFormed, MemberRemoved, MemberReplaced, RebalanceStarted)
 
 
 def _no_log(_entry: bytes, done: Callable[[Outcome], None]) -> None:

@@ -14,6 +14,7 @@ HEARTBEAT_MESSAGES = {
     Error.NONE: "",
     Error.REBALANCE_IN_PROGRESS: "A new round of this group has opened: join it.",
     Error.UNKNOWN_MEMBER_ID: "This member is not in the group: join as a new one.",
+    Error.FENCED_INSTANCE_ID: "Another process has joined with the instance id of this member.",
     Error.ILLEGAL_GENERATION: "The group is in another generation: join with the same member id.",
     Error.COORDINATOR_NOT_AVAILABLE: "The group was deleted: find its coordinator and join again.",
 }

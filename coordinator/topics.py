@@ -7,6 +7,7 @@ from coordinator.machine.commands import OffsetCommit, PartitionCommit
 from coordinator.machine.errors import Error
 from coordinator.machine.replies import PartitionResult
 from coordinator.machine.state import Group
+from coordinator.machine.subscriptions import named_topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,8 @@ class Topics:
     def counts_for(self, group: Group) -> dict[str, int]:
         """Partition counts of the topics that exist and that a member subscribes to."""
         registry = self._registry()
-        wanted = {t for member in group.members.values() for t in member.subscribed_topics}
-        return {name: registry[name] for name in sorted(wanted) if name in registry}
+        wanted = sorted(named_topics(group))
+        return {name: registry[name] for name in wanted if name in registry}
 
 
 def _refuse(partition: PartitionCommit, registry: Mapping[str, int]) -> PartitionResult | None:

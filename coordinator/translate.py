@@ -89,8 +89,13 @@ def too_many_committed(request: pb.OffsetCommitRequest) -> Refused | None:
     return _too_many(len(request.partitions), LIMITS.commit_max_partitions, what)
 
 
-def join(request: pb.JoinGroupRequest, client_host: str) -> JoinGroup:
-    """A JoinGroup command. The reason is cut to 255 characters (KIP-800)."""
+def join(request: pb.JoinGroupRequest, client_host: str, drawn_nonce: str) -> JoinGroup:
+    """A JoinGroup command. The reason is cut to 255 characters (KIP-800).
+
+    `drawn_nonce` (32 hex digits, new for each call) counts where the caller brought neither an id
+    nor a nonce (gp-J7.4).
+    """
+    needs_id = not request.member_id and not request.join_nonce
     return JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -103,15 +108,17 @@ def join(request: pb.JoinGroupRequest, client_host: str) -> JoinGroup:
         protocols=tuple(Protocol(p.name, p.metadata) for p in request.protocols),
         subscribed_topics=tuple(request.subscribed_topics),
         reason=request.reason[: LIMITS.reason_max_chars],
+        group_instance_id=request.group_instance_id,
+        drawn_nonce=drawn_nonce if needs_id else "",
     )
 
 
 def refuse_join_form(command: JoinGroup) -> Refused | None:
     """What the wire demands of a Join beyond the machine's own bounds."""
-    if not command.member_id and not _NONCE.fullmatch(command.join_nonce):
+    if not command.member_id and not _NONCE.fullmatch(command.join_nonce or command.drawn_nonce):
         return Refused(
             Error.INVALID_REQUEST,
-            "A first join needs a join_nonce: 32 lower-case hex digits, new for each membership.",
+            "A join_nonce is 32 lower-case hex digits, new for each membership.",
         )
     names = [protocol.name for protocol in command.protocols]
     if len(set(names)) != len(names):
@@ -128,6 +135,7 @@ def sync(request: pb.SyncGroupRequest) -> SyncGroup:
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
         assignments=tuple(Assignment(a.member_id, a.assignment) for a in request.assignments),
+        group_instance_id=request.group_instance_id,
     )
 
 
@@ -136,7 +144,8 @@ def leave(request: pb.LeaveGroupRequest) -> LeaveGroup:
     return LeaveGroup(
         group_id=request.group_id,
         members=tuple(
-            LeavingMember(m.member_id, m.reason[: LIMITS.reason_max_chars]) for m in request.members
+            LeavingMember(m.member_id, m.reason[: LIMITS.reason_max_chars], m.group_instance_id)
+            for m in request.members
         ),
     )
 
@@ -158,6 +167,7 @@ def commit(request: pb.OffsetCommitRequest) -> OffsetCommit:
             )
             for p in request.partitions
         ),
+        group_instance_id=request.group_instance_id,
     )
 
 
@@ -170,10 +180,13 @@ def joined(reply: Joined, counts: Mapping[str, int]) -> pb.JoinGroupResponse:
         leader_id=reply.leader_id,
         member_id=reply.member_id,
         members=[
-            pb.JoinGroupResponse.Member(member_id=member_id, metadata=metadata)
-            for member_id, metadata in reply.members
+            pb.JoinGroupResponse.Member(
+                member_id=member_id, metadata=metadata, group_instance_id=instance_id
+            )
+            for member_id, metadata, instance_id in reply.members
         ],
         partition_counts=counts,
+        skip_assignment=reply.skip_assignment,
     )
 
 

@@ -16,6 +16,7 @@ from coordinator.machine.events import (
     Event,
     GenerationFormed,
     MemberRemoved,
+    MemberReplaced,
     RebalanceStarted,
 )
 from coordinator.machine.replies import Refused, join_reply, sync_reply
@@ -37,6 +38,10 @@ REBALANCING = Refused(
 )
 REMOVED = Refused(
     Error.UNKNOWN_MEMBER_ID, "This member was removed from the group: join again as a new one."
+)
+
+FENCED = Refused(
+    Error.FENCED_INSTANCE_ID, "Another process has joined with the instance id of this member."
 )
 
 
@@ -118,7 +123,7 @@ class Waiters:
         return call
 
 
-def _answers(
+def _answers(  # noqa: C901 - one arm per event
     event: Event, group: Group | None, seats: Sequence[_Seat]
 ) -> Iterator[tuple[_Seat, Answer]]:
     """Which seats an event answers, and how; they need not be taken."""
@@ -137,5 +142,8 @@ def _answers(
         case MemberRemoved():
             for barrier in Barrier:
                 yield (event.member_id, barrier), REMOVED
+        case MemberReplaced():
+            for barrier in Barrier:
+                yield (event.replaced_id, barrier), FENCED
         case _:
             return

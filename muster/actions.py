@@ -23,6 +23,7 @@ class MemberConfig:
     group_id: str
     client_id: str
     assignors: tuple[Assignor, ...]
+    instance_id: str = ""  # "" = dynamic
 
     def assignor(self, name: str) -> Assignor | None:
         """The one that the group chose, if this member offered it."""
@@ -73,6 +74,7 @@ class JoinAnswered:
         tuple[str, bytes], ...
     ] = ()  # (member id, metadata) in join order, for the group leader
     partition_counts: Mapping[str, int] = field(default_factory=dict)
+    skip_assignment: bool = False  # a static group leader is back, and the assignment stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +135,13 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Give everything up and leave."""
+    """Give everything up and leave.
+
+    `leave` None: a dynamic member leaves, a static one keeps its place until its session ends.
+    """
 
     reason: str = "closed by the application"
+    leave: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

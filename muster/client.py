@@ -138,6 +138,7 @@ class Client:
         user_data: UserData = b"",
         session_timeout_ms: int = 10_000,
         rebalance_timeout_ms: int = 60_000,
+        group_instance_id: str = "",
         commit_interval_ms: int = timeouts.COMMIT_INTERVAL_MS,
         on_assigned: Listener | None = None,
         on_revoked: Listener | None = None,
@@ -158,6 +159,10 @@ class Client:
                 answer should change only where the group ought to be rebalanced.
             session_timeout_ms: how long the member may be silent.
             rebalance_timeout_ms: how long it may take to give up its partitions.
+            group_instance_id: a durable name makes this member static: started again within the
+                session timeout it gets its partitions back and nobody else notices. At most one
+                process may use it at a time; a second one takes over, and the first fails with
+                FencedInstanceId.
             commit_interval_ms: how often buffered commits (`Partition.commit`) go out, at most.
             on_assigned: called before the new assignment is handed out, with the partitions that
                 come new: all of them, or what was added in a cooperative round. Listeners may be
@@ -174,9 +179,11 @@ class Client:
         _checked_id("group_id", group_id)
         if not topics or isinstance(topics, str):
             raise InvalidConfig("topics: give a list of at least one topic name")
+        if group_instance_id:
+            _checked_id("group_instance_id", group_instance_id)
         options = GroupOptions(
             join=JoinOptions(
-                MemberConfig(group_id, self._client_id, resolve(assignor)),
+                MemberConfig(group_id, self._client_id, resolve(assignor), group_instance_id),
                 tuple(sorted(set(topics))),
                 session_timeout_ms,
                 rebalance_timeout_ms,

@@ -32,11 +32,13 @@ class Committer:
         caller: Caller,
         group_id: str,
         *,
+        instance_id: str = "",
         hook: CoordinatorHook | None,
         refused: Callable[[CommitRefused], None],
     ) -> None:
         self._caller = caller
         self._group_id = group_id
+        self._instance_id = instance_id
         self._hook = hook
         self._refused = refused
         self._lock = asyncio.Lock()
@@ -55,7 +57,12 @@ class Committer:
             under = choose()
             self._commit_seq += 1
             request = commit_request(
-                self._group_id, under.member_id, under.generation, self._commit_seq, offsets
+                self._group_id,
+                under.member_id,
+                under.generation,
+                self._commit_seq,
+                offsets,
+                self._instance_id,
             )
             try:
                 result = await self._send(request, timeout_ms)

@@ -95,7 +95,11 @@ class Group:
         )
         self._rounds = Rounds(caller, options.join)
         self._committer = Committer(
-            caller, config.group_id, hook=options.on_coordinator_change, refused=self._feed
+            caller,
+            config.group_id,
+            instance_id=config.instance_id,
+            hook=options.on_coordinator_change,
+            refused=self._feed,
         )
         self._pulse: Pulse | None = None
         self._round: asyncio.Task[None] | None = None  # the Join or Sync that counts
@@ -217,19 +221,29 @@ class Group:
         if self._error is not None:
             raise self._error
 
-    def stop(self, reason: str = "closed by the application") -> None:
-        """Begin to close; `run` returns when it is done. Call it from this loop or its signals."""
+    def stop(self, reason: str = "closed by the application", *, leave: bool | None = None) -> None:
+        """Begin to close; `run` returns when it is done. Call it from this loop or its signals.
+
+        Args:
+            reason: for people.
+            leave: see `close`.
+        """
         starting = self._starting
         if starting is not None and starting is not _current_task():
             starting.cancel()
-        self._feed(Close(reason))
+        self._feed(Close(reason, leave))
 
-    async def close(self) -> None:
+    async def close(self, *, leave: bool | None = None) -> None:
         """Give up what is owned, flush, leave. Bounded by the rebalance timeout and 3 s for Leave.
 
         Called from a listener it only begins to close, because closing waits for the listener.
+
+        Args:
+            leave: whether the group is told. By default a dynamic member leaves, and its partitions
+                go to others at once; a static one does not, and finds them again if it is back
+                within its session timeout.
         """
-        self.stop()
+        self.stop(leave=leave)
         if _current_task() in self._tasks:
             return
         while not self._ended or self._releasing is not None:
@@ -346,7 +360,12 @@ class Group:
                 self._spawn(self._leave(action))
             case KeepAlive(identity):
                 self._stop_pulse()
-                self._pulse = self._heartbeats.keep(self._group_id, identity, self._on_heartbeat)
+                self._pulse = self._heartbeats.keep(
+                    self._group_id,
+                    identity,
+                    self._on_heartbeat,
+                    self._options.join.config.instance_id,
+                )
             case StopKeepAlive():
                 self._stop_pulse()
             case Give(assignment):

@@ -33,10 +33,16 @@ class Pulse:
     """One member that is kept alive."""
 
     def __init__(
-        self, beats: "Heartbeats", group_id: str, identity: Identity, answered: Answered
+        self,
+        beats: "Heartbeats",
+        group_id: str,
+        identity: Identity,
+        answered: Answered,
+        instance_id: str,
     ) -> None:
         self.group_id = group_id
         self.identity = identity
+        self.instance_id = instance_id
         self.answered = answered
         self.due_at = 0.0
         self.failures = 0
@@ -91,7 +97,9 @@ class Heartbeats:
         self._call_seq = 0
         self._beats: dict[str, _Beat] = {}
 
-    def keep(self, group_id: str, identity: Identity, answered: Answered) -> Pulse:
+    def keep(
+        self, group_id: str, identity: Identity, answered: Answered, instance_id: str = ""
+    ) -> Pulse:
         """Keep a member alive until `stop` is called on what this returns.
 
         Args:
@@ -99,8 +107,9 @@ class Heartbeats:
             identity: the member and its generation.
             answered: called with each outcome that concerns the membership (not with NONE, nor with
                 what a search for another coordinator mends).
+            instance_id: of a static member.
         """
-        return Pulse(self, group_id, identity, answered)
+        return Pulse(self, group_id, identity, answered, instance_id)
 
     def beat(self, endpoint: str) -> "_Beat":
         """The one call to an endpoint."""
@@ -225,6 +234,7 @@ class _Beat:
                 group_id=p.group_id,
                 member_id=p.identity.member_id,
                 generation=p.identity.generation,
+                group_instance_id=p.instance_id,
             )
             for p in due
         ]

@@ -145,6 +145,7 @@ class Membership:
         self._shares_sent: tuple[tuple[str, bytes], ...] = ()
         self._reason = "first join"
         self._failed_with = 0
+        self._leaves = not config.instance_id
         self._out: list[Action] = []
 
     @property
@@ -232,7 +233,7 @@ class Membership:
             self._fail(InconsistentGroupProtocol(message))
             return
         self._out.append(KeepAlive(self.identity))
-        if not self._leads:
+        if not self._leads or answer.skip_assignment:
             self._send_sync(())
             return
         try:
@@ -502,6 +503,8 @@ class Membership:
 
     def _on_close(self, given: Close) -> None:
         self._reason = given.reason
+        if given.leave is not None:
+            self._leaves = given.leave
         self._timer_id += 1
         match self.state:
             case State.RELEASING:
@@ -516,12 +519,13 @@ class Membership:
                 self._leave()
 
     def _leave(self) -> None:
+        """Say goodbye; a static member only if asked, so that it may come back (KIP-345)."""
         # The id of a first Join that is still parked is known before its answer: client id and
         # nonce.
         member_id = self.identity.member_id
         if not member_id and self._nonce:
             member_id = f"{self._config.client_id}-{self._nonce}"
-        if not member_id:
+        if not member_id or not self._leaves:
             self._end()
             return
         self.state = State.LEAVING

@@ -23,7 +23,12 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 def commit_request(
-    group_id: str, member_id: str, generation: int, commit_seq: int, offsets: Offsets
+    group_id: str,
+    member_id: str,
+    generation: int,
+    commit_seq: int,
+    offsets: Offsets,
+    instance_id: str = "",
 ) -> group_pb2.OffsetCommitRequest:
     """The request. The same arguments give the same bytes.
 
@@ -33,7 +38,11 @@ def commit_request(
     if not 0 < len(offsets) <= PARTITIONS_MAX:
         raise InvalidRequest(f"a commit has 1 to {PARTITIONS_MAX} partitions, not {len(offsets)}")
     request = group_pb2.OffsetCommitRequest(
-        group_id=group_id, member_id=member_id, generation=generation, commit_seq=commit_seq
+        group_id=group_id,
+        member_id=member_id,
+        generation=generation,
+        commit_seq=commit_seq,
+        group_instance_id=instance_id,
     )
     for (topic, partition), given in sorted(offsets.items()):
         what = OffsetAndMetadata(given) if isinstance(given, int) else given

@@ -97,6 +97,7 @@ class Rounds:
             ],
             reason=action.reason[:REASON_CHARACTERS_MAX],
             subscribed_topics=options.topics,
+            group_instance_id=options.config.instance_id,
         )
         self._caller.counters.rejoins += bool(action.member_id)
         started_at = asyncio.get_running_loop().time()
@@ -120,6 +121,7 @@ class Rounds:
             leader_id=answer.leader_id,
             members=tuple((m.member_id, m.metadata) for m in answer.members),
             partition_counts=dict(answer.partition_counts),
+            skip_assignment=answer.skip_assignment,
         )
 
     async def sync(self, action: SendSync) -> SyncAnswered | SyncRefused:
@@ -134,6 +136,7 @@ class Rounds:
                 group_pb2.SyncGroupRequest.Assignment(member_id=m, assignment=a)
                 for m, a in action.assignments
             ],
+            group_instance_id=self._options.config.instance_id,
         )
         started_at = asyncio.get_running_loop().time()
         try:
@@ -152,7 +155,9 @@ class Rounds:
     async def leave(self, action: SendLeave) -> LeaveAnswered:
         """Call LeaveGroup, best effort: where it fails the session ends by itself."""
         member = group_pb2.LeaveGroupRequest.Member(
-            member_id=action.member_id, reason=action.reason[:REASON_CHARACTERS_MAX]
+            member_id=action.member_id,
+            reason=action.reason[:REASON_CHARACTERS_MAX],
+            group_instance_id=self._options.config.instance_id,
         )
         request = group_pb2.LeaveGroupRequest(group_id=self._group_id, members=[member])
         try:

@@ -54,7 +54,10 @@ class Rebalance(NamedTuple):
 
 
 class MemberSession(NamedTuple):
-    """One membership. `end`: left, session_expired, not_rejoined, not_synced, open, unknown."""
+    """One membership.
+
+    `end`: left, session_expired, not_rejoined, not_synced, no_room, replaced, open, unknown.
+    """
 
     shard: int
     group: str
@@ -80,8 +83,9 @@ class Ownership(NamedTuple):
 
     A span opens when the assignment is published and closes when the next generation forms (from
     then on the old token is refused), or when the member is removed. `released`: next_generation,
-    left, session_expired, not_rejoined, not_synced, open, unknown. Where assignments are opaque,
-    `topic` and `partition` are null and `opaque_bytes` is the assignment's size.
+    left, session_expired, not_rejoined, not_synced, no_room, replaced, open, unknown. Where
+    assignments are opaque, `topic` and `partition` are null and `opaque_bytes` is the assignment's
+    size.
     """
 
     shard: int

@@ -18,6 +18,7 @@ from coordinator.machine.events import (
     MemberJoined,
     MemberRejoined,
     MemberRemoved,
+    MemberReplaced,
     OffsetCommitted,
     OffsetSuperseded,
     RebalanceStarted,
@@ -51,6 +52,19 @@ class Tracker(Protocol):
 def cause_name(cause: RemovalCause) -> str:
     """A removal's cause as the tables say it."""
     return cause.name.lower()
+
+
+REPLACED = "replaced"
+"""How a static member's session and spans end when it comes back under another id."""
+
+
+def keeps_place(event: MemberReplaced, group: Group | None) -> bool:
+    """True where the newcomer is in the current generation with the old one's assignment.
+
+    `group` is the state before the event. Otherwise it has joined a round.
+    """
+    stable = group is not None and group.phase is Phase.STABLE
+    return stable and group is not None and event.joined_round <= group.round
 
 
 @dataclass(slots=True)
@@ -89,8 +103,7 @@ class SessionTracker:
             )
 
     def on(self, event: GroupEvent, group: Group | None, at: Moment) -> Iterator[TableRow]:
-        """Opens at MemberJoined, closes at MemberRemoved."""
-        del group
+        """Opens at MemberJoined, closes at MemberRemoved; MemberReplaced does both."""
         match event:
             case MemberJoined():
                 self._open[event.member_id] = _Session(
@@ -101,6 +114,18 @@ class SessionTracker:
                     event.rebalance_timeout_ms,
                     joined=at,
                 )
+            case MemberReplaced():
+                yield self._row(self._open.pop(event.replaced_id), at, REPLACED, None)
+                session = self._open[event.member_id] = _Session(
+                    event.member_id,
+                    event.client_id,
+                    event.client_host,
+                    event.session_timeout_ms,
+                    event.rebalance_timeout_ms,
+                    joined=at,
+                )
+                if keeps_place(event, group) and group is not None:
+                    session.first_generation = session.last_generation = group.generation
             case MemberRejoined():
                 session = self._open[event.member_id]
                 session.rejoins += 1
@@ -174,7 +199,8 @@ class OwnershipTracker:
     def on(self, event: GroupEvent, group: Group | None, at: Moment) -> Iterator[TableRow]:
         """Opens at AssignmentPublished.
 
-        Closes at the next GenerationFormed or the member's removal.
+        Closes at the next GenerationFormed or the member's removal. Whoever takes a static member's
+        place in a stable group owns what that one did, under the same token.
         """
         match event:
             case AssignmentPublished() if group is not None:
@@ -184,6 +210,11 @@ class OwnershipTracker:
                 yield from self._release(at, NEXT_GENERATION)
             case MemberRemoved():
                 yield from self._release(at, cause_name(event.cause), event.member_id)
+            case MemberReplaced() if group is not None:
+                yield from self._release(at, REPLACED, event.replaced_id)
+                if keeps_place(event, group):
+                    kept = group.members[event.replaced_id].assignment
+                    self._grant(group, event.member_id, kept, group.generation, at)
             case _:
                 pass
 
@@ -342,6 +373,8 @@ class RebalanceTracker:
         match event:
             case MemberJoined() | MemberRejoined():
                 self._joined(event.member_id, event.joined_round, at)
+            case MemberReplaced():
+                self._replaced(event, at, kept=keeps_place(event, group))
             case RebalanceStarted():
                 if self._round is not None:
                     yield self._row(self._round, at, "superseded")
@@ -372,6 +405,18 @@ class RebalanceTracker:
             self._round.joins[member_id] = at
         else:  # the join that opens a round precedes its RebalanceStarted
             self._early = {member_id: (number, at)}
+
+    def _replaced(self, event: MemberReplaced, at: Moment, *, kept: bool) -> None:
+        """The same instance under another id is no other member, and owns what it owned."""
+        new = {event.replaced_id: event.member_id}
+        if self._members is not None:
+            self._members = tuple(new.get(member_id, member_id) for member_id in self._members)
+        if self._owners is not None:
+            self._owners = {part: new.get(who, who) for part, who in self._owners.items()}
+        if self._round is not None:
+            self._round.joins.pop(event.replaced_id, None)
+        if not kept:
+            self._joined(event.member_id, event.joined_round, at)
 
     def _open(self, event: RebalanceStarted, at: Moment) -> None:
         self._round = _Round(

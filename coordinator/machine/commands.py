@@ -20,6 +20,10 @@ class RoundTimer(IntEnum):
     """A formed generation: whoever has not synced by then is dropped."""
 
 
+NEVER_JOINED = -1
+"""The joined round of an id that was handed out and not used yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Protocol:
     """One assignor that a member supports. `metadata` is opaque to the coordinator."""
@@ -38,10 +42,14 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class LeavingMember:
-    """One entry of a LeaveGroup batch (KIP-800: `reason` is for people)."""
+    """One entry of a LeaveGroup batch (KIP-800: `reason` is for people).
+
+    Member id "" with an instance id: whoever holds it, so that an operator can remove it (KIP-345).
+    """
 
     member_id: str
     reason: str
+    group_instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,8 @@ class JoinGroup:
     """A member wants into the next generation (gp-2.2).
 
     `member_id` is "" on the first join of a membership; the id is then `<client_id>-<join_nonce>`
-    (gp-D2).
+    (gp-D2), or, without a nonce, made of `drawn_nonce`, which the coordinator drew (gp-J7.4).
+    With a `group_instance_id` the member is static (KIP-345).
     """
 
     group_id: str
@@ -74,6 +83,8 @@ class JoinGroup:
     protocols: tuple[Protocol, ...]
     subscribed_topics: tuple[str, ...]
     reason: str
+    group_instance_id: str = ""
+    drawn_nonce: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,7 @@ class SyncGroup:
     protocol_type: str
     protocol_name: str
     assignments: tuple[Assignment, ...]
+    group_instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +110,10 @@ class LeaveGroup:
 
 @dataclass(frozen=True, slots=True)
 class ExpireMember:
-    """A session ended. Names the generation and the joined round it was armed for (gp-5.6.3)."""
+    """A session ended. Names the generation and the joined round it was armed for (gp-5.6.3).
+
+    `joined_round` NEVER_JOINED: an id that was handed out and not used, in whatever generation.
+    """
 
     group_id: str
     member_id: str
@@ -130,6 +145,7 @@ class OffsetCommit:
     generation: int
     commit_seq: int
     partitions: tuple[PartitionCommit, ...]
+    group_instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """`decide` reads the group and never changes it; one file per command family does the work."""
 
-from typing import assert_never
+from typing import assert_never, cast
 
 from coordinator.machine.commands import (
     CloseRound,
@@ -19,6 +19,7 @@ from coordinator.machine.decide_timer import decide_timer
 from coordinator.machine.decision import Decision
 from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
+from coordinator.machine.identity import identity_error
 from coordinator.machine.replies import Refused
 from coordinator.machine.requests import refuse_request
 from coordinator.machine.state import Group, Phase
@@ -47,19 +48,24 @@ def decide(group: Group | None, command: GroupCommand, env: Envelope) -> Decisio
 
 
 def would_refuse(group: Group | None, command: GroupCommand, env: Envelope) -> Refused | None:
-    """The refusal `command` would get from this state, without a log entry (architecture 5)."""
-    reply = decide(group, command, env).reply
-    return reply if isinstance(reply, Refused) else None
+    """The refusal `command` would get from this state, without a log entry (architecture 5).
+
+    None where it also removes whom it refuses (gp-J6): that belongs in the log.
+    """
+    decision = decide(group, command, env)
+    refused = isinstance(decision.reply, Refused) and not decision.events
+    return cast("Refused", decision.reply) if refused else None
 
 
-def heartbeat(group: Group | None, member_id: str, generation: int) -> Error:
+def heartbeat(group: Group | None, member_id: str, generation: int, instance_id: str = "") -> Error:
     """What a heartbeat is told, from applied state alone (gp-2.4, H2-H6)."""
     if group is None:
         return Error.UNKNOWN_MEMBER_ID
     if group.phase is Phase.DEAD:
         return Error.COORDINATOR_NOT_AVAILABLE
-    if member_id not in group.members:
-        return Error.UNKNOWN_MEMBER_ID
+    stranger = identity_error(group, member_id, instance_id)
+    if stranger is not Error.NONE:
+        return stranger
     if generation != group.generation:
         return Error.ILLEGAL_GENERATION
     if group.phase is Phase.PREPARING_REBALANCE:

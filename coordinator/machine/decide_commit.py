@@ -6,11 +6,11 @@ from coordinator.machine.decision import (
     illegal_generation,
     refuse,
     unavailable,
-    unknown_member,
 )
 from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
 from coordinator.machine.events import OffsetCommitted, OffsetSuperseded
+from coordinator.machine.identity import refuse_identity
 from coordinator.machine.replies import Committed, PartitionResult
 from coordinator.machine.state import Group, Phase
 
@@ -50,8 +50,9 @@ def _refuse(group: Group | None, command: OffsetCommit) -> Decision | None:
         return unavailable()
     if simple and group.phase is Phase.EMPTY:
         return None
-    if command.member_id not in group.members:
-        return unknown_member(command.member_id)
+    stranger = refuse_identity(group, command.member_id, command.group_instance_id)
+    if stranger is not None:
+        return stranger
     if command.generation != group.generation:
         return illegal_generation(command.generation, group.generation)
     if group.phase is Phase.COMPLETING_REBALANCE:

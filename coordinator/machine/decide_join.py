@@ -1,48 +1,74 @@
-"""JoinGroup (gp-2.2): a member enters, or says again what it supports."""
+"""JoinGroup (gp-2.2): a member enters, comes back, or says again what it supports."""
 
 from coordinator.machine.commands import JoinGroup
 from coordinator.machine.decision import Decision, refuse, unavailable, unknown_member
 from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
-from coordinator.machine.events import MemberJoined, MemberRejoined, Trigger
+from coordinator.machine.events import MemberJoined, MemberRejoined, PendingAdded, Trigger
 from coordinator.machine.evolve import member_from, rejoined
+from coordinator.machine.identity import identity_error, refuse_identity
 from coordinator.machine.protocols import supports
-from coordinator.machine.replies import PARKED, join_reply
+from coordinator.machine.replacement import decide_replacement
+from coordinator.machine.replies import PARKED, IdGiven, join_reply
 from coordinator.machine.requests import joining_id
+from coordinator.machine.room import refuse_full
 from coordinator.machine.rounds import Roster, rebalance
-from coordinator.machine.state import Group, Member, Phase, metadata_bytes
+from coordinator.machine.state import Group, Member, Phase
 
 
 def decide_join(group: Group | None, command: JoinGroup, env: Envelope) -> Decision:
-    """J5-J8 in their order; what is wrong whatever the state was refused before."""
+    """J5-J9 in their order; what is wrong whatever the state was refused before."""
     member_id = joining_id(command)
     if group is None and command.member_id:
         return unknown_member(member_id)
     if group is not None and group.phase is Phase.DEAD:
         return unavailable()
     member = None if group is None else group.members.get(member_id)
-    full = _refuse_full(group, command, member, env)
+    holder = None if group is None else _holder(group, command)
+    full = refuse_full(group, command, member, holder, env)
     if full is not None:
         return full
-    if not supports(group, command.protocol_type, command.protocols, member):
+    if not supports(group, command.protocol_type, command.protocols, member or holder):
         return refuse(
             Error.INCONSISTENT_GROUP_PROTOCOL,
             "The protocol type is another than the group's, or no protocol is supported by all.",
         )
-    if group is not None and member is not None:
-        return _rejoin(group, member, command, env)
+    group = group or Group(command.group_id)
+    if member is not None:
+        refused = refuse_identity(group, member_id, command.group_instance_id)
+        return refused or _rejoin(group, member, command, env)
+    if member_id in group.pending:
+        return _use(group, member_id, command, env)
+    if holder is not None:
+        return decide_replacement(group, holder, command, env)
     if command.member_id:
-        return unknown_member(member_id)
-    return _enter(group or Group(command.group_id), member_id, command, env)
+        refused = refuse_identity(group, member_id, command.group_instance_id)
+        return refused or unknown_member(member_id)
+    if command.join_nonce or command.group_instance_id:
+        return _enter(group, member_id, command, env)
+    return _hand_out(group, member_id, command, env)
+
+
+def _holder(group: Group, command: JoinGroup) -> Member | None:
+    """The member whose place a static one takes that comes without its id (gp-2.2.4).
+
+    Where the nonce names a member, that one comes first: it is a repeated first Join of its own.
+    """
+    if command.member_id:
+        return None
+    holder_id = group.instances.get(command.group_instance_id)
+    return None if holder_id is None else group.members[holder_id]
 
 
 def is_noop_join(group: Group | None, command: JoinGroup) -> bool:
     """True where this Join would change nothing: parked without a log entry (gp-1.5, sc-J60)."""
     if group is None or group.phase is not Phase.PREPARING_REBALANCE:
         return False
-    member = group.members.get(joining_id(command))
+    member_id = joining_id(command)
+    member = group.members.get(member_id)
     return (
         member is not None
+        and identity_error(group, member_id, command.group_instance_id) is Error.NONE
         and command.protocol_type == group.protocol_type
         and group.has_joined(member)
         and not _changes(member, command)
@@ -59,24 +85,27 @@ def _changes(member: Member, command: JoinGroup) -> bool:
     )
 
 
-def _refuse_full(
-    group: Group | None, command: JoinGroup, member: Member | None, env: Envelope
-) -> Decision | None:
-    """J6: room for one more member, and for what this one says."""
-    if group is None:
-        return None
-    most = env.limits.group_max_members
-    if member is None and len(group.members) >= most:
-        return refuse(Error.GROUP_MAX_SIZE_REACHED, f"The group has its {most} members.")
-    most = env.limits.group_metadata_max_bytes
-    weight = metadata_bytes(command.protocols, command.subscribed_topics)
-    if member is not None:
-        weight -= metadata_bytes(member.protocols, member.subscribed_topics)
-    if group.tally.metadata_bytes + weight > most:
+def _use(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> Decision:
+    """J8.3: an id that was handed out comes back."""
+    if command.group_instance_id:
         return refuse(
-            Error.GROUP_MAX_SIZE_REACHED, f"The members' metadata together is at most {most} bytes."
+            Error.INVALID_REQUEST,
+            "The member id was handed out to a dynamic member: a static one joins without.",
         )
-    return None
+    if not command.member_id and not command.join_nonce:
+        return Decision((), IdGiven(member_id))  # the hand-out itself, repeated
+    return _enter(group, member_id, command, env)
+
+
+def _hand_out(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> Decision:
+    """J7.4: an id first, so that a lost answer leaves no member behind (KIP-394)."""
+    most = env.limits.group_max_pending
+    if len(group.pending) >= most:
+        return refuse(
+            Error.GROUP_MAX_SIZE_REACHED, f"{most} ids of this group wait to be used: try later."
+        )
+    given = PendingAdded(command.group_id, member_id, command.session_timeout_ms)
+    return Decision((given,), IdGiven(member_id))
 
 
 def _enter(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> Decision:
@@ -93,8 +122,10 @@ def _enter(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> D
         protocols=command.protocols,
         subscribed_topics=command.subscribed_topics,
         joined_round=group.round + 1 if opens else group.round,
+        group_instance_id=command.group_instance_id,
     )
-    roster = Roster(group, put=member_from(joined, group.next_join_seq))
+    settled = (member_id,) if member_id in group.pending else ()
+    roster = Roster(group, put=member_from(joined, group.next_join_seq), settled=settled)
     events = rebalance(group, env, roster, Trigger.MEMBER_JOINED, member_id, command.reason)
     return Decision((joined, *events), PARKED)
 

@@ -10,6 +10,7 @@ from coordinator.machine.decision import (
 )
 from coordinator.machine.errors import Error
 from coordinator.machine.events import AssignmentPublished, GroupEvent, MemberSynced
+from coordinator.machine.identity import refuse_identity
 from coordinator.machine.replies import PARKED, sync_reply
 from coordinator.machine.state import Group, Phase
 
@@ -42,8 +43,9 @@ def _refuse(group: Group | None, command: SyncGroup) -> Decision | None:
         return unknown_member(command.member_id)
     if group.phase is Phase.DEAD:
         return unavailable()
-    if command.member_id not in group.members:
-        return unknown_member(command.member_id)
+    stranger = refuse_identity(group, command.member_id, command.group_instance_id)
+    if stranger is not None:
+        return stranger
     if command.generation != group.generation:
         return illegal_generation(command.generation, group.generation)
     if _differs(command.protocol_type, group.protocol_type) or _differs(

@@ -11,7 +11,7 @@ from coordinator.machine.events import (
     Trigger,
 )
 from coordinator.machine.replies import Done
-from coordinator.machine.rounds import Roster, close, rebalance
+from coordinator.machine.rounds import Roster, close, rebalance, rebalance_timeout_ms
 from coordinator.machine.state import Group
 
 NOT_REJOINED = "did not rejoin within the rebalance timeout"
@@ -41,7 +41,8 @@ def decide_timer(group: Group | None, command: CloseRound, env: Envelope) -> Dec
 def _end_initial_delay(group: Group, env: Envelope) -> list[GroupEvent]:
     """gp-4.3: wait again if newcomers came, within the first member's rebalance timeout."""
     if not group.new_member_added or group.remaining_ms == 0:
-        return [close(group, env, group.round, list(group.members.values()))]
+        members = list(group.members.values())
+        return [close(group, env, group.round, members, group.leader_id)]
     delay_ms = min(env.limits.initial_delay_ms, group.remaining_ms)
     return [
         RoundExtended(
@@ -55,14 +56,22 @@ def _end_initial_delay(group: Group, env: Envelope) -> list[GroupEvent]:
 
 
 def _end_join(group: Group, env: Envelope) -> list[GroupEvent]:
-    """P6: whoever has not joined is dropped, the others form the next generation."""
-    members = [member for member in group.members.values() if group.has_joined(member)]
+    """P6: absent dynamic members are dropped, the others form the next generation.
+
+    Static members stay for as long as their session does; where nobody else is left the round waits
+    for them again (gp-P6.3).
+    """
+    members = [m for m in group.members.values() if m.instance_id or group.has_joined(m)]
     removed = [
         MemberRemoved(group.group_id, member.member_id, RemovalCause.NOT_REJOINED, NOT_REJOINED)
         for member in group.members.values()
-        if not group.has_joined(member)
+        if not member.instance_id and not group.has_joined(member)
     ]
-    return [*removed, close(group, env, group.round, members)]
+    if members and not group.tally.joined:
+        deadline_ms = env.time_ms + rebalance_timeout_ms(members)
+        again = RoundExtended(group.group_id, group.round, RoundTimer.JOIN, deadline_ms, 0)
+        return [*removed, again]
+    return [*removed, close(group, env, group.round, members, group.leader_id)]
 
 
 def _end_sync(group: Group, env: Envelope) -> list[GroupEvent]:

@@ -12,7 +12,8 @@ class Decision(NamedTuple):
     """Events to evolve in order, and the caller's answer as of before them.
 
     PARKED: an event of this decision or of a later one brings the answer (GenerationFormed to
-    joins, AssignmentPublished, RebalanceStarted or MemberRemoved to syncs).
+    joins, AssignmentPublished or RebalanceStarted to syncs, MemberRemoved or MemberReplaced to
+    both).
     """
 
     events: Sequence[GroupEvent]

@@ -17,6 +17,8 @@ class RemovalCause(IntEnum):
     SESSION_EXPIRED = 2
     NOT_REJOINED = 3
     NOT_SYNCED = 4
+    NO_ROOM = 10
+    """The group is full of members that joined the round earlier (gp-J6)."""
 
 
 class Trigger(IntEnum):
@@ -28,6 +30,7 @@ class Trigger(IntEnum):
     MEMBER_LEFT = 4
     SESSION_EXPIRY = 5
     SYNC_TIMEOUT = 6
+    STATIC_REPLACED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class MemberJoined:
     protocols: tuple[Protocol, ...]
     subscribed_topics: tuple[str, ...]
     joined_round: int
+    group_instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,46 @@ class MemberRejoined:
     protocols: tuple[Protocol, ...]
     subscribed_topics: tuple[str, ...]
     joined_round: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReplaced:
+    """A static member came back under a new id and takes the place of the old one (gp-2.2.4).
+
+    Assignment, place in join order and the group leader's role go over; the parked calls of
+    `replaced_id` are answered FENCED_INSTANCE_ID.
+    """
+
+    group_id: str
+    replaced_id: str
+    member_id: str
+    group_instance_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    subscribed_topics: tuple[str, ...]
+    joined_round: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAdded:
+    """A member id was handed out (gp-J7.4); creates the group where there is none (gp-J9)."""
+
+    group_id: str
+    member_id: str
+    session_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRemoved:
+    """An id that was handed out is good no more."""
+
+    group_id: str
+    member_id: str
+    cause: RemovalCause
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +134,11 @@ class RebalanceStarted:
 
 @dataclass(frozen=True, slots=True)
 class RoundExtended:
-    """The initial delay was extended, because somebody else joined meanwhile (gp-4.3)."""
+    """The round stays open for longer.
+
+    The initial delay, because somebody else joined meanwhile (gp-4.3); the join timer, because
+    nobody has joined and the static members that remain are not dropped (gp-P6.3).
+    """
 
     group_id: str
     round: int
@@ -206,6 +254,9 @@ GroupEvent = (
     MemberJoined
     | MemberRejoined
     | MemberRemoved
+    | MemberReplaced
+    | PendingAdded
+    | PendingRemoved
     | RebalanceStarted
     | RoundExtended
     | GenerationFormed

@@ -15,9 +15,12 @@ from coordinator.machine.events import (
     MemberJoined,
     MemberRejoined,
     MemberRemoved,
+    MemberReplaced,
     MemberSynced,
     OffsetCommitted,
     OffsetSuperseded,
+    PendingAdded,
+    PendingRemoved,
     RebalanceStarted,
     RoundExtended,
 )
@@ -26,10 +29,10 @@ from coordinator.machine.state import LEGAL_PREDECESSORS, Group, Member, Offset,
 
 
 def evolve(group: Group | None, event: GroupEvent) -> Group | None:
-    """Apply one event; returns the group, which MemberJoined and OffsetCommitted may create."""
+    """Apply one event; returns the group, which some events may create."""
     if group is None:
         invariant(
-            isinstance(event, MemberJoined | OffsetCommitted),
+            isinstance(event, MemberJoined | OffsetCommitted | PendingAdded),
             f"{type(event).__name__} without a group",
         )
         group = Group(event.group_id)
@@ -50,6 +53,7 @@ def member_from(event: MemberJoined, join_seq: int) -> Member:
         subscribed_topics=event.subscribed_topics,
         join_seq=join_seq,
         joined_round=event.joined_round,
+        instance_id=event.group_instance_id,
     )
 
 
@@ -67,10 +71,31 @@ def rejoined(member: Member, event: MemberRejoined) -> Member:
         joined_round=event.joined_round,
         synced_generation=member.synced_generation,
         assignment=member.assignment,
+        instance_id=member.instance_id,
+        replaced_id=member.replaced_id,
     )
 
 
-def _apply(group: Group, event: GroupEvent) -> None:
+def replaced(member: Member, event: MemberReplaced) -> Member:
+    """A new value: who comes in the place of the static member, with what was the old one's."""
+    return Member(
+        member_id=event.member_id,
+        client_id=event.client_id,
+        client_host=event.client_host,
+        session_timeout_ms=event.session_timeout_ms,
+        rebalance_timeout_ms=event.rebalance_timeout_ms,
+        protocols=event.protocols,
+        subscribed_topics=event.subscribed_topics,
+        join_seq=member.join_seq,
+        joined_round=event.joined_round,
+        synced_generation=member.synced_generation,
+        assignment=member.assignment,
+        instance_id=member.instance_id,
+        replaced_id=member.member_id,
+    )
+
+
+def _apply(group: Group, event: GroupEvent) -> None:  # noqa: PLR0912 - one arm per event
     match event:
         case OffsetCommitted():
             _offset_committed(group, event)
@@ -82,10 +107,19 @@ def _apply(group: Group, event: GroupEvent) -> None:
             _member_rejoined(group, event)
         case MemberRemoved():
             _member_removed(group, event)
+        case MemberReplaced():
+            _member_replaced(group, event)
+        case PendingAdded():
+            _pending_added(group, event)
+        case PendingRemoved():
+            invariant(event.member_id in group.pending, "no such id was handed out (sc-G25)")
+            del group.pending[event.member_id]
         case RebalanceStarted():
             _rebalance_started(group, event)
         case RoundExtended():
-            invariant(group.from_empty and event.round == group.round, "no such initial delay")
+            invariant(group.phase is Phase.PREPARING_REBALANCE, "no round is open")
+            invariant(event.round == group.round, "another round is open")
+            invariant(group.timer is event.timer, "another timer is armed")
             _arm(group, event.timer, event.deadline_ms, event.remaining_ms)
         case GenerationFormed():
             _generation_formed(group, event)
@@ -130,6 +164,10 @@ def _member_joined(group: Group, event: MemberJoined) -> None:
     if group.from_empty:
         group.new_member_added = True
     member = member_from(event, group.next_join_seq)
+    if member.instance_id:
+        invariant(member.instance_id not in group.instances, "an instance id held twice (sc-G24)")
+        group.instances[member.instance_id] = member.member_id
+    group.pending.pop(member.member_id, None)
     group.members[event.member_id] = member
     group.next_join_seq += 1
     group.tally.add(group, member)
@@ -147,9 +185,38 @@ def _member_rejoined(group: Group, event: MemberRejoined) -> None:
 def _member_removed(group: Group, event: MemberRemoved) -> None:
     """The first in join order leads where the group leader went (gp-3.3)."""
     invariant(event.member_id in group.members, "a stranger was removed")
-    group.tally.add(group, group.members.pop(event.member_id), -1)
+    member = group.members.pop(event.member_id)
+    group.tally.add(group, member, -1)
+    if member.instance_id:
+        del group.instances[member.instance_id]
     if group.leader_id == event.member_id:
         group.leader_id = next(iter(group.members), "")
+
+
+def _member_replaced(group: Group, event: MemberReplaced) -> None:
+    """The place in join order and the group leader's role go over (sc-G18)."""
+    invariant(event.replaced_id in group.members, "nobody is replaced (sc-G19)")
+    invariant(event.member_id not in group.members, "replaced by a member")
+    before = group.members[event.replaced_id]
+    invariant(
+        bool(event.group_instance_id) and before.instance_id == event.group_instance_id,
+        "replaced by another instance (I3)",
+    )
+    after = replaced(before, event)
+    group.tally.add(group, before, -1)
+    group.members = {
+        m.member_id: m for m in (after if m is before else m for m in group.members.values())
+    }
+    group.tally.add(group, after)
+    group.instances[event.group_instance_id] = event.member_id
+    if group.leader_id == event.replaced_id:
+        group.leader_id = event.member_id
+
+
+def _pending_added(group: Group, event: PendingAdded) -> None:
+    invariant(event.member_id not in group.members, "a member's id handed out (sc-G23)")
+    invariant(event.member_id not in group.pending, "an id handed out twice")
+    group.pending[event.member_id] = event.session_timeout_ms
 
 
 def _rebalance_started(group: Group, event: RebalanceStarted) -> None:
@@ -168,8 +235,13 @@ def _generation_formed(group: Group, event: GenerationFormed) -> None:
     invariant(event.round == group.round, "another round's generation")
     invariant(event.generation > group.generation, "a generation number is used once (I6)")
     invariant(event.member_ids == tuple(group.members), "a generation of others")
-    invariant(group.tally.joined == len(group.members), "a member that did not join")
+    invariant(
+        group.tally.joined == len(group.members)
+        or all(m.instance_id or group.has_joined(m) for m in group.members.values()),
+        "a dynamic member that did not join",
+    )
     invariant(event.leader_id in group.members, "led by a stranger (I2)")
+    invariant(group.has_joined(group.members[event.leader_id]), "led by an absent member (gp-3.3)")
     _move(group, Phase.COMPLETING_REBALANCE)
     group.generation = event.generation
     group.protocol_name = event.protocol_name

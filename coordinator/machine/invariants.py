@@ -1,7 +1,7 @@
 """What must hold whatever happens. A broken invariant stops the process: a bug, not an outcome."""
 
 from coordinator.machine.commands import RoundTimer
-from coordinator.machine.state import Group, Phase, recount
+from coordinator.machine.state import Group, Phase, holders, recount
 
 
 class InvariantError(Exception):
@@ -15,7 +15,7 @@ def invariant(condition: bool, message: str) -> None:
 
 
 def check(group: Group, *, at_rest: bool = True) -> None:
-    """The group invariants I1, I2 and I4-I8 of gp-1.4 that one state can show.
+    """The group invariants I1-I5, I7 and I8 of gp-1.4 that one state can show.
 
     I6 (generations rise) and I8 (one vector per generation) concern two states: `evolve` guards
     them. `at_rest` is False between the events of one decision, where a member may be in (or out)
@@ -24,6 +24,11 @@ def check(group: Group, *, at_rest: bool = True) -> None:
     where = f"group {group.group_id!r} in {group.phase}: "
     _check_members(group, where)
     invariant(group.tally == recount(group), where + "the tally is not its members' (I1, I4, I5)")
+    invariant(group.instances == holders(group), where + "instances are not their members' (I3)")
+    invariant(
+        not any(member_id in group.members for member_id in group.pending),
+        where + "a member's id is pending (I4)",
+    )
     _check_timer(group, where, at_rest=at_rest)
     if at_rest:
         _check_phase(group, where)
@@ -36,6 +41,10 @@ def _check_members(group: Group, where: str) -> None:
         invariant(member.join_seq > last_seq, where + "members not in join order (I7)")
         invariant(member.joined_round <= group.round + 1, where + "joined a future round (I1)")
         invariant(member.synced_generation <= group.generation, where + "synced ahead of time (I4)")
+        invariant(
+            not member.instance_id or group.instances.get(member.instance_id) == member_id,
+            where + "an instance id that another holds (I3)",
+        )
         last_seq = member.join_seq
     invariant(last_seq < group.next_join_seq, where + "join sequence behind its members (I7)")
     invariant(
@@ -82,12 +91,19 @@ def _check_phase(group: Group, where: str) -> None:
             if group.from_empty:
                 invariant(joined == len(members), where + "a member outside the round (I1)")
             else:
-                invariant(joined < len(members), where + "a complete round left open (I1)")
+                invariant(
+                    joined < len(members) or bool(group.pending),
+                    where + "a complete round left open (I1)",
+                )
         case Phase.COMPLETING_REBALANCE | Phase.STABLE:
             invariant(bool(group.members), where + "has no members (I2)")
             invariant(
-                all(m.joined_round == group.round for m in members),
-                where + "a member that did not join the generation's round (I1)",
+                all(m.instance_id or m.joined_round == group.round for m in members),
+                where + "a dynamic member that did not join the generation's round (I1)",
+            )
+            invariant(
+                group.members[group.leader_id].joined_round == group.round,
+                where + "the group leader did not join the generation's round (I2)",
             )
             invariant(
                 all(m.supports(group.protocol_name) for m in members),

@@ -19,7 +19,7 @@ class Limits:
     client_message_max_bytes: int = 4 * MIB
     command_max_bytes: int = 512 * KIB
     id_max_bytes: int = 249
-    """Group id, member id, topic name."""
+    """Group id, member id, instance id, topic name."""
     reason_max_chars: int = 255
     """A longer reason is cut, not refused (KIP-800)."""
     member_metadata_max_bytes: int = 64 * KIB
@@ -30,6 +30,8 @@ class Limits:
     offset_metadata_max_bytes: int = 4096
     commit_max_partitions: int = 1_000
     group_max_members: int = 2_000
+    group_max_pending: int = 2_000
+    """Member ids handed out and not used yet."""
     shard_max_groups: int = 100_000
     """Watched before a command is proposed: what is in flight may overshoot it by one queue."""
     max_topics: int = 10_000

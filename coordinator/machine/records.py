@@ -5,14 +5,17 @@ Keys are relative to the shard:
     b"g" + group id           + b"h"                        the group without its maps
     b"g" + group id           + b"m" + member id            a member
     b"g" + group id           + b"o" + topic + partition    a stored offset
+    b"g" + group id           + b"p" + member id            an id handed out, not used yet
+    b"g" + group id           + b"s" + member id            a static member's instance
     b"g" + group id           + b"v" + member id            its assignment, if it has one
     b"t" + topic                                            partitions of a topic (shard 0)
     b"n" + node id                                          the store of a replaced node (shard 0)
     b"f", b"c"                                              generation floor, shard time; not 0
 
 The group id and the topic of a key carry their length, so the records of one group share a prefix
-with no others. A value is RECORD_VERSION and the dataclass's fields in declared order, without what
-the key says.
+with no others. What static members and pending ids added has records of its own: a group without
+them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
+fields in declared order, without what the key says.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,13 +41,16 @@ from coordinator.machine.events import (
     MemberJoined,
     MemberRejoined,
     MemberRemoved,
+    MemberReplaced,
     MemberSynced,
     OffsetCommitted,
     OffsetSuperseded,
+    PendingAdded,
+    PendingRemoved,
     RebalanceStarted,
     RoundExtended,
 )
-from coordinator.machine.state import Group, Member, Offset, Phase, recount
+from coordinator.machine.state import Group, Member, Offset, Phase, holders, recount
 
 GROUP_PREFIX = b"g"
 TOPIC_PREFIX = b"t"
@@ -55,6 +61,8 @@ TIME_KEY = b"c"
 HEADER = b"h"
 _MEMBER = b"m"
 _OFFSET = b"o"
+_PENDING = b"p"
+_STATIC = b"s"
 _ASSIGNMENT = b"v"
 _VERSION = bytes((RECORD_VERSION,))
 
@@ -65,8 +73,22 @@ class AssignmentOf(NamedTuple):
     member_id: str
 
 
-Ref = None | str | tuple[str, int] | AssignmentOf
-"""One record of a group: None its header, a member id, a (topic, partition), an assignment."""
+class StaticOf(NamedTuple):
+    """Names the record that makes a member static; `kind` tells it from PendingOf."""
+
+    member_id: str
+    kind: bytes = _STATIC
+
+
+class PendingOf(NamedTuple):
+    """Names the record of an id that was handed out."""
+
+    member_id: str
+    kind: bytes = _PENDING
+
+
+Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf
+"""One record of a group: None its header, a member id, a (topic, partition), or what it names."""
 
 
 def group_prefix(group_id: str) -> bytes:
@@ -83,6 +105,8 @@ def group_key(group_id: str, ref: Ref) -> bytes:
             return group_prefix(group_id) + _MEMBER + ref.encode()
         case AssignmentOf():
             return group_prefix(group_id) + _ASSIGNMENT + ref.member_id.encode()
+        case StaticOf() | PendingOf():
+            return group_prefix(group_id) + ref.kind + ref.member_id.encode()
         case (topic, partition):
             return group_prefix(group_id) + _OFFSET + put_text(topic) + put_int(partition)
         case _:
@@ -104,22 +128,38 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
             if member is None or not member.assignment:
                 return None
             return _VERSION + put_bytes(member.assignment)
+        case StaticOf():
+            member = group.members.get(ref.member_id)
+            if member is None or not (member.instance_id or member.replaced_id):
+                return None
+            return _VERSION + put_text(member.instance_id) + put_text(member.replaced_id)
+        case PendingOf():
+            timeout_ms = group.pending.get(ref.member_id)
+            return None if timeout_ms is None else put_number(timeout_ms)
         case _:
             offset = group.offsets.get(ref)
             return None if offset is None else _put_offset(offset)
 
 
 def group_records(group: Group) -> Iterator[tuple[bytes, bytes]]:
-    """The whole group: its header, then members in join order, offsets, assignments."""
-    assignments = map(AssignmentOf, group.members)
-    refs: tuple[Ref, ...] = (None, *group.members, *group.offsets, *assignments)
+    """The whole group: its header, then members in join order, offsets, and the rest."""
+    refs: tuple[Ref, ...] = (
+        None,
+        *group.members,
+        *group.offsets,
+        *map(PendingOf, group.pending),
+        *map(StaticOf, group.members),
+        *map(AssignmentOf, group.members),
+    )
     for ref in refs:
         value = group_value(group, ref)
         if value is not None:
             yield group_key(group.group_id, ref), value
 
 
-def touched(group: Group | None, event: GroupEvent) -> tuple[Ref, ...]:
+def touched(  # noqa: PLR0912 - one arm per event
+    group: Group | None, event: GroupEvent
+) -> tuple[Ref, ...]:
     """Which records `event` may change; `group` is the state before it."""
     match event:
         case OffsetCommitted():
@@ -127,10 +167,17 @@ def touched(group: Group | None, event: GroupEvent) -> tuple[Ref, ...]:
             return (None, ref) if group is None else (ref,)
         case OffsetSuperseded():
             return ()
-        case MemberJoined() | MemberSynced():
+        case MemberSynced():
             return (None, event.member_id)
+        case MemberJoined():
+            return (None, event.member_id, StaticOf(event.member_id), PendingOf(event.member_id))
         case MemberRemoved():
-            return (None, event.member_id, AssignmentOf(event.member_id))
+            return (None, *_records_of(event.member_id))
+        case MemberReplaced():
+            return (None, *_records_of(event.replaced_id), *_records_of(event.member_id))
+        case PendingAdded() | PendingRemoved():
+            pending = PendingOf(event.member_id)
+            return (None, pending) if group is None else (pending,)
         case MemberRejoined():
             return (event.member_id,)
         case RebalanceStarted() if group is not None:
@@ -144,6 +191,10 @@ def touched(group: Group | None, event: GroupEvent) -> tuple[Ref, ...]:
             return (None,)
         case _:
             assert_never(event)
+
+
+def _records_of(member_id: str) -> tuple[Ref, ...]:
+    return (member_id, StaticOf(member_id), AssignmentOf(member_id))
 
 
 def group_of_key(key: bytes) -> str:
@@ -179,11 +230,16 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
         topic, partition = key.text(), key.integer()
         key.end()
         group.offsets[topic, partition] = _take_offset(Reader(value))
-    elif kind == _ASSIGNMENT:
+    elif kind == _PENDING:
+        group.pending[key.rest()] = take_number(value)
+    elif kind in (_STATIC, _ASSIGNMENT):
         member = group.members.get(key.rest())
         if member is None:
-            raise RecordError(f"an assignment of nobody in group {group.group_id!r}")
-        member.assignment = take_blob(value)
+            raise RecordError(f"a record of nobody in group {group.group_id!r}")
+        if kind == _ASSIGNMENT:
+            member.assignment = take_blob(value)
+        else:
+            _take_static(member, Reader(value))
     else:
         raise RecordError(f"a record of unknown kind {kind!r}")
 
@@ -193,6 +249,7 @@ def _finished(group: Group) -> Group:
     members = sorted(group.members.values(), key=lambda member: member.join_seq)
     group.members = {member.member_id: member for member in members}
     group.tally = recount(group)
+    group.instances = holders(group)
     return group
 
 
@@ -276,6 +333,13 @@ def _take_member(member_id: str, reader: Reader) -> Member:
     )
     reader.end()
     return member
+
+
+def _take_static(member: Member, reader: Reader) -> None:
+    reader.version()
+    member.instance_id = reader.text()
+    member.replaced_id = reader.text()
+    reader.end()
 
 
 def _put_offset(offset: Offset) -> bytes:

@@ -1,11 +1,12 @@
 """What a caller is told. A reply is a value; a refusal is one too (architecture section 1.10)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
 from coordinator.machine.errors import Error
-from coordinator.machine.state import Group
+from coordinator.machine.state import Group, Member, Phase
 
 
 class _Parked(Enum):
@@ -31,11 +32,16 @@ class JoinedMember(NamedTuple):
 
     member_id: str
     metadata: bytes
+    instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A place in `generation`. `members`: for the group leader alone, in join order (gp-2.2.3)."""
+    """A place in `generation`. `members`: for the group leader alone, in join order (gp-2.2.3).
+
+    `skip_assignment`: the group leader is a static member that came back, and the assignment
+    stands (KIP-814).
+    """
 
     generation: int
     protocol_type: str
@@ -43,6 +49,14 @@ class Joined:
     leader_id: str
     member_id: str
     members: tuple[JoinedMember, ...]
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IdGiven:
+    """MEMBER_ID_REQUIRED: join again under this id, within the session timeout (KIP-394)."""
+
+    member_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,7 @@ class LeaveResult(NamedTuple):
 
     member_id: str
     error: Error
+    instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +114,30 @@ class Done:
     changed: bool = True
 
 
-Reply = Refused | Joined | Synced | Left | Committed | Done
+Reply = Refused | Joined | IdGiven | Synced | Left | Committed | Done
 
 
 def join_reply(group: Group, member_id: str) -> Joined:
     """A member's place in the current generation, from applied state."""
-    members: tuple[JoinedMember, ...] = ()
-    if member_id == group.leader_id:
-        members = tuple(
-            JoinedMember(member.member_id, member.metadata_of(group.protocol_name))
-            for member in group.members.values()
-        )
+    return place_of(group, group.members[member_id], group.leader_id, group.members.values())
+
+
+def place_of(group: Group, member: Member, leader_id: str, members: Iterable[Member]) -> Joined:
+    """The same where `members`, led by `leader_id`, are not those of the applied state yet."""
+    name = group.protocol_name
+    leads = member.member_id == leader_id
     return Joined(
         generation=group.generation,
         protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name,
-        leader_id=group.leader_id,
-        member_id=member_id,
-        members=members,
+        protocol_name=name,
+        leader_id=leader_id,
+        member_id=member.member_id,
+        members=tuple(
+            JoinedMember(m.member_id, m.metadata_of(name), m.instance_id) for m in members
+        )
+        if leads
+        else (),
+        skip_assignment=leads and bool(member.instance_id) and group.phase is Phase.STABLE,
     )
 
 

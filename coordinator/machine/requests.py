@@ -20,8 +20,16 @@ from coordinator.machine.state import metadata_bytes
 
 
 def joining_id(command: JoinGroup) -> str:
-    """The id the command joins under: its own, or `<client_id>-<join_nonce>` (gp-D2)."""
-    return command.member_id or f"{command.client_id}-{command.join_nonce}"
+    """The id the command joins under.
+
+    Its own; or `<client_id>-<join_nonce>` (gp-D2); or without a nonce one that the coordinator
+    drew, which starts with the instance id of a static member (gp-1.1).
+    """
+    if command.member_id:
+        return command.member_id
+    if command.join_nonce:
+        return f"{command.client_id}-{command.join_nonce}"
+    return f"{command.group_instance_id or command.client_id}-{command.drawn_nonce}"
 
 
 def refuse_request(command: GroupCommand, limits: Limits) -> Refused | None:
@@ -58,10 +66,12 @@ def _refuse_join(command: JoinGroup, limits: Limits) -> Refused | None:
         )
     if command.rebalance_timeout_ms < 1:
         return _invalid("A rebalance timeout is at least 1 ms.")
-    if not command.member_id and not command.join_nonce:
+    if not (command.member_id or command.join_nonce or command.drawn_nonce):
         return _invalid("A first join needs a join_nonce: the member id is made of it.")
     if len(joining_id(command).encode()) > limits.id_max_bytes:
         return _invalid(f"A member id has at most {limits.id_max_bytes} bytes.")
+    if len(command.group_instance_id.encode()) > limits.id_max_bytes:
+        return _invalid(f"An instance id has at most {limits.id_max_bytes} bytes.")
     if len(command.client_host.encode()) > limits.id_max_bytes:
         return _invalid(f"A client host has at most {limits.id_max_bytes} bytes.")
     if len(command.client_id.encode()) > limits.id_max_bytes:

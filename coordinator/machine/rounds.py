@@ -12,6 +12,7 @@ from coordinator.machine.events import (
     RebalanceStarted,
     Trigger,
 )
+from coordinator.machine.invariants import invariant
 from coordinator.machine.protocols import select
 from coordinator.machine.state import Group, Member, Phase
 
@@ -21,16 +22,20 @@ class Roster:
     """A group's members as they will be once the events so far are applied.
 
     `decide` never changes the group it reads, so it says what differs: `put` is a member that is
-    new or has joined again, `gone` are the ids of those removed.
+    new, has joined again or replaces one, `gone` are the ids of those removed or replaced,
+    `settled` those ids of `pending` that are used or dropped.
     """
 
     group: Group
     put: Member | None = None
     gone: Collection[str] = ()
+    settled: Collection[str] = ()
 
     def complete(self) -> bool:
         """True where everybody has joined the open round. Costs nothing per member (I1)."""
         group, put = self.group, self.put
+        if self.is_awaited():
+            return False
         joined, total = group.tally.joined, len(group.members)
         for member_id in self.gone:
             joined -= group.has_joined(group.members[member_id])
@@ -41,15 +46,27 @@ class Roster:
             total += before is None
         return joined == total
 
+    def is_awaited(self) -> bool:
+        """True where an id that was handed out may still be used: it holds up the round (gp-P8)."""
+        return len(self.group.pending) > len(self.settled)
+
     def members(self) -> list[Member]:
         """In join order."""
         put = self.put
         present = [m for m in self.group.members.values() if m.member_id not in self.gone]
         if put is None:
             return present
-        if put.member_id not in self.group.members:
-            return [*present, put]
-        return [put if member.member_id == put.member_id else member for member in present]
+        if put.member_id in self.group.members:
+            return [put if member.member_id == put.member_id else member for member in present]
+        return sorted([*present, put], key=lambda member: member.join_seq)
+
+    @property
+    def leader_id(self) -> str:
+        """Who leads the group: its role goes over to whoever replaces it (gp-3.3)."""
+        leader_id = self.group.leader_id
+        if self.put is not None and leader_id and self.put.replaced_id == leader_id:
+            return self.put.member_id
+        return leader_id
 
 
 def rebalance_timeout_ms(members: Sequence[Member]) -> int:
@@ -67,21 +84,17 @@ def rebalance(
 ) -> list[GroupEvent]:
     """Go on with the open round, or open one for this reason (P3)."""
     if group.phase is not Phase.PREPARING_REBALANCE:
-        return _open(group, env, roster.members(), trigger, member_id, reason)
+        return _open(roster, env, trigger, member_id, reason)
     if group.from_empty or not roster.complete():
         return []  # P5; an initial round is closed by its timer alone (gp-4.3)
-    return [close(group, env, group.round, roster.members())]
+    return [close(group, env, group.round, roster.members(), roster.leader_id)]
 
 
 def _open(
-    group: Group,
-    env: Envelope,
-    members: Sequence[Member],
-    trigger: Trigger,
-    member_id: str,
-    reason: str,
+    roster: Roster, env: Envelope, trigger: Trigger, member_id: str, reason: str
 ) -> list[GroupEvent]:
     """P4: from Empty with the initial delay (gp-4.3), else with the join timer."""
+    group, members = roster.group, roster.members()
     round_ = group.round + 1
     timeout_ms = rebalance_timeout_ms(members)
     initial = group.phase is Phase.EMPTY
@@ -97,23 +110,27 @@ def _open(
         deadline_ms=env.time_ms + delay_ms,
         remaining_ms=max(timeout_ms - delay_ms, 0) if initial else 0,
     )
-    if not initial and all(member.joined_round == round_ for member in members):
-        return [started, close(group, env, round_, members)]
+    if initial or roster.is_awaited():
+        return [started]
+    if all(member.joined_round == round_ for member in members):
+        return [started, close(group, env, round_, members, roster.leader_id)]
     return [started]
 
 
 def close(
-    group: Group, env: Envelope, round_: int, members: Sequence[Member]
+    group: Group, env: Envelope, round_: int, members: Sequence[Member], leader_id: str
 ) -> GenerationFormed | GroupEmptied:
-    """P6: the next generation, of `members`; all of them have joined.
+    """P6: the next generation, of `members`; who of them has not joined is static.
 
-    Its number was never used before (gp-5.6.6). The group leader stays, else it is the first in
-    join order (gp-3.3).
+    Its number was never used before (gp-5.6.6). The group leader stays, if it has joined, else it
+    is the first in join order that has (gp-3.3).
     """
     generation = max(group.generation, env.generation_floor) + 1
     if not members:
         return GroupEmptied(group.group_id, round_, generation)
-    leader = next((m for m in members if m.member_id == group.leader_id), members[0])
+    joined = [member for member in members if member.joined_round == round_]
+    invariant(bool(joined), "a generation of which nobody has joined (gp-P6.3)")
+    leader = next((m for m in joined if m.member_id == leader_id), joined[0])
     return GenerationFormed(
         group_id=group.group_id,
         round=round_,

@@ -10,13 +10,16 @@ closes or, for a Sync, with the assignment; "drop": the member goes.
 ====================  ========  ====================  ====================  ======
 call                  Empty     PreparingRebalance    CompletingRebalance   Stable
 ====================  ========  ====================  ====================  ======
+Join without a nonce  an id     an id                 an id                 an id
 Join, new member      round     park, may close       round                 round
+Join, instance held   -         (2), may close        (2), round            (2), (3)
 Join, known, same     unknown   park, may close       current generation    (1)
 Join, known, changed  unknown   park, may close       round                 round
 Sync, group leader    unknown   in progress           publish, to Stable    stored
 Sync, other           unknown   in progress           park                  stored
 Heartbeat             unknown   in progress           NONE                  NONE
 Leave, expiry         unknown   drop, may close       drop, round           drop, round
+the same of an id     drop      drop, may close       drop                  drop
 Commit of a member    unknown   stored                in progress           stored
 Simple commit (-1)    stored    unknown               unknown               unknown
 timer INITIAL_DELAY   -         extend, or close      -                     -
@@ -24,8 +27,12 @@ timer JOIN            -         drop absent, close    -                     -
 timer SYNC            -         -                     drop unsynced, round  the same
 ====================  ========  ====================  ====================  ======
 
-unknown = UNKNOWN_MEMBER_ID, in progress = REBALANCE_IN_PROGRESS. (1): the group leader opens a
-round, others get the current generation. Expiry and timers that name what is past do nothing. A
+unknown = UNKNOWN_MEMBER_ID, in progress = REBALANCE_IN_PROGRESS; an id = MEMBER_ID_REQUIRED, and
+until it is used or expires no round but an initial one closes before its timer. (1): the group
+leader opens a round, others get the current generation. (2): the new member takes the place of the
+static one, which is fenced. (3): a round only where another protocol would be selected, else the
+current generation. The timer JOIN drops dynamic members alone; while nobody has joined and static
+members remain it waits again. Expiry and timers that name what is past do nothing. A
 round closes to CompletingRebalance, or to Empty without members. Dead answers
 COORDINATOR_NOT_AVAILABLE and is not left. Where there is no group the answers are Empty's, but a
 member's commit is GROUP_ID_NOT_FOUND.
@@ -81,6 +88,7 @@ class Member:
 
     `joined_round` is the last round it joined, `synced_generation` the last generation it synced in
     (both replicated, so that an open round survives a failover: architecture section 3, rule 5).
+    `instance_id` is "" for a dynamic member; `replaced_id` whose place a static one took last.
     """
 
     member_id: str
@@ -94,6 +102,8 @@ class Member:
     joined_round: int
     synced_generation: int = NEVER_SYNCED
     assignment: bytes = b""
+    instance_id: str = ""
+    replaced_id: str = ""
 
     def supports(self, name: str) -> bool:
         """True where `name` is among this member's protocols."""
@@ -162,7 +172,9 @@ class Group:
 
     `round` is the number of the open or last round, `generation` of the last that formed. While
     `timer` is None, `deadline_ms` is 0. `remaining_ms` and `new_member_added` belong to the initial
-    delay (gp-4.3).
+    delay (gp-4.3). `pending` are ids handed out and not used yet, with their session timeout in ms
+    (gp-J7.4). `instances` says who holds each instance id: like `tally` it follows from the
+    members.
     """
 
     group_id: str
@@ -179,7 +191,9 @@ class Group:
     deadline_ms: int = 0
     remaining_ms: int = 0
     new_member_added: bool = False
+    pending: dict[str, int] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally, metadata={"derived": True})
+    instances: dict[str, str] = field(default_factory=dict, metadata={"derived": True})
 
     @property
     def from_empty(self) -> bool:
@@ -201,6 +215,11 @@ def recount(group: Group) -> Tally:
     for member in group.members.values():
         tally.add(group, member)
     return tally
+
+
+def holders(group: Group) -> dict[str, str]:
+    """Which member holds each instance id, found anew."""
+    return {m.instance_id: m.member_id for m in group.members.values() if m.instance_id}
 
 
 class DeadlineKey(NamedTuple):

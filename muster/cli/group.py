@@ -48,6 +48,7 @@ STATE_COLUMNS = (
 MEMBER_COLUMNS = (
     "GROUP",
     "CONSUMER-ID",
+    "GROUP-INSTANCE-ID",
     "HOST",
     "CLIENT-ID",
     "#PARTITIONS",
@@ -140,6 +141,7 @@ def _member_rows(group: Group) -> list[list[Value]]:
         [
             group.group_id,
             member.member_id,
+            member.instance_id,
             member.host,
             member.client_id,
             None if member.partitions is None else len(member.partitions),
@@ -170,6 +172,7 @@ def _group_item(group: Group) -> dict[str, object]:
         "members": [
             {
                 "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
                 "client_id": member.client_id,
                 "host": member.host,
                 "session_timeout_ms": member.session_timeout_ms,

@@ -16,9 +16,13 @@ CONSUMER = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member with its partitions; `partitions` is None where the assignment cannot be read."""
+    """A member with its partitions; `partitions` is None where the assignment cannot be read.
+
+    `instance_id` is None for a dynamic member.
+    """
 
     member_id: str
+    instance_id: str | None
     client_id: str
     host: str
     session_timeout_ms: int
@@ -33,6 +37,7 @@ def members_of(group: Group) -> list[Member]:
     return [
         Member(
             member_id=member.member_id,
+            instance_id=member.group_instance_id or None,
             client_id=member.client_id,
             host=member.host,
             session_timeout_ms=member.session_timeout_ms,

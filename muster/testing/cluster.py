@@ -530,7 +530,7 @@ class Cluster:
                 result.status.coordinator.CopyFrom(self._coordinator())
             return result
         group = self._group(one.group_id)
-        code = group.check(one.member_id, one.generation)
+        code = group.check(one.member_id, one.generation, one.group_instance_id)
         if code in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
             group.hear(group.members[one.member_id])
         result.status.CopyFrom(status(code))
@@ -542,8 +542,12 @@ class Cluster:
         group = self._group(request.group_id)
         response = group_pb2.LeaveGroupResponse()
         for one in request.members:
-            code = Code.NONE if group.remove(one.member_id) else Code.UNKNOWN_MEMBER_ID
-            response.results.add(member_id=one.member_id, status=status(code))
+            code = group.leave(one.member_id, one.group_instance_id)
+            response.results.add(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                status=status(code),
+            )
         return response
 
     async def _on_offset_commit(

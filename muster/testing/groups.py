@@ -45,6 +45,7 @@ class Member:
     synced: bool = False
     assignment: bytes = b""
     open_calls: int = 0
+    instance_id: str = ""
     parked_join: "asyncio.Future[group_pb2.JoinGroupResponse] | None" = None
     parked_syncs: "list[asyncio.Future[group_pb2.SyncGroupResponse]]" = field(default_factory=list)
 
@@ -90,8 +91,13 @@ class Group:
     ) -> "group_pb2.JoinGroupResponse | asyncio.Future[group_pb2.JoinGroupResponse]":
         """Rules J1 to J9: an answer, or where it will come."""
         member_id = request.member_id or f"{request.client_id}-{request.join_nonce}"
-        if request.member_id and request.member_id not in self.members:
-            return join_refusal(Code.UNKNOWN_MEMBER_ID, "no such member", member_id)
+        holder = self.holder(request.group_instance_id)
+        if request.member_id:
+            code = self._identity(request.member_id, request.group_instance_id)
+            if code is not Code.NONE:
+                return join_refusal(code, code.name, member_id)
+        elif holder is not None and holder.member_id != member_id:
+            return self._replace(holder, member_id, request)
         protocols = [(p.name, p.metadata) for p in request.protocols]
         common = self._common_protocols(member_id)
         if common is not None and not common & {name for name, _ in protocols}:
@@ -107,10 +113,48 @@ class Group:
             member = self.members[member_id] = Member(
                 member_id, protocols, (), request.session_timeout_ms, self._loop.time()
             )
+            member.instance_id = request.group_instance_id
         member.protocols = protocols
         member.topics = tuple(request.subscribed_topics)
         member.session_timeout_ms = request.session_timeout_ms
         self.hear(member)
+        if self.phase is not Phase.PREPARING:
+            self._prepare()
+        return self._park_join(member)
+
+    def holder(self, instance_id: str) -> Member | None:
+        """Who holds an instance id."""
+        found = (m for m in self.members.values() if instance_id and m.instance_id == instance_id)
+        return next(found, None)
+
+    def _identity(self, member_id: str, instance_id: str) -> ErrorCode:
+        """By instance id first (section 2.0.4)."""
+        holder = self.holder(instance_id)
+        if holder is not None and holder.member_id != member_id:
+            return Code.FENCED_INSTANCE_ID
+        known = member_id in self.members and (holder is not None or not instance_id)
+        return Code.NONE if known else Code.UNKNOWN_MEMBER_ID
+
+    def _replace(
+        self, member: Member, member_id: str, request: group_pb2.JoinGroupRequest
+    ) -> "group_pb2.JoinGroupResponse | asyncio.Future[group_pb2.JoinGroupResponse]":
+        """A static member is back under another id (section 2.2.4)."""
+        old_id, member.member_id = member.member_id, member_id
+        self.members = {one.member_id: one for one in self.members.values()}
+        if self.leader_id == old_id:
+            self.leader_id = member_id
+        if member.parked_join is not None and not member.parked_join.done():
+            member.parked_join.set_result(join_refusal(Code.FENCED_INSTANCE_ID, "fenced", old_id))
+        self._answer_syncs(member, Code.FENCED_INSTANCE_ID)
+        member.protocols = [(p.name, p.metadata) for p in request.protocols]
+        member.topics = tuple(request.subscribed_topics)
+        member.session_timeout_ms = request.session_timeout_ms
+        self.hear(member)
+        self._changed()
+        if self.phase is Phase.STABLE:
+            answer = self._join_answer(member)
+            answer.skip_assignment = member_id == self.leader_id
+            return answer
         if self.phase is not Phase.PREPARING:
             self._prepare()
         return self._park_join(member)
@@ -180,7 +224,11 @@ class Group:
         if member.member_id == self.leader_id:
             for one in self.members.values():
                 metadata = dict(one.protocols)[self.protocol_name]
-                response.members.add(member_id=one.member_id, metadata=metadata)
+                response.members.add(
+                    member_id=one.member_id,
+                    metadata=metadata,
+                    group_instance_id=one.instance_id,
+                )
                 for topic in one.topics:
                     if topic in self._topics:
                         response.partition_counts[topic] = self._topics[topic]
@@ -192,7 +240,7 @@ class Group:
         self, request: group_pb2.SyncGroupRequest
     ) -> "group_pb2.SyncGroupResponse | asyncio.Future[group_pb2.SyncGroupResponse]":
         """Rules S1 to S7."""
-        code = self.check(request.member_id, request.generation)
+        code = self.check(request.member_id, request.generation, request.group_instance_id)
         if code is Code.REBALANCE_IN_PROGRESS or code is not Code.NONE:
             return sync_refusal(code)
         if request.protocol_name not in ("", self.protocol_name):
@@ -235,10 +283,11 @@ class Group:
 
     # ---- heartbeats, leaving, sessions
 
-    def check(self, member_id: str, generation: int) -> ErrorCode:
+    def check(self, member_id: str, generation: int, instance_id: str = "") -> ErrorCode:
         """Rules H2 to H6, shared by Sync and Heartbeat."""
-        if member_id not in self.members or self.phase is Phase.EMPTY:
-            return Code.UNKNOWN_MEMBER_ID
+        code = self._identity(member_id, instance_id)
+        if code is not Code.NONE:
+            return code
         if generation != self.generation:
             return Code.ILLEGAL_GENERATION
         if self.phase is Phase.PREPARING:
@@ -248,6 +297,16 @@ class Group:
     def hear(self, member: Member) -> None:
         """Its session starts anew."""
         member.heard_at = self._loop.time()
+
+    def leave(self, member_id: str, instance_id: str) -> ErrorCode:
+        """One entry of a Leave (rule L4)."""
+        holder = self.holder(instance_id)
+        if not member_id and holder is not None:
+            member_id = holder.member_id
+        code = self._identity(member_id, instance_id)
+        if code is Code.NONE:
+            self.remove(member_id)
+        return code
 
     def remove(self, member_id: str) -> bool:
         """Left, expired, or taken out by a test. False: there was no such member."""
@@ -284,7 +343,7 @@ class Group:
 
     def commit(self, request: group_pb2.OffsetCommitRequest) -> group_pb2.OffsetCommitResponse:
         """Rules O4 to O9."""
-        code = self._may_commit(request.member_id, request.generation)
+        code = self._may_commit(request.member_id, request.generation, request.group_instance_id)
         if code is not Code.NONE:
             return group_pb2.OffsetCommitResponse(status=status(code, code.name))
         if request.member_id in self.members:
@@ -300,10 +359,10 @@ class Group:
                 self._store(request, one, answer)
         return response
 
-    def _may_commit(self, member_id: str, generation: int) -> ErrorCode:
+    def _may_commit(self, member_id: str, generation: int, instance_id: str) -> ErrorCode:
         if generation < 0 and not member_id:
             return Code.UNKNOWN_MEMBER_ID if self.members else Code.NONE
-        code = self.check(member_id, generation)
+        code = self.check(member_id, generation, instance_id)
         if code is Code.REBALANCE_IN_PROGRESS:
             return Code.NONE  # under the old generation, before giving up
         if code is Code.NONE and self.phase is Phase.COMPLETING:

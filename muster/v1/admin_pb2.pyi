@@ -314,6 +314,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         REBALANCE_TIMEOUT_MS_FIELD_NUMBER: builtins.int
         JOINED_FIELD_NUMBER: builtins.int
         SYNCED_FIELD_NUMBER: builtins.int
+        GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
         member_id: builtins.str
         client_id: builtins.str
         host: builtins.str
@@ -325,6 +326,8 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         """in the open round"""
         synced: builtins.bool
         """in the current generation"""
+        group_instance_id: builtins.str
+        """of a static member"""
         def __init__(
             self,
             *,
@@ -337,8 +340,9 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             rebalance_timeout_ms: builtins.int = ...,
             joined: builtins.bool = ...,
             synced: builtins.bool = ...,
+            group_instance_id: builtins.str = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "client_id", b"client_id", "host", b"host", "joined", b"joined", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "synced", b"synced"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "client_id", b"client_id", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "synced", b"synced"]) -> None: ...
 
     @typing.final
     class Group(google.protobuf.message.Message):

@@ -137,17 +137,22 @@ class JoinGroupRequest(google.protobuf.message.Message):
     PROTOCOLS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     """"" on the first join of a membership"""
     client_id: builtins.str
     join_nonce: builtins.str
-    """32 lower-case hex digits (128 bits), drawn anew for each membership. The member id becomes "<client_id>-<nonce>"."""
+    """32 lower-case hex digits (128 bits), drawn anew for each membership. The member id becomes "<client_id>-<nonce>".
+    "" on a first join: the coordinator draws the id and answers MEMBER_ID_REQUIRED with it (a static member joins).
+    """
     session_timeout_ms: builtins.int
     rebalance_timeout_ms: builtins.int
     protocol_type: builtins.str
     reason: builtins.str
     """cut to 255 characters and kept in the round's history"""
+    group_instance_id: builtins.str
+    """"" = dynamic; else a durable name, held by one member of the group at a time"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___JoinGroupRequest.Protocol]: ...
     @property
@@ -167,8 +172,9 @@ class JoinGroupRequest(google.protobuf.message.Message):
         protocols: collections.abc.Iterable[global___JoinGroupRequest.Protocol] | None = ...,
         reason: builtins.str = ...,
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
+        group_instance_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_id", b"client_id", "group_id", b"group_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
 
 global___JoinGroupRequest = JoinGroupRequest
 
@@ -184,16 +190,19 @@ class JoinGroupResponse(google.protobuf.message.Message):
 
         MEMBER_ID_FIELD_NUMBER: builtins.int
         METADATA_FIELD_NUMBER: builtins.int
+        GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
         member_id: builtins.str
         metadata: builtins.bytes
         """of the selected protocol"""
+        group_instance_id: builtins.str
         def __init__(
             self,
             *,
             member_id: builtins.str = ...,
             metadata: builtins.bytes = ...,
+            group_instance_id: builtins.str = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["member_id", b"member_id", "metadata", b"metadata"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["group_instance_id", b"group_instance_id", "member_id", b"member_id", "metadata", b"metadata"]) -> None: ...
 
     @typing.final
     class PartitionCountsEntry(google.protobuf.message.Message):
@@ -220,14 +229,18 @@ class JoinGroupResponse(google.protobuf.message.Message):
     MEMBERS_FIELD_NUMBER: builtins.int
     PARTITION_COUNTS_FIELD_NUMBER: builtins.int
     PARK_AGAIN_FIELD_NUMBER: builtins.int
+    SKIP_ASSIGNMENT_FIELD_NUMBER: builtins.int
     generation: builtins.int
     """-1 on error"""
     protocol_type: builtins.str
     protocol_name: builtins.str
     leader_id: builtins.str
     member_id: builtins.str
+    """also with MEMBER_ID_REQUIRED, and with park_again"""
     park_again: builtins.bool
     """the longest park is over: send the same request again"""
+    skip_assignment: builtins.bool
+    """For a returning static group leader: the assignment stands, sync with an empty vector."""
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
     @property
@@ -250,9 +263,10 @@ class JoinGroupResponse(google.protobuf.message.Message):
         members: collections.abc.Iterable[global___JoinGroupResponse.Member] | None = ...,
         partition_counts: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
         park_again: builtins.bool = ...,
+        skip_assignment: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "leader_id", b"leader_id", "member_id", b"member_id", "members", b"members", "park_again", b"park_again", "partition_counts", b"partition_counts", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "leader_id", b"leader_id", "member_id", b"member_id", "members", b"members", "park_again", b"park_again", "partition_counts", b"partition_counts", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "skip_assignment", b"skip_assignment", "status", b"status"]) -> None: ...
 
 global___JoinGroupResponse = JoinGroupResponse
 
@@ -285,6 +299,7 @@ class SyncGroupRequest(google.protobuf.message.Message):
     PROTOCOL_TYPE_FIELD_NUMBER: builtins.int
     PROTOCOL_NAME_FIELD_NUMBER: builtins.int
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     generation: builtins.int
@@ -292,6 +307,7 @@ class SyncGroupRequest(google.protobuf.message.Message):
     """"" = not checked"""
     protocol_name: builtins.str
     """"" = not checked"""
+    group_instance_id: builtins.str
     @property
     def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SyncGroupRequest.Assignment]:
         """from the group leader only"""
@@ -305,8 +321,9 @@ class SyncGroupRequest(google.protobuf.message.Message):
         protocol_type: builtins.str = ...,
         protocol_name: builtins.str = ...,
         assignments: collections.abc.Iterable[global___SyncGroupRequest.Assignment] | None = ...,
+        group_instance_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "generation", b"generation", "group_id", b"group_id", "member_id", b"member_id", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type"]) -> None: ...
 
 global___SyncGroupRequest = SyncGroupRequest
 
@@ -355,17 +372,20 @@ class HeartbeatRequest(google.protobuf.message.Message):
         GROUP_ID_FIELD_NUMBER: builtins.int
         MEMBER_ID_FIELD_NUMBER: builtins.int
         GENERATION_FIELD_NUMBER: builtins.int
+        GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
         group_id: builtins.str
         member_id: builtins.str
         generation: builtins.int
+        group_instance_id: builtins.str
         def __init__(
             self,
             *,
             group_id: builtins.str = ...,
             member_id: builtins.str = ...,
             generation: builtins.int = ...,
+            group_instance_id: builtins.str = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "member_id", b"member_id"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id"]) -> None: ...
 
     CLIENT_NONCE_FIELD_NUMBER: builtins.int
     CALL_SEQ_FIELD_NUMBER: builtins.int
@@ -446,15 +466,19 @@ class LeaveGroupRequest(google.protobuf.message.Message):
 
         MEMBER_ID_FIELD_NUMBER: builtins.int
         REASON_FIELD_NUMBER: builtins.int
+        GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
         member_id: builtins.str
+        """"" with an instance id: whoever holds it"""
         reason: builtins.str
+        group_instance_id: builtins.str
         def __init__(
             self,
             *,
             member_id: builtins.str = ...,
             reason: builtins.str = ...,
+            group_instance_id: builtins.str = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["member_id", b"member_id", "reason", b"reason"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["group_instance_id", b"group_instance_id", "member_id", b"member_id", "reason", b"reason"]) -> None: ...
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     MEMBERS_FIELD_NUMBER: builtins.int
@@ -481,7 +505,10 @@ class LeaveGroupResponse(google.protobuf.message.Message):
 
         MEMBER_ID_FIELD_NUMBER: builtins.int
         STATUS_FIELD_NUMBER: builtins.int
+        GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
         member_id: builtins.str
+        """as in the request"""
+        group_instance_id: builtins.str
         @property
         def status(self) -> muster.v1.errors_pb2.Status: ...
         def __init__(
@@ -489,9 +516,10 @@ class LeaveGroupResponse(google.protobuf.message.Message):
             *,
             member_id: builtins.str = ...,
             status: muster.v1.errors_pb2.Status | None = ...,
+            group_instance_id: builtins.str = ...,
         ) -> None: ...
         def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["member_id", b"member_id", "status", b"status"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["group_instance_id", b"group_instance_id", "member_id", b"member_id", "status", b"status"]) -> None: ...
 
     STATUS_FIELD_NUMBER: builtins.int
     RESULTS_FIELD_NUMBER: builtins.int
@@ -550,6 +578,7 @@ class OffsetCommitRequest(google.protobuf.message.Message):
     GENERATION_FIELD_NUMBER: builtins.int
     COMMIT_SEQ_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     """"" with generation -1: a simple commit, for groups without members"""
@@ -557,6 +586,7 @@ class OffsetCommitRequest(google.protobuf.message.Message):
     """-1 = outside group management"""
     commit_seq: builtins.int
     """Rises with every commit of a membership; a retry repeats it byte for byte. 0 = no check."""
+    group_instance_id: builtins.str
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetCommitRequest.Partition]: ...
     def __init__(
@@ -567,8 +597,9 @@ class OffsetCommitRequest(google.protobuf.message.Message):
         generation: builtins.int = ...,
         commit_seq: builtins.int = ...,
         partitions: collections.abc.Iterable[global___OffsetCommitRequest.Partition] | None = ...,
+        group_instance_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["commit_seq", b"commit_seq", "generation", b"generation", "group_id", b"group_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["commit_seq", b"commit_seq", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
 
 global___OffsetCommitRequest = OffsetCommitRequest
 

@@ -52,6 +52,8 @@ class _RemovalCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     SESSION_EXPIRED: _RemovalCause.ValueType  # 2
     NOT_REJOINED: _RemovalCause.ValueType  # 3
     NOT_SYNCED: _RemovalCause.ValueType  # 4
+    NO_ROOM: _RemovalCause.ValueType  # 10
+    """the group is full of members that joined the round earlier"""
 
 class RemovalCause(_RemovalCause, metaclass=_RemovalCauseEnumTypeWrapper): ...
 
@@ -60,6 +62,8 @@ LEFT: RemovalCause.ValueType  # 1
 SESSION_EXPIRED: RemovalCause.ValueType  # 2
 NOT_REJOINED: RemovalCause.ValueType  # 3
 NOT_SYNCED: RemovalCause.ValueType  # 4
+NO_ROOM: RemovalCause.ValueType  # 10
+"""the group is full of members that joined the round earlier"""
 global___RemovalCause = RemovalCause
 
 class _Trigger:
@@ -75,6 +79,7 @@ class _TriggerEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     MEMBER_LEFT: _Trigger.ValueType  # 4
     SESSION_EXPIRY: _Trigger.ValueType  # 5
     SYNC_TIMEOUT: _Trigger.ValueType  # 6
+    STATIC_REPLACED: _Trigger.ValueType  # 10
 
 class Trigger(_Trigger, metaclass=_TriggerEnumTypeWrapper):
     """Why a round opened: the closed list of group-protocol section 3.4."""
@@ -86,6 +91,7 @@ LEADER_REJOINED: Trigger.ValueType  # 3
 MEMBER_LEFT: Trigger.ValueType  # 4
 SESSION_EXPIRY: Trigger.ValueType  # 5
 SYNC_TIMEOUT: Trigger.ValueType  # 6
+STATIC_REPLACED: Trigger.ValueType  # 10
 global___Trigger = Trigger
 
 @typing.final
@@ -220,6 +226,8 @@ class JoinGroup(google.protobuf.message.Message):
     PROTOCOLS_FIELD_NUMBER: builtins.int
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    DRAWN_NONCE_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     client_id: builtins.str
@@ -229,6 +237,11 @@ class JoinGroup(google.protobuf.message.Message):
     rebalance_timeout_ms: builtins.int
     protocol_type: builtins.str
     reason: builtins.str
+    group_instance_id: builtins.str
+    drawn_nonce: builtins.str
+    """Drawn by the coordinator where the caller brought neither a member id nor a nonce: the new id is
+    "<instance id, else client id>-<drawn_nonce>".
+    """
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -247,8 +260,10 @@ class JoinGroup(google.protobuf.message.Message):
         protocols: collections.abc.Iterable[global___Protocol] | None = ...,
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         reason: builtins.str = ...,
+        group_instance_id: builtins.str = ...,
+        drawn_nonce: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "drawn_nonce", b"drawn_nonce", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
 
 global___JoinGroup = JoinGroup
 
@@ -280,11 +295,13 @@ class SyncGroup(google.protobuf.message.Message):
     PROTOCOL_TYPE_FIELD_NUMBER: builtins.int
     PROTOCOL_NAME_FIELD_NUMBER: builtins.int
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     generation: builtins.int
     protocol_type: builtins.str
     protocol_name: builtins.str
+    group_instance_id: builtins.str
     @property
     def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Assignment]: ...
     def __init__(
@@ -296,8 +313,9 @@ class SyncGroup(google.protobuf.message.Message):
         protocol_type: builtins.str = ...,
         protocol_name: builtins.str = ...,
         assignments: collections.abc.Iterable[global___Assignment] | None = ...,
+        group_instance_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "generation", b"generation", "group_id", b"group_id", "member_id", b"member_id", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type"]) -> None: ...
 
 global___SyncGroup = SyncGroup
 
@@ -311,15 +329,18 @@ class LeaveGroup(google.protobuf.message.Message):
 
         MEMBER_ID_FIELD_NUMBER: builtins.int
         REASON_FIELD_NUMBER: builtins.int
+        GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
         member_id: builtins.str
         reason: builtins.str
+        group_instance_id: builtins.str
         def __init__(
             self,
             *,
             member_id: builtins.str = ...,
             reason: builtins.str = ...,
+            group_instance_id: builtins.str = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["member_id", b"member_id", "reason", b"reason"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["group_instance_id", b"group_instance_id", "member_id", b"member_id", "reason", b"reason"]) -> None: ...
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     MEMBERS_FIELD_NUMBER: builtins.int
@@ -338,7 +359,7 @@ global___LeaveGroup = LeaveGroup
 
 @typing.final
 class ExpireMember(google.protobuf.message.Message):
-    """A session that ended; names what it was armed for."""
+    """A session that ended; names what it was armed for. joined_round -1: an id that was handed out and not used."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -427,10 +448,12 @@ class OffsetCommit(google.protobuf.message.Message):
     GENERATION_FIELD_NUMBER: builtins.int
     COMMIT_SEQ_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     generation: builtins.int
     commit_seq: builtins.int
+    group_instance_id: builtins.str
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetCommit.Partition]: ...
     def __init__(
@@ -441,8 +464,9 @@ class OffsetCommit(google.protobuf.message.Message):
         generation: builtins.int = ...,
         commit_seq: builtins.int = ...,
         partitions: collections.abc.Iterable[global___OffsetCommit.Partition] | None = ...,
+        group_instance_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["commit_seq", b"commit_seq", "generation", b"generation", "group_id", b"group_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["commit_seq", b"commit_seq", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
 
 global___OffsetCommit = OffsetCommit
 
@@ -527,6 +551,9 @@ class Event(google.protobuf.message.Message):
     GROUP_EMPTIED_FIELD_NUMBER: builtins.int
     OFFSET_COMMITTED_FIELD_NUMBER: builtins.int
     OFFSET_SUPERSEDED_FIELD_NUMBER: builtins.int
+    MEMBER_REPLACED_FIELD_NUMBER: builtins.int
+    PENDING_ADDED_FIELD_NUMBER: builtins.int
+    PENDING_REMOVED_FIELD_NUMBER: builtins.int
     TOPIC_CREATED_FIELD_NUMBER: builtins.int
     PARTITIONS_ADDED_FIELD_NUMBER: builtins.int
     NODE_REPLACED_FIELD_NUMBER: builtins.int
@@ -554,6 +581,12 @@ class Event(google.protobuf.message.Message):
     @property
     def offset_superseded(self) -> global___OffsetSuperseded: ...
     @property
+    def member_replaced(self) -> global___MemberReplaced: ...
+    @property
+    def pending_added(self) -> global___PendingAdded: ...
+    @property
+    def pending_removed(self) -> global___PendingRemoved: ...
+    @property
     def topic_created(self) -> global___TopicCreated: ...
     @property
     def partitions_added(self) -> global___PartitionsAdded: ...
@@ -575,14 +608,17 @@ class Event(google.protobuf.message.Message):
         group_emptied: global___GroupEmptied | None = ...,
         offset_committed: global___OffsetCommitted | None = ...,
         offset_superseded: global___OffsetSuperseded | None = ...,
+        member_replaced: global___MemberReplaced | None = ...,
+        pending_added: global___PendingAdded | None = ...,
+        pending_removed: global___PendingRemoved | None = ...,
         topic_created: global___TopicCreated | None = ...,
         partitions_added: global___PartitionsAdded | None = ...,
         node_replaced: global___NodeReplaced | None = ...,
         checkpoint_taken: global___CheckpointTaken | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken"] | None: ...
+    def HasField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken"] | None: ...
 
 global___Event = Event
 
@@ -602,6 +638,7 @@ class MemberJoined(google.protobuf.message.Message):
     PROTOCOLS_FIELD_NUMBER: builtins.int
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     JOINED_ROUND_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     client_id: builtins.str
@@ -610,6 +647,7 @@ class MemberJoined(google.protobuf.message.Message):
     rebalance_timeout_ms: builtins.int
     protocol_type: builtins.str
     joined_round: builtins.int
+    group_instance_id: builtins.str
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -627,8 +665,9 @@ class MemberJoined(google.protobuf.message.Message):
         protocols: collections.abc.Iterable[global___Protocol] | None = ...,
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         joined_round: builtins.int = ...,
+        group_instance_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
 
 global___MemberJoined = MemberJoined
 
@@ -692,6 +731,106 @@ class MemberRemoved(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason"]) -> None: ...
 
 global___MemberRemoved = MemberRemoved
+
+@typing.final
+class MemberReplaced(google.protobuf.message.Message):
+    """A static member came back under a new id: it takes the place of the old one, whose calls are answered
+    FENCED_INSTANCE_ID.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    REPLACED_ID_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    CLIENT_ID_FIELD_NUMBER: builtins.int
+    CLIENT_HOST_FIELD_NUMBER: builtins.int
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: builtins.int
+    PROTOCOLS_FIELD_NUMBER: builtins.int
+    SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
+    JOINED_ROUND_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    replaced_id: builtins.str
+    member_id: builtins.str
+    group_instance_id: builtins.str
+    client_id: builtins.str
+    client_host: builtins.str
+    session_timeout_ms: builtins.int
+    rebalance_timeout_ms: builtins.int
+    joined_round: builtins.int
+    @property
+    def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
+    @property
+    def subscribed_topics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        replaced_id: builtins.str = ...,
+        member_id: builtins.str = ...,
+        group_instance_id: builtins.str = ...,
+        client_id: builtins.str = ...,
+        client_host: builtins.str = ...,
+        session_timeout_ms: builtins.int = ...,
+        rebalance_timeout_ms: builtins.int = ...,
+        protocols: collections.abc.Iterable[global___Protocol] | None = ...,
+        subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
+        joined_round: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+
+global___MemberReplaced = MemberReplaced
+
+@typing.final
+class PendingAdded(google.protobuf.message.Message):
+    """A member id was handed out; creates the group where there is none."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    member_id: builtins.str
+    session_timeout_ms: builtins.int
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        member_id: builtins.str = ...,
+        session_timeout_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "member_id", b"member_id", "session_timeout_ms", b"session_timeout_ms"]) -> None: ...
+
+global___PendingAdded = PendingAdded
+
+@typing.final
+class PendingRemoved(google.protobuf.message.Message):
+    """An id that was handed out is good no more."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    member_id: builtins.str
+    cause: global___RemovalCause.ValueType
+    reason: builtins.str
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        member_id: builtins.str = ...,
+        cause: global___RemovalCause.ValueType = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason"]) -> None: ...
+
+global___PendingRemoved = PendingRemoved
 
 @typing.final
 class RebalanceStarted(google.protobuf.message.Message):

@@ -357,6 +357,69 @@ def no_join_nonce(world: World):
     return refused(world.join(fresh(), join_nonce=""))
 
 
+def replaced(world: World, group):
+    """A static member i whose place another process took: its (member id, generation)."""
+    old = world.join(group, group_instance_id="i")
+    assert old.status.code == 0, old
+    new = world.join(group, group_instance_id="i")
+    assert new.member_id not in ("", old.member_id), new
+    return old.member_id, new.generation
+
+
+@case("fenced_instance")
+def fenced_instance(world: World):
+    group = fresh()
+    member_id, generation = replaced(world, group)
+    fields = {"group_id": group, "member_id": member_id, "group_instance_id": "i"}
+    synced = world.call(
+        "SyncGroup", pb.SyncGroupRequest(generation=generation, **fields), timeout_s=PARKED_S
+    )
+    committed = world.call(
+        "OffsetCommit",
+        pb.OffsetCommitRequest(
+            generation=generation,
+            partitions=[Partition(topic=TOPIC, partition=0, offset=1)],
+            **fields,
+        ),
+    )
+    joined = world.join(group, member_id=member_id, group_instance_id="i")
+    return [refused(answer) for answer in (joined, synced, committed)]
+
+
+@case("fenced_instance_heartbeat")
+def fenced_instance_heartbeat(world: World):
+    group = fresh()
+    member_id, generation = replaced(world, group)
+    one = pb.LeaveGroupRequest.Member(member_id=member_id, group_instance_id="i")
+    left = world.call("LeaveGroup", pb.LeaveGroupRequest(group_id=group, members=[one]))
+    beating = pb.HeartbeatRequest(
+        client_nonce=fresh("nonce"),
+        call_seq=1,
+        members=[
+            pb.HeartbeatRequest.Member(
+                group_id=group,
+                member_id=member_id,
+                generation=generation,
+                group_instance_id="i",
+            )
+        ],
+    )
+    beaten = world.call("Heartbeat", beating, status_of=lambda answer: answer.results[0].status)
+    return [status_seen(answer.results[0].status) for answer in (left, beaten)]
+
+
+@case("long_instance_id")
+def long_instance_id(world: World):
+    return refused(world.join(fresh(), group_instance_id="i" * 250))
+
+
+@case("handed_out_id_as_static")
+def handed_out_id_as_static(world: World):
+    group = fresh()
+    given = world.join(group, join_nonce="")
+    return refused(world.join(group, member_id=given.member_id, group_instance_id="i"))
+
+
 @case("malformed_join_nonce")
 def malformed_join_nonce(world: World):
     return [refused(world.join(fresh(), join_nonce=wrong)) for wrong in ("x", "A" * 32, "0" * 33)]

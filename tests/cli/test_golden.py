@@ -52,6 +52,7 @@ def _billing(cluster) -> Described.Group:
             ),
             Described.Member(
                 member_id="worker-2-bb",
+                group_instance_id="rack-2",
                 client_id="worker-2",
                 host="10.0.0.2",
                 assignment=_assignment(orders=[2], payments=[0]),

@@ -3,8 +3,10 @@
 The first line says why the file exists. Then blocks: inputs, one a line, `----`, the actions that
 they bring, an empty line. An input's words:
 
-    start | released | left | timer [id=N] | close
+    static INSTANCE                                      a static member from the start: first line
+    start | released | left | timer [id=N] | close [leave | stay]
     joined gen=5 [member=c-n1] [leader=c-n1] [protocol=range] [members=c-n1:t,c-n2:t] [counts=t:4]
+           [skip]
         (a member that had t-0 and t-1 under generation 4: c-n1:t:t-0+t-1@4; that keeps them: @4*)
     join-refused ERROR [member=...] [park] [held=25000] [retriable]
     synced [t-0 t-1 ...] [protocol=range] [garbage]      sync-refused ERROR [park] [held=25000]
@@ -59,11 +61,11 @@ from muster.membership import Membership
 from muster.types import TopicPartition
 
 
-def membership(assignors: Sequence[str]) -> Membership:
+def membership(assignors: Sequence[str], instance_id: str = "") -> Membership:
     """A member of group g, client id c, and nothing left to chance."""
     numbers = itertools.count(1)
     return Membership(
-        MemberConfig("g", "c", resolve(assignors)),
+        MemberConfig("g", "c", resolve(assignors), instance_id),
         draw_nonce=lambda: f"n{next(numbers)}",
         jitter=lambda: 0.5,
     )
@@ -78,7 +80,8 @@ def run_file(path: Path) -> tuple[str, str]:
     parts = [head]
     for block in blocks:
         lines, _, _ = block.partition("\n----")
-        printed = [out for line in lines.splitlines() for out in world.run(line)]
+        inputs = [line for line in lines.splitlines() if not line.startswith("#")]
+        printed = [out for line in inputs for out in world.run(line)]
         parts.append("\n".join([lines, "----", *printed]))
     return recorded, "\n\n".join(parts) + "\n"
 
@@ -87,13 +90,17 @@ class World:
     """One membership and what was last asked of the outside."""
 
     def __init__(self, *assignors: str) -> None:
-        self.machine = membership(assignors or ("range",))
-        self.protocol = (assignors or ("range",))[0]
+        self.assignors = assignors or ("range",)
+        self.machine = membership(self.assignors)
+        self.protocol = self.assignors[0]
         self.call_id = 0
         self.timer_id = 0
 
     def run(self, line: str) -> list[str]:
         """One input; the actions, then where the member stands."""
+        if line.startswith("static "):
+            self.machine = membership(self.assignors, line.removeprefix("static ").strip("-"))
+            return [f"= {self.machine.state} static"]
         actions = self.machine.handle(self.parse(line))
         for action in actions:
             if isinstance(action, SendJoin | SendSync):
@@ -118,7 +125,7 @@ class World:
             case "start":
                 return Start()
             case "joined":
-                return self._joined(call_id, named)
+                return self._joined(call_id, named, flags)
             case "join-refused":
                 return JoinRefused(call_id, refusal, named.get("member", ""), held_ms)
             case "synced":
@@ -134,7 +141,7 @@ class World:
             case "timer":
                 return TimerFired(int(named.get("id", self.timer_id)))
             case "close":
-                return Close("bye")
+                return Close("bye", {"leave": True, "stay": False}.get(next(iter(flags), "")))
             case "left":
                 return LeaveAnswered()
         raise ValueError(line)
@@ -145,7 +152,7 @@ class World:
         member_id, generation = named["as"].split("/")
         return Identity(member_id, int(generation))
 
-    def _joined(self, call_id: int, named: dict[str, str]) -> JoinAnswered:
+    def _joined(self, call_id: int, named: dict[str, str], flags: set[str]) -> JoinAnswered:
         member_id = named.get("member", "c-n1")
         members = [one.split(":") for one in named.get("members", "").split(",") if one]
         counts = [one.split(":") for one in named.get("counts", "").split(",") if one]
@@ -157,6 +164,7 @@ class World:
             leader_id=named.get("leader", "other"),
             members=tuple((m, _subscription(*said)) for m, *said in members),
             partition_counts={topic: int(count) for topic, count in counts},
+            skip_assignment="skip" in flags,
         )
 
     def _synced(self, call_id: int, named: dict[str, str], flags: set[str]) -> SyncAnswered:

@@ -167,20 +167,32 @@ class Rig:
         return self.shard.submit(command, size, respond)
 
 
-def join(member, group="g", session_ms=10_000, rebalance_ms=60_000, metadata=b"m", member_id=""):
-    """A Join of `<member>-<nonce>`."""
+def join(
+    member,
+    group="g",
+    session_ms=10_000,
+    rebalance_ms=60_000,
+    metadata=b"m",
+    member_id="",
+    *,
+    instance="",
+    drawn="",
+):
+    """A Join of `<member>-<nonce>`; with `drawn` one without a nonce."""
     return JoinGroup(
         group_id=group,
         member_id=member_id,
         client_id=member,
         client_host="127.0.0.1",
-        join_nonce=nonce(member),
+        join_nonce="" if drawn else nonce(member),
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=rebalance_ms,
         protocol_type="consumer",
         protocols=(Protocol("range", metadata),),
         subscribed_topics=("t",),
         reason="",
+        group_instance_id=instance,
+        drawn_nonce=drawn,
     )
 
 

@@ -125,6 +125,79 @@ async def test_a_group_from_join_to_commit_and_fetch():
         assert [r.status.code for r in left.results] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
 
 
+@run
+async def test_a_join_without_a_nonce_gets_an_id_and_comes_back_with_it():
+    """sc-J18: the id is in the refusal; each call without one is given another (gp-D2)."""
+    async with local_node() as node:
+        bare = joining("a", join_nonce="")
+        first, second = [await node.groups.JoinGroup(bare) for _ in range(2)]
+        for answer in (first, second):
+            assert answer.status.code == ErrorCode.MEMBER_ID_REQUIRED
+            assert answer.generation == -1
+            assert answer.member_id.startswith("a-")
+        assert first.member_id != second.member_id
+        joined = await node.groups.JoinGroup(joining("a", join_nonce="", member_id=first.member_id))
+        assert (joined.status.code, joined.member_id) == (ErrorCode.NONE, first.member_id)
+        assert joined.generation == 1
+
+
+@run
+async def test_a_static_member_that_comes_back_is_told_to_keep_the_assignment():
+    """sc-S04, sc-S14: skip_assignment on the wire, and the old process is fenced everywhere."""
+    async with local_node() as node:
+        await with_topic(node)
+        old = await node.groups.JoinGroup(joining("a", group_instance_id="i"))
+        assert old.members[0].group_instance_id == "i"
+        assert not old.skip_assignment
+        mine = [pb.SyncGroupRequest.Assignment(member_id=old.member_id, assignment=b"A")]
+        sync = pb.SyncGroupRequest(
+            group_id="g", member_id=old.member_id, generation=1, assignments=mine
+        )
+        await node.groups.SyncGroup(sync)
+        beat = pb.HeartbeatRequest(
+            client_nonce="p",
+            call_seq=1,
+            members=[
+                pb.HeartbeatRequest.Member(
+                    group_id="g", member_id=old.member_id, generation=1, group_instance_id="i"
+                )
+            ],
+        )
+        held = asyncio.create_task(_await(node.groups.Heartbeat(beat)))
+        await until(lambda: node.heartbeats.held == 1)
+        new = await node.groups.JoinGroup(
+            joining("a", group_instance_id="i", join_nonce=nonce("again"))
+        )
+        assert new.skip_assignment
+        assert (new.leader_id, new.generation) == (new.member_id, old.generation)
+        assert (await held).results[0].status.code == ErrorCode.FENCED_INSTANCE_ID
+        sync.group_instance_id = "i"
+        fenced = await node.groups.SyncGroup(sync)
+        assert fenced.status.code == ErrorCode.FENCED_INSTANCE_ID
+        assert new.member_id in fenced.status.message
+        commit = committing(1, old.member_id, 1)
+        commit.group_instance_id = "i"
+        refused = await node.groups.OffsetCommit(commit)
+        assert refused.status.code == ErrorCode.FENCED_INSTANCE_ID
+        sync.member_id = new.member_id
+        assert (await node.groups.SyncGroup(sync)).assignment == b"A"
+        described = await node.admin.DescribeGroups(admin.DescribeGroupsRequest(group_ids=["g"]))
+        assert described.groups[0].members[0].group_instance_id == "i"
+        left = await node.groups.LeaveGroup(
+            pb.LeaveGroupRequest(
+                group_id="g",
+                members=[
+                    pb.LeaveGroupRequest.Member(group_instance_id="i", reason="scaled down"),
+                    pb.LeaveGroupRequest.Member(group_instance_id="k"),
+                ],
+            )
+        )
+        assert [(r.member_id, r.group_instance_id, r.status.code) for r in left.results] == [
+            ("", "i", ErrorCode.NONE),
+            ("", "k", ErrorCode.UNKNOWN_MEMBER_ID),
+        ]
+
+
 BAD = {
     "empty group id": (joining("a", group=""), ErrorCode.INVALID_GROUP_ID),
     "100 kB group id": (joining("a", group="g" * 100_000), ErrorCode.INVALID_GROUP_ID),
@@ -133,7 +206,6 @@ BAD = {
         joining("a", session_timeout_ms=1_800_001),
         ErrorCode.INVALID_SESSION_TIMEOUT,
     ),
-    "no nonce": (joining("a", join_nonce=""), ErrorCode.INVALID_REQUEST),
     "nonce of capitals": (joining("a", join_nonce="A" * 32), ErrorCode.INVALID_REQUEST),
     "no protocol": (joining("a", protocols=[]), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     "a protocol twice": (

@@ -10,7 +10,7 @@ from coordinator.liveness import MemberKey
 from coordinator.machine.commands import Checkpoint
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
-from coordinator.machine.replies import Committed, Joined, Left, Refused, Synced
+from coordinator.machine.replies import Committed, Joined, LeaveResult, Left, Refused, Synced
 from coordinator.machine.shard_state import recount
 from coordinator.machine.state import Phase
 from coordinator.persist import scrub
@@ -187,7 +187,7 @@ def test_no_early_refusal_while_a_command_of_the_group_is_under_way(rig):
     rig.ask("join", join("a"))
     rig.ask("leave", leave("a"))
     rig.turn()
-    assert rig.answers["leave"] == Left(((id_of("a"), Error.NONE),))
+    assert rig.answers["leave"] == Left((LeaveResult(id_of("a"), Error.NONE),))
 
 
 def test_a_refusal_that_is_no_longer_true_goes_to_the_log(rig):
@@ -197,8 +197,8 @@ def test_a_refusal_that_is_no_longer_true_goes_to_the_log(rig):
     rig.turn()
     rig.turn()
     left = rig.answers["leave"]
-    assert left == Left(((id_of("a"), Error.NONE),)) or left == Left(
-        ((id_of("a"), Error.UNKNOWN_MEMBER_ID),)
+    assert left == Left((LeaveResult(id_of("a"), Error.NONE),)) or left == Left(
+        (LeaveResult(id_of("a"), Error.UNKNOWN_MEMBER_ID),)
     )
 
 

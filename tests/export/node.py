@@ -188,7 +188,7 @@ class Script:
     def run(self, *commands):
         return self.node.run(*commands, shard=self.shard)
 
-    def join_command(self, client, member_id="", nonce=1, topics=("t",), meta=b"m"):
+    def join_command(self, client, member_id="", nonce=1, topics=("t",), meta=b"m", instance=""):
         return JoinGroup(
             group_id=self.group_id,
             member_id=member_id,
@@ -201,6 +201,7 @@ class Script:
             protocols=(Protocol("range", meta),),
             subscribed_topics=tuple(topics),
             reason="",
+            group_instance_id=instance,
         )
 
     def member(self, client, nonce=1):

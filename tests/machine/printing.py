@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from coordinator.machine.commands import Assignment, Protocol
 from coordinator.machine.events import CheckpointTaken, Event
-from coordinator.machine.replies import Committed, Done, Joined, Left, Refused, Synced
+from coordinator.machine.replies import Committed, Done, IdGiven, Joined, Left, Refused, Synced
 from coordinator.machine.state import Group
 
 WALL_MS = 1_800_000_000_000
@@ -63,10 +63,14 @@ def put_reply(reply: object) -> str:  # noqa: PLR0911
         case Refused():
             return reply.error.name
         case Joined():
-            members = " ".join(f"{m.member_id}:{m.metadata.decode()}" for m in reply.members)
+            members = " ".join(
+                f"{m.member_id}{_at(m.instance_id)}:{m.metadata.decode()}" for m in reply.members
+            )
             return (
                 f"joined generation={reply.generation} {reply.protocol_type}/{reply.protocol_name} "
                 f"leader={reply.leader_id} me={reply.member_id} members=[{members}]"
+                + " skip"
+                * reply.skip_assignment
             )
         case Synced():
             return (
@@ -74,7 +78,11 @@ def put_reply(reply: object) -> str:  # noqa: PLR0911
                 f"assignment={reply.assignment.decode()!r}"
             )
         case Left():
-            return "left " + " ".join(f"{r.member_id}:{r.error.name}" for r in reply.results)
+            return "left " + " ".join(
+                f"{r.member_id or '-'}{_at(r.instance_id)}:{r.error.name}" for r in reply.results
+            )
+        case IdGiven():
+            return f"MEMBER_ID_REQUIRED {reply.member_id}"
         case Committed():
             return "committed " + " ".join(
                 f"{r.topic}/{r.partition}:{r.error.name}" + (":superseded" if r.superseded else "")
@@ -84,6 +92,10 @@ def put_reply(reply: object) -> str:  # noqa: PLR0911
             return "done"
         case _:
             return "parked"
+
+
+def _at(instance_id: str) -> str:
+    return f"@{instance_id}" if instance_id else ""
 
 
 def put_group(group: Group) -> Iterator[str]:
@@ -96,11 +108,16 @@ def put_group(group: Group) -> Iterator[str]:
         f"{group.protocol_name or '-'}{timer}{extra}{' newcomer' * group.new_member_added}"
     )
     for member in group.members.values():
-        words = [f"  {member.member_id}", ",".join(p.name for p in member.protocols)]
+        words = [
+            f"  {member.member_id}{_at(member.instance_id)}",
+            ",".join(p.name for p in member.protocols),
+        ]
         words += ["joined"] if group.has_joined(member) else []
         words += ["synced"] if group.has_synced(member) else []
         words += [f"assignment={put_value(member.assignment)}"] if member.assignment else []
         yield " ".join(words)
+    for member_id, timeout_ms in group.pending.items():
+        yield f"  {member_id} pending for {timeout_ms}"
     for (topic, partition), offset in group.offsets.items():
         yield (
             f"  {topic}/{partition}={offset.offset}"

@@ -20,6 +20,7 @@ def worlds() -> Iterator[World]:
         ["join a", "join b", "fire", "fire", "sync a-1 a-1:A b-1:B", "commit a-1 t/0=5@9:m seq=3"],
         ["join a", "fire", "leave a-1", "commit - t/1=2"],
         ["topic t 3", "replace 2 uuid", "time 5", "join a"],
+        ["join a instance=i", "join b nonce= drawn=p", "join a nonce=2 instance=i", "fire"],
     ):
         world = World()
         for line in lines:
@@ -89,7 +90,7 @@ def keyed_consistently(state: ShardState) -> bool:
     )
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(5))
 def test_changing_any_one_field_changes_the_digest(number):
     """Every field of every dataclass in the state, found by walking: none is forgotten."""
     state = list(worlds())[number].state

@@ -1,12 +1,17 @@
-"""Every command in every phase: the page at the head of state.py, as a table (gp-1.6)."""
+"""Every command in every phase: the page at the head of state.py, as tables (gp-1.6).
+
+The first table has dynamic members only; the second a static member b, a pending id p-9, and the
+initial round as a column of its own.
+"""
 
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from coordinator.machine import decide, evolve, heartbeat
 from coordinator.machine.commands import (
+    NEVER_JOINED,
     Assignment,
     CloseRound,
     ExpireMember,
@@ -23,7 +28,16 @@ from coordinator.machine.commands import (
 from coordinator.machine.digest import digest_of
 from coordinator.machine.invariants import check
 from coordinator.machine.records import group_records
-from coordinator.machine.replies import PARKED, Committed, Done, Joined, Left, Refused, Synced
+from coordinator.machine.replies import (
+    PARKED,
+    Committed,
+    Done,
+    IdGiven,
+    Joined,
+    Left,
+    Refused,
+    Synced,
+)
 from coordinator.machine.state import Group, Phase
 from tests.machine.world import World
 
@@ -50,31 +64,42 @@ def group_in(phase: Phase | None) -> Group | None:
     return group
 
 
-def join(member_id: str = "", client: str = "n", meta: bytes = b"x") -> JoinGroup:
-    """A Join; a known member's with its id."""
+def join(
+    member_id: str = "",
+    client: str = "n",
+    meta: bytes = b"x",
+    *,
+    nonce: str = "1",
+    instance: str = "",
+    protocols: tuple[str, ...] = ("range",),
+) -> JoinGroup:
+    """A Join; a known member's with its id. Without a nonce the coordinator draws 9."""
     return JoinGroup(
         group_id="g",
         member_id=member_id,
         client_id=client,
         client_host="10.0.0.1",
-        join_nonce="1",
+        join_nonce=nonce,
         session_timeout_ms=10_000,
         rebalance_timeout_ms=60_000,
         protocol_type="consumer",
-        protocols=(Protocol("range", meta),),
+        protocols=tuple(Protocol(name, meta) for name in protocols),
         subscribed_topics=("t",),
         reason="",
+        group_instance_id=instance,
+        drawn_nonce="" if nonce or member_id else "9",
     )
 
 
-def commit(member_id: str, generation: int) -> OffsetCommit:
+def commit(member_id: str, generation: int, instance: str = "") -> OffsetCommit:
     """One partition."""
-    return OffsetCommit("g", member_id, generation, 0, (PartitionCommit("t", 0, 1, "", None),))
+    partitions = (PartitionCommit("t", 0, 1, "", None),)
+    return OffsetCommit("g", member_id, generation, 0, partitions, instance)
 
 
-def sync(member_id: str, generation: int) -> SyncGroup:
+def sync(member_id: str, generation: int, instance: str = "") -> SyncGroup:
     """With a vector, which counts where the group leader sends it."""
-    return SyncGroup("g", member_id, generation, "", "", (Assignment("b-1", b"B"),))
+    return SyncGroup("g", member_id, generation, "", "", (Assignment("b-1", b"B"),), instance)
 
 
 @dataclass(frozen=True)
@@ -165,6 +190,8 @@ def outcome(events, reply) -> str:
             words.append(reply.error.name)
         case Left():
             words.append("left " + " ".join(result.error.name for result in reply.results))
+        case IdGiven():
+            words.append("id")
         case Joined() | Synced() | Committed() | Done():
             words.append(type(reply).__name__.lower())
         case _:
@@ -184,14 +211,21 @@ def test_the_table_has_every_command_and_every_phase():
 
 @pytest.mark.parametrize(("phase", "name", "expected"), CELLS)
 def test_each_phase_answers_each_command_as_the_table_says(phase, name, expected):
-    """Events and answer are the cell's, the group is not touched, the result is legal."""
-    group = group_in(phase)
+    """Events and answer are the cell's, the group is not touched, the result is legal.
+
+    Dead: sc-J34, sc-J35, sc-J48, sc-Y03, sc-L03, sc-L04; its heartbeat below: sc-H05.
+    """
+    hold_against(group_in(phase), COMMANDS[name], expected)
+
+
+def hold_against(group: Group | None, make, expected: str) -> None:
+    """One cell: decided from `group`, then applied to a copy of it."""
     timer = group.timer if group and group.timer else RoundTimer.JOIN
     at = Armed(group.generation, group.round, timer, group.deadline_ms) if group else Armed()
     world = World()
     world.now_ms = 1_000_000
     before = digest_of(group_records(group)) if group else None
-    decision = decide(group, COMMANDS[name](at), world.envelope())
+    decision = decide(group, make(at), world.envelope())
     assert outcome(*decision) == expected
     assert (digest_of(group_records(group)) if group else None) == before
     after = deepcopy(group)
@@ -211,3 +245,207 @@ def test_each_phase_answers_a_heartbeat_as_the_table_says(phase):
     if group is not None and group.members:
         assert heartbeat(group, "a-1", generation + 1).name == STALE
         assert heartbeat(group, "z-1", generation).name == UNKNOWN
+
+
+# ---- static members, pending ids, each timer; the initial round
+
+MEMBERS = ["join a protocols=range,rr", "join b instance=i protocols=range,rr", "fire", "fire"]
+PENDING = "join p nonce= drawn=9"
+COLUMNS = {
+    "none": (None, []),
+    "Empty": (Phase.EMPTY, ["join a", "fire", "leave a-1", PENDING]),
+    "initial": (Phase.PREPARING_REBALANCE, [*MEMBERS[:2], PENDING]),
+    "Preparing": (
+        Phase.PREPARING_REBALANCE,
+        [*MEMBERS, "sync a-1", PENDING, "join c protocols=range,rr"],
+    ),
+    "Completing": (Phase.COMPLETING_REBALANCE, [*MEMBERS, PENDING]),
+    "Stable": (Phase.STABLE, [*MEMBERS, "sync a-1", "sync b-1", PENDING]),
+    "Dead": (Phase.DEAD, ["join a", "fire", "leave a-1", PENDING]),
+}
+"""a-1 leads, b-1 is static, p-9 is pending; in Preparing c-1 alone has joined."""
+
+BOTH = ("range", "rr")
+
+
+def standing_at(column: str) -> Group | None:
+    """The group of a column."""
+    phase, lines = COLUMNS[column]
+    world = World()
+    for line in lines:
+        world.run(line)
+    group = world.state.groups.get("g")
+    if phase is Phase.DEAD:
+        group.phase = Phase.DEAD
+    assert (group and group.phase) == phase
+    return group
+
+
+def leaving(*entries: tuple[str, str]) -> LeaveGroup:
+    """Pairs of member and instance id."""
+    return LeaveGroup("g", tuple(LeavingMember(member, "", i) for member, i in entries))
+
+
+def firing(timer: RoundTimer):
+    """The named timer, at the deadline of whatever is armed."""
+    return lambda at: CloseRound("g", at.round, timer, at.deadline_ms)
+
+
+EVENTS = {
+    "join, no nonce": lambda _: join(nonce=""),
+    "join, pending id": lambda _: join("p-9", "p"),
+    "join, pending id as static": lambda _: join("p-9", "p", instance="k"),
+    "join, nonce is a pending one": lambda _: join("", "p", nonce="9"),
+    "join, static, new": lambda _: join(instance="k"),
+    "join, static, no nonce": lambda _: join(instance="k", nonce=""),
+    "join, static, held": lambda _: join("", "b", nonce="2", instance="i", protocols=BOTH),
+    "join, static, held, other protocol": lambda _: join(
+        "", "b", nonce="2", instance="i", protocols=("rr",)
+    ),
+    "join, static, held, no common protocol": lambda _: join(
+        "", "b", nonce="2", instance="i", protocols=("sticky",)
+    ),
+    "join, static, repeated": lambda _: join("", "b", instance="i", protocols=BOTH),
+    "join, static, known id": lambda _: join("b-1", "b", instance="i", protocols=BOTH),
+    "join, static, known id, changed": lambda _: join(
+        "b-1", "b", b"y", instance="i", protocols=BOTH
+    ),
+    "join, static, known id, instance omitted": lambda _: join("b-1", "b", protocols=BOTH),
+    "join, fenced": lambda _: join("z-1", "z", instance="i", protocols=BOTH),
+    "join, another's instance": lambda _: join("a-1", "a", instance="i", protocols=BOTH),
+    "join, nobody's instance": lambda _: join("b-1", "b", instance="k", protocols=BOTH),
+    "join, other type": lambda _: replace(join(), protocol_type="connect"),
+    "join, no protocol": lambda _: join(protocols=()),
+    "sync, static": lambda at: sync("b-1", at.generation, "i"),
+    "sync, fenced": lambda at: sync("z-1", at.generation, "i"),
+    "sync, nobody's instance": lambda at: sync("b-1", at.generation, "k"),
+    "sync, pending id": lambda at: sync("p-9", at.generation),
+    "sync, other name": lambda at: replace(sync("b-1", at.generation), protocol_name="rr"),
+    "commit, static": lambda at: commit("b-1", at.generation, "i"),
+    "commit, fenced": lambda at: commit("z-1", at.generation, "i"),
+    "commit, pending id": lambda at: commit("p-9", at.generation),
+    "commit, simple with an instance": lambda _: commit("", -1, "i"),
+    "leave, by instance": lambda _: leaving(("", "i")),
+    "leave, nobody's instance": lambda _: leaving(("", "k"), ("b-1", "k"), ("", "")),
+    "leave, fenced": lambda _: leaving(("z-1", "i")),
+    "leave, pending id": lambda _: leaving(("p-9", "")),
+    "leave, batch": lambda _: leaving(("b-1", "i"), ("p-9", ""), ("b-1", "i"), ("z-1", "")),
+    "leave, everybody": lambda _: leaving(("a-1", ""), ("b-1", ""), ("c-1", "")),
+    "expire, static": lambda at: ExpireMember("g", "b-1", at.generation, 1, ""),
+    "expire, pending id": lambda _: ExpireMember("g", "p-9", 77, NEVER_JOINED, ""),
+    "expire, used id": lambda at: ExpireMember("g", "b-1", at.generation, NEVER_JOINED, ""),
+    "timer INITIAL_DELAY": firing(RoundTimer.INITIAL_DELAY),
+    "timer JOIN": firing(RoundTimer.JOIN),
+    "timer SYNC": firing(RoundTimer.SYNC),
+}
+
+IN = "MemberJoined parked"
+SAME = "MemberRejoined parked"
+TAKEN = "MemberReplaced RebalanceStarted parked"
+FENCED = "FENCED_INSTANCE_ID"
+INVALID = "INVALID_REQUEST"
+OTHER = "INCONSISTENT_GROUP_PROTOCOL"
+ID = "PendingAdded id"
+STORED = "OffsetCommitted committed"
+TWO = "MemberRemoved PendingRemoved"
+BOTH_GONE = "MemberRemoved MemberRemoved"
+
+
+def left(*errors: str) -> str:
+    """What a LeaveGroup's entries are told."""
+    return " ".join(("left", *errors))
+
+
+SOME = left("NONE", "NONE", UNKNOWN, UNKNOWN)
+
+# columns: none, Empty, initial, Preparing, Completing, Stable, Dead
+MORE = {
+    "join, no nonce":               [ID] * 6 + [CNA],
+    "join, pending id":             [UNKNOWN, NEW, IN, IN, NEW, NEW, CNA],
+    "join, pending id as static":   [UNKNOWN] + [INVALID] * 5 + [CNA],
+    "join, nonce is a pending one": [NEW, NEW, IN, IN, NEW, NEW, CNA],
+    "join, static, new":            [NEW, NEW, IN, IN, NEW, NEW, CNA],
+    "join, static, no nonce":       [NEW, NEW, IN, IN, NEW, NEW, CNA],
+    "join, static, held":           [NEW, NEW, "MemberReplaced parked", "MemberReplaced parked",
+                                     TAKEN, "MemberReplaced joined", CNA],
+    "join, static, held, other protocol": [NEW, NEW, "MemberReplaced parked",
+                                     "MemberReplaced parked", TAKEN, TAKEN, CNA],
+    "join, static, held, no common protocol": [NEW, NEW] + [OTHER] * 4 + [CNA],
+    "join, static, repeated":       [NEW, NEW, "parked", SAME, "joined", "joined", CNA],
+    "join, static, known id":       [UNKNOWN, UNKNOWN, "parked", SAME, "joined", "joined", CNA],
+    "join, static, known id, changed": [UNKNOWN, UNKNOWN, SAME, SAME, ROUND, ROUND, CNA],
+    "join, static, known id, instance omitted": [UNKNOWN, UNKNOWN, "parked", SAME, "joined",
+                                     "joined", CNA],
+    "join, fenced":                 [UNKNOWN, UNKNOWN] + [FENCED] * 4 + [CNA],
+    "join, another's instance":     [UNKNOWN, UNKNOWN] + [FENCED] * 4 + [CNA],
+    "join, nobody's instance":      [UNKNOWN] * 6 + [CNA],
+    "join, other type":             ["MemberJoined RebalanceStarted parked"] * 2 + [OTHER] * 4
+                                    + [CNA],
+    "join, no protocol":            [OTHER] * 6 + [CNA],
+    "sync, static":                 [UNKNOWN, UNKNOWN, REBALANCING, REBALANCING,
+                                     "MemberSynced parked", "synced", CNA],
+    "sync, fenced":                 [UNKNOWN, UNKNOWN] + [FENCED] * 4 + [CNA],
+    "sync, nobody's instance":      [UNKNOWN] * 6 + [CNA],
+    "sync, pending id":             [UNKNOWN] * 6 + [CNA],
+    "sync, other name":             [UNKNOWN, UNKNOWN] + [OTHER] * 4 + [CNA],
+    "commit, static":               [MISSING, UNKNOWN, STORED, STORED, REBALANCING, STORED, CNA],
+    "commit, fenced":               [MISSING, UNKNOWN] + [FENCED] * 4 + [CNA],
+    "commit, pending id":           [MISSING] + [UNKNOWN] * 5 + [CNA],
+    "commit, simple with an instance": [STORED, STORED] + [FENCED] * 4 + [CNA],
+    "leave, by instance":           [left(UNKNOWN)] * 2 + ["MemberRemoved left NONE"] * 2
+                                    + [f"{GONE} left NONE"] * 2 + [CNA],
+    "leave, nobody's instance":     [left(*[UNKNOWN] * 3)] * 6 + [CNA],
+    "leave, fenced":                [left(UNKNOWN)] * 2 + [left(FENCED)] * 4 + [CNA],
+    "leave, pending id":            [left(UNKNOWN)] + ["PendingRemoved left NONE"] * 5 + [CNA],
+    "leave, batch":                 [left(*[UNKNOWN] * 4),
+                                     f"PendingRemoved {left(UNKNOWN, 'NONE', UNKNOWN, UNKNOWN)}",
+                                     f"{TWO} {SOME}", f"{TWO} {SOME}",
+                                     f"{TWO} RebalanceStarted {SOME}",
+                                     f"{TWO} RebalanceStarted {SOME}", CNA],
+    "leave, everybody":             [left(*[UNKNOWN] * 3)] * 2
+                                    + [f"{BOTH_GONE} {left('NONE', 'NONE', UNKNOWN)}",
+                                       f"{BOTH_GONE} MemberRemoved left NONE NONE NONE"]
+                                    + [f"{BOTH_GONE} RebalanceStarted left NONE NONE {UNKNOWN}"] * 2
+                                    + [CNA],
+    "expire, static":               ["done", "done", "MemberRemoved done", "MemberRemoved done",
+                                     f"{GONE} done", f"{GONE} done", "done"],
+    "expire, pending id":           ["done"] + ["PendingRemoved done"] * 5 + ["done"],
+    "expire, used id":              ["done"] * 7,
+    "timer INITIAL_DELAY":          ["done", "done", "RoundExtended done"] + ["done"] * 4,
+    "timer JOIN":                   ["done"] * 3 + ["MemberRemoved GenerationFormed done"]
+                                    + ["done"] * 3,
+    "timer SYNC":                   ["done"] * 4
+                                    + ["MemberRemoved MemberRemoved RebalanceStarted done"]
+                                    + ["done"] * 2,
+}  # fmt: skip
+MORE_CELLS = [(column, name, MORE[name][i]) for i, column in enumerate(COLUMNS) for name in EVENTS]
+
+
+def test_the_second_table_is_complete():
+    """Each event has a row, each row a cell in every column, and each phase a column."""
+    assert set(MORE) == set(EVENTS)
+    assert all(len(row) == len(COLUMNS) for row in MORE.values())
+    assert {phase for phase, _ in COLUMNS.values()} == {None, *Phase}
+
+
+@pytest.mark.parametrize(("column", "name", "expected"), MORE_CELLS)
+def test_static_members_and_pending_ids_in_every_phase(column, name, expected):
+    """As the first table: events, answer, nothing touched, the result legal."""
+    hold_against(standing_at(column), EVENTS[name], expected)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_heartbeat_of_a_static_member_in_every_phase(column):
+    """sc-S14, sc-S22, sc-S31, sc-H03: the instance id first, then the member id, then the rest."""
+    phase, _ = COLUMNS[column]
+    group = standing_at(column)
+    generation = group.generation if group else 0
+    told = HEARTBEATS[phase]
+    assert heartbeat(group, "b-1", generation, "i").name == told
+    assert heartbeat(group, "b-1", generation).name == told
+    strangers = {None: UNKNOWN, Phase.EMPTY: UNKNOWN, Phase.DEAD: CNA}
+    assert heartbeat(group, "z-1", generation, "i").name == strangers.get(phase, FENCED)
+    assert heartbeat(group, "b-1", generation, "k").name == strangers.get(phase, UNKNOWN)
+    assert heartbeat(group, "p-9", generation).name == strangers.get(phase, UNKNOWN)
+    if group is not None and group.members:
+        assert heartbeat(group, "b-1", generation + 1, "i").name == STALE

@@ -1,14 +1,25 @@
 """Random histories: live = replayed = restored = continued; what may never happen never does."""
 
 from copy import deepcopy
+from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.codec import decode_entry, decode_events, encode_entry, encode_events
-from coordinator.machine import deadlines, decide, evolve, heartbeat, is_noop_join, is_noop_sync
+from coordinator.machine import (
+    deadlines,
+    decide,
+    evolve,
+    heartbeat,
+    is_noop_join,
+    is_noop_sync,
+    shard_state,
+)
 from coordinator.machine.commands import (
+    NEVER_JOINED,
     AddPartitions,
     Assignment,
     Checkpoint,
@@ -57,11 +68,13 @@ SETTINGS = settings(
 CHOICES = {
     "kind": (
         *(("join", "rejoin") * 2),
+        *("static", "idless"),
         *(("sync", "fire", "commit") * 3),
         *("leave", "expire", "simple", "topic", "restart"),
     ),
     "group": ("g", "g", "g", "h"),
     "member": [f"{client}-{nonce}" for client in ("z", "m", "a") for nonce in "112"],
+    "instance": ("i", "j"),
     "pick": (0, 1, 2, 3, 4),
     "protocols": (
         *([("range", "rr")] * 4),
@@ -81,38 +94,48 @@ CHOICES = {
 STEPS = st.fixed_dictionaries({name: st.sampled_from(v) for name, v in CHOICES.items()})
 
 
-def make(step, state: ShardState, now_ms: int):  # noqa: PLR0911 - one per kind
+def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911 - one per kind
     """The command a step stands for, as a caller who knows the applied state would send it."""
     group_id, member_id = step["group"], step["member"]
     group = state.groups.get(group_id)
     generation = (group.generation if group else 0) + step["off"]
     if group and group.members and step["kind"] != "join" and step["pick"] < 4:
         member_id = [*group.members][step["pick"] % len(group.members)]
+    elif group and group.pending and step["pick"] == 4 and step["kind"] != "join":
+        member_id = next(iter(group.pending))
+    held = {m: i for i, m in group.instances.items()} if group else {}
     client, nonce = member_id.split("-")
     match step["kind"]:
-        case "join" | "rejoin":
+        case "join" | "rejoin" | "static" | "idless":
+            static = step["kind"] == "static" or (member_id in held and step["off"] >= 0)
+            idless = step["kind"] == "idless"
             return JoinGroup(
                 group_id=group_id,
                 member_id=member_id if step["kind"] == "rejoin" else "",
                 client_id=client,
                 client_host="10.0.0.1",
-                join_nonce=nonce,
+                join_nonce="" if idless else nonce,
                 session_timeout_ms=10_000,
                 rebalance_timeout_ms=1_000 * (1 + step["partition"]),
                 protocol_type="consumer",
                 protocols=tuple(Protocol(name, step["meta"]) for name in step["protocols"]),
                 subscribed_topics=("t",),
                 reason="",
+                group_instance_id=held.get(member_id, step["instance"]) if static else "",
+                drawn_nonce=f"d{nonce}" if idless else "",
             )
         case "sync":
             members = group.members if group else ()
             vector = tuple(Assignment(m, b"%d" % step["offset"]) for m in members)
-            return SyncGroup(group_id, member_id, generation, "", "", vector)
+            instance_id = held.get(member_id, "") if step["seq"] else step["instance"]
+            return SyncGroup(group_id, member_id, generation, "", "", vector, instance_id)
         case "leave":
-            return LeaveGroup(group_id, (LeavingMember(member_id, ""),))
+            one = LeavingMember(member_id, "")
+            other = LeavingMember("", "", step["instance"])
+            return LeaveGroup(group_id, (one, other, one) if step["seq"] == 0 else (one,))
         case "expire":
             member = group.members.get(member_id) if group else None
-            joined = (member.joined_round if member else 0) + step["off"]
+            joined = (member.joined_round if member else NEVER_JOINED) + step["off"]
             return ExpireMember(group_id, member_id, generation - step["off"], joined, "")
         case "fire":
             for key, deadline_ms in deadlines(group) if group else ():
@@ -231,7 +254,8 @@ def _decide_apart(state, command, now_ms):
     before = list(group_records(group)) if group else None
     decision = decide(group, command, env)
     assert (list(group_records(group)) if group else None) == before
-    assert not (isinstance(decision.reply, Refused) and decision.events)
+    if isinstance(decision.reply, Refused) and decision.events:
+        assert decision.reply.error is Error.GROUP_MAX_SIZE_REACHED
     if isinstance(command, JoinGroup | SyncGroup):
         noop = decision.reply is PARKED and not decision.events
         asked = is_noop_join if isinstance(command, JoinGroup) else is_noop_sync
@@ -313,7 +337,14 @@ def test_a_late_retry_never_undoes_an_acknowledged_commit(order):
     """gp-O9: in whatever order a member's commits arrive, the largest number stands."""
     state = ShardState()
     join = make(
-        {"kind": "join", "group": "g", "member": "a-1", "protocols": ("range",), "meta": b""}
+        {
+            "kind": "join",
+            "group": "g",
+            "member": "a-1",
+            "instance": "i",
+            "protocols": ("range",),
+            "meta": b"",
+        }
         | {"off": 0, "partition": 0, "pick": 0},
         state,
         0,
@@ -335,6 +366,26 @@ def test_a_late_retry_never_undoes_an_acknowledged_commit(order):
         assert (kept.commit_seq, kept.offset) == (largest[partition], largest[partition] * 10)
 
 
+@SETTINGS
+@given(HISTORIES)
+def test_no_generation_has_more_members_than_the_group_may_have(history):
+    """sc-M08: of those who joined its round; absent static members may come on top (gp-P6.2)."""
+    most = 2
+    limits = {LIMITS_VERSION: replace(LIMITS, group_max_members=most)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shard_state, "LIMITS_BY_VERSION", limits)
+        state, now_ms = ShardState(), 0
+        for index, step in enumerate(history):
+            now_ms += step["elapsed"]
+            (result,) = apply_entry(state, entry_of(make(step, state, now_ms), now_ms), index)
+            for event in result.events:
+                if isinstance(event, GenerationFormed):
+                    members = state.groups[event.group_id].members.values()
+                    assert sum(m.joined_round == event.round for m in members) <= most
+            for group in state.groups.values():
+                check(group)
+
+
 def test_random_histories_reach_every_phase_and_answer():
     """The properties above say something: their histories get everywhere."""
     phases, kinds, errors = [], [], []
@@ -351,6 +402,9 @@ def test_random_histories_reach_every_phase_and_answer():
         "MemberJoined",
         "MemberRejoined",
         "MemberRemoved",
+        "MemberReplaced",
+        "PendingAdded",
+        "PendingRemoved",
         "RebalanceStarted",
         "RoundExtended",
         "GenerationFormed",
@@ -366,6 +420,8 @@ def test_random_histories_reach_every_phase_and_answer():
     assert {
         Error.UNKNOWN_MEMBER_ID,
         Error.ILLEGAL_GENERATION,
+        Error.FENCED_INSTANCE_ID,
+        Error.INVALID_REQUEST,
         Error.REBALANCE_IN_PROGRESS,
         Error.INCONSISTENT_GROUP_PROTOCOL,
         Error.GROUP_ID_NOT_FOUND,

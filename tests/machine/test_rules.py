@@ -35,8 +35,11 @@ from coordinator.machine.events import (
     GroupEmptied,
     MemberJoined,
     MemberRemoved,
+    MemberReplaced,
     MemberSynced,
     PartitionsAdded,
+    PendingAdded,
+    PendingRemoved,
     RebalanceStarted,
     RemovalCause,
     RoundExtended,
@@ -56,6 +59,7 @@ from coordinator.machine.shard_state import (
     recount,
 )
 from coordinator.machine.state import Phase
+from coordinator.machine.subscriptions import is_subscribed, named_topics
 from muster.v1 import errors_pb2
 from tests.machine.test_phase_table import join
 from tests.machine.world import World
@@ -286,19 +290,46 @@ ILLEGAL = {
     "joined twice": lambda _: MemberJoined(
         "g", "a-1", "a", "h", 1, 1, "consumer", (Protocol("range", b""),), (), 2
     ),
+    "sc-G24 an instance held twice": lambda g: _static(g, "c-1", "i"),
+    "sc-G19 nobody replaced": lambda g: _replaced(g, "z", "i"),
+    "replaced by a member": lambda g: _replaced(g, "b-1", "i", by="a-1"),
+    "replaced under another instance": lambda g: _replaced(g, "b-1", "k"),
+    "a dynamic member replaced": lambda g: _replaced(g, "a-1", ""),
+    "sc-G23 a member's id handed out": lambda _: PendingAdded("g", "a-1", 1),
+    "an id handed out twice": lambda _: PendingAdded("g", "p-1", 1),
+    "sc-G25 an unknown id dropped": lambda _: PendingRemoved("g", "z-1", RemovalCause.LEFT, ""),
+    "an extension of another timer": lambda g: RoundExtended("g", g.round, RoundTimer.JOIN, 1, 0),
     "another group's event": lambda g: MemberSynced("h", "a-1", g.generation),
 }
 
 
+def _static(group, member_id, instance_id):
+    return MemberJoined(
+        group.group_id, member_id, "c", "h", 1, 1, "consumer", (), (), group.round + 1, instance_id
+    )
+
+
+def _replaced(group, old_id, instance_id, by="c-1"):
+    return MemberReplaced(
+        group.group_id, old_id, by, instance_id, "c", "h", 1, 1, (), (), group.round
+    )
+
+
 @pytest.mark.parametrize("name", ILLEGAL)
-def test_an_event_that_does_not_fit_stops_the_process(stable, name):
-    """sc-G02 and the guards of I2, I6, I8: evolve never applies what the rules forbid."""
-    group = stable.state.groups["g"]
+def test_an_event_that_does_not_fit_stops_the_process(name):
+    """sc-G02 and the guards of I2, I3, I4, I6, I8: evolve never applies what the rules forbid."""
+    world = World()
+    for line in (
+        *("join a", "join b instance=i", "fire", "fire", "sync a-1 a-1:A b-1:B", "sync b-1"),
+        "join p nonce= drawn=1",
+    ):
+        world.run(line)
+    group = world.state.groups["g"]
     with pytest.raises(InvariantError):
         evolve(group, ILLEGAL[name](group))
 
 
-def test_nothing_but_a_join_or_a_commit_makes_a_group():
+def test_nothing_but_a_join_an_id_or_a_commit_makes_a_group():
     """An event about a group that is not there is a bug."""
     with pytest.raises(InvariantError, match="without a group"):
         evolve(None, MemberSynced("g", "a-1", 1))
@@ -311,6 +342,18 @@ def _open_with_everybody(group):
 def _empty_out(group):
     group.members.clear()
     group.leader_id = ""
+
+
+def _lead_absent(group):
+    group.members["a-1"].instance_id = "i"
+    group.instances["i"] = "a-1"
+    group.members["a-1"].joined_round = 0
+
+
+def _hold_twice(group):
+    for member in group.members.values():
+        member.instance_id = "i"
+    group.instances["i"] = "b-1"
 
 
 BROKEN = {
@@ -332,6 +375,11 @@ BROKEN = {
     "timer of another phase": lambda g: setattr(g, "timer", RoundTimer.JOIN),
     "deadline without a timer": lambda g: setattr(g, "deadline_ms", 9),
     "extension without initial": lambda g: setattr(g, "remaining_ms", 9),
+    "I1 led by an absent member": _lead_absent,
+    "I3 an instance unmapped": lambda g: setattr(g.members["a-1"], "instance_id", "i"),
+    "I3 a stale mapping": lambda g: g.instances.update(i="z-1"),
+    "I3 an instance held twice": _hold_twice,
+    "I4 a member is pending": lambda g: g.pending.update({"a-1": 1}),
     "tally of the synced": lambda g: setattr(g.tally, "synced", 1),
     "tally of the joined": lambda g: setattr(g.tally, "joined", 1),
     "tally of the protocols": lambda g: g.tally.support.clear(),
@@ -426,3 +474,72 @@ def test_topics_never_shrink():
         evolve_shard(ShardState(topics={"t": 3}), PartitionsAdded("t", 3))
     with pytest.raises(InvariantError, match="once"):
         evolve_shard(ShardState(topics={"t": 3}), TopicCreated("t", 3))
+
+
+def test_a_group_reads_what_its_members_name():
+    """sc-G14, sc-G35: the union in join order, from the members as they are now."""
+    world = World()
+    for line in ("join b topics=u,t", "join a topics=t,v"):
+        world.run(line)
+    group = world.state.groups["g"]
+    assert named_topics(group) == ("u", "t", "v")
+    assert is_subscribed(group, "v")
+    assert not is_subscribed(group, "w")
+    world.run("rejoin a-1 topics=w")
+    assert named_topics(group) == ("u", "t", "w")
+    assert not is_subscribed(group, "v")
+    world.run("leave a-1 b-1")
+    assert named_topics(group) == ()
+    assert not is_subscribed(group, "u")
+
+
+def test_a_group_of_another_type_reads_no_topics():
+    """sc-G35: only consumers do, whatever the others name."""
+    world = World()
+    world.run("join a topics=t type=connect")
+    assert not is_subscribed(world.state.groups["g"], "t")
+
+
+def test_who_holds_an_instance_is_told_to_the_fenced():
+    """gp-9.3: the refusal names the member and its host, so that a person finds the process."""
+    world = World()
+    for line in ("join a instance=i", "join b nonce=2 instance=i"):
+        world.run(line)
+    heard = SyncGroup("g", "a-1", 0, "", "", (), "i")
+    refused = decide(world.state.groups["g"], heard, world.envelope()).reply
+    assert refused.error is Error.FENCED_INSTANCE_ID
+    assert "'b-2'" in refused.message
+    assert "10.0.0.1" in refused.message
+
+
+def test_an_old_entry_is_decided_by_its_own_rules():
+    """Rule 7: under rules 1 a full group counts members, in an open round too (gp-J6)."""
+    lines = ["limits group_max_members=2", "join a", "join b", "fire", "fire", "sync a-1"]
+    world = World()
+    for line in [*lines, "sync b-1", "rejoin a-1"]:
+        world.run(line)
+    group = world.state.groups["g"]
+    newcomer = world.do_join(["c"], {})
+    old = replace(world.envelope(), rules_version=1)
+    assert decide(group, newcomer, old).reply.error is Error.GROUP_MAX_SIZE_REACHED
+    assert decide(group, newcomer, world.envelope()).reply is PARKED
+
+
+def test_an_instance_id_has_the_length_of_an_id():
+    """249 bytes; more is INVALID_REQUEST."""
+    world = World()
+    for size, accepted in ((249, True), (250, False)):
+        joining = world.do_join(["a"], {"instance": "i" * size})
+        reply = decide(None, joining, world.envelope()).reply
+        assert (reply is PARKED) == accepted
+
+
+def test_a_rejoin_under_anothers_instance_is_not_parked_unseen():
+    """gp-2.0.4: it would change nothing but is refused, so it is not parked without an entry."""
+    world = World()
+    for line in ("join a instance=i", "join b instance=j"):
+        world.run(line)
+    group = world.state.groups["g"]
+    for instance, noop in (("i", True), ("", True), ("j", False), ("k", False)):
+        rejoin = world.do_rejoin(["a-1"], {"instance": instance})
+        assert is_noop_join(group, rejoin) is noop

@@ -6,16 +6,17 @@ Several commands of one log entry stand on one line, between ` ; `.
     time MS               shard time from here on
     limits NAME=VALUE ... replicated limits of this scenario
     join CLIENT [nonce=1] [protocols=range] [meta=x] [topics=t,u] [type=consumer]
-                [session=MS] [rebalance=MS] [reason=]
+                [session=MS] [rebalance=MS] [reason=] [instance=]
+                `nonce= drawn=N`: without a nonce; the coordinator draws N
     rejoin MEMBER ...     a Join that names its member id
-    sync MEMBER [gen=N] [type=] [name=] [MEMBER:ASSIGNMENT ...]
-    leave MEMBER ... [reason=]
+    sync MEMBER [gen=N] [type=] [name=] [instance=] [MEMBER:ASSIGNMENT ...]
+    leave MEMBER[@INSTANCE] ... [reason=]     member `-`: whoever holds the instance
     expire MEMBER [gen=N] [round=N]           as armed now, unless told otherwise
     fire                                      move to the armed deadline and fire it
     close ROUND TIMER DEADLINE                fire what is named
     commit MEMBER TOPIC/PARTITION=OFFSET[@END][:METADATA] ... [gen=N] [seq=N]
-                                              member `-`: a simple commit
-    heartbeat MEMBER [gen=N]
+                                              [instance=]; member `-`: a simple commit
+    heartbeat MEMBER [gen=N] [instance=]
     topic NAME COUNT | grow NAME COUNT | replace NODE UUID | checkpoint
     restart               a new coordinator that loads the stored records; parked calls are lost
     show                  the group as applied
@@ -38,6 +39,7 @@ from coordinator.codec import (
 )
 from coordinator.machine import deadlines, decide, evolve, heartbeat
 from coordinator.machine.commands import (
+    NEVER_JOINED,
     AddPartitions,
     Assignment,
     Checkpoint,
@@ -56,12 +58,13 @@ from coordinator.machine.commands import (
     ShardCommand,
     SyncGroup,
 )
-from coordinator.machine.envelope import FORMAT, Envelope
+from coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
 from coordinator.machine.events import (
     AssignmentPublished,
     Event,
     GenerationFormed,
     MemberRemoved,
+    MemberReplaced,
     RebalanceStarted,
 )
 from coordinator.machine.invariants import check
@@ -71,6 +74,7 @@ from coordinator.machine.replies import (
     join_reply,
     sync_reply,
 )
+from coordinator.machine.requests import joining_id
 from coordinator.machine.shard_state import (
     CommandResult,
     Entry,
@@ -87,7 +91,7 @@ from tests.machine.printing import WALL_MS, put_event, put_group, put_reply
 class World:
     """One shard, spoken to in words, with the parked calls of its coordinator."""
 
-    def __init__(self, rules_version: int = 1) -> None:
+    def __init__(self, rules_version: int = RULES_VERSION) -> None:
         self.state = ShardState()
         self.limits = LIMITS
         self.rules_version = rules_version
@@ -170,7 +174,7 @@ class World:
         self.history.append((command, events))
         if result.reply is PARKED:
             kind = "join" if isinstance(command, JoinGroup) else "sync"
-            member_id = command.member_id or f"{command.client_id}-{command.join_nonce}"
+            member_id = joining_id(command) if kind == "join" else command.member_id
             seat = (command.group_id, member_id, kind)
             if seat not in self.parked:
                 self.parked.append(seat)
@@ -195,6 +199,8 @@ class World:
                     answer = "REBALANCE_IN_PROGRESS"
                 case MemberRemoved() if event.member_id == member_id:
                     answer = "UNKNOWN_MEMBER_ID"
+                case MemberReplaced() if event.replaced_id == member_id:
+                    answer = "FENCED_INSTANCE_ID"
                 case _:
                     continue
             self.parked.remove(seat)
@@ -235,6 +241,8 @@ class World:
             protocols=tuple(Protocol(name, meta) for name in names),
             subscribed_topics=tuple(options.get("topics", "t").split(",")),
             reason=options.get("reason", ""),
+            group_instance_id=options.get("instance", ""),
+            drawn_nonce=options.get("drawn", ""),
         )
 
     def do_sync(self, plain, options):
@@ -248,22 +256,25 @@ class World:
             protocol_type=options.get("type", ""),
             protocol_name=options.get("name", ""),
             assignments=tuple(Assignment(name, value.encode()) for name, value in vector),
+            group_instance_id=options.get("instance", ""),
         )
 
     def do_leave(self, plain, options):
         reason = options.get("reason", "")
         return LeaveGroup(
-            options.get("group", "g"), tuple(LeavingMember(name, reason) for name in plain)
+            options.get("group", "g"), tuple(_leaving(name, reason) for name in plain)
         )
 
     def do_expire(self, plain, options):
         group = self.group(options)
         member = group.members.get(plain[0]) if group else None
+        pending = group is not None and plain[0] in group.pending
+        armed = member.joined_round if member else NEVER_JOINED if pending else 0
         return ExpireMember(
             group_id=options.get("group", "g"),
             member_id=plain[0],
             generation=int(options.get("gen", group.generation if group else 0)),
-            joined_round=int(options.get("round", member.joined_round if member else 0)),
+            joined_round=int(options.get("round", armed)),
             reason="silent",
         )
 
@@ -289,12 +300,14 @@ class World:
             generation=int(options.get("gen", current)),
             commit_seq=int(options.get("seq", "0")),
             partitions=tuple(_partition(text) for text in partitions),
+            group_instance_id=options.get("instance", ""),
         )
 
     def do_heartbeat(self, plain, options):
         group = self.group(options)
         generation = int(options.get("gen", group.generation if group else 0))
-        self.out.append(heartbeat(group, plain[0], generation).name)
+        instance_id = options.get("instance", "")
+        self.out.append(heartbeat(group, plain[0], generation, instance_id).name)
 
     def do_topic(self, plain, _options):
         return CreateTopic(plain[0], int(plain[1]))
@@ -322,6 +335,11 @@ class World:
     def do_show(self, _plain, options):
         group = self.group(options)
         self.out += ["no group"] if group is None else list(put_group(group))
+
+
+def _leaving(text: str, reason: str) -> LeavingMember:
+    member_id, _, instance_id = text.partition("@")
+    return LeavingMember("" if member_id == "-" else member_id, reason, instance_id)
 
 
 def _partition(text: str) -> PartitionCommit:

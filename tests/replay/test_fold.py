@@ -197,3 +197,28 @@ def test_the_same_export_gives_the_same_rows_in_the_same_order(node, tmp_path):
     for name in ("rebalances", "member_sessions", "ownership", "commits", "integrity"):
         assert table(tmp_path / "one", name) == table(tmp_path / "two", name)
         assert table(tmp_path / "one", name), name
+
+
+def test_a_returning_static_member_owns_what_it_owned(node, told):
+    """gp-2.2.4: its session ends and another begins; nothing moved, and no round was needed."""
+    group = Script(node, "g")
+    a, b = group.join("a"), group.join("b", instance="i")
+    group.close_round()
+    group.settle()
+    node.advance(1_000)
+    c = group.join("b", nonce=2, instance="i")
+    node.advance(500)
+    group.rejoin(a)
+    d = group.join("b", nonce=3, instance="i")
+    group.settle()
+
+    sessions = {row["member_id"]: row for row in told("member_sessions")}
+    assert [sessions[m]["end"] for m in (a, b, c, d)] == ["open", "replaced", "replaced", "open"]
+    assert sessions[b]["session_ms"] is not None
+    assert (sessions[c]["first_generation"], sessions[c]["last_generation"]) == (1, 1)
+    assert sessions[d]["first_generation"] == 2
+    spans = [(r["member_id"], r["token"], r["released"]) for r in told("ownership")]
+    assert spans.count((b, 1, "replaced")) == spans.count((c, 1, "replaced")) == 3
+    assert spans.count((d, 2, "open")) == 3
+    _, second = told("rebalances")
+    assert (second["members_added"], second["members_gone"], second["moved"]) == (0, 0, 0)

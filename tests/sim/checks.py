@@ -60,6 +60,7 @@ class Counts:
     snapshots: int = 0
     cuts: int = 0
     generations: int = 0
+    replaced: int = 0
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from coordinator.breaks import BreakMeter
 from coordinator.calls import Desk
 from coordinator.heartbeats import Heartbeats
-from coordinator.machine.events import GenerationFormed
+from coordinator.machine.events import GenerationFormed, MemberReplaced
 from coordinator.machine.shard_state import CommandResult, Entry
 from coordinator.persist import scrub
 from coordinator.shard import Shard
@@ -47,7 +47,7 @@ class GroupsChecker:
             self.shard.violated("H-generation-went-back", group=key[0], generation=key[1])
 
     def owns(self, group: str, generation: int, partition: int, member: str) -> None:
-        """inv-I4: in one generation a partition has one owner."""
+        """inv-I4: in one generation a partition has one owner, a static one by its instance id."""
         known = self._owners.setdefault((group, generation, partition), member)
         if known != member:
             self.shard.violated("H-two-owners", group=group, partition=partition)
@@ -105,6 +105,8 @@ class WatchedShard:
             for event in result.events:
                 if isinstance(event, GenerationFormed):
                     self._checker.formed(index, event)
+                elif isinstance(event, MemberReplaced):
+                    self._checker.shard.counts.replaced += 1
 
 
 class GroupsApp:

@@ -71,15 +71,18 @@ class Members:
             shard = number % self.world.scenario.shards
             self.world.schedule(0.8 + number * 0.05, self._bear, shard, f"g{number % 2}")
 
-    def _bear(self, shard: int, group: str) -> None:
+    def _bear(self, shard: int, group: str, instance: str = "") -> None:
         if self.world.now < self.world.scenario.chaos_s:
             self._born += 1
-            Member(self, shard, f"{group}-{shard}", f"m{self._born}").join()
+            name = f"m{self._born}"
+            if not instance and self.world.scenario.statics and self._born % 2:
+                instance = f"i{self._born}"
+            Member(self, shard, f"{group}-{shard}", name, instance).join()
 
-    def died(self, shard: int, group: str) -> None:
-        """Somebody else takes the place of a member that went."""
+    def died(self, shard: int, group: str, instance: str) -> None:
+        """Somebody else takes the place of a member that went; of a static one itself."""
         group = group.partition("-")[0]
-        self.world.schedule(self.world.rng.random(), self._bear, shard, group)
+        self.world.schedule(self.world.rng.random(), self._bear, shard, group, instance)
 
     def finished(self) -> None:
         """No acknowledged commit is missing, and the keys on disk say what the state says."""
@@ -97,10 +100,11 @@ class Members:
 class Member:
     """One membership after another of one client process."""
 
-    def __init__(self, members: Members, shard: int, group: str, name: str) -> None:
+    def __init__(self, members: Members, shard: int, group: str, name: str, instance: str) -> None:
         self._all, self._world = members, members.world
         self._rng: Random = members.world.rng
         self._shard, self._group, self._name = shard, group, name
+        self._instance = instance
         self._checker = members.checkers[shard]
         self._node = self._rng.randrange(len(self._world.nodes))
         self._attempt = 0
@@ -185,6 +189,7 @@ class Member:
             protocols=(Protocol("range", b""),),
             subscribed_topics=(TOPIC,),
             reason="",
+            group_instance_id=self._instance,
         )
         self._call(command, self._joined)
 
@@ -195,7 +200,7 @@ class Member:
         self._member_id, self._generation = answer.member_id, answer.generation
         self._checker.shard.counts.generations += 1
         assignments: tuple[Assignment, ...] = ()
-        if answer.leader_id == self._member_id:
+        if answer.leader_id == self._member_id and not answer.skip_assignment:
             ids = sorted(member.member_id for member in answer.members)
             assignments = tuple(
                 Assignment(one, bytes(range(at, PARTITIONS, len(ids))))
@@ -208,6 +213,7 @@ class Member:
             protocol_type="consumer",
             protocol_name="range",
             assignments=assignments,
+            group_instance_id=self._instance,
         )
         self._call(command, self._synced)
 
@@ -217,11 +223,18 @@ class Member:
             return
         self._owned = list(answer.assignment)
         for partition in self._owned:
-            self._checker.owns(self._group, answer.generation, partition, self._member_id)
+            owner = self._instance or self._member_id
+            self._checker.owns(self._group, answer.generation, partition, owner)
         self._read()
 
     def _refused(self, answer: Answer) -> None:
-        """Every refusal leads to a join: of the same membership, or of a new one."""
+        """Every refusal leads to a join: of the same membership, or of a new one.
+
+        But a process that is fenced ends, and is started again.
+        """
+        if isinstance(answer, Refused) and answer.error is Error.FENCED_INSTANCE_ID:
+            self._end()
+            return
         if isinstance(answer, Refused) and answer.error is Error.UNKNOWN_MEMBER_ID:
             self._member_id = ""
         elif not isinstance(answer, Refused | Superseded):
@@ -265,17 +278,20 @@ class Member:
         if luck < 0.01:
             self._leave()
         elif luck < 0.02:  # die without a word
-            self._attempt += 1
-            self._all.died(self._shard, self._group)
+            self._end()
         elif luck < 0.4 or not self._owned:
             self._beat()
         else:
             self._commit(self._rng.choice(self._owned))
 
     def _leave(self) -> None:
-        leaving = (LeavingMember(self._member_id, "done"),)
+        leaving = (LeavingMember(self._member_id, "done", self._instance),)
         self._call(LeaveGroup(self._group, leaving), lambda _: None)
-        self._all.died(self._shard, self._group)
+        self._all.died(self._shard, self._group, self._instance)
+
+    def _end(self) -> None:
+        self._attempt += 1
+        self._all.died(self._shard, self._group, self._instance)
 
     def _beat(self) -> None:
         """A plain heartbeat: from applied state, under check quorum."""
@@ -294,7 +310,7 @@ class Member:
             return
 
         def beat() -> None:
-            status = shard.heartbeat(key, self._generation)
+            status = shard.heartbeat(key, self._generation, self._instance)
             if isinstance(status, NotHere):
                 hint = status.leader
                 self._later(0.02, attempt, lambda: self._beat_at(hint))
@@ -324,6 +340,7 @@ class Member:
             generation=self._generation,
             commit_seq=self._commit_seq,
             partitions=(PartitionCommit(TOPIC, partition, value, "", None),),
+            group_instance_id=self._instance,
         )
 
         def then(answer: Answer) -> None:

@@ -189,6 +189,8 @@ GROUPS = tuple(
 # Members come and go, and old requests come again.
 CHURN = replace(GROUPS[0], name="groups-churn", members=8, repeats=0.7, pause_s=1.0)
 
+STATICS = replace(CHURN, name="groups-statics", statics=True)
+
 MUTANTS = (
     Mutant("truncation_guard", Scenario("udp3", network="udp"), _replica(WithoutTruncationGuard)),
     Mutant("snapshot_commit_cap", Scenario("fifo3"), _replica(WithoutSnapshotCommitCap)),

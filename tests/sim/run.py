@@ -23,6 +23,7 @@ from tests.sim.mutants import (
     MUTANTS,
     REPLACEMENTS,
     SPLIT_VOTES,
+    STATICS,
     Mutant,
 )
 from tests.sim.simulation import Result, Scenario, Simulation
@@ -42,11 +43,12 @@ SCENARIOS = {
         SPLIT_VOTES,
         *GROUPS,
         CHURN,
+        STATICS,
     )
 }
 EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "first-start": 5}
 EVERY |= {"split-votes": 20}
-EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN)}
+EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS)}
 """Of these only each n-th seed is run; of the others all."""
 
 

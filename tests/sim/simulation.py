@@ -65,6 +65,8 @@ class Scenario:
     """So many members of consumer groups, on coordinator.shard; 0: plain commands."""
     repeats: float = 0.15
     """How many commits of members arrive once more, up to three seconds later."""
+    statics: bool = False
+    """Half of the members are static: they come back under the same instance id."""
     late_start_s: float = 0.0
     """One node is started for the first time so late at most; 0: all start at once."""
     crash_after_vote: float = 0.0

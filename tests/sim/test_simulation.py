@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sim.mutants import FIRST_START, GROUPS, MUTANTS
+from tests.sim.mutants import FIRST_START, GROUPS, MUTANTS, STATICS
 from tests.sim.run import (
     MINIMA,
     ONE_NODE,
@@ -66,6 +66,14 @@ def test_members_of_groups_are_kept_every_promise(scenario: Scenario) -> None:
     assert totals.counts["generations"] > 5 * seeds
     assert totals.counts["acked"] > 20 * seeds
     assert totals.counts["reads"] > 3 * seeds
+
+
+def test_static_members_are_kept_every_promise() -> None:
+    """Half of them come back under their instance ids, some fence each other; nothing is lost."""
+    seeds = 5
+    totals = _run(STATICS, range(seeds))
+    assert totals.counts["replaced"] > 2 * seeds
+    assert totals.counts["acked"] > 20 * seeds
 
 
 @pytest.mark.parametrize("name", ["fifo5", "late3x2", "replacements", "split-votes"])

@@ -1,0 +1,73 @@
+"""Is there room in the group (gp-J6)? For one more member, and for what this one says."""
+
+from coordinator.machine.commands import JoinGroup
+from coordinator.machine.decide_departure import after_departure
+from coordinator.machine.decision import Decision
+from coordinator.machine.envelope import Envelope
+from coordinator.machine.errors import Error
+from coordinator.machine.events import MemberRemoved, PendingRemoved, RemovalCause, Trigger
+from coordinator.machine.identity import identity_error
+from coordinator.machine.replies import Refused
+from coordinator.machine.requests import joining_id
+from coordinator.machine.state import Group, Member, Phase, metadata_bytes
+
+NO_ROOM = "the group is full"
+
+
+def refuse_full(
+    group: Group | None,
+    command: JoinGroup,
+    member: Member | None,
+    holder: Member | None,
+    env: Envelope,
+) -> Decision | None:
+    """`member` joins again, or takes the place of `holder`; both None for a newcomer."""
+    if group is None:
+        return None
+    if not _has_room(group, member, env):
+        return _turn_away(group, command, member, env)
+    most = env.limits.group_metadata_max_bytes
+    weight = metadata_bytes(command.protocols, command.subscribed_topics)
+    before = member or holder
+    if before is not None:
+        weight -= metadata_bytes(before.protocols, before.subscribed_topics)
+    if group.tally.metadata_bytes + weight > most:
+        return Decision(
+            (),
+            Refused(
+                Error.GROUP_MAX_SIZE_REACHED,
+                f"The members' metadata together is at most {most} bytes.",
+            ),
+        )
+    return None
+
+
+def _has_room(group: Group, member: Member | None, env: Envelope) -> bool:
+    """While a round is open, seats are those of its members that have joined it.
+
+    So a newcomer takes the seat of a member that is not back, and after the limit was lowered the
+    last to come back are turned away (sc-M05, sc-M06). Rules 1 counted members in every phase.
+    """
+    most = env.limits.group_max_members
+    by_seat = env.rules_version >= 2  # noqa: PLR2004 - the version in which this changed
+    if by_seat and group.phase is Phase.PREPARING_REBALANCE:
+        return group.tally.joined < most or (member is not None and group.has_joined(member))
+    return member is not None or len(group.members) < most
+
+
+def _turn_away(group: Group, command: JoinGroup, member: Member | None, env: Envelope) -> Decision:
+    """Refuse. Who has a seat that it cannot have loses it, which may close the round (sc-M09)."""
+    refused = Refused(
+        Error.GROUP_MAX_SIZE_REACHED, f"The group has its {env.limits.group_max_members} members."
+    )
+    member_id = joining_id(command)
+    removed: dict[str, MemberRemoved] = {}
+    dropped: dict[str, PendingRemoved] = {}
+    cause = RemovalCause.NO_ROOM
+    if member is not None:
+        if identity_error(group, member_id, command.group_instance_id) is Error.NONE:
+            removed[member_id] = MemberRemoved(group.group_id, member_id, cause, NO_ROOM)
+    elif member_id in group.pending:
+        dropped[member_id] = PendingRemoved(group.group_id, member_id, cause, NO_ROOM)
+    events = after_departure(group, env, Trigger.MEMBER_LEFT, removed, dropped)
+    return Decision((*removed.values(), *dropped.values(), *events), refused)
