@@ -170,7 +170,7 @@ def touched(  # noqa: PLR0912 - one arm per event
         case MemberSynced():
             return (None, event.member_id)
         case MemberJoined():
-            return (None, event.member_id, StaticOf(event.member_id), PendingOf(event.member_id))
+            return (None, event.member_id, *_beside(group, event))
         case MemberRemoved():
             return (None, *_records_of(event.member_id))
         case MemberReplaced():
@@ -191,6 +191,14 @@ def touched(  # noqa: PLR0912 - one arm per event
             return (None,)
         case _:
             assert_never(event)
+
+
+def _beside(group: Group | None, event: MemberJoined) -> Iterator[Ref]:
+    """What few joins touch beside the member's own record."""
+    if event.group_instance_id:
+        yield StaticOf(event.member_id)
+    if group is not None and event.member_id in group.pending:
+        yield PendingOf(event.member_id)
 
 
 def _records_of(member_id: str) -> tuple[Ref, ...]:

@@ -61,6 +61,7 @@ async def assignments(c: muster.Client) -> None:
         user_data=lambda: b"",
         session_timeout_ms=10_000,
         rebalance_timeout_ms=60_000,
+        group_instance_id="rack-1",
         commit_interval_ms=100,
         on_assigned=on_assigned,
         on_revoked=on_assigned,
