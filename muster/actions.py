@@ -70,9 +70,8 @@ class JoinAnswered:
     generation: int
     protocol_name: str
     leader_id: str
-    members: tuple[
-        tuple[str, bytes], ...
-    ] = ()  # (member id, metadata) in join order, for the group leader
+    members: tuple[tuple[str, bytes, str], ...] = ()
+    """For the group leader, in join order: member id, metadata, instance id ("" = dynamic)."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     skip_assignment: bool = False  # a static group leader is back, and the assignment stands
 

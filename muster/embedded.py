@@ -40,7 +40,7 @@ def encode_subscription(
     return message.SerializeToString(deterministic=True)
 
 
-def decode_subscription(member_id: str, metadata: bytes) -> Subscriber:
+def decode_subscription(member_id: str, metadata: bytes, instance_id: str = "") -> Subscriber:
     """A member as an assignor sees it."""
     message = group_pb2.ConsumerSubscription()
     try:
@@ -57,6 +57,7 @@ def decode_subscription(member_id: str, metadata: bytes) -> Subscriber:
         keeps_owned=message.keeps_owned,
         rack=message.rack,
         user_data=message.user_data,
+        instance_id=instance_id,
     )
 
 

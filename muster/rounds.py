@@ -119,7 +119,7 @@ class Rounds:
             generation=answer.generation,
             protocol_name=answer.protocol_name,
             leader_id=answer.leader_id,
-            members=tuple((m.member_id, m.metadata) for m in answer.members),
+            members=tuple((m.member_id, m.metadata, m.group_instance_id) for m in answer.members),
             partition_counts=dict(answer.partition_counts),
             skip_assignment=answer.skip_assignment,
         )

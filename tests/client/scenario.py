@@ -162,7 +162,7 @@ class World:
             generation=int(named["gen"]),
             protocol_name=named.get("protocol", self.protocol),
             leader_id=named.get("leader", "other"),
-            members=tuple((m, _subscription(*said)) for m, *said in members),
+            members=tuple((m, _subscription(*said), "") for m, *said in members),
             partition_counts={topic: int(count) for topic, count in counts},
             skip_assignment="skip" in flags,
         )

@@ -5,7 +5,10 @@ import asyncio
 import pytest
 
 from muster import TopicPartition
+from muster.actions import JoinAnswered, SendJoin, SendSync, Start
+from muster.embedded import decode_assignment, encode_subscription
 from muster.errors import FencedInstanceId, InvalidConfig
+from tests.client.scenario import membership
 
 T = [TopicPartition("t", i) for i in range(4)]
 
@@ -77,3 +80,28 @@ async def test_an_instance_id_that_is_too_long_is_refused_at_once(open_cluster):
     async with open_cluster(1) as (_, client):
         with pytest.raises(InvalidConfig, match="group_instance_id"):
             client.group("g", ["t"], group_instance_id="i" * 250)
+
+
+def test_the_group_leader_counts_static_members_first():
+    """By instance id, before all dynamic ones: a restart under another member id moves nothing."""
+    machine = membership(["range"])
+    (join,) = [a for a in machine.handle(Start()) if isinstance(a, SendJoin)]
+    said = encode_subscription(["t"])
+    actions = machine.handle(
+        JoinAnswered(
+            join.call_id,
+            "c-n1",
+            generation=1,
+            protocol_name="range",
+            leader_id="c-n1",
+            members=(("c-n1", said, ""), ("z-1", said, "worker-b"), ("z-2", said, "worker-a")),
+            partition_counts={"t": 3},
+        )
+    )
+    (sync,) = [a for a in actions if isinstance(a, SendSync)]
+    owned = {member: decode_assignment(given) for member, given in sync.assignments}
+    assert {member: [key.partition for key in keys] for member, keys in owned.items()} == {
+        "z-2": [0],
+        "z-1": [1],
+        "c-n1": [2],
+    }
