@@ -73,9 +73,7 @@ def _blob(group: Group | None, command: OffsetCommit) -> tuple[BlobCommitted | N
     member_id, commit_seq = _writer(command)
     kept = Blob() if group is None else group.blob
     late = kept.member_id == member_id and commit_seq < kept.commit_seq
-    event = BlobCommitted(
-        command.group_id, command.blob, member_id, command.generation, commit_seq
-    )
+    event = BlobCommitted(command.group_id, command.blob, member_id, command.generation, commit_seq)
     return event, bool(commit_seq) and late
 
 

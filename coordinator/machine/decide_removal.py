@@ -144,7 +144,5 @@ def _deleted(group: Group, ending: Ending) -> GroupDeleted:
     return GroupDeleted(group.group_id, group.generation, ending)
 
 
-def _removed(
-    group: Group, key: tuple[str, int], stored: Offset, ending: Ending
-) -> OffsetRemoved:
+def _removed(group: Group, key: tuple[str, int], stored: Offset, ending: Ending) -> OffsetRemoved:
     return OffsetRemoved(group.group_id, *key, stored.offset, ending)

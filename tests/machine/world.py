@@ -384,9 +384,7 @@ def _place(text: str) -> TopicPartition:
     return TopicPartition(topic, int(number))
 
 
-def _expecting(
-    partitions: tuple[PartitionCommit, ...], expect: str
-) -> tuple[PartitionCommit, ...]:
+def _expecting(partitions: tuple[PartitionCommit, ...], expect: str) -> tuple[PartitionCommit, ...]:
     if not expect:
         return partitions
     wanted = [None if word == "-" else int(word) for word in expect.split(",")]
