@@ -57,9 +57,7 @@ class Removals:
     def _status(self, answer: Answer) -> Status:
         """One group of several: overload is its own, too."""
         if isinstance(answer, Shed):
-            message = (
-                f"{answer.what}: the limit is reached, nothing was done; repeat after a pause."
-            )
+            message = f"{answer.what}: the limit is reached, nothing was done; repeat later."
             return self._core.statuses.error(Error.COORDINATOR_NOT_AVAILABLE, message)
         return self._core.statuses.of(translate.failure(answer))
 

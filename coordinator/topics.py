@@ -1,6 +1,6 @@
 """The topic registry: applied on shard 0, read on every node from its own copy (architecture 6)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coordinator.machine.commands import OffsetCommit, PartitionCommit
@@ -57,9 +57,8 @@ class Topics:
         registry = self._registry()
         refused = tuple(_refuse(partition, registry) for partition in command.partitions)
         if command.atomic and any(refused):
-            return Split(
-                None, tuple(result or _left_out(p) for p, result in _pairs(command, refused))
-            )
+            pairs = zip(command.partitions, refused, strict=True)
+            return Split(None, tuple(result or _left_out(p) for p, result in pairs))
         kept = tuple(
             partition
             for partition, result in zip(command.partitions, refused, strict=True)
@@ -96,12 +95,6 @@ def _why(topic: str, partition: int, registry: Mapping[str, int]) -> str | None:
     if partition < count:
         return None
     return f"Topic {topic!r} has {count} partitions: add some first."
-
-
-def _pairs(
-    command: OffsetCommit, refused: Sequence[PartitionResult | None]
-) -> Iterator[tuple[PartitionCommit, PartitionResult | None]]:
-    return zip(command.partitions, refused, strict=True)
 
 
 def _left_out(partition: PartitionCommit) -> PartitionResult:

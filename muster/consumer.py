@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, overload
@@ -45,7 +45,7 @@ from muster.errors import (
 )
 from muster.heartbeats import Heartbeats, Pulse
 from muster.membership import Membership, State
-from muster.offsets import Offsets, fetch
+from muster.offsets import Offsets, Terms, fetch
 from muster.partitions import Handler, PartitionTasks, drain_on_sigterm
 from muster.rounds import JoinOptions, Rounds
 from muster.types import Assignment, CommitResult, Committed, TopicPartition
@@ -252,7 +252,15 @@ class Group:
         self._forget(self)
 
     async def commit(
-        self, offsets: Offsets, *, assignment: Assignment | None = None, timeout_ms: int = 0
+        self,
+        offsets: Offsets,
+        *,
+        assignment: Assignment | None = None,
+        atomic: bool = False,
+        expected: Mapping[TopicPartition, int | None] | None = None,
+        forward_only: bool = False,
+        blob: bytes | None = None,
+        timeout_ms: int = 0,
     ) -> CommitResult:
         """Commit, and wait until it is durable on a majority.
 
@@ -264,6 +272,11 @@ class Group:
             offsets: the next offset to read, per partition; all owned under the assignment.
             assignment: under which the work was done; by default the current one. Give it where the
                 work may outlive an assignment, so that it cannot commit under a newer generation.
+            atomic: all partitions, or nothing where one is refused or superseded.
+            expected: compare and set, which is atomic, too: what must be stored for each of these
+                partitions (None = nothing) for the commit to be taken.
+            forward_only: an offset below the stored one is superseded instead of stored.
+            blob: at most 4096 bytes, kept with the group in place of the ones before; atomic, too.
             timeout_ms: all attempts together; 0 = the client's `request_timeout_ms`.
 
         Returns:
@@ -271,6 +284,8 @@ class Group:
 
         Raises:
             IllegalGeneration, UnknownMemberId: the assignment is over; others may own it now.
+            InvalidUpdateVersion: another offset is stored than `expected` says.
+            OperationNotAttempted: it is atomic, and a newer commit stands for a part of it.
             RebalanceInProgress: no assignment now; commit under the next, if it has the partition.
             RequestTimedOut: the result is not known; the same may be committed again.
         """
@@ -278,6 +293,7 @@ class Group:
             lambda: self._committable(assignment, offsets),
             offsets,
             timeout_ms or self._options.request_timeout_ms,
+            Terms(atomic, expected or {}, forward_only, blob),
         )
 
     async def committed(self, partitions: Collection[TopicPartition] | None = None) -> Committed:

@@ -131,9 +131,7 @@ def group_key(group_id: str, ref: Ref) -> bytes:
             assert_never(ref)
 
 
-def group_value(  # noqa: PLR0911 - a table
-    group: Group | None, ref: Ref
-) -> bytes | None:
+def group_value(group: Group | None, ref: Ref) -> bytes | None:
     """The value of one record of a group, or None where there is no such record."""
     if group is None:
         return None

@@ -192,8 +192,8 @@ class Group:
     `timer` is None, `deadline_ms` is 0. `remaining_ms` and `new_member_added` belong to the initial
     delay (gp-4.3). `pending` are ids handed out and not used yet, with their session timeout in ms
     (gp-J7.4). `emptied_wall_ms` says since when it is Empty, 0 where it is not, or where nobody
-    knows (rules 1, or never had members). `instances` says who holds each instance id: like `tally` it follows from the
-    members.
+    knows (rules 1, or never had members). `instances` says who holds each instance id: like `tally`
+    it follows from the members.
     """
 
     group_id: str
