@@ -16,9 +16,7 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.replies import Done, OffsetsDeleted, RemovalResult
 from coordinator.machine.state import Group, Offset, Phase
-
-CONSUMER = "consumer"
-"""The one protocol type whose subscriptions the coordinator reads."""
+from coordinator.machine.subscriptions import CONSUMER, named_topics
 
 GROUP_WAS_DELETED = "the group was deleted"
 
@@ -68,13 +66,10 @@ def decide_offset_delete(group: Group | None, command: OffsetDelete) -> Decision
 
 
 def subscribed(group: Group) -> frozenset[str] | None:
-    """The topics that the members read; None: not known, so it may be any (sc-O39)."""
-    topics: list[str] = []
-    for member in group.members.values():
-        if not member.subscribed_topics:
-            return None
-        topics += member.subscribed_topics
-    return frozenset(topics)
+    """The topics that the members read; None where one names none: it may read any (sc-O39)."""
+    if not all(member.subscribed_topics for member in group.members.values()):
+        return None
+    return frozenset(named_topics(group))
 
 
 # ---- ExpireOffsets
