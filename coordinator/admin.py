@@ -18,6 +18,7 @@ from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Done, Refused
 from coordinator.machine.state import Group, Phase
 from coordinator.pages import GroupsPage
+from coordinator.removals import Removals
 from coordinator.replacing import CLUSTER_SHARD, Replacing
 from coordinator.shard import Shard
 from coordinator.standing import Standing
@@ -177,6 +178,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self._cluster = cluster
         self._verifier = verifier
         self._replacing = Replacing(core, cluster)
+        self._removals = Removals(core)
         self._verifying = asyncio.Lock()
         self._verifications = 0
 
@@ -275,6 +277,18 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 synced=group.has_synced(member),
                 group_instance_id=member.instance_id,
             )
+
+    async def DeleteGroups(
+        self, request: pb.DeleteGroupsRequest, context: Context
+    ) -> pb.DeleteGroupsResponse:
+        """Remove empty groups, each on its own (group-protocol 2.11)."""
+        return await self._removals.delete_groups(request, context)
+
+    async def OffsetDelete(
+        self, request: pb.OffsetDeleteRequest, context: Context
+    ) -> pb.OffsetDeleteResponse:
+        """Remove offsets of topics that the group does not read (group-protocol 2.10)."""
+        return await self._removals.delete_offsets(request, context)
 
     # ---- the cluster
 

@@ -16,6 +16,7 @@ from coordinator.machine.shard_state import CommandResult, Entry
 from coordinator.routing import Directory
 from coordinator.shard import Shard
 from coordinator.statuses import Statuses
+from coordinator.sweeping import RETENTION, Retention
 from coordinator.topics import Topics
 from coordinator.turns import Turns
 from coordinator.watch import LeaderWatch
@@ -46,6 +47,7 @@ def assemble(
     endpoint: str,
     rng: Random,
     wrap: Callable[[StateMachine], StateMachine] = lambda machine: machine,
+    retention: Retention = RETENTION,
 ) -> Assembly:
     """Open `store` and build everything on it; `wrap` may measure the state machines.
 
@@ -55,7 +57,7 @@ def assemble(
     shards: dict[ShardId, Shard] = {}
 
     def machine(number: ShardId) -> StateMachine:
-        shards[number] = Shard(number, desk, wall_ms, wake)
+        shards[number] = Shard(number, desk, wall_ms, wake, retention)
         return wrap(shards[number])
 
     def wake(number: ShardId) -> None:

@@ -6,7 +6,7 @@ refused, never skipped: replicas that skipped different things would diverge sil
 3, rule 7).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from enum import IntEnum
 from types import NoneType, UnionType
@@ -35,6 +35,7 @@ _NESTED: Final[dict[type, type[Message]]] = {
     commands.Assignment: log_pb2.Assignment,
     commands.LeavingMember: log_pb2.LeaveGroup.Member,
     commands.PartitionCommit: log_pb2.OffsetCommit.Partition,
+    commands.TopicPartition: log_pb2.TopicPartition,
 }
 
 
@@ -49,7 +50,7 @@ class _Struct(Generic[_T]):
         self.cls = cls
         self.message = message
         hints = get_type_hints(cls)
-        self._fields = [(f.name, *_converters(hints[f.name])) for f in fields(cast("Any", cls))]
+        self._fields = [(name, *_converters(hints[name])) for name in _names(cls)]
 
     def encode(self, value: _T) -> Message:
         return self.message(**{name: put(getattr(value, name)) for name, put, _, _ in self._fields})
@@ -61,6 +62,12 @@ class _Struct(Generic[_T]):
                 for name, _, take, optional in self._fields
             )
         )
+
+
+def _names(cls: type) -> Sequence[str]:
+    """The fields of a dataclass or of a NamedTuple, in order."""
+    named: Sequence[str] = getattr(cls, "_fields", ())
+    return named or [f.name for f in fields(cast("Any", cls))]
 
 
 def _converters(hint: Any) -> tuple[_Convert, _Convert, bool]:
@@ -140,6 +147,10 @@ def _encode(command: Command) -> log_pb2.Command:
             generation=command.generation,
             commit_seq=command.commit_seq,
             group_instance_id=command.group_instance_id,
+            atomic=command.atomic,
+            forward_only=command.forward_only,
+            expected_generation=command.expected_generation,
+            blob=command.blob,
             partitions=[
                 partition(
                     topic=one.topic,
@@ -147,6 +158,7 @@ def _encode(command: Command) -> log_pb2.Command:
                     offset=one.offset,
                     metadata=one.metadata,
                     end_offset=one.end_offset,
+                    expected_offset=one.expected_offset,
                 )
                 for one in command.partitions
             ],
@@ -182,6 +194,7 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
                 one.offset,
                 one.metadata,
                 one.end_offset if one.HasField("end_offset") else None,
+                one.expected_offset if one.HasField("expected_offset") else None,
             )
             for one in commit.partitions
         )
@@ -193,6 +206,10 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
                 commit.commit_seq,
                 partitions,
                 commit.group_instance_id,
+                commit.atomic,
+                commit.forward_only,
+                commit.expected_generation if commit.HasField("expected_generation") else None,
+                commit.blob if commit.HasField("blob") else None,
             )
         )
     return tuple(found)

@@ -14,6 +14,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from coordinator.machine.limits import LIMITS
+
 DEFAULT_LISTEN = "127.0.0.1:7070"
 DEFAULT_PEER_LISTEN = "127.0.0.1:7170"
 DEFAULT_METRICS_LISTEN = "127.0.0.1:7270"
@@ -85,6 +87,8 @@ class Settings(BaseSettings):
     whoever reaches it can read every group and pass for a node."""
     insecure_metrics: bool = False
     """`metrics_listen` may be another address than loopback: the page names groups and topics."""
+    offset_retention_ms: int = Field(default=LIMITS.offset_retention_ms, ge=0)
+    """Offsets of groups without members are kept so long; 0 = for ever."""
     dev: bool = False
     """Server reflection on."""
     log_format: Literal["json", "text"] = "json"

@@ -64,17 +64,18 @@ class Core:
             if not call.ended:
                 shard.abandon(call)
 
-    async def confirmed(self, shard: Shard) -> NotHere | Loading | None:
+    async def confirmed(self, shard: Shard, *, settled: bool = False) -> NotHere | Loading | None:
         """None once applied state holds all that was acknowledged before.
 
-        Otherwise who to ask (ReadIndex).
+        Otherwise who to ask (ReadIndex). `settled`: and all that is under way here, too.
         """
         if shard.standing is Standing.LOADING:
             await self.loaded((shard,))
         if shard.standing is Standing.LOADING:
             return Loading()
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        shard.read(self.bridge.settle(future))
+        read = shard.read_settled if settled else shard.read
+        read(self.bridge.settle(future))
         return None if await future else shard.elsewhere()
 
 

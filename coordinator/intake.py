@@ -12,10 +12,12 @@ from coordinator.calls import Call
 from coordinator.liveness import Liveness, MemberKey
 from coordinator.machine import heartbeat, is_noop_join, is_noop_sync, would_refuse
 from coordinator.machine.commands import (
+    DeleteGroup,
     GroupCommand,
     JoinGroup,
     LeaveGroup,
     OffsetCommit,
+    OffsetDelete,
     SyncGroup,
 )
 from coordinator.machine.envelope import Envelope
@@ -27,7 +29,7 @@ from coordinator.machine.shard_state import ShardState
 from coordinator.machine.state import Group, Phase
 from coordinator.proposer import Proposer
 
-GroupRequest = JoinGroup | SyncGroup | LeaveGroup | OffsetCommit
+GroupRequest = JoinGroup | SyncGroup | LeaveGroup | OffsetCommit | DeleteGroup | OffsetDelete
 
 
 class Led(Protocol):
@@ -61,8 +63,8 @@ class Led(Protocol):
 _NO_ROOM = Refused(
     Error.INVALID_REQUEST,
     f"This group would be one more than the {LIMITS.shard_max_groups} that a shard holds "
-    "(shard_max_groups), and groups are not removed yet: use a group that exists, or a name that "
-    "falls into another shard.",
+    "(shard_max_groups): delete groups that are not needed, or use a name that falls into another "
+    "shard.",
 )
 
 
@@ -99,7 +101,7 @@ class Intake:
             self._shard.wake()
 
     def _is_plain(self, group: Group | None, command: OffsetCommit) -> bool:
-        """True where this state would not refuse the commit: nothing more need be asked.
+        """True where this state would not refuse the commit as a whole: nothing more need be asked.
 
         A commit is a sign of life when it comes, not only when it is applied (gp-H12).
         """

@@ -29,6 +29,7 @@ from coordinator.rpc import Health, listen, make_server, server_credentials
 from coordinator.service import GroupService
 from coordinator.shard import Shard
 from coordinator.standing import Standing
+from coordinator.sweeping import Retention
 from coordinator.timeouts import (
     CHECKPOINT_INTERVAL_MS,
     DRAIN_MS_MAX,
@@ -82,7 +83,12 @@ class Node:
         addresses = {node: split_address(at) for node, at in settings.peers.items()}
         self._hub = PeerHub(addresses, self._fail, rng)
         self.assembly: Assembly = assemble(
-            self._store, self._hub, settings.endpoint, rng, self.metrics.machine
+            self._store,
+            self._hub,
+            settings.endpoint,
+            rng,
+            self.metrics.machine,
+            Retention(settings.offset_retention_ms),
         )
         self.driver = self.assembly.driver
         _check_peers(self.driver.identity, settings.peers)

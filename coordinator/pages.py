@@ -29,19 +29,26 @@ SLICE_GROUPS: Final = 1_000
 
 # ---- offsets
 
+OffsetsQuery = group_pb2.OffsetFetchRequest | group_pb2.OffsetFetchRequest.Group
+OffsetsAnswer = group_pb2.OffsetFetchResponse | group_pb2.OffsetFetchResponse.Group
 
-def offsets_page(
-    group: Group | None, request: group_pb2.OffsetFetchRequest
-) -> group_pb2.OffsetFetchResponse:
+
+def fill_offsets(
+    group: Group | None,
+    request: OffsetsQuery,
+    response: OffsetsAnswer,
+    page_bytes: int = PAGE_BYTES,
+) -> None:
     """The offsets asked for, in the request's order, or with `all` in the order of their keys.
 
     -1 where none is committed (group-protocol F3, F5). `more` where the page did not hold all.
     """
-    response = group_pb2.OffsetFetchResponse()
+    if group is not None and group.blob.blob:
+        response.blob = group.blob.blob
     wanted, response.more = _wanted(group, request)
     size = 0
     for topic, partition in wanted:
-        if size >= PAGE_BYTES:
+        if size >= page_bytes:
             response.more = True
             break
         stored = group.offsets.get((topic, partition)) if group else None
@@ -54,12 +61,9 @@ def offsets_page(
             if stored.end_offset is not None:
                 one.end_offset = stored.end_offset
         size += one.ByteSize()
-    return response
 
 
-def _wanted(
-    group: Group | None, request: group_pb2.OffsetFetchRequest
-) -> tuple[list[tuple[str, int]], bool]:
+def _wanted(group: Group | None, request: OffsetsQuery) -> tuple[list[tuple[str, int]], bool]:
     """The keys of a page, and whether there are more than a page may hold."""
     if not request.all:
         return [(p.topic, p.partition) for p in request.partitions], False

@@ -44,6 +44,8 @@ class Pending:
     size: int
     call: Call | None
     offered_s: float = 0.0
+    number: int = 0
+    """Of the commands that this proposer was offered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,12 +73,18 @@ class Proposer:
         self.clock_s: Callable[[], float] = float
         """For `waited` alone, which is told how long each command waited; metrics set both."""
         self.waited: Callable[[float], None] = _unmeasured
+        self.offered_total = 0
         self.shed_total = 0
         self.entries_total = 0
 
     def busy(self, group_id: str) -> bool:
         """True where a command of this group is waiting or under way."""
         return group_id in self._groups
+
+    def ended_up_to(self, number: int) -> bool:
+        """True where of the first `number` commands offered none waits or is under way."""
+        oldest = self._flights[0].pending if self._flights else self._queue
+        return not oldest or oldest[0].number > number
 
     @property
     def waiting(self) -> bool:
@@ -106,7 +114,8 @@ class Proposer:
         if self.bytes + size > LIMITS.queue_max_bytes:
             self.shed_total += 1
             return "the bytes in the shard's queue"
-        self._queue.append(Pending(command, size, call, self.clock_s()))
+        self.offered_total += 1
+        self._queue.append(Pending(command, size, call, self.clock_s(), self.offered_total))
         self.commands += 1
         self.bytes += size
         group_id = getattr(command, "group_id", None)

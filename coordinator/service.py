@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from coordinator import translate
 from coordinator.answers import Answer, ParkOver, Shed
+from coordinator.fetching import Fetching
 from coordinator.frontend import Context, Core, admit, client_host, refuse_group, shed
 from coordinator.heartbeats import Beat, BeatAnswer
 from coordinator.liveness import MemberKey
@@ -27,7 +28,6 @@ from coordinator.machine.replies import (
     Synced,
 )
 from coordinator.machine.requests import joining_id, refuse_request
-from coordinator.pages import offsets_page
 from coordinator.routing import shard_of
 from coordinator.shard import Shard
 from coordinator.timeouts import FIND_COORDINATOR_HOLD_MS
@@ -328,32 +328,9 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         core = self._core
         admitted = await admit(core, context)
         try:
-            refused = refuse_group(request.group_id) or _refuse_fetch(request)
-            if refused is not None:
-                return pb.OffsetFetchResponse(status=core.statuses.of(refused))
-            shard = core.shard_for(request.group_id)
-            elsewhere = await core.confirmed(shard)
-            if elsewhere is not None:
-                return pb.OffsetFetchResponse(status=core.statuses.of(elsewhere))
-            response = offsets_page(shard.state.groups.get(request.group_id), request)
-            response.applied_index = shard.log.applied_index
-            response.term = shard.log.term
-            return response
+            return await Fetching(core).fetch(request)
         finally:
             admitted.leave()
-
-
-def _refuse_fetch(request: pb.OffsetFetchRequest) -> Refused | None:
-    if request.all and request.partitions:
-        return Refused(Error.INVALID_REQUEST, "Ask for all offsets or for partitions, not both.")
-    if request.HasField("after") and not request.all:
-        return Refused(Error.INVALID_REQUEST, "`after` goes on with all offsets: set `all`, too.")
-    if len(request.partitions) > LIMITS.commit_max_partitions:
-        return Refused(
-            Error.INVALID_REQUEST,
-            f"At most {LIMITS.commit_max_partitions} partitions are fetched in one call.",
-        )
-    return None
 
 
 def _commit_response(results: Sequence[PartitionResult]) -> pb.OffsetCommitResponse:

@@ -18,10 +18,12 @@ from coordinator.machine.commands import (
     NEVER_JOINED,
     Checkpoint,
     Command,
+    DeleteGroup,
     ExpireMember,
     JoinGroup,
     LeaveGroup,
     OffsetCommit,
+    OffsetDelete,
     SyncGroup,
 )
 from coordinator.machine.envelope import RULES_VERSION, Envelope
@@ -47,6 +49,7 @@ from coordinator.persist import Persist
 from coordinator.proposer import Pending, Propose, Proposer
 from coordinator.shard_time import ShardTime
 from coordinator.standing import Standing, Turn
+from coordinator.sweeping import RETENTION, Retention, Sweep, command_bytes
 from coordinator.timeouts import CHECKPOINT_INTERVAL_MS
 from coordinator.waiters import Barrier, Waiters
 from raft.contract import (
@@ -62,6 +65,16 @@ from raft.contract import (
 
 FIRING_BYTES: Final = 1_024
 """A timer firing's encoding is shorter: two ids of at most 249 bytes, a reason, a few integers."""
+
+GROUP_REQUESTS: Final = (
+    JoinGroup,
+    SyncGroup,
+    LeaveGroup,
+    OffsetCommit,
+    DeleteGroup,
+    OffsetDelete,
+)
+"""What callers ask of a group."""
 
 Applied = Callable[[ShardId, int, Entry, tuple[CommandResult, ...]], None]
 """An observer of applied entries: shard, index, the entry, what came of each command."""
@@ -80,6 +93,7 @@ class Shard:
         desk: Desk,
         wall_ms: Callable[[], int],
         wake: Callable[[ShardId], None],
+        retention: Retention = RETENTION,
     ) -> None:
         self.number = number
         self.state = ShardState()
@@ -109,6 +123,8 @@ class Shard:
         self._heard_quorum = False
         self._orphans = Orphans()
         self._intake = Intake(self)
+        self._sweep = Sweep(retention)
+        self._settling: list[tuple[int, Callable[[bool], None]]] = []
         self._checkpoint_due_ms = 0
         self._moved_since_checkpoint = True
         self.promotions_total = 0
@@ -141,6 +157,8 @@ class Shard:
         self.persist.write(batch, index, self.state, results)
         if any(not isinstance(command, Checkpoint) for command in decoded.commands):
             self._moved_since_checkpoint = True
+        if self._settling:
+            self._settle()
         if self._promoted and self.proposer.waiting:
             self.wake()  # this entry's place is free for the commands behind it
         for observer in self.observers:
@@ -218,7 +236,7 @@ class Shard:
         if standing is not Standing.SERVING:
             call.answer(Loading() if standing is Standing.LOADING else self.elsewhere())
             return call
-        if isinstance(command, JoinGroup | SyncGroup | LeaveGroup | OffsetCommit):
+        if isinstance(command, GROUP_REQUESTS):
             self._intake.take(call, command, size)
         else:
             self._intake.offer(call, size)
@@ -239,6 +257,24 @@ class Shard:
             done(False)
             return
         self.confirm(done)
+
+    def read_settled(self, done: Callable[[bool], None]) -> None:
+        """As `read`, after all that is under way here now (require_stable, group-protocol F6)."""
+        if self.standing is not Standing.SERVING:
+            done(False)
+        else:
+            self._settling.append((self.proposer.offered_total, done))
+            self._settle()
+            self.wake()
+
+    def _settle(self) -> None:
+        """Go on with the reads that waited for commands which have ended meanwhile."""
+        waiting, self._settling = self._settling, []
+        for target, done in waiting:
+            if self.proposer.ended_up_to(target):
+                self.read(done)
+            else:
+                self._settling.append((target, done))
 
     def confirm(self, done: Callable[[bool], None]) -> None:
         """Ask a quorum whether this node still leads (ReadIndex)."""
@@ -333,6 +369,9 @@ class Shard:
             if self.proposer.offer(Checkpoint(), FIRING_BYTES) is None:
                 self._moved_since_checkpoint = False
             self._checkpoint_due_ms = self._clock_ms + CHECKPOINT_INTERVAL_MS
+        if self.proposer.drains:
+            for sweep in self._sweep.turn(self._clock_ms, self._wall_ms(), self.state.groups):
+                self.proposer.offer(sweep, command_bytes(sweep, FIRING_BYTES))
 
     def _expiry(self, key: MemberKey) -> ExpireMember | None:
         group = self.state.groups.get(key.group_id)
@@ -424,6 +463,7 @@ class Shard:
         self._time.restart(self.state.time_ms)
         self.liveness.promote(self.state.groups.values(), self.state.time_ms)
         self._checkpoint_due_ms = self._clock_ms + CHECKPOINT_INTERVAL_MS // 10
+        self._sweep.promote(self._clock_ms)
         self._moved_since_checkpoint = True
         self.wake()
 
@@ -433,6 +473,7 @@ class Shard:
         for call in self.waiters.release():
             self._orphan(call)
         self.proposer.fail_queue(self.elsewhere())
+        self._unsettle()
         self.shard_moved(self.number)
 
     def wake(self) -> None:
@@ -452,7 +493,14 @@ class Shard:
             call.answer(answer)
         self._orphans.release(answer)
         self.proposer.fail_queue(answer)
+        self._unsettle()
         self.shard_moved(self.number)
+
+    def _unsettle(self) -> None:
+        """Nothing settles here any more."""
+        waiting, self._settling = self._settling, []
+        for _, done in waiting:
+            done(False)
 
     def _orphan(self, call: Call) -> None:
         self._orphans.add(call, self._clock_ms)

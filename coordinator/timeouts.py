@@ -62,6 +62,9 @@ CHECKPOINT_INTERVAL_MS: Final = 10_000
 CHECKPOINT_ON_DEMAND_MS: Final = 1_000
 """Verify waits this long for fresh checkpoints of the shards that its node leads."""
 
+SWEEP_INTERVAL_MS: Final = 600_000
+"""How often a leader looks for offsets and groups that retention takes (group-protocol 4.5)."""
+
 DRAIN_MS_MAX: Final = 3_000
 """SIGTERM: leadership is handed over within this, or the node stops without it (raft-layer section
 7)."""

@@ -56,6 +56,9 @@ class Topics:
         """
         registry = self._registry()
         refused = tuple(_refuse(partition, registry) for partition in command.partitions)
+        if command.atomic and any(refused):
+            pairs = zip(command.partitions, refused, strict=True)
+            return Split(None, tuple(result or _left_out(p) for p, result in pairs))
         kept = tuple(
             partition
             for partition, result in zip(command.partitions, refused, strict=True)
@@ -65,6 +68,10 @@ class Topics:
             return Split(command, refused)
         return Split(replace(command, partitions=kept) if kept else None, refused)
 
+    def unknown(self, topic: str, partition: int) -> str | None:
+        """Why there is no such partition, as far as is known here; None where there is."""
+        return _why(topic, partition, self._registry())
+
     def counts_for(self, group: Group) -> dict[str, int]:
         """Partition counts of the topics that exist and that a member subscribes to."""
         registry = self._registry()
@@ -73,14 +80,26 @@ class Topics:
 
 
 def _refuse(partition: PartitionCommit, registry: Mapping[str, int]) -> PartitionResult | None:
-    count = registry.get(partition.topic)
-    if count is not None and partition.partition < count:
+    message = _why(partition.topic, partition.partition, registry)
+    if message is None:
         return None
-    message = (
-        f"There is no topic {partition.topic!r}: create it first."
-        if count is None
-        else f"Topic {partition.topic!r} has {count} partitions: add some first."
-    )
     return PartitionResult(
         partition.topic, partition.partition, Error.UNKNOWN_TOPIC_OR_PARTITION, message, False
+    )
+
+
+def _why(topic: str, partition: int, registry: Mapping[str, int]) -> str | None:
+    count = registry.get(topic)
+    if count is None:
+        return f"There is no topic {topic!r}: create it first."
+    if partition < count:
+        return None
+    return f"Topic {topic!r} has {count} partitions: add some first."
+
+
+def _left_out(partition: PartitionCommit) -> PartitionResult:
+    """Of an atomic commit, beside a partition that does not exist."""
+    message = "The commit is atomic, and another partition of it does not exist."
+    return PartitionResult(
+        partition.topic, partition.partition, Error.OPERATION_NOT_ATTEMPTED, message, False
     )

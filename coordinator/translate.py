@@ -164,10 +164,17 @@ def commit(request: pb.OffsetCommitRequest) -> OffsetCommit:
                 p.offset,
                 p.metadata,
                 p.end_offset if p.HasField("end_offset") else None,
+                p.expected_offset if p.HasField("expected_offset") else None,
             )
             for p in request.partitions
         ),
         group_instance_id=request.group_instance_id,
+        atomic=request.atomic,
+        forward_only=request.forward_only,
+        expected_generation=(
+            request.expected_generation if request.HasField("expected_generation") else None
+        ),
+        blob=request.blob if request.HasField("blob") else None,
     )
 
 

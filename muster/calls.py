@@ -30,7 +30,7 @@ from muster.errors import (
 )
 from muster.nodes import MESSAGE_BYTES_MAX, Answers, Nodes
 from muster.types import Coordinator, Counters
-from muster.v1 import errors_pb2, group_pb2
+from muster.v1 import admin_pb2, errors_pb2, group_pb2
 
 ATTEMPTS_OPEN_MAX = 3
 """Beside each other, for one call."""
@@ -76,6 +76,18 @@ COMMIT = Method(
     _method("OffsetCommit"), group_pb2.OffsetCommitResponse.FromString, lambda r: r.status
 )
 FETCH = Method(_method("OffsetFetch"), group_pb2.OffsetFetchResponse.FromString, lambda r: r.status)
+
+DELETE_GROUPS = Method(
+    "/muster.v1.Admin/DeleteGroups",
+    admin_pb2.DeleteGroupsResponse.FromString,
+    lambda r: r.results[0].status if r.results else r.status,
+)
+"""One group a call, at its coordinator."""
+OFFSET_DELETE = Method(
+    "/muster.v1.Admin/OffsetDelete",
+    admin_pb2.OffsetDeleteResponse.FromString,
+    lambda r: r.status,
+)
 
 Gate = Callable[[Coordinator], Awaitable[None]]
 """Awaited before the first attempt at each coordinator."""

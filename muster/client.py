@@ -11,10 +11,11 @@ from muster.calls import COMMIT, Caller
 from muster.committer import CoordinatorHook
 from muster.consumer import Group, GroupOptions, Listener
 from muster.discovery import Discovery, Routes
-from muster.errors import GroupClosed, InvalidConfig
+from muster.errors import GroupClosed, InvalidConfig, MusterError
 from muster.heartbeats import Heartbeats
 from muster.nodes import Nodes, Tls, parse_endpoints
 from muster.offsets import Offsets, commit_request, fetch, partition_results
+from muster.removals import delete_groups, delete_offsets
 from muster.rounds import JoinOptions, UserData
 from muster.types import CommitResult, Committed, Coordinator, Counters, Topic, TopicPartition
 
@@ -222,6 +223,31 @@ class Client:
             group_id, COMMIT, request.SerializeToString(), timeout_ms=self._timeout_ms
         )
         return partition_results(request, response, coordinator)
+
+    async def delete_groups(self, group_ids: Collection[str]) -> dict[str, MusterError | None]:
+        """Delete groups without members, each with all its offsets; a group on its own.
+
+        Returns:
+            None for a group that is gone, else why not: NonEmptyGroup, GroupIdNotFound (also where
+            an answer was lost and the call was repeated), RequestTimedOut, CoordinatorNotAvailable.
+        """
+        return await delete_groups(self._opened().caller, group_ids, self._timeout_ms)
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, MusterError | None]:
+        """Delete committed offsets, each on its own; one that was never committed counts as gone.
+
+        Returns:
+            None for a partition without an offset now, else why not: GroupSubscribedToTopic,
+            UnknownTopicOrPartition.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+            NonEmptyGroup: it has members, and is no group of consumers.
+            InvalidRequest: none at all, or too many partitions.
+        """
+        return await delete_offsets(self._opened().caller, group_id, partitions, self._timeout_ms)
 
     def coordinator(self, group_id: str) -> Coordinator | None:
         """The group's coordinator as last heard; None before the first call."""

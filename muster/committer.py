@@ -8,7 +8,14 @@ from muster import timeouts
 from muster.actions import CommitRefused, Identity, Refusal
 from muster.calls import COMMIT, Caller
 from muster.errors import ErrorCode, InvalidRequest, MusterError
-from muster.offsets import Offsets, commit_request, first_refusal, partition_results
+from muster.offsets import (
+    PLAIN,
+    Offsets,
+    Terms,
+    commit_request,
+    first_refusal,
+    partition_results,
+)
 from muster.types import Assignment, CommitResult, Coordinator, CoordinatorChange
 from muster.v1 import group_pb2
 
@@ -47,7 +54,11 @@ class Committer:
         self._hook_task: asyncio.Task[object] | None = None
 
     async def commit(
-        self, choose: Callable[[], Assignment], offsets: Offsets, timeout_ms: float
+        self,
+        choose: Callable[[], Assignment],
+        offsets: Offsets,
+        timeout_ms: float,
+        terms: Terms = PLAIN,
     ) -> CommitResult:
         """See `Group.commit`. `choose` is asked once it is this commit's turn; it may raise."""
         if self._hook_task is not None and asyncio.current_task() is self._hook_task:
@@ -63,6 +74,7 @@ class Committer:
                 self._commit_seq,
                 offsets,
                 self._instance_id,
+                terms,
             )
             try:
                 result = await self._send(request, timeout_ms)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, overload
@@ -45,7 +45,7 @@ from muster.errors import (
 )
 from muster.heartbeats import Heartbeats, Pulse
 from muster.membership import Membership, State
-from muster.offsets import Offsets, fetch
+from muster.offsets import Offsets, Terms, fetch
 from muster.partitions import Handler, PartitionTasks, drain_on_sigterm
 from muster.rounds import JoinOptions, Rounds
 from muster.types import Assignment, CommitResult, Committed, TopicPartition
@@ -255,7 +255,15 @@ class Group:
         self._forget(self)
 
     async def commit(
-        self, offsets: Offsets, *, assignment: Assignment | None = None, timeout_ms: int = 0
+        self,
+        offsets: Offsets,
+        *,
+        assignment: Assignment | None = None,
+        atomic: bool = False,
+        expected: Mapping[TopicPartition, int | None] | None = None,
+        forward_only: bool = False,
+        blob: bytes | None = None,
+        timeout_ms: int = 0,
     ) -> CommitResult:
         """Commit, and wait until it is durable on a majority.
 
@@ -268,6 +276,11 @@ class Group:
             assignment: under which the work was done; by default the current one. Give it where the
                 work may outlive an assignment, so that it cannot commit for a later owner. A
                 partition that was kept through cooperative rounds counts under each of them.
+            atomic: all partitions, or nothing where one is refused or superseded.
+            expected: compare and set, which is atomic, too: what must be stored for each of these
+                partitions (None = nothing) for the commit to be taken.
+            forward_only: an offset below the stored one is superseded instead of stored.
+            blob: at most 4096 bytes, kept with the group in place of the ones before; atomic, too.
             timeout_ms: all attempts together; 0 = the client's `request_timeout_ms`.
 
         Returns:
@@ -275,6 +288,8 @@ class Group:
 
         Raises:
             IllegalGeneration, UnknownMemberId: the assignment is over; others may own it now.
+            InvalidUpdateVersion: another offset is stored than `expected` says.
+            OperationNotAttempted: it is atomic, and a newer commit stands for a part of it.
             RebalanceInProgress: no assignment now, or a round is about to end; commit under the
                 next, if it has the partition.
             RequestTimedOut: the result is not known; the same may be committed again.
@@ -287,7 +302,10 @@ class Group:
 
         try:
             return await self._committer.commit(
-                choose, offsets, timeout_ms or self._options.request_timeout_ms
+                choose,
+                offsets,
+                timeout_ms or self._options.request_timeout_ms,
+                Terms(atomic, expected or {}, forward_only, blob),
             )
         except IllegalGeneration as error:
             if sent_under and self._outlives(sent_under[-1], offsets):

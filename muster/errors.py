@@ -35,6 +35,7 @@ class ErrorCode(IntEnum):
     INVALID_PARTITIONS = 37
     INVALID_CONFIG = 40
     INVALID_REQUEST = 42
+    OPERATION_NOT_ATTEMPTED = 55
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
     MEMBER_ID_REQUIRED = 79
@@ -42,6 +43,7 @@ class ErrorCode(IntEnum):
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     UNSTABLE_OFFSET_COMMIT = 88
+    INVALID_UPDATE_VERSION = 95
 
 
 class StatusLike(Protocol):
@@ -294,6 +296,20 @@ class UnstableOffsetCommit(MusterError):
     error = ErrorCode.UNSTABLE_OFFSET_COMMIT
     default_hint = "try again in a moment"
     default_retriable = True
+
+
+class OperationNotAttempted(MusterError):
+    """Part of an atomic commit of which another part was refused or superseded."""
+
+    error = ErrorCode.OPERATION_NOT_ATTEMPTED
+    default_hint = "nothing of this commit is stored; see what was refused"
+
+
+class InvalidUpdateVersion(MusterError):
+    """Compare and set: another offset is stored than was expected."""
+
+    error = ErrorCode.INVALID_UPDATE_VERSION
+    default_hint = "read the committed offset, then decide anew"
 
 
 class CallFailed(MusterError):

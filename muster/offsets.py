@@ -2,9 +2,16 @@
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from muster.calls import FETCH, Caller, raise_status
-from muster.errors import ErrorCode, InvalidRequest, MusterError, error_from_status
+from muster.errors import (
+    ErrorCode,
+    InvalidRequest,
+    MusterError,
+    OperationNotAttempted,
+    error_from_status,
+)
 from muster.types import (
     CommitResult,
     Committed,
@@ -18,8 +25,24 @@ from muster.v1 import errors_pb2, group_pb2
 PARTITIONS_MAX = 1000
 """In one commit (architecture.md 5)."""
 
+NOTHING_STORED = -1
+"""An expected offset on the wire."""
+
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 """What to commit: the next offset to read, per partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Under which terms a commit is taken; by default each partition on its own."""
+
+    atomic: bool = False
+    expected: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    forward_only: bool = False
+    blob: bytes | None = None
+
+
+PLAIN = Terms()
 
 
 def commit_request(
@@ -29,11 +52,13 @@ def commit_request(
     commit_seq: int,
     offsets: Offsets,
     instance_id: str = "",
+    terms: Terms = PLAIN,
 ) -> group_pb2.OffsetCommitRequest:
     """The request. The same arguments give the same bytes.
 
     Raises:
-        InvalidRequest: a negative offset, none at all, or too many partitions.
+        InvalidRequest: a negative offset, none at all, too many partitions, or an offset that is
+            expected of a partition that is not committed.
     """
     if not 0 < len(offsets) <= PARTITIONS_MAX:
         raise InvalidRequest(f"a commit has 1 to {PARTITIONS_MAX} partitions, not {len(offsets)}")
@@ -43,7 +68,13 @@ def commit_request(
         generation=generation,
         commit_seq=commit_seq,
         group_instance_id=instance_id,
+        atomic=terms.atomic or bool(terms.expected) or terms.blob is not None,
+        forward_only=terms.forward_only,
+        blob=terms.blob,
     )
+    for key in terms.expected:
+        if key not in offsets:
+            raise InvalidRequest(f"{key}: an offset is expected and none is committed")
     for (topic, partition), given in sorted(offsets.items()):
         what = OffsetAndMetadata(given) if isinstance(given, int) else given
         if what.offset < 0:
@@ -54,14 +85,29 @@ def commit_request(
             offset=what.offset,
             metadata=what.metadata,
             end_offset=what.end_offset,
+            expected_offset=_expected(terms, TopicPartition(topic, partition)),
         )
     return request
 
 
+def _expected(terms: Terms, key: TopicPartition) -> int | None:
+    """As the wire says it: -1 for nothing stored, None for no check."""
+    if key not in terms.expected:
+        return None
+    offset = terms.expected[key]
+    return NOTHING_STORED if offset is None else offset
+
+
 def first_refusal(response: group_pb2.OffsetCommitResponse) -> errors_pb2.Status | None:
-    """The status of the whole call if that is not NONE, else the first partition's that is not."""
+    """The status of the whole call if that is not NONE, else the first partition's that is not.
+
+    Of an atomic commit the partition that was refused, not those that went with it.
+    """
     statuses = [response.status, *(p.status for p in response.partitions)]
-    return next((s for s in statuses if int(s.code) != ErrorCode.NONE), None)
+    refused = [s for s in statuses if int(s.code) != ErrorCode.NONE]
+    return min(
+        refused, key=lambda s: int(s.code) == ErrorCode.OPERATION_NOT_ATTEMPTED, default=None
+    )
 
 
 def partition_results(
@@ -92,7 +138,7 @@ def partition_results(
         else:
             acknowledged[key] = asked.offset
     if refused:
-        _, first = refused[0]
+        _, first = min(refused, key=lambda one: isinstance(one[1], OperationNotAttempted))
         names = ", ".join(str(key) for key, _ in refused[:10])
         raise type(first)(
             f"{first.message} (refused: {names}; committed: {len(acknowledged)} of "
@@ -136,11 +182,12 @@ class _Reading:
         self._deadline = self._loop.time() + timeout_ms / 1000
         self._found: dict[TopicPartition, CommittedOffset | None] = {}
         self._read_at: list[tuple[int, int]] = []
+        self._blob = b""
 
     def committed(self) -> Committed:
         """What was read. Its term and index are those of the earliest answer."""
         term, applied_index = min(self._read_at)
-        return Committed(self._found, term, applied_index)
+        return Committed(self._found, term, applied_index, self._blob)
 
     async def read_all(self) -> None:
         """Every offset of the group."""
@@ -175,6 +222,7 @@ class _Reading:
             later = Coordinator(coordinator.node_id, coordinator.endpoint, response.term)
             self._caller.routes.learn(self._group_id, later)
         self._read_at.append((response.term, response.applied_index))
+        self._blob = response.blob
         for one in response.partitions:
             self._found[TopicPartition(one.topic, one.partition)] = (
                 None if one.offset < 0 else _committed_offset(one)

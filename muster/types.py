@@ -70,6 +70,8 @@ class Committed(Mapping[TopicPartition, CommittedOffset | None]):
     """The Raft term of the group's shard in which it was read; the earliest of several answers."""
     applied_index: int
     """The position of the shard's log at which it was read; the earliest of several answers."""
+    blob: bytes = b""
+    """What was committed with the group's offsets (`Group.commit`, `blob`)."""
 
     def __getitem__(self, key: TopicPartition) -> CommittedOffset | None:
         return self.offsets[key]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from coordinator.codec import decode_events
 from coordinator.machine.events import CheckpointTaken
-from coordinator.machine.records import TIME_KEY, take_number
+from coordinator.machine.records import FLOOR_KEY, TIME_KEY, take_number
 from export.history import BATCH_ROWS, read_records
 from export.layout import (
     BASE,
@@ -67,23 +67,26 @@ class Survey:
 class CheckpointSeen:
     """A CheckpointTaken event in a segment: where, and the digest that every replica had there.
 
-    `time_ms` is shard time at that entry; it is a state record too, but no group's.
+    `time_ms` is shard time at that entry, `floor` the generation floor; they are state records too,
+    but no group's.
     """
 
     index: int
     sub: int
     time_ms: int
+    floor: int
     digest: int
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What `inspect` found in one file. `time_ms` is shard time in a base."""
+    """What `inspect` found in one file. `time_ms` and `floor` are of a base."""
 
     sound: bool
     findings: tuple[Integrity, ...]
     checkpoints: tuple[CheckpointSeen, ...] = ()
     time_ms: int = 0
+    floor: int = 0
 
 
 def survey(root: Path) -> Survey:
@@ -210,14 +213,22 @@ def _inspect_base(file: SourceFile) -> Inspection:
         rows = parquet.metadata.num_rows
     if rows != manifest.rows or manifest.digest is None:
         return _unsound(file, "content", f"{rows} records, the manifest says {manifest.rows}")
-    records = read_records(Path(file.path))
-    time = next((take_number(value) for key, value in records if key == TIME_KEY), 0)
-    return Inspection(True, (_of(file, "checksum", OK, f"base with {rows} records"),), time_ms=time)
+    numbers = {
+        key: take_number(value)
+        for key, value in read_records(Path(file.path))
+        if key in (TIME_KEY, FLOOR_KEY)
+    }
+    return Inspection(
+        True,
+        (_of(file, "checksum", OK, f"base with {rows} records"),),
+        time_ms=numbers.get(TIME_KEY, 0),
+        floor=numbers.get(FLOOR_KEY, 0),
+    )
 
 
 def _inspect_segment(file: SourceFile) -> Inspection:
     manifest = file.manifest
-    columns = ["cluster_id", "shard", "index", "sub", "kind", "time_ms"]
+    columns = ["cluster_id", "shard", "index", "sub", "kind", "time_ms", "generation_floor"]
     checkpoints: list[CheckpointSeen] = []
     rows, index, sub = 0, manifest.first - 1, 0
     with pq.ParquetFile(file.path) as parquet:
@@ -225,7 +236,7 @@ def _inspect_segment(file: SourceFile) -> Inspection:
             return _unsound(file, "content", "its columns are not those of a segment")
         for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=[*columns, "events"]):
             values = [batch.column(name).to_pylist() for name in columns]
-            for at, (cluster, shard, next_index, next_sub, kind, time_ms) in enumerate(
+            for at, (cluster, shard, next_index, next_sub, kind, time_ms, floor) in enumerate(
                 zip(*values, strict=True)
             ):
                 if (cluster, shard) != (manifest.cluster_id, manifest.shard):
@@ -239,7 +250,7 @@ def _inspect_segment(file: SourceFile) -> Inspection:
                 index, sub, rows = next_index, next_sub, rows + 1
                 if kind == CHECKPOINT:
                     events = batch.column("events")[at].as_py()
-                    checkpoints += _checkpoint(index, sub, time_ms, events)
+                    checkpoints += _checkpoint(index, sub, time_ms, floor, events)
     if (rows, index) != (manifest.rows, manifest.last):
         return _unsound(
             file,
@@ -251,9 +262,11 @@ def _inspect_segment(file: SourceFile) -> Inspection:
     return Inspection(True, (found, *_node_digest(file, checkpoints)), tuple(checkpoints))
 
 
-def _checkpoint(index: int, sub: int, time_ms: int, events: bytes | None) -> list[CheckpointSeen]:
+def _checkpoint(
+    index: int, sub: int, time_ms: int, floor: int, events: bytes | None
+) -> list[CheckpointSeen]:
     return [
-        CheckpointSeen(index, sub, time_ms, int.from_bytes(event.digest))
+        CheckpointSeen(index, sub, time_ms, floor, int.from_bytes(event.digest))
         for event in decode_events(events or b"")
         if isinstance(event, CheckpointTaken)
     ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from coordinator.machine.digest import DIGEST_MODULUS, record_digest
-from coordinator.machine.records import TIME_KEY, put_number
+from coordinator.machine.records import FLOOR_KEY, TIME_KEY, put_number
 from export.layout import BASE, Manifest
 from replay.checks import Conflict, Inspection, SourceFile, Survey, finding
 from replay.rows import Piece
@@ -122,7 +122,7 @@ def _plan_shard(
     segments = [file for file, _ in files if file.manifest.kind != BASE]
     bases = sorted(
         (
-            (file, without_time(int(file.manifest.digest, 16), inspection.time_ms))
+            (file, of_groups(int(file.manifest.digest, 16), inspection.time_ms, inspection.floor))
             for file, inspection in files
             if file.manifest.kind == BASE and file.manifest.digest is not None
         ),
@@ -175,10 +175,11 @@ def _run(
     return None
 
 
-def without_time(digest: int, time_ms: int) -> int:
-    """A shard's digest without the record of shard time."""
-    record = record_digest(TIME_KEY, put_number(time_ms)) if time_ms else 0
-    return (digest - record) % DIGEST_MODULUS
+def of_groups(digest: int, time_ms: int, floor: int) -> int:
+    """A shard's digest without what no group's history has: shard time, generation floor."""
+    for key, number in ((TIME_KEY, time_ms), (FLOOR_KEY, floor)):
+        digest -= record_digest(key, put_number(number)) if number else 0
+    return digest % DIGEST_MODULUS
 
 
 def _cover(segments: Sequence[SourceFile], first: int, last: int) -> Iterator[Piece]:
@@ -253,7 +254,7 @@ def _marks(
     bases: Sequence[Start],
 ) -> list[Mark]:
     known = {
-        (seen.index, seen.sub, without_time(seen.digest, seen.time_ms), "checkpoint")
+        (seen.index, seen.sub, of_groups(seen.digest, seen.time_ms, seen.floor), "checkpoint")
         for _, inspection in files
         for seen in inspection.checkpoints
     }

@@ -7,6 +7,7 @@ A command's fields are those of the message of the same name in `proto/muster/v1
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class RoundTimer(IntEnum):
@@ -54,13 +55,18 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCommit:
-    """One partition of an OffsetCommit. `end_offset`: where the member saw the end."""
+    """One partition of an OffsetCommit. `end_offset`: where the member saw the end.
+
+    `expected_offset`: what must be stored now for this to be taken, -1 for nothing; None asks for
+    no check.
+    """
 
     topic: str
     partition: int
     offset: int
     metadata: str
     end_offset: int | None
+    expected_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,8 @@ class OffsetCommit:
     """A member stores how far it read (gp-2.7).
 
     Generation -1 is a simple commit, for groups without members; `commit_seq` 0 asks for no check
-    (gp-O9).
+    (gp-O9). `atomic`: all partitions and the `blob`, or nothing. `forward_only`: an offset below
+    the stored one is superseded. `expected_generation`: what the group's must be.
     """
 
     group_id: str
@@ -146,6 +153,46 @@ class OffsetCommit:
     commit_seq: int
     partitions: tuple[PartitionCommit, ...]
     group_instance_id: str = ""
+    atomic: bool = False
+    forward_only: bool = False
+    expected_generation: int | None = None
+    blob: bytes | None = None
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; also how a group's offsets are keyed."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    """Remove an empty group with all that is left of it (gp-2.11)."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDelete:
+    """Remove offsets of topics that the group does not subscribe to (gp-2.10)."""
+
+    group_id: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireOffsets:
+    """The leader's sweep of one group (gp-4.5).
+
+    Of `partitions` those go that are due at `wall_ms`, and the group where nothing else holds it.
+    `retention_ms` 0: offsets are kept for ever.
+    """
+
+    group_id: str
+    wall_ms: int
+    retention_ms: int
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +224,16 @@ class Checkpoint:
     """Every replica records the shard's digest at this index."""
 
 
-GroupCommand = JoinGroup | SyncGroup | LeaveGroup | ExpireMember | CloseRound | OffsetCommit
+GroupCommand = (
+    JoinGroup
+    | SyncGroup
+    | LeaveGroup
+    | ExpireMember
+    | CloseRound
+    | OffsetCommit
+    | DeleteGroup
+    | OffsetDelete
+    | ExpireOffsets
+)
 ShardCommand = CreateTopic | AddPartitions | ReplaceNode | Checkpoint
 Command = GroupCommand | ShardCommand

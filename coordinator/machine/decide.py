@@ -4,16 +4,24 @@ from typing import assert_never, cast
 
 from coordinator.machine.commands import (
     CloseRound,
+    DeleteGroup,
     ExpireMember,
+    ExpireOffsets,
     GroupCommand,
     JoinGroup,
     LeaveGroup,
     OffsetCommit,
+    OffsetDelete,
     SyncGroup,
 )
 from coordinator.machine.decide_commit import decide_commit
 from coordinator.machine.decide_departure import decide_expiry, decide_leave
 from coordinator.machine.decide_join import decide_join
+from coordinator.machine.decide_removal import (
+    decide_delete,
+    decide_offset_delete,
+    decide_sweep,
+)
 from coordinator.machine.decide_sync import decide_sync
 from coordinator.machine.decide_timer import decide_timer
 from coordinator.machine.decision import Decision
@@ -43,6 +51,12 @@ def decide(group: Group | None, command: GroupCommand, env: Envelope) -> Decisio
             return decide_expiry(group, command, env)
         case CloseRound():
             return decide_timer(group, command, env)
+        case DeleteGroup():
+            return decide_delete(group, command)
+        case OffsetDelete():
+            return decide_offset_delete(group, command)
+        case ExpireOffsets():
+            return decide_sweep(group, command, env)
         case _:
             assert_never(command)
 

@@ -9,14 +9,14 @@ from coordinator.machine.decision import (
 )
 from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
-from coordinator.machine.events import OffsetCommitted, OffsetSuperseded
+from coordinator.machine.events import BlobCommitted, GroupEvent, OffsetCommitted, OffsetSuperseded
 from coordinator.machine.identity import refuse_identity
 from coordinator.machine.replies import Committed, PartitionResult
-from coordinator.machine.state import Group, Phase
+from coordinator.machine.state import Blob, Group, Phase
 
 
 def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision:
-    """O4-O9: the group's checks, then each partition on its own.
+    """O4-O9: the group's checks, then each partition on its own, or all together (atomic).
 
     A commit of nothing never reaches the group's checks (gp-0.4). A simple commit is stored as
     nobody's, with `commit_seq` 0, because nothing vouches for its ids (sc-O13).
@@ -26,6 +26,8 @@ def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> 
     refused = _refuse(group, command)
     if refused is not None:
         return refused
+    if command.atomic:
+        return _decide_atomic(group, command, env)
     events: list[OffsetCommitted | OffsetSuperseded] = []
     results: list[PartitionResult] = []
     written: dict[tuple[str, int], OffsetCommitted] = {}
@@ -39,7 +41,60 @@ def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> 
     return Decision(tuple(events), Committed(tuple(results)))
 
 
+def _decide_atomic(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision:
+    """Everything, or nothing where a partition or the blob is refused or superseded.
+
+    A retry of what was applied finds every partition as it wrote it, and writes nothing.
+    """
+    found = [_commit(group, command, wanted, {}, env) for wanted in command.partitions]
+    wrong = [r for _, r in found if r.error is not Error.NONE or r.superseded]
+    blob, late = _blob(group, command)
+    if wrong or late:
+        message = "The commit is atomic, and a newer one stands."
+        if wrong and wrong[0].error is not Error.NONE:
+            message = f"The commit is atomic: {wrong[0].message}"
+        results = [
+            result
+            if result.error is not Error.NONE or result.superseded
+            else _result(wanted, Error.OPERATION_NOT_ATTEMPTED, message)
+            for wanted, (_, result) in zip(command.partitions, found, strict=True)
+        ]
+        return Decision((), Committed(tuple(results)))
+    events: list[GroupEvent] = [event for event, _ in found if event is not None]
+    if events and blob is not None:
+        events.append(blob)
+    return Decision(tuple(events), Committed(tuple(result for _, result in found)))
+
+
+def _blob(group: Group | None, command: OffsetCommit) -> tuple[BlobCommitted | None, bool]:
+    """What is to be kept, and whether this member has committed a newer one (gp-O9)."""
+    if command.blob is None:
+        return None, False
+    member_id, commit_seq = _writer(command)
+    kept = Blob() if group is None else group.blob
+    late = kept.member_id == member_id and commit_seq < kept.commit_seq
+    event = BlobCommitted(command.group_id, command.blob, member_id, command.generation, commit_seq)
+    return event, bool(commit_seq) and late
+
+
+def _writer(command: OffsetCommit) -> tuple[str, int]:
+    """Member and number of the commit; a simple one is nobody's (sc-O13)."""
+    return ("", 0) if command.generation < 0 else (command.member_id, command.commit_seq)
+
+
 def _refuse(group: Group | None, command: OffsetCommit) -> Decision | None:
+    """O4, O5, and the generation that the caller expects."""
+    refused = _refuse_caller(group, command)
+    expected = command.expected_generation
+    current = 0 if group is None else group.generation
+    if refused is None and expected is not None and expected != current:
+        return refuse(
+            Error.ILLEGAL_GENERATION, f"The group's generation is {current}, not {expected}."
+        )
+    return refused
+
+
+def _refuse_caller(group: Group | None, command: OffsetCommit) -> Decision | None:
     """O4 and O5."""
     simple = command.generation < 0
     if group is None:
@@ -72,22 +127,23 @@ def _commit(
     if len(wanted.metadata.encode()) > most:
         message = f"An offset's metadata is at most {most} bytes."
         return None, _result(wanted, Error.OFFSET_METADATA_TOO_LARGE, message)
-    simple = command.generation < 0
-    member_id = "" if simple else command.member_id
-    commit_seq = 0 if simple else command.commit_seq
+    member_id, commit_seq = _writer(command)
     key = (wanted.topic, wanted.partition)
     kept = written.get(key) or (None if group is None else group.offsets.get(key))
     if commit_seq and kept is not None and kept.member_id == member_id:
         if commit_seq < kept.commit_seq:
-            superseded = OffsetSuperseded(
-                command.group_id, *key, wanted.offset, member_id, commit_seq, kept.offset
-            )
-            return superseded, _result(wanted, Error.NONE, "", superseded=True)
+            return _superseded(command, wanted, kept.offset)
         if commit_seq == kept.commit_seq:
             if wanted.offset == kept.offset:
                 return None, _result(wanted, Error.NONE, "")
             message = f"commit_seq {commit_seq} stored {kept.offset}; new content needs a new one."
             return None, _result(wanted, Error.INVALID_REQUEST, message)
+    now = -1 if kept is None else kept.offset
+    if wanted.expected_offset is not None and wanted.expected_offset != now:
+        message = f"{_spelled(now)} is stored, not {_spelled(wanted.expected_offset)}."
+        return None, _result(wanted, Error.INVALID_UPDATE_VERSION, message)
+    if command.forward_only and wanted.offset < now:
+        return _superseded(command, wanted, now)
     committed = OffsetCommitted(
         group_id=command.group_id,
         topic=wanted.topic,
@@ -101,6 +157,26 @@ def _commit(
         wall_ms=env.wall_ms,
     )
     return committed, _result(wanted, Error.NONE, "")
+
+
+def _superseded(
+    command: OffsetCommit, wanted: PartitionCommit, kept_offset: int
+) -> tuple[OffsetSuperseded, PartitionResult]:
+    member_id, commit_seq = _writer(command)
+    event = OffsetSuperseded(
+        command.group_id,
+        wanted.topic,
+        wanted.partition,
+        wanted.offset,
+        member_id,
+        commit_seq,
+        kept_offset,
+    )
+    return event, _result(wanted, Error.NONE, "", superseded=True)
+
+
+def _spelled(offset: int) -> str:
+    return "No offset" if offset < 0 else f"Offset {offset}"
 
 
 def _result(

@@ -29,6 +29,7 @@ class Error(IntEnum):
     INVALID_PARTITIONS = 37
     INVALID_CONFIG = 40
     INVALID_REQUEST = 42
+    OPERATION_NOT_ATTEMPTED = 55
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
     MEMBER_ID_REQUIRED = 79
@@ -36,6 +37,7 @@ class Error(IntEnum):
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     UNSTABLE_OFFSET_COMMIT = 88
+    INVALID_UPDATE_VERSION = 95
 
     @property
     def retriable(self) -> bool:

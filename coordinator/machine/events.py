@@ -183,11 +183,12 @@ class AssignmentPublished:
 
 @dataclass(frozen=True, slots=True)
 class GroupEmptied:
-    """The join barrier completed with nobody."""
+    """The join barrier completed with nobody, at `wall_ms`; 0 = not known (rules 1)."""
 
     group_id: str
     round: int
     generation: int
+    wall_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,47 @@ class OffsetSuperseded:
     member_id: str
     commit_seq: int
     kept_offset: int
+
+
+class Ending(IntEnum):
+    """Why an offset or a group is no more."""
+
+    DELETED = 1
+    EXPIRED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRemoved:
+    """One partition's offset is stored no more; `offset` is what it was."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDeleted:
+    """The group and all that was left of it is gone.
+
+    Its shard's generation floor is at least `generation` from now on.
+    """
+
+    group_id: str
+    generation: int
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class BlobCommitted:
+    """What an application keeps with its offsets, in place of what it kept before."""
+
+    group_id: str
+    blob: bytes
+    member_id: str
+    generation: int
+    commit_seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +307,9 @@ GroupEvent = (
     | GroupEmptied
     | OffsetCommitted
     | OffsetSuperseded
+    | OffsetRemoved
+    | GroupDeleted
+    | BlobCommitted
 )
 ShardEvent = TopicCreated | PartitionsAdded | NodeReplaced | CheckpointTaken
 Event = GroupEvent | ShardEvent

@@ -9,7 +9,9 @@ from typing import assert_never
 from coordinator.machine.commands import RoundTimer
 from coordinator.machine.events import (
     AssignmentPublished,
+    BlobCommitted,
     GenerationFormed,
+    GroupDeleted,
     GroupEmptied,
     GroupEvent,
     MemberJoined,
@@ -18,6 +20,7 @@ from coordinator.machine.events import (
     MemberReplaced,
     MemberSynced,
     OffsetCommitted,
+    OffsetRemoved,
     OffsetSuperseded,
     PendingAdded,
     PendingRemoved,
@@ -25,11 +28,11 @@ from coordinator.machine.events import (
     RoundExtended,
 )
 from coordinator.machine.invariants import invariant
-from coordinator.machine.state import LEGAL_PREDECESSORS, Group, Member, Offset, Phase
+from coordinator.machine.state import LEGAL_PREDECESSORS, Blob, Group, Member, Offset, Phase
 
 
 def evolve(group: Group | None, event: GroupEvent) -> Group | None:
-    """Apply one event; returns the group, which some events may create."""
+    """Apply one event; returns the group, which some events may create; None: it is deleted."""
     if group is None:
         invariant(
             isinstance(event, MemberJoined | OffsetCommitted | PendingAdded),
@@ -38,7 +41,7 @@ def evolve(group: Group | None, event: GroupEvent) -> Group | None:
         group = Group(event.group_id)
     invariant(event.group_id == group.group_id, "an event of another group")
     _apply(group, event)
-    return group
+    return None if group.phase is Phase.DEAD else group
 
 
 def member_from(event: MemberJoined, join_seq: int) -> Member:
@@ -101,6 +104,13 @@ def _apply(group: Group, event: GroupEvent) -> None:  # noqa: PLR0912 - one arm 
             _offset_committed(group, event)
         case OffsetSuperseded():
             pass
+        case BlobCommitted():
+            group.blob = Blob(event.blob, event.member_id, event.generation, event.commit_seq)
+        case OffsetRemoved():
+            invariant((event.topic, event.partition) in group.offsets, "no such offset was stored")
+            del group.offsets[event.topic, event.partition]
+        case GroupDeleted():
+            _group_deleted(group, event)
         case MemberJoined():
             _member_joined(group, event)
         case MemberRejoined():
@@ -226,6 +236,7 @@ def _rebalance_started(group: Group, event: RebalanceStarted) -> None:
         for member in group.members.values():
             member.assignment = b""
     _move(group, Phase.PREPARING_REBALANCE)
+    group.emptied_wall_ms = 0
     group.round = event.round
     group.tally.joined = sum(map(group.has_joined, group.members.values()))
     _arm(group, event.timer, event.deadline_ms, event.remaining_ms)
@@ -280,7 +291,15 @@ def _group_emptied(group: Group, event: GroupEmptied) -> None:
     _move(group, Phase.EMPTY)
     group.generation = event.generation
     group.protocol_name = ""
+    group.emptied_wall_ms = event.wall_ms
     _arm(group, None)
+
+
+def _group_deleted(group: Group, event: GroupDeleted) -> None:
+    """What it leaves behind is its generation, in the shard's floor (shard_state.py)."""
+    invariant(group.phase is Phase.EMPTY, "a group is deleted with members (gp-2.11)")
+    invariant(event.generation == group.generation, "another generation goes into the floor (I6)")
+    _move(group, Phase.DEAD)
 
 
 def _offset_committed(group: Group, event: OffsetCommitted) -> None:

@@ -29,6 +29,11 @@ class Limits:
     assignments_max_bytes: int = 512 * KIB
     offset_metadata_max_bytes: int = 4096
     commit_max_partitions: int = 1_000
+    commit_blob_max_bytes: int = 4_096
+    offset_delete_max_partitions: int = 1_000
+    sweep_max_partitions: int = 1_000
+    """Of one group in one command; the rest goes in the next."""
+    offset_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     group_max_members: int = 2_000
     group_max_pending: int = 2_000
     """Member ids handed out and not used yet."""

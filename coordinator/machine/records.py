@@ -8,6 +8,8 @@ Keys are relative to the shard:
     b"g" + group id           + b"p" + member id            an id handed out, not used yet
     b"g" + group id           + b"s" + member id            a static member's instance
     b"g" + group id           + b"v" + member id            its assignment, if it has one
+    b"g" + group id           + b"w"                        since when it is Empty, if known
+    b"g" + group id           + b"x"                        what an application keeps with it
     b"t" + topic                                            partitions of a topic (shard 0)
     b"n" + node id                                          the store of a replaced node (shard 0)
     b"f", b"c"                                              generation floor, shard time; not 0
@@ -19,6 +21,7 @@ fields in declared order, without what the key says.
 """
 
 from collections.abc import Iterable, Iterator
+from enum import Enum
 from typing import NamedTuple, assert_never
 
 from coordinator.machine.commands import Protocol, RoundTimer
@@ -35,7 +38,9 @@ from coordinator.machine.encoding import (
 )
 from coordinator.machine.events import (
     AssignmentPublished,
+    BlobCommitted,
     GenerationFormed,
+    GroupDeleted,
     GroupEmptied,
     GroupEvent,
     MemberJoined,
@@ -44,13 +49,14 @@ from coordinator.machine.events import (
     MemberReplaced,
     MemberSynced,
     OffsetCommitted,
+    OffsetRemoved,
     OffsetSuperseded,
     PendingAdded,
     PendingRemoved,
     RebalanceStarted,
     RoundExtended,
 )
-from coordinator.machine.state import Group, Member, Offset, Phase, holders, recount
+from coordinator.machine.state import Blob, Group, Member, Offset, Phase, holders, recount
 
 GROUP_PREFIX = b"g"
 TOPIC_PREFIX = b"t"
@@ -64,6 +70,9 @@ _OFFSET = b"o"
 _PENDING = b"p"
 _STATIC = b"s"
 _ASSIGNMENT = b"v"
+_EMPTIED = b"w"
+_BLOB = b"x"
+_NO_BLOB = Blob()
 _VERSION = bytes((RECORD_VERSION,))
 
 
@@ -87,7 +96,14 @@ class PendingOf(NamedTuple):
     kind: bytes = _PENDING
 
 
-Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf
+class Own(Enum):
+    """Names a record of the group itself, beside its header."""
+
+    EMPTIED = _EMPTIED
+    BLOB = _BLOB
+
+
+Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | Own
 """One record of a group: None its header, a member id, a (topic, partition), or what it names."""
 
 
@@ -107,6 +123,8 @@ def group_key(group_id: str, ref: Ref) -> bytes:
             return group_prefix(group_id) + _ASSIGNMENT + ref.member_id.encode()
         case StaticOf() | PendingOf():
             return group_prefix(group_id) + ref.kind + ref.member_id.encode()
+        case Own():
+            return group_prefix(group_id) + ref.value
         case (topic, partition):
             return group_prefix(group_id) + _OFFSET + put_text(topic) + put_int(partition)
         case _:
@@ -136,6 +154,10 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
         case PendingOf():
             timeout_ms = group.pending.get(ref.member_id)
             return None if timeout_ms is None else put_number(timeout_ms)
+        case Own.EMPTIED:
+            return put_number(group.emptied_wall_ms) if group.emptied_wall_ms else None
+        case Own.BLOB:
+            return None if group.blob == _NO_BLOB else _put_blob(group.blob)
         case _:
             offset = group.offsets.get(ref)
             return None if offset is None else _put_offset(offset)
@@ -143,18 +165,23 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
 
 def group_records(group: Group) -> Iterator[tuple[bytes, bytes]]:
     """The whole group: its header, then members in join order, offsets, and the rest."""
-    refs: tuple[Ref, ...] = (
+    for ref in _refs(group):
+        value = group_value(group, ref)
+        if value is not None:
+            yield group_key(group.group_id, ref), value
+
+
+def _refs(group: Group) -> tuple[Ref, ...]:
+    """Everything that may have a record."""
+    return (
         None,
         *group.members,
         *group.offsets,
         *map(PendingOf, group.pending),
         *map(StaticOf, group.members),
         *map(AssignmentOf, group.members),
+        *Own,
     )
-    for ref in refs:
-        value = group_value(group, ref)
-        if value is not None:
-            yield group_key(group.group_id, ref), value
 
 
 def touched(  # noqa: PLR0912 - one arm per event
@@ -167,6 +194,12 @@ def touched(  # noqa: PLR0912 - one arm per event
             return (None, ref) if group is None else (ref,)
         case OffsetSuperseded():
             return ()
+        case OffsetRemoved():
+            return ((event.topic, event.partition),)
+        case BlobCommitted():
+            return (Own.BLOB,)
+        case GroupDeleted():
+            return () if group is None else _refs(group)
         case MemberSynced():
             return (None, event.member_id)
         case MemberJoined():
@@ -182,10 +215,13 @@ def touched(  # noqa: PLR0912 - one arm per event
             return (event.member_id,)
         case RebalanceStarted() if group is not None:
             cleared = group.phase is Phase.COMPLETING_REBALANCE
-            return (None, *map(AssignmentOf, group.members)) if cleared else (None,)
+            cleared_of = map(AssignmentOf, group.members) if cleared else ()
+            return (None, Own.EMPTIED, *cleared_of)
         case AssignmentPublished() if group is not None:
             return (None, *map(AssignmentOf, group.members))
-        case GenerationFormed() | GroupEmptied() | RoundExtended():
+        case GroupEmptied():
+            return (None, Own.EMPTIED)
+        case GenerationFormed() | RoundExtended():
             return (None,)
         case RebalanceStarted() | AssignmentPublished():
             return (None,)
@@ -238,6 +274,12 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
         topic, partition = key.text(), key.integer()
         key.end()
         group.offsets[topic, partition] = _take_offset(Reader(value))
+    elif kind == _EMPTIED:
+        key.end()
+        group.emptied_wall_ms = take_number(value)
+    elif kind == _BLOB:
+        key.end()
+        group.blob = _take_blob(Reader(value))
     elif kind == _PENDING:
         group.pending[key.rest()] = take_number(value)
     elif kind in (_STATIC, _ASSIGNMENT):
@@ -378,6 +420,30 @@ def _take_offset(reader: Reader) -> Offset:
     )
     reader.end()
     return offset
+
+
+def _put_blob(kept: Blob) -> bytes:
+    return b"".join(
+        (
+            _VERSION,
+            put_bytes(kept.blob),
+            put_text(kept.member_id),
+            put_int(kept.generation),
+            put_int(kept.commit_seq),
+        )
+    )
+
+
+def _take_blob(reader: Reader) -> Blob:
+    reader.version()
+    kept = Blob(
+        blob=reader.blob(),
+        member_id=reader.text(),
+        generation=reader.integer(),
+        commit_seq=reader.integer(),
+    )
+    reader.end()
+    return kept
 
 
 def put_number(number: int) -> bytes:

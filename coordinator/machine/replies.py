@@ -104,6 +104,22 @@ class Committed:
     partitions: tuple[PartitionResult, ...]
 
 
+class RemovalResult(NamedTuple):
+    """What became of one partition of an OffsetDelete."""
+
+    topic: str
+    partition: int
+    error: Error
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsDeleted:
+    """One result per partition of the request, in its order."""
+
+    partitions: tuple[RemovalResult, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """Nothing more to say: a firing, a shard command.
@@ -114,7 +130,7 @@ class Done:
     changed: bool = True
 
 
-Reply = Refused | Joined | IdGiven | Synced | Left | Committed | Done
+Reply = Refused | Joined | IdGiven | Synced | Left | Committed | OffsetsDeleted | Done
 
 
 def join_reply(group: Group, member_id: str) -> Joined:

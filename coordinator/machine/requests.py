@@ -11,6 +11,7 @@ from coordinator.machine.commands import (
     JoinGroup,
     LeaveGroup,
     OffsetCommit,
+    OffsetDelete,
     SyncGroup,
 )
 from coordinator.machine.errors import Error
@@ -49,6 +50,8 @@ def refuse_request(command: GroupCommand, limits: Limits) -> Refused | None:
             return _refuse_commit(command, limits)
         case LeaveGroup():
             return _refuse_leave(command, limits)
+        case OffsetDelete():
+            return _refuse_offset_delete(command, limits)
         case _:
             return None
 
@@ -109,6 +112,13 @@ def _refuse_commit(command: OffsetCommit, limits: Limits) -> Refused | None:
         return _invalid(f"A commit has at most {limits.commit_max_partitions} partitions.")
     if command.commit_seq < 0:
         return _invalid("A commit_seq is at least 0.")
+    if command.blob is not None:
+        refused = _refuse_blob(command, command.blob, limits)
+        if refused is not None:
+            return refused
+    keys = dict.fromkeys((p.topic, p.partition) for p in command.partitions)
+    if command.atomic and len(keys) != len(command.partitions):
+        return _invalid("An atomic commit names each partition once.")
     return _refuse_ids([p.topic for p in command.partitions], limits) or next(
         (
             _invalid(f"Partition {p.partition} of {p.topic!r} at offset {p.offset}: below 0.")
@@ -117,6 +127,22 @@ def _refuse_commit(command: OffsetCommit, limits: Limits) -> Refused | None:
         ),
         None,
     )
+
+
+def _refuse_blob(command: OffsetCommit, blob: bytes, limits: Limits) -> Refused | None:
+    if not command.atomic or not command.partitions:
+        return _invalid("A blob goes with an atomic commit of at least one partition.")
+    if len(blob) > limits.commit_blob_max_bytes:
+        most = limits.commit_blob_max_bytes
+        return _invalid(f"A blob has at most {most} bytes; this one has {len(blob)}.")
+    return None
+
+
+def _refuse_offset_delete(command: OffsetDelete, limits: Limits) -> Refused | None:
+    most = limits.offset_delete_max_partitions
+    if len(command.partitions) > most:
+        return _invalid(f"At most {most} offsets are deleted in one call.")
+    return _refuse_ids([topic for topic, _ in command.partitions], limits)
 
 
 def _refuse_ids(topics: Sequence[str], limits: Limits) -> Refused | None:

@@ -127,7 +127,8 @@ def close(
     """
     generation = max(group.generation, env.generation_floor) + 1
     if not members:
-        return GroupEmptied(group.group_id, round_, generation)
+        since_ms = env.wall_ms if env.rules_version >= 2 else 0  # noqa: PLR2004
+        return GroupEmptied(group.group_id, round_, generation, since_ms)
     joined = [member for member in members if member.joined_round == round_]
     invariant(bool(joined), "a generation of which nobody has joined (gp-P6.3)")
     leader = next((m for m in joined if m.member_id == leader_id), joined[0])

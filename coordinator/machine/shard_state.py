@@ -24,6 +24,7 @@ from coordinator.machine.envelope import Envelope
 from coordinator.machine.events import (
     CheckpointTaken,
     Event,
+    GroupDeleted,
     GroupEvent,
     NodeReplaced,
     PartitionsAdded,
@@ -34,6 +35,7 @@ from coordinator.machine.evolve import evolve
 from coordinator.machine.invariants import InvariantError
 from coordinator.machine.limits import LIMITS_BY_VERSION, Limits
 from coordinator.machine.records import (
+    FLOOR_KEY,
     TIME_KEY,
     Ref,
     group_key,
@@ -152,7 +154,9 @@ def _apply_group_command(
     if not events:
         return CommandResult(command, (), decision.reply, ())
     group, writes = evolve_counted(state, group, events)
-    return CommandResult(command, events, decision.reply, writes)
+    return CommandResult(
+        command, events, decision.reply, (*writes, *_raise_floor_counted(state, events))
+    )
 
 
 def evolve_counted(
@@ -160,22 +164,40 @@ def evolve_counted(
 ) -> tuple[Group | None, tuple[Write, ...]]:
     """Evolve one group of `state` by `events` and keep the digest; returns the changed records."""
     before: dict[Ref, bytes | None] = {}
+    group_id = "" if group is None else group.group_id
     for event in events:
+        group_id = event.group_id
         for ref in touched(group, event):
             if ref not in before:
                 before[ref] = group_value(group, ref)
         group = evolve(group, event)
         if group is not None:
-            state.groups[group.group_id] = group
+            state.groups[group_id] = group
+        else:
+            del state.groups[group_id]
     writes: list[Write] = []
-    if group is not None:
-        for ref, old in before.items():
-            new = group_value(group, ref)
-            if new != old:
-                key = group_key(group.group_id, ref)
-                _count(state, key, old, new)
-                writes.append((key, new))
+    for ref, old in before.items():
+        new = group_value(group, ref)
+        if new != old:
+            key = group_key(group_id, ref)
+            _count(state, key, old, new)
+            writes.append((key, new))
     return group, tuple(writes)
+
+
+def _raise_floor_counted(state: ShardState, events: Iterable[GroupEvent]) -> tuple[Write, ...]:
+    """A group that comes back goes on above every generation that it had (gp-5.6.6).
+
+    The floor is the shard's, so no group's part of the history: replay leaves its record out.
+    """
+    floor = max((e.generation for e in events if isinstance(e, GroupDeleted)), default=0)
+    if floor <= state.generation_floor:
+        return ()
+    old = put_number(state.generation_floor) if state.generation_floor else None
+    new = put_number(floor)
+    _count(state, FLOOR_KEY, old, new)
+    state.generation_floor = floor
+    return ((FLOOR_KEY, new),)
 
 
 def _advance_time(state: ShardState, time_ms: int) -> None:

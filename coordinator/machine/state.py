@@ -22,6 +22,9 @@ Leave, expiry         unknown   drop, may close       drop, round           drop
 the same of an id     drop      drop, may close       drop                  drop
 Commit of a member    unknown   stored                in progress           stored
 Simple commit (-1)    stored    unknown               unknown               unknown
+DeleteGroup           gone      not empty             not empty             not empty
+OffsetDelete          gone      (4)                   (4)                   (4)
+ExpireOffsets         due: gone nothing               nothing               (5)
 timer INITIAL_DELAY   -         extend, or close      -                     -
 timer JOIN            -         drop absent, close    -                     -
 timer SYNC            -         -                     drop unsynced, round  the same
@@ -32,7 +35,9 @@ until it is used or expires no round but an initial one closes before its timer.
 leader opens a round, others get the current generation. (2): the new member takes the place of the
 static one, which is fenced. (3): a round only where another protocol would be selected, else the
 current generation. The timer JOIN drops dynamic members alone; while nobody has joined and static
-members remain it waits again. Expiry and timers that name what is past do nothing. A
+members remain it waits again. (4): of topics that are not subscribed; NON_EMPTY_GROUP where the
+protocol type is not "consumer". (5): of topics that are not subscribed, where due. Expiry and
+timers that name what is past do nothing. A
 round closes to CompletingRebalance, or to Empty without members. Dead answers
 COORDINATOR_NOT_AVAILABLE and is not left. Where there is no group the answers are Empty's, but a
 member's commit is GROUP_ID_NOT_FOUND.
@@ -167,14 +172,28 @@ class Offset:
 
 
 @dataclass(slots=True)
+class Blob:
+    """What an application keeps with its offsets, and which commit wrote it (gp-O9).
+
+    b"" is nothing; without a record where no commit ever brought one.
+    """
+
+    blob: bytes = b""
+    member_id: str = ""
+    generation: int = 0
+    commit_seq: int = 0
+
+
+@dataclass(slots=True)
 class Group:
     """A group. `members` is in join order (ascending `join_seq`); `deadline_ms` is in shard time.
 
     `round` is the number of the open or last round, `generation` of the last that formed. While
     `timer` is None, `deadline_ms` is 0. `remaining_ms` and `new_member_added` belong to the initial
     delay (gp-4.3). `pending` are ids handed out and not used yet, with their session timeout in ms
-    (gp-J7.4). `instances` says who holds each instance id: like `tally` it follows from the
-    members.
+    (gp-J7.4). `emptied_wall_ms` says since when it is Empty, 0 where it is not, or where nobody
+    knows (rules 1, or never had members). `instances` says who holds each instance id: like `tally`
+    it follows from the members.
     """
 
     group_id: str
@@ -192,6 +211,8 @@ class Group:
     remaining_ms: int = 0
     new_member_added: bool = False
     pending: dict[str, int] = field(default_factory=dict)
+    emptied_wall_ms: int = 0
+    blob: Blob = field(default_factory=Blob)
     tally: Tally = field(default_factory=Tally, metadata={"derived": True})
     instances: dict[str, str] = field(default_factory=dict, metadata={"derived": True})
 

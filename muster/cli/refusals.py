@@ -37,6 +37,8 @@ BY_CODE: dict[int, tuple[ExitCode, str]] = {
     ErrorCode.INVALID_PARTITIONS: (ExitCode.CONFLICT, _CONFLICT),
     ErrorCode.INVALID_CONFIG: (ExitCode.USAGE, _BAD_INPUT),
     ErrorCode.INVALID_REQUEST: (ExitCode.USAGE, _BAD_INPUT),
+    ErrorCode.OPERATION_NOT_ATTEMPTED: (ExitCode.CONFLICT, _CONFLICT),
+    ErrorCode.INVALID_UPDATE_VERSION: (ExitCode.CONFLICT, _CONFLICT),
     ErrorCode.NON_EMPTY_GROUP: (ExitCode.CONFLICT, _CONFLICT),
     ErrorCode.GROUP_ID_NOT_FOUND: (ExitCode.NOT_FOUND, _NOT_FOUND),
     ErrorCode.MEMBER_ID_REQUIRED: (ExitCode.CONFLICT, _CONFLICT),

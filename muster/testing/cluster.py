@@ -96,6 +96,10 @@ _RPCS: dict[str, dict[str, tuple[type[Message], type[Message]]]] = {
             "OffsetFetch",
         )
     },
+    "Admin": {
+        name: (getattr(admin_pb2, f"{name}Request"), getattr(admin_pb2, f"{name}Response"))
+        for name in ("DeleteGroups", "OffsetDelete")
+    },
     "Topics": {
         name: (getattr(admin_pb2, f"{name}Request"), getattr(admin_pb2, f"{name}Response"))
         for name in ("CreateTopic", "ListTopics", "DescribeTopics", "AddPartitions")
@@ -578,6 +582,37 @@ class Cluster:
                 one.generation = value.generation
                 if value.end_offset is not None:
                     one.end_offset = value.end_offset
+        return response
+
+    async def _on_delete_groups(
+        self, _node: _Node, request: admin_pb2.DeleteGroupsRequest
+    ) -> admin_pb2.DeleteGroupsResponse:
+        response = admin_pb2.DeleteGroupsResponse()
+        for group_id in request.group_ids:
+            result = response.results.add(group_id=group_id)
+            group = self.groups.get(group_id)
+            if group is None:
+                result.status.CopyFrom(status(Code.GROUP_ID_NOT_FOUND, "no such group"))
+            elif group.members:
+                result.status.CopyFrom(status(Code.NON_EMPTY_GROUP, "it has members"))
+            else:
+                del self.groups[group_id]
+        return response
+
+    async def _on_offset_delete(
+        self, _node: _Node, request: admin_pb2.OffsetDeleteRequest
+    ) -> admin_pb2.OffsetDeleteResponse:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            missing = status(Code.GROUP_ID_NOT_FOUND, "no such group")
+            return admin_pb2.OffsetDeleteResponse(status=missing)
+        response = admin_pb2.OffsetDeleteResponse()
+        for one in request.partitions:
+            answer = response.partitions.add(topic=one.topic, partition=one.partition)
+            if group.members:
+                answer.status.CopyFrom(status(Code.GROUP_SUBSCRIBED_TO_TOPIC, "it is read"))
+            else:
+                group.offsets.pop(TopicPartition(one.topic, one.partition), None)
         return response
 
     # ---- inside: topics

@@ -406,6 +406,144 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
 global___DescribeGroupsResponse = DescribeGroupsResponse
 
 @typing.final
+class DeleteGroupsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_IDS_FIELD_NUMBER: builtins.int
+    @property
+    def group_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """one that is named twice counts once"""
+
+    def __init__(
+        self,
+        *,
+        group_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_ids", b"group_ids"]) -> None: ...
+
+global___DeleteGroupsRequest = DeleteGroupsRequest
+
+@typing.final
+class DeleteGroupsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Result(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        GROUP_ID_FIELD_NUMBER: builtins.int
+        STATUS_FIELD_NUMBER: builtins.int
+        group_id: builtins.str
+        @property
+        def status(self) -> muster.v1.errors_pb2.Status: ...
+        def __init__(
+            self,
+            *,
+            group_id: builtins.str = ...,
+            status: muster.v1.errors_pb2.Status | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "status", b"status"]) -> None: ...
+
+    STATUS_FIELD_NUMBER: builtins.int
+    RESULTS_FIELD_NUMBER: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    @property
+    def results(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DeleteGroupsResponse.Result]:
+        """in the order of the request"""
+
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        results: collections.abc.Iterable[global___DeleteGroupsResponse.Result] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["results", b"results", "status", b"status"]) -> None: ...
+
+global___DeleteGroupsResponse = DeleteGroupsResponse
+
+@typing.final
+class OffsetDeleteRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Partition(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: builtins.int
+        PARTITION_FIELD_NUMBER: builtins.int
+        topic: builtins.str
+        partition: builtins.int
+        def __init__(
+            self,
+            *,
+            topic: builtins.str = ...,
+            partition: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["partition", b"partition", "topic", b"topic"]) -> None: ...
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    PARTITIONS_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    @property
+    def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetDeleteRequest.Partition]: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        partitions: collections.abc.Iterable[global___OffsetDeleteRequest.Partition] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "partitions", b"partitions"]) -> None: ...
+
+global___OffsetDeleteRequest = OffsetDeleteRequest
+
+@typing.final
+class OffsetDeleteResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Partition(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: builtins.int
+        PARTITION_FIELD_NUMBER: builtins.int
+        STATUS_FIELD_NUMBER: builtins.int
+        topic: builtins.str
+        partition: builtins.int
+        @property
+        def status(self) -> muster.v1.errors_pb2.Status: ...
+        def __init__(
+            self,
+            *,
+            topic: builtins.str = ...,
+            partition: builtins.int = ...,
+            status: muster.v1.errors_pb2.Status | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["partition", b"partition", "status", b"status", "topic", b"topic"]) -> None: ...
+
+    STATUS_FIELD_NUMBER: builtins.int
+    PARTITIONS_FIELD_NUMBER: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status:
+        """of the whole call; partitions are set only where it is NONE"""
+
+    @property
+    def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetDeleteResponse.Partition]: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        partitions: collections.abc.Iterable[global___OffsetDeleteResponse.Partition] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["partitions", b"partitions", "status", b"status"]) -> None: ...
+
+global___OffsetDeleteResponse = OffsetDeleteResponse
+
+@typing.final
 class Node(google.protobuf.message.Message):
     """---- cluster"""
 

@@ -247,6 +247,16 @@ class AdminStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.DescribeGroupsRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.DescribeGroupsResponse.FromString,
                 _registered_method=True)
+        self.DeleteGroups = channel.unary_unary(
+                '/muster.v1.Admin/DeleteGroups',
+                request_serializer=muster_dot_v1_dot_admin__pb2.DeleteGroupsRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.DeleteGroupsResponse.FromString,
+                _registered_method=True)
+        self.OffsetDelete = channel.unary_unary(
+                '/muster.v1.Admin/OffsetDelete',
+                request_serializer=muster_dot_v1_dot_admin__pb2.OffsetDeleteRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.OffsetDeleteResponse.FromString,
+                _registered_method=True)
         self.DescribeCluster = channel.unary_unary(
                 '/muster.v1.Admin/DescribeCluster',
                 request_serializer=muster_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
@@ -281,6 +291,20 @@ class AdminServicer(object):
 
     def DescribeGroups(self, request, context):
         """Read from applied state of the coordinator; NOT_COORDINATOR elsewhere.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteGroups(self, request, context):
+        """Empty groups alone, each on its own; one that has members is NON_EMPTY_GROUP. Answered after it is durable.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OffsetDelete(self, request, context):
+        """Offsets of topics that no member of the group subscribes to.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -326,6 +350,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeGroups,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.DescribeGroupsRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.DescribeGroupsResponse.SerializeToString,
+            ),
+            'DeleteGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGroups,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.DeleteGroupsRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.DeleteGroupsResponse.SerializeToString,
+            ),
+            'OffsetDelete': grpc.unary_unary_rpc_method_handler(
+                    servicer.OffsetDelete,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.OffsetDeleteRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.OffsetDeleteResponse.SerializeToString,
             ),
             'DescribeCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeCluster,
@@ -402,6 +436,60 @@ class Admin(object):
             '/muster.v1.Admin/DescribeGroups',
             muster_dot_v1_dot_admin__pb2.DescribeGroupsRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.DescribeGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/DeleteGroups',
+            muster_dot_v1_dot_admin__pb2.DeleteGroupsRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.DeleteGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OffsetDelete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/OffsetDelete',
+            muster_dot_v1_dot_admin__pb2.OffsetDeleteRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.OffsetDeleteResponse.FromString,
             options,
             channel_credentials,
             insecure,

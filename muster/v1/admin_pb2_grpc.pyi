@@ -111,6 +111,18 @@ class AdminStub:
     ]
     """Read from applied state of the coordinator; NOT_COORDINATOR elsewhere."""
 
+    DeleteGroups: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DeleteGroupsRequest,
+        muster.v1.admin_pb2.DeleteGroupsResponse,
+    ]
+    """Empty groups alone, each on its own; one that has members is NON_EMPTY_GROUP. Answered after it is durable."""
+
+    OffsetDelete: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.OffsetDeleteRequest,
+        muster.v1.admin_pb2.OffsetDeleteResponse,
+    ]
+    """Offsets of topics that no member of the group subscribes to."""
+
     DescribeCluster: grpc.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.DescribeClusterRequest,
         muster.v1.admin_pb2.DescribeClusterResponse,
@@ -147,6 +159,18 @@ class AdminAsyncStub:
         muster.v1.admin_pb2.DescribeGroupsResponse,
     ]
     """Read from applied state of the coordinator; NOT_COORDINATOR elsewhere."""
+
+    DeleteGroups: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DeleteGroupsRequest,
+        muster.v1.admin_pb2.DeleteGroupsResponse,
+    ]
+    """Empty groups alone, each on its own; one that has members is NON_EMPTY_GROUP. Answered after it is durable."""
+
+    OffsetDelete: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.OffsetDeleteRequest,
+        muster.v1.admin_pb2.OffsetDeleteResponse,
+    ]
+    """Offsets of topics that no member of the group subscribes to."""
 
     DescribeCluster: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.DescribeClusterRequest,
@@ -188,6 +212,22 @@ class AdminServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[muster.v1.admin_pb2.DescribeGroupsResponse, collections.abc.Awaitable[muster.v1.admin_pb2.DescribeGroupsResponse]]:
         """Read from applied state of the coordinator; NOT_COORDINATOR elsewhere."""
+
+    @abc.abstractmethod
+    def DeleteGroups(
+        self,
+        request: muster.v1.admin_pb2.DeleteGroupsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.DeleteGroupsResponse, collections.abc.Awaitable[muster.v1.admin_pb2.DeleteGroupsResponse]]:
+        """Empty groups alone, each on its own; one that has members is NON_EMPTY_GROUP. Answered after it is durable."""
+
+    @abc.abstractmethod
+    def OffsetDelete(
+        self,
+        request: muster.v1.admin_pb2.OffsetDeleteRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.OffsetDeleteResponse, collections.abc.Awaitable[muster.v1.admin_pb2.OffsetDeleteResponse]]:
+        """Offsets of topics that no member of the group subscribes to."""
 
     @abc.abstractmethod
     def DescribeCluster(

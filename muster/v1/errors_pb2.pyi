@@ -47,6 +47,7 @@ class _ErrorCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     INVALID_PARTITIONS: _ErrorCode.ValueType  # 37
     INVALID_CONFIG: _ErrorCode.ValueType  # 40
     INVALID_REQUEST: _ErrorCode.ValueType  # 42
+    OPERATION_NOT_ATTEMPTED: _ErrorCode.ValueType  # 55
     NON_EMPTY_GROUP: _ErrorCode.ValueType  # 68
     GROUP_ID_NOT_FOUND: _ErrorCode.ValueType  # 69
     MEMBER_ID_REQUIRED: _ErrorCode.ValueType  # 79
@@ -54,6 +55,7 @@ class _ErrorCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     FENCED_INSTANCE_ID: _ErrorCode.ValueType  # 82
     GROUP_SUBSCRIBED_TO_TOPIC: _ErrorCode.ValueType  # 86
     UNSTABLE_OFFSET_COMMIT: _ErrorCode.ValueType  # 88
+    INVALID_UPDATE_VERSION: _ErrorCode.ValueType  # 95
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -81,6 +83,7 @@ TOPIC_ALREADY_EXISTS: ErrorCode.ValueType  # 36
 INVALID_PARTITIONS: ErrorCode.ValueType  # 37
 INVALID_CONFIG: ErrorCode.ValueType  # 40
 INVALID_REQUEST: ErrorCode.ValueType  # 42
+OPERATION_NOT_ATTEMPTED: ErrorCode.ValueType  # 55
 NON_EMPTY_GROUP: ErrorCode.ValueType  # 68
 GROUP_ID_NOT_FOUND: ErrorCode.ValueType  # 69
 MEMBER_ID_REQUIRED: ErrorCode.ValueType  # 79
@@ -88,6 +91,7 @@ GROUP_MAX_SIZE_REACHED: ErrorCode.ValueType  # 81
 FENCED_INSTANCE_ID: ErrorCode.ValueType  # 82
 GROUP_SUBSCRIBED_TO_TOPIC: ErrorCode.ValueType  # 86
 UNSTABLE_OFFSET_COMMIT: ErrorCode.ValueType  # 88
+INVALID_UPDATE_VERSION: ErrorCode.ValueType  # 95
 global___ErrorCode = ErrorCode
 
 @typing.final

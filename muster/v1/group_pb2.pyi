@@ -553,6 +553,7 @@ class OffsetCommitRequest(google.protobuf.message.Message):
         OFFSET_FIELD_NUMBER: builtins.int
         METADATA_FIELD_NUMBER: builtins.int
         END_OFFSET_FIELD_NUMBER: builtins.int
+        EXPECTED_OFFSET_FIELD_NUMBER: builtins.int
         topic: builtins.str
         partition: builtins.int
         offset: builtins.int
@@ -560,6 +561,8 @@ class OffsetCommitRequest(google.protobuf.message.Message):
         metadata: builtins.str
         end_offset: builtins.int
         """where the member saw the end; lag is known only where this is reported"""
+        expected_offset: builtins.int
+        """Compare and set: INVALID_UPDATE_VERSION where another offset is stored. -1 = none may be stored."""
         def __init__(
             self,
             *,
@@ -568,16 +571,24 @@ class OffsetCommitRequest(google.protobuf.message.Message):
             offset: builtins.int = ...,
             metadata: builtins.str = ...,
             end_offset: builtins.int | None = ...,
+            expected_offset: builtins.int | None = ...,
         ) -> None: ...
-        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "end_offset", b"end_offset"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "end_offset", b"end_offset", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic"]) -> None: ...
+        @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
+        @typing.overload
+        def WhichOneof(self, oneof_group: typing.Literal["_expected_offset", b"_expected_offset"]) -> typing.Literal["expected_offset"] | None: ...
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     MEMBER_ID_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
     COMMIT_SEQ_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
+    ATOMIC_FIELD_NUMBER: builtins.int
+    FORWARD_ONLY_FIELD_NUMBER: builtins.int
+    EXPECTED_GENERATION_FIELD_NUMBER: builtins.int
+    BLOB_FIELD_NUMBER: builtins.int
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
@@ -586,6 +597,16 @@ class OffsetCommitRequest(google.protobuf.message.Message):
     """-1 = outside group management"""
     commit_seq: builtins.int
     """Rises with every commit of a membership; a retry repeats it byte for byte. 0 = no check."""
+    atomic: builtins.bool
+    """All partitions and the blob, or nothing: where one is refused or superseded, the others are answered
+    OPERATION_NOT_ATTEMPTED.
+    """
+    forward_only: builtins.bool
+    """An offset below the stored one changes nothing and is answered as superseded."""
+    expected_generation: builtins.int
+    """ILLEGAL_GENERATION where the group has another one (0 = it never had any): for commits with generation -1."""
+    blob: builtins.bytes
+    """With atomic: kept with the group, in place of the blob before; at most 4096 bytes."""
     group_instance_id: builtins.str
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetCommitRequest.Partition]: ...
@@ -597,9 +618,18 @@ class OffsetCommitRequest(google.protobuf.message.Message):
         generation: builtins.int = ...,
         commit_seq: builtins.int = ...,
         partitions: collections.abc.Iterable[global___OffsetCommitRequest.Partition] | None = ...,
+        atomic: builtins.bool = ...,
+        forward_only: builtins.bool = ...,
+        expected_generation: builtins.int | None = ...,
+        blob: builtins.bytes | None = ...,
         group_instance_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["commit_seq", b"commit_seq", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "blob", b"blob", "expected_generation", b"expected_generation"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "atomic", b"atomic", "blob", b"blob", "commit_seq", b"commit_seq", "expected_generation", b"expected_generation", "forward_only", b"forward_only", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_blob", b"_blob"]) -> typing.Literal["blob"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_generation", b"_expected_generation"]) -> typing.Literal["expected_generation"] | None: ...
 
 global___OffsetCommitRequest = OffsetCommitRequest
 
@@ -618,7 +648,7 @@ class OffsetCommitResponse(google.protobuf.message.Message):
         topic: builtins.str
         partition: builtins.int
         superseded: builtins.bool
-        """A newer commit of this member was already there; this offset is not acknowledged."""
+        """A newer commit of this member (forward_only: a higher offset) was already there; this one is not acknowledged."""
         @property
         def status(self) -> muster.v1.errors_pb2.Status: ...
         def __init__(
@@ -671,13 +701,45 @@ class OffsetFetchRequest(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["partition", b"partition", "topic", b"topic"]) -> None: ...
 
+    @typing.final
+    class Group(google.protobuf.message.Message):
+        """Many groups in one call, each as above. The fields 1 to 4 are not set then, and the answers are in `groups`."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        GROUP_ID_FIELD_NUMBER: builtins.int
+        PARTITIONS_FIELD_NUMBER: builtins.int
+        ALL_FIELD_NUMBER: builtins.int
+        AFTER_FIELD_NUMBER: builtins.int
+        group_id: builtins.str
+        all: builtins.bool
+        @property
+        def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetFetchRequest.Partition]: ...
+        @property
+        def after(self) -> global___OffsetFetchRequest.Partition: ...
+        def __init__(
+            self,
+            *,
+            group_id: builtins.str = ...,
+            partitions: collections.abc.Iterable[global___OffsetFetchRequest.Partition] | None = ...,
+            all: builtins.bool = ...,
+            after: global___OffsetFetchRequest.Partition | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["_after", b"_after", "after", b"after"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_after", b"_after", "after", b"after", "all", b"all", "group_id", b"group_id", "partitions", b"partitions"]) -> None: ...
+        def WhichOneof(self, oneof_group: typing.Literal["_after", b"_after"]) -> typing.Literal["after"] | None: ...
+
     GROUP_ID_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
     ALL_FIELD_NUMBER: builtins.int
     AFTER_FIELD_NUMBER: builtins.int
+    GROUPS_FIELD_NUMBER: builtins.int
+    REQUIRE_STABLE_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     all: builtins.bool
     """every offset of the group, by topic and partition"""
+    require_stable: builtins.bool
+    """Wait for what this coordinator has under way for the group, too: commits that are not acknowledged yet."""
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetFetchRequest.Partition]:
         """none with all = true"""
@@ -686,6 +748,8 @@ class OffsetFetchRequest(google.protobuf.message.Message):
     def after(self) -> global___OffsetFetchRequest.Partition:
         """with all: only what comes after this one, to go on after an answer with more"""
 
+    @property
+    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetFetchRequest.Group]: ...
     def __init__(
         self,
         *,
@@ -693,9 +757,11 @@ class OffsetFetchRequest(google.protobuf.message.Message):
         partitions: collections.abc.Iterable[global___OffsetFetchRequest.Partition] | None = ...,
         all: builtins.bool = ...,
         after: global___OffsetFetchRequest.Partition | None = ...,
+        groups: collections.abc.Iterable[global___OffsetFetchRequest.Group] | None = ...,
+        require_stable: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_after", b"_after", "after", b"after"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_after", b"_after", "after", b"after", "all", b"all", "group_id", b"group_id", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_after", b"_after", "after", b"after", "all", b"all", "group_id", b"group_id", "groups", b"groups", "partitions", b"partitions", "require_stable", b"require_stable"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_after", b"_after"]) -> typing.Literal["after"] | None: ...
 
 global___OffsetFetchRequest = OffsetFetchRequest
@@ -740,11 +806,50 @@ class OffsetFetchResponse(google.protobuf.message.Message):
         def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "end_offset", b"end_offset", "generation", b"generation", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic", "wall_ms", b"wall_ms"]) -> None: ...
         def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
 
+    @typing.final
+    class Group(google.protobuf.message.Message):
+        """One per group of the request, in its order. `more` without partitions: the message was full, ask again."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        GROUP_ID_FIELD_NUMBER: builtins.int
+        STATUS_FIELD_NUMBER: builtins.int
+        PARTITIONS_FIELD_NUMBER: builtins.int
+        APPLIED_INDEX_FIELD_NUMBER: builtins.int
+        TERM_FIELD_NUMBER: builtins.int
+        MORE_FIELD_NUMBER: builtins.int
+        BLOB_FIELD_NUMBER: builtins.int
+        group_id: builtins.str
+        applied_index: builtins.int
+        term: builtins.int
+        more: builtins.bool
+        blob: builtins.bytes
+        @property
+        def status(self) -> muster.v1.errors_pb2.Status: ...
+        @property
+        def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetFetchResponse.Partition]: ...
+        def __init__(
+            self,
+            *,
+            group_id: builtins.str = ...,
+            status: muster.v1.errors_pb2.Status | None = ...,
+            partitions: collections.abc.Iterable[global___OffsetFetchResponse.Partition] | None = ...,
+            applied_index: builtins.int = ...,
+            term: builtins.int = ...,
+            more: builtins.bool = ...,
+            blob: builtins.bytes | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["_blob", b"_blob", "blob", b"blob", "status", b"status"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_blob", b"_blob", "applied_index", b"applied_index", "blob", b"blob", "group_id", b"group_id", "more", b"more", "partitions", b"partitions", "status", b"status", "term", b"term"]) -> None: ...
+        def WhichOneof(self, oneof_group: typing.Literal["_blob", b"_blob"]) -> typing.Literal["blob"] | None: ...
+
     STATUS_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
     APPLIED_INDEX_FIELD_NUMBER: builtins.int
     TERM_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int
+    BLOB_FIELD_NUMBER: builtins.int
+    GROUPS_FIELD_NUMBER: builtins.int
     applied_index: builtins.int
     """the shard's log position this was read at"""
     term: builtins.int
@@ -753,10 +858,14 @@ class OffsetFetchResponse(google.protobuf.message.Message):
     """The answer is full. With all: ask again after its last partition. Else: ask again for the partitions without an
     answer, which are the last ones of the request.
     """
+    blob: builtins.bytes
+    """What an application committed with its offsets (OffsetCommitRequest.blob), if anything."""
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetFetchResponse.Partition]: ...
+    @property
+    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetFetchResponse.Group]: ...
     def __init__(
         self,
         *,
@@ -765,9 +874,12 @@ class OffsetFetchResponse(google.protobuf.message.Message):
         applied_index: builtins.int = ...,
         term: builtins.int = ...,
         more: builtins.bool = ...,
+        blob: builtins.bytes | None = ...,
+        groups: collections.abc.Iterable[global___OffsetFetchResponse.Group] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "more", b"more", "partitions", b"partitions", "status", b"status", "term", b"term"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_blob", b"_blob", "blob", b"blob", "status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_blob", b"_blob", "applied_index", b"applied_index", "blob", b"blob", "groups", b"groups", "more", b"more", "partitions", b"partitions", "status", b"status", "term", b"term"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_blob", b"_blob"]) -> typing.Literal["blob"] | None: ...
 
 global___OffsetFetchResponse = OffsetFetchResponse
 

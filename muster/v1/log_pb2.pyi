@@ -94,6 +94,27 @@ SYNC_TIMEOUT: Trigger.ValueType  # 6
 STATIC_REPLACED: Trigger.ValueType  # 10
 global___Trigger = Trigger
 
+class _Ending:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _EndingEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Ending.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    ENDING_UNSPECIFIED: _Ending.ValueType  # 0
+    DELETED: _Ending.ValueType  # 1
+    """somebody asked for it"""
+    EXPIRED: _Ending.ValueType  # 2
+    """kept for the retention time"""
+
+class Ending(_Ending, metaclass=_EndingEnumTypeWrapper): ...
+
+ENDING_UNSPECIFIED: Ending.ValueType  # 0
+DELETED: Ending.ValueType  # 1
+"""somebody asked for it"""
+EXPIRED: Ending.ValueType  # 2
+"""kept for the retention time"""
+global___Ending = Ending
+
 @typing.final
 class Entry(google.protobuf.message.Message):
     """One log record: the commands of one turn of the coordinator."""
@@ -141,6 +162,9 @@ class Command(google.protobuf.message.Message):
     EXPIRE_MEMBER_FIELD_NUMBER: builtins.int
     CLOSE_ROUND_FIELD_NUMBER: builtins.int
     OFFSET_COMMIT_FIELD_NUMBER: builtins.int
+    DELETE_GROUP_FIELD_NUMBER: builtins.int
+    OFFSET_DELETE_FIELD_NUMBER: builtins.int
+    EXPIRE_OFFSETS_FIELD_NUMBER: builtins.int
     CREATE_TOPIC_FIELD_NUMBER: builtins.int
     ADD_PARTITIONS_FIELD_NUMBER: builtins.int
     REPLACE_NODE_FIELD_NUMBER: builtins.int
@@ -157,6 +181,12 @@ class Command(google.protobuf.message.Message):
     def close_round(self) -> global___CloseRound: ...
     @property
     def offset_commit(self) -> global___OffsetCommit: ...
+    @property
+    def delete_group(self) -> global___DeleteGroup: ...
+    @property
+    def offset_delete(self) -> global___OffsetDelete: ...
+    @property
+    def expire_offsets(self) -> global___ExpireOffsets: ...
     @property
     def create_topic(self) -> global___CreateTopic:
         """shard 0"""
@@ -182,14 +212,17 @@ class Command(google.protobuf.message.Message):
         expire_member: global___ExpireMember | None = ...,
         close_round: global___CloseRound | None = ...,
         offset_commit: global___OffsetCommit | None = ...,
+        delete_group: global___DeleteGroup | None = ...,
+        offset_delete: global___OffsetDelete | None = ...,
+        expire_offsets: global___ExpireOffsets | None = ...,
         create_topic: global___CreateTopic | None = ...,
         add_partitions: global___AddPartitions | None = ...,
         replace_node: global___ReplaceNode | None = ...,
         checkpoint: global___Checkpoint | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "expire_member", b"expire_member", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "replace_node", b"replace_node", "sync_group", b"sync_group"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "expire_member", b"expire_member", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "replace_node", b"replace_node", "sync_group", b"sync_group"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "create_topic", "add_partitions", "replace_node", "checkpoint"] | None: ...
+    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "sync_group", b"sync_group"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "sync_group", b"sync_group"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "create_topic", "add_partitions", "replace_node", "checkpoint"] | None: ...
 
 global___Command = Command
 
@@ -425,11 +458,14 @@ class OffsetCommit(google.protobuf.message.Message):
         OFFSET_FIELD_NUMBER: builtins.int
         METADATA_FIELD_NUMBER: builtins.int
         END_OFFSET_FIELD_NUMBER: builtins.int
+        EXPECTED_OFFSET_FIELD_NUMBER: builtins.int
         topic: builtins.str
         partition: builtins.int
         offset: builtins.int
         metadata: builtins.str
         end_offset: builtins.int
+        expected_offset: builtins.int
+        """refused where another one is stored; -1 = none stored"""
         def __init__(
             self,
             *,
@@ -438,10 +474,14 @@ class OffsetCommit(google.protobuf.message.Message):
             offset: builtins.int = ...,
             metadata: builtins.str = ...,
             end_offset: builtins.int | None = ...,
+            expected_offset: builtins.int | None = ...,
         ) -> None: ...
-        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "end_offset", b"end_offset"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "end_offset", b"end_offset", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic"]) -> None: ...
+        @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
+        @typing.overload
+        def WhichOneof(self, oneof_group: typing.Literal["_expected_offset", b"_expected_offset"]) -> typing.Literal["expected_offset"] | None: ...
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     MEMBER_ID_FIELD_NUMBER: builtins.int
@@ -449,11 +489,23 @@ class OffsetCommit(google.protobuf.message.Message):
     COMMIT_SEQ_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    ATOMIC_FIELD_NUMBER: builtins.int
+    FORWARD_ONLY_FIELD_NUMBER: builtins.int
+    EXPECTED_GENERATION_FIELD_NUMBER: builtins.int
+    BLOB_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     generation: builtins.int
     commit_seq: builtins.int
     group_instance_id: builtins.str
+    atomic: builtins.bool
+    """all partitions and the blob, or nothing"""
+    forward_only: builtins.bool
+    """an offset below the stored one is superseded"""
+    expected_generation: builtins.int
+    """of the group"""
+    blob: builtins.bytes
+    """with atomic: the group's, in place of the one before"""
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OffsetCommit.Partition]: ...
     def __init__(
@@ -465,10 +517,101 @@ class OffsetCommit(google.protobuf.message.Message):
         commit_seq: builtins.int = ...,
         partitions: collections.abc.Iterable[global___OffsetCommit.Partition] | None = ...,
         group_instance_id: builtins.str = ...,
+        atomic: builtins.bool = ...,
+        forward_only: builtins.bool = ...,
+        expected_generation: builtins.int | None = ...,
+        blob: builtins.bytes | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["commit_seq", b"commit_seq", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "blob", b"blob", "expected_generation", b"expected_generation"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_blob", b"_blob", "_expected_generation", b"_expected_generation", "atomic", b"atomic", "blob", b"blob", "commit_seq", b"commit_seq", "expected_generation", b"expected_generation", "forward_only", b"forward_only", "generation", b"generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "partitions", b"partitions"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_blob", b"_blob"]) -> typing.Literal["blob"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_generation", b"_expected_generation"]) -> typing.Literal["expected_generation"] | None: ...
 
 global___OffsetCommit = OffsetCommit
+
+@typing.final
+class DeleteGroup(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id"]) -> None: ...
+
+global___DeleteGroup = DeleteGroup
+
+@typing.final
+class TopicPartition(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: builtins.int
+    PARTITION_FIELD_NUMBER: builtins.int
+    topic: builtins.str
+    partition: builtins.int
+    def __init__(
+        self,
+        *,
+        topic: builtins.str = ...,
+        partition: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["partition", b"partition", "topic", b"topic"]) -> None: ...
+
+global___TopicPartition = TopicPartition
+
+@typing.final
+class OffsetDelete(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    PARTITIONS_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    @property
+    def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TopicPartition]: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        partitions: collections.abc.Iterable[global___TopicPartition] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "partitions", b"partitions"]) -> None: ...
+
+global___OffsetDelete = OffsetDelete
+
+@typing.final
+class ExpireOffsets(google.protobuf.message.Message):
+    """The leader's sweep of one group (group-protocol section 4.5): of these offsets, those that are due at wall_ms go,
+    and the group with them if nothing else holds it.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    WALL_MS_FIELD_NUMBER: builtins.int
+    RETENTION_MS_FIELD_NUMBER: builtins.int
+    PARTITIONS_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    wall_ms: builtins.int
+    retention_ms: builtins.int
+    """0 = offsets are kept; empty groups without offsets still go"""
+    @property
+    def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TopicPartition]: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        wall_ms: builtins.int = ...,
+        retention_ms: builtins.int = ...,
+        partitions: collections.abc.Iterable[global___TopicPartition] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "partitions", b"partitions", "retention_ms", b"retention_ms", "wall_ms", b"wall_ms"]) -> None: ...
+
+global___ExpireOffsets = ExpireOffsets
 
 @typing.final
 class CreateTopic(google.protobuf.message.Message):
@@ -551,6 +694,9 @@ class Event(google.protobuf.message.Message):
     GROUP_EMPTIED_FIELD_NUMBER: builtins.int
     OFFSET_COMMITTED_FIELD_NUMBER: builtins.int
     OFFSET_SUPERSEDED_FIELD_NUMBER: builtins.int
+    OFFSET_REMOVED_FIELD_NUMBER: builtins.int
+    GROUP_DELETED_FIELD_NUMBER: builtins.int
+    BLOB_COMMITTED_FIELD_NUMBER: builtins.int
     MEMBER_REPLACED_FIELD_NUMBER: builtins.int
     PENDING_ADDED_FIELD_NUMBER: builtins.int
     PENDING_REMOVED_FIELD_NUMBER: builtins.int
@@ -581,6 +727,12 @@ class Event(google.protobuf.message.Message):
     @property
     def offset_superseded(self) -> global___OffsetSuperseded: ...
     @property
+    def offset_removed(self) -> global___OffsetRemoved: ...
+    @property
+    def group_deleted(self) -> global___GroupDeleted: ...
+    @property
+    def blob_committed(self) -> global___BlobCommitted: ...
+    @property
     def member_replaced(self) -> global___MemberReplaced: ...
     @property
     def pending_added(self) -> global___PendingAdded: ...
@@ -608,6 +760,9 @@ class Event(google.protobuf.message.Message):
         group_emptied: global___GroupEmptied | None = ...,
         offset_committed: global___OffsetCommitted | None = ...,
         offset_superseded: global___OffsetSuperseded | None = ...,
+        offset_removed: global___OffsetRemoved | None = ...,
+        group_deleted: global___GroupDeleted | None = ...,
+        blob_committed: global___BlobCommitted | None = ...,
         member_replaced: global___MemberReplaced | None = ...,
         pending_added: global___PendingAdded | None = ...,
         pending_removed: global___PendingRemoved | None = ...,
@@ -616,9 +771,9 @@ class Event(google.protobuf.message.Message):
         node_replaced: global___NodeReplaced | None = ...,
         checkpoint_taken: global___CheckpointTaken | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken"] | None: ...
+    def HasField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken"] | None: ...
 
 global___Event = Event
 
@@ -993,17 +1148,21 @@ class GroupEmptied(google.protobuf.message.Message):
     GROUP_ID_FIELD_NUMBER: builtins.int
     ROUND_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
+    WALL_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     generation: builtins.int
+    wall_ms: builtins.int
+    """since when; 0 = not known (rules 1)"""
     def __init__(
         self,
         *,
         group_id: builtins.str = ...,
         round: builtins.int = ...,
         generation: builtins.int = ...,
+        wall_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "round", b"round"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "round", b"round", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___GroupEmptied = GroupEmptied
 
@@ -1085,6 +1244,85 @@ class OffsetSuperseded(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["commit_seq", b"commit_seq", "group_id", b"group_id", "kept_offset", b"kept_offset", "member_id", b"member_id", "offset", b"offset", "partition", b"partition", "topic", b"topic"]) -> None: ...
 
 global___OffsetSuperseded = OffsetSuperseded
+
+@typing.final
+class OffsetRemoved(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    TOPIC_FIELD_NUMBER: builtins.int
+    PARTITION_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    ENDING_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    topic: builtins.str
+    partition: builtins.int
+    offset: builtins.int
+    ending: global___Ending.ValueType
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        topic: builtins.str = ...,
+        partition: builtins.int = ...,
+        offset: builtins.int = ...,
+        ending: global___Ending.ValueType = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ending", b"ending", "group_id", b"group_id", "offset", b"offset", "partition", b"partition", "topic", b"topic"]) -> None: ...
+
+global___OffsetRemoved = OffsetRemoved
+
+@typing.final
+class GroupDeleted(google.protobuf.message.Message):
+    """The group and all that is left of it. Its shard's generation floor is at least `generation` from now on."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    ENDING_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    generation: builtins.int
+    ending: global___Ending.ValueType
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        generation: builtins.int = ...,
+        ending: global___Ending.ValueType = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ending", b"ending", "generation", b"generation", "group_id", b"group_id"]) -> None: ...
+
+global___GroupDeleted = GroupDeleted
+
+@typing.final
+class BlobCommitted(google.protobuf.message.Message):
+    """What an application keeps with its offsets, in place of what it kept before."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    BLOB_FIELD_NUMBER: builtins.int
+    MEMBER_ID_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    COMMIT_SEQ_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    blob: builtins.bytes
+    member_id: builtins.str
+    generation: builtins.int
+    commit_seq: builtins.int
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        blob: builtins.bytes = ...,
+        member_id: builtins.str = ...,
+        generation: builtins.int = ...,
+        commit_seq: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blob", b"blob", "commit_seq", b"commit_seq", "generation", b"generation", "group_id", b"group_id", "member_id", b"member_id"]) -> None: ...
+
+global___BlobCommitted = BlobCommitted
 
 @typing.final
 class TopicCreated(google.protobuf.message.Message):

@@ -700,3 +700,78 @@ def unknown_field(world: World):
     )
     assert world.read(group) == 23
     return refused(answer)
+
+
+def offset(world: World, group, offset, **more):
+    """A simple commit of partition 0, with more of its fields."""
+    request = pb.OffsetCommitRequest(group_id=group, generation=-1, **more)
+    request.partitions.add(topic=TOPIC, partition=0, offset=offset)
+    return request
+
+
+@case("unexpected_offset")
+def unexpected_offset(world: World):
+    group = fresh()
+    commit(world, group, Partition(topic=TOPIC, partition=0, offset=5))
+    answer = commit(world, group, Partition(topic=TOPIC, partition=0, offset=6, expected_offset=4))
+    assert world.read(group) == 5
+    return status_seen(answer.partitions[0].status)
+
+
+@case("half_atomic")
+def half_atomic(world: World):
+    group = fresh()
+    request = offset(world, group, 5, atomic=True)
+    request.partitions.add(topic=TOPIC, partition=PARTITIONS, offset=5)
+    answer = world.call("OffsetCommit", request)
+    assert answer.partitions[1].status.code == 3
+    return status_seen(answer.partitions[0].status)
+
+
+@case("lonely_blob")
+def lonely_blob(world: World):
+    group = fresh()
+    alone = pb.OffsetCommitRequest(group_id=group, generation=-1, atomic=True, blob=b"b")
+    return [
+        refused(world.call("OffsetCommit", offset(world, group, 5, blob=b"b"))),
+        refused(world.call("OffsetCommit", alone)),
+    ]
+
+
+def delete_group(world: World, group):
+    """What DeleteGroups says of it."""
+    request = admin.DeleteGroupsRequest(group_ids=[group])
+    answer = world.anywhere(
+        lambda n: world.admin(n).DeleteGroups(request, timeout=ATTEMPT_S),
+        lambda answer: answer.results[0].status,
+    )
+    return status_seen(answer.results[0].status)
+
+
+def delete_offset(world: World, group):
+    """What OffsetDelete answers for partition 0."""
+    request = admin.OffsetDeleteRequest(group_id=group)
+    request.partitions.add(topic=TOPIC, partition=0)
+    return world.anywhere(
+        lambda n: world.admin(n).OffsetDelete(request, timeout=ATTEMPT_S),
+        lambda answer: answer.status,
+    )
+
+
+@case("delete_with_members")
+def delete_with_members(world: World):
+    group = fresh()
+    world.member(group)
+    return delete_group(world, group)
+
+
+@case("delete_unknown_group")
+def delete_unknown_group(world: World):
+    return [delete_group(world, "nope"), status_seen(delete_offset(world, "nope").status)]
+
+
+@case("delete_offset_in_use")
+def delete_offset_in_use(world: World):
+    group = fresh()
+    world.member(group)
+    return status_seen(delete_offset(world, group).partitions[0].status)

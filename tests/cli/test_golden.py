@@ -107,6 +107,41 @@ def _offsets() -> group_pb2.OffsetFetchResponse:
     )
 
 
+def _deleting(groups, no):
+    """DeleteGroups as a node answers it."""
+
+    def delete_groups(request):
+        response = admin_pb2.DeleteGroupsResponse()
+        for group_id in request.group_ids:
+            result = response.results.add(group_id=group_id)
+            if group_id not in groups:
+                text = f"There is no group {group_id!r}."
+                result.status.CopyFrom(no(ErrorCode.GROUP_ID_NOT_FOUND, text))
+            elif groups[group_id].members:
+                text = f"Group {group_id!r} has members: stop them first."
+                result.status.CopyFrom(no(ErrorCode.NON_EMPTY_GROUP, text))
+            else:
+                del groups[group_id]
+        return response
+
+    return delete_groups
+
+
+def _deleting_offsets(no):
+    """OffsetDelete of a group that reads `orders`."""
+
+    def delete_offsets(request):
+        response = admin_pb2.OffsetDeleteResponse()
+        for one in request.partitions:
+            answer = response.partitions.add(topic=one.topic, partition=one.partition)
+            if one.topic == "orders":
+                text = "The group subscribes to 'orders': stop the members that read it first."
+                answer.status.CopyFrom(no(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, text))
+        return response
+
+    return delete_offsets
+
+
 def _adding(topics, no):
     """AddPartitions as a node answers it."""
 
@@ -131,6 +166,7 @@ def scene(cluster, no):
     """Three topics' worth of registry, two groups, two stores at the door."""
     topics = {"orders": 3, "payments": 2}
     groups = {"billing": _billing(cluster), "audit": _audit(cluster)}
+    groups |= {g: Described.Group(group_id=g, state="Empty") for g in ("idle-1", "idle-2")}
 
     def describe_topics(request):
         result = admin_pb2.DescribeTopicsResponse.Result
@@ -207,6 +243,8 @@ def scene(cluster, no):
         "ListGroups": list_groups,
         "DescribeGroups": describe_groups,
         "OffsetFetch": _offsets(),
+        "DeleteGroups": _deleting(groups, no),
+        "OffsetDelete": _deleting_offsets(no),
     }
     cluster.coordinate(cluster.nodes[1])
     refused = admin_pb2.Node(node_id=3, store_uuid="feedface-0000-4000-8000-000000000003")
@@ -247,7 +285,7 @@ def test_scenarios_cover_every_command():
     blocks = [block for block in text.split("\n\n") if block.startswith("muster ")]
     commands = (
         *("topic create", "topic add-partitions", "topic list", "topic describe"),
-        *("group list", "group describe", "group offsets"),
+        *("group list", "group describe", "group offsets", "group delete", "group delete-offsets"),
         *("cluster status", "cluster verify", "cluster replace-node"),
     )
     for command in commands:

@@ -15,6 +15,7 @@ from coordinator.machine.commands import (
 )
 from coordinator.shard import Shard
 from coordinator.standing import Turn
+from coordinator.sweeping import RETENTION
 from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, ShardId, Unknown
 
 
@@ -126,10 +127,11 @@ class FakeLog:
 class Rig:
     """One shard on one log, with a clock that the test turns."""
 
-    def __init__(self, view=None, desk=None):
+    def __init__(self, view=None, desk=None, retention=RETENTION):
         self.desk = desk or Desk()
         self.wakes = 0
-        self.shard = Shard(ShardId(0), self.desk, lambda: 1_700_000_000_000, self._wake)
+        self.wall_ms = 1_700_000_000_000
+        self.shard = Shard(ShardId(0), self.desk, lambda: self.wall_ms, self._wake, retention)
         self.log = FakeLog(view=view)
         self.log.machine = self.shard
         self.shard.attach(self.log)

@@ -31,11 +31,13 @@ NESTED = {
     "Assignment": log_pb2.Assignment,
     "LeavingMember": log_pb2.LeaveGroup.Member,
     "PartitionCommit": log_pb2.OffsetCommit.Partition,
+    "TopicPartition": log_pb2.TopicPartition,
 }
 ENUMS = {
     "timer": commands.RoundTimer,
     "cause": events.RemovalCause,
     "trigger": events.Trigger,
+    "ending": events.Ending,
 }
 
 
@@ -58,6 +60,8 @@ def _values(cls: type, descriptor: FieldDescriptor) -> st.SearchStrategy:
             one = INT32
         case kind.TYPE_INT64:
             one = INT64
+        case kind.TYPE_BOOL:
+            one = st.booleans()
         case kind.TYPE_ENUM:
             one = st.sampled_from([*ENUMS[descriptor.name]])
         case kind.TYPE_MESSAGE:

@@ -5,8 +5,17 @@ from dataclasses import fields
 from enum import IntEnum
 
 from coordinator.machine.commands import Assignment, Protocol
-from coordinator.machine.events import CheckpointTaken, Event
-from coordinator.machine.replies import Committed, Done, IdGiven, Joined, Left, Refused, Synced
+from coordinator.machine.events import CheckpointTaken, Event, GroupEmptied
+from coordinator.machine.replies import (
+    Committed,
+    Done,
+    IdGiven,
+    Joined,
+    Left,
+    OffsetsDeleted,
+    Refused,
+    Synced,
+)
 from coordinator.machine.state import Group
 
 WALL_MS = 1_800_000_000_000
@@ -52,6 +61,8 @@ def put_event(event: Event) -> str:
         if value in ("", (), None) or USUAL.get(field.name) == value:
             continue
         if field.name == "wall_ms":
+            if isinstance(event, GroupEmptied):
+                continue  # its command's; sweeps show that it is kept
             value -= WALL_MS
         parts.append(f"{field.name}={put_value(value)}")
     return " ".join(parts)
@@ -87,6 +98,10 @@ def put_reply(reply: object) -> str:  # noqa: PLR0911
             return "committed " + " ".join(
                 f"{r.topic}/{r.partition}:{r.error.name}" + (":superseded" if r.superseded else "")
                 for r in reply.partitions
+            )
+        case OffsetsDeleted():
+            return "deleted " + " ".join(
+                f"{r.topic}/{r.partition}:{r.error.name}" for r in reply.partitions
             )
         case Done():
             return "done"
@@ -126,3 +141,5 @@ def put_group(group: Group) -> Iterator[str]:
             + f" by {offset.member_id or '-'} generation={offset.generation}"
             + f" seq={offset.commit_seq}"
         )
+    if group.blob.blob:
+        yield f"  blob={put_value(group.blob.blob)} by {group.blob.member_id or '-'}"

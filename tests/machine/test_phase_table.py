@@ -14,18 +14,23 @@ from coordinator.machine.commands import (
     NEVER_JOINED,
     Assignment,
     CloseRound,
+    DeleteGroup,
     ExpireMember,
+    ExpireOffsets,
     GroupCommand,
     JoinGroup,
     LeaveGroup,
     LeavingMember,
     OffsetCommit,
+    OffsetDelete,
     PartitionCommit,
     Protocol,
     RoundTimer,
     SyncGroup,
+    TopicPartition,
 )
 from coordinator.machine.digest import digest_of
+from coordinator.machine.events import GroupDeleted
 from coordinator.machine.invariants import check
 from coordinator.machine.records import group_records
 from coordinator.machine.replies import (
@@ -35,25 +40,31 @@ from coordinator.machine.replies import (
     IdGiven,
     Joined,
     Left,
+    OffsetsDeleted,
     Refused,
     Synced,
 )
 from coordinator.machine.state import Group, Phase
+from tests.machine.printing import WALL_MS
 from tests.machine.world import World
 
+BEFORE = "commit - u/0=1"
 SETUP = {
     None: [],
-    Phase.EMPTY: ["join a", "fire", "leave a-1"],
-    Phase.PREPARING_REBALANCE: ["join a", "join b", "fire", "fire", "sync a-1", "join c"],
-    Phase.COMPLETING_REBALANCE: ["join a", "join b", "fire", "fire"],
-    Phase.STABLE: ["join a", "join b", "fire", "fire", "sync a-1"],
-    Phase.DEAD: ["join a", "fire", "leave a-1"],
+    Phase.EMPTY: [BEFORE, "join a", "fire", "leave a-1"],
+    Phase.PREPARING_REBALANCE: [BEFORE, "join a", "join b", "fire", "fire", "sync a-1", "join c"],
+    Phase.COMPLETING_REBALANCE: [BEFORE, "join a", "join b", "fire", "fire"],
+    Phase.STABLE: [BEFORE, "join a", "join b", "fire", "fire", "sync a-1"],
+    Phase.DEAD: [BEFORE, "join a", "fire", "leave a-1"],
 }
-"""How each phase is reached: a-1 leads, b-1 has not synced; in Preparing c-1 has joined."""
+"""How each phase is reached: a-1 leads, b-1 has not synced; in Preparing c-1 has joined.
+
+Offset u/0 is stored from before; nobody subscribes to u.
+"""
 
 
 def group_in(phase: Phase | None) -> Group | None:
-    """A group in `phase`. Nothing ends Dead yet, so that one is made by hand."""
+    """A group in `phase`. A deleted one is gone at once, so Dead is made by hand."""
     world = World()
     for line in SETUP[phase]:
         world.run(line)
@@ -130,6 +141,12 @@ COMMANDS = {
     "commit member": lambda at: commit("a-1", at.generation),
     "commit stale": lambda at: commit("a-1", at.generation - 1),
     "commit simple": lambda _: commit("", -1),
+    "delete group": lambda _: DeleteGroup("g"),
+    "delete offset, subscribed": lambda _: OffsetDelete("g", (TopicPartition("t", 0),)),
+    "delete offset, other": lambda _: OffsetDelete("g", (TopicPartition("u", 0),)),
+    "sweep": lambda _: ExpireOffsets("g", 2 * WALL_MS, 1, (TopicPartition("u", 0),)),
+    "sweep early": lambda _: ExpireOffsets("g", WALL_MS, 1, (TopicPartition("u", 0),)),
+    "sweep, never": lambda _: ExpireOffsets("g", 2 * WALL_MS, 0, (TopicPartition("u", 0),)),
 }
 
 UNKNOWN = "UNKNOWN_MEMBER_ID"
@@ -169,6 +186,14 @@ TABLE = {
     "commit stale":        [MISSING, UNKNOWN, STALE, STALE, STALE, CNA],
     "commit simple":       ["OffsetCommitted committed", "OffsetCommitted committed", UNKNOWN,
                             UNKNOWN, UNKNOWN, CNA],
+    "delete group":        [MISSING, "GroupDeleted done", *["NON_EMPTY_GROUP"] * 3, MISSING],
+    "delete offset, subscribed": [MISSING, "deleted NONE",
+                            *["deleted GROUP_SUBSCRIBED_TO_TOPIC"] * 3, MISSING],
+    "delete offset, other": [MISSING, *["OffsetRemoved deleted NONE"] * 4, MISSING],
+    "sweep":               ["done", "OffsetRemoved GroupDeleted done", "done", "done",
+                            "OffsetRemoved done", "done"],
+    "sweep early":         ["done"] * 6,
+    "sweep, never":        ["done"] * 6,
 }  # fmt: skip
 
 HEARTBEATS = {
@@ -192,6 +217,8 @@ def outcome(events, reply) -> str:
             words.append("left " + " ".join(result.error.name for result in reply.results))
         case IdGiven():
             words.append("id")
+        case OffsetsDeleted():
+            words.append("deleted " + " ".join(r.error.name for r in reply.partitions))
         case Joined() | Synced() | Committed() | Done():
             words.append(type(reply).__name__.lower())
         case _:
@@ -231,7 +258,9 @@ def hold_against(group: Group | None, make, expected: str) -> None:
     after = deepcopy(group)
     for event in decision.events:
         after = evolve(after, event)
-        check(after, at_rest=False)
+        assert (after is None) == isinstance(event, GroupDeleted)
+        if after is not None:
+            check(after, at_rest=False)
     if after is not None:
         check(after)
 
@@ -334,6 +363,8 @@ EVENTS = {
     "expire, static": lambda at: ExpireMember("g", "b-1", at.generation, 1, ""),
     "expire, pending id": lambda _: ExpireMember("g", "p-9", 77, NEVER_JOINED, ""),
     "expire, used id": lambda at: ExpireMember("g", "b-1", at.generation, NEVER_JOINED, ""),
+    "delete group": lambda _: DeleteGroup("g"),
+    "sweep": lambda _: ExpireOffsets("g", 2 * WALL_MS, 1, ()),
     "timer INITIAL_DELAY": firing(RoundTimer.INITIAL_DELAY),
     "timer JOIN": firing(RoundTimer.JOIN),
     "timer SYNC": firing(RoundTimer.SYNC),
@@ -411,6 +442,9 @@ MORE = {
                                      f"{GONE} done", f"{GONE} done", "done"],
     "expire, pending id":           ["done"] + ["PendingRemoved done"] * 5 + ["done"],
     "expire, used id":              ["done"] * 7,
+    "delete group":                 [MISSING, "PendingRemoved GroupDeleted done"]
+                                    + ["NON_EMPTY_GROUP"] * 4 + [MISSING],
+    "sweep":                        ["done"] * 7,
     "timer INITIAL_DELAY":          ["done", "done", "RoundExtended done"] + ["done"] * 4,
     "timer JOIN":                   ["done"] * 3 + ["MemberRemoved GenerationFormed done"]
                                     + ["done"] * 3,

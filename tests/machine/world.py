@@ -16,6 +16,11 @@ Several commands of one log entry stand on one line, between ` ; `.
     close ROUND TIMER DEADLINE                fire what is named
     commit MEMBER TOPIC/PARTITION=OFFSET[@END][:METADATA] ... [gen=N] [seq=N]
                                               [instance=]; member `-`: a simple commit
+              also: [expect=N,M,...] one expected offset per partition, `-` for no check;
+                    [atomic=1] [forward=1] [generation=N: expected of the group] [blob=TEXT]
+    delete-group | delete-offsets TOPIC/PARTITION ...
+    sweep TOPIC/PARTITION ... [retention=MS] [wall=MS]    wall time counts as shard time does
+    due [retention=MS]    what the leader would name in a sweep now
     heartbeat MEMBER [gen=N] [instance=]
     topic NAME COUNT | grow NAME COUNT | replace NODE UUID | checkpoint
     restart               a new coordinator that loads the stored records; parked calls are lost
@@ -46,23 +51,29 @@ from coordinator.machine.commands import (
     CloseRound,
     Command,
     CreateTopic,
+    DeleteGroup,
     ExpireMember,
+    ExpireOffsets,
     JoinGroup,
     LeaveGroup,
     LeavingMember,
     OffsetCommit,
+    OffsetDelete,
     PartitionCommit,
     Protocol,
     ReplaceNode,
     RoundTimer,
     ShardCommand,
     SyncGroup,
+    TopicPartition,
 )
+from coordinator.machine.decide_removal import due_offsets
 from coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
 from coordinator.machine.events import (
     AssignmentPublished,
     Event,
     GenerationFormed,
+    GroupDeleted,
     MemberRemoved,
     MemberReplaced,
     RebalanceStarted,
@@ -109,7 +120,7 @@ class World:
             verb, *args = words
             options = dict(a.split("=", 1) for a in args if "=" in a and "/" not in a)
             plain = [a for a in args if "=" not in a or "/" in a]
-            made = getattr(self, f"do_{verb}")(plain, options)
+            made = getattr(self, f"do_{verb.replace('-', '_')}")(plain, options)
             if made is not None:
                 entry.append(made)
         if entry:
@@ -158,8 +169,9 @@ class World:
         group = deepcopy(group)
         for event in decision.events:
             group = evolve(group, event)
-            assert group is not None
-            check(group, at_rest=False)
+            assert (group is None) == isinstance(event, GroupDeleted)
+            if group is not None:
+                check(group, at_rest=False)
         return tuple(decision.events)
 
     def _seen(self, result: CommandResult) -> None:
@@ -239,7 +251,7 @@ class World:
             rebalance_timeout_ms=int(options.get("rebalance", "60000")),
             protocol_type=options.get("type", "consumer"),
             protocols=tuple(Protocol(name, meta) for name in names),
-            subscribed_topics=tuple(options.get("topics", "t").split(",")),
+            subscribed_topics=tuple(filter(None, options.get("topics", "t").split(","))),
             reason=options.get("reason", ""),
             group_instance_id=options.get("instance", ""),
             drawn_nonce=options.get("drawn", ""),
@@ -299,9 +311,34 @@ class World:
             member_id=member_id,
             generation=int(options.get("gen", current)),
             commit_seq=int(options.get("seq", "0")),
-            partitions=tuple(_partition(text) for text in partitions),
+            partitions=_expecting(
+                tuple(_partition(text) for text in partitions), options.get("expect", "")
+            ),
             group_instance_id=options.get("instance", ""),
+            atomic=options.get("atomic") == "1",
+            forward_only=options.get("forward") == "1",
+            expected_generation=int(options["generation"]) if "generation" in options else None,
+            blob=options["blob"].encode() if "blob" in options else None,
         )
+
+    def do_delete_group(self, _plain, options):
+        return DeleteGroup(options.get("group", "g"))
+
+    def do_delete_offsets(self, plain, options):
+        return OffsetDelete(options.get("group", "g"), tuple(map(_place, plain)))
+
+    def do_sweep(self, plain, options):
+        return ExpireOffsets(
+            group_id=options.get("group", "g"),
+            wall_ms=WALL_MS + int(options.get("wall", self.now_ms)),
+            retention_ms=int(options.get("retention", "1000")),
+            partitions=tuple(map(_place, plain)),
+        )
+
+    def do_due(self, _plain, options):
+        group, retention_ms = self.group(options), int(options.get("retention", "1000"))
+        due = due_offsets(group, WALL_MS + self.now_ms, retention_ms) if group else ()
+        self.out.append(" ".join(f"{topic}/{number}" for topic, number in due) or "nothing is due")
 
     def do_heartbeat(self, plain, options):
         group = self.group(options)
@@ -340,6 +377,21 @@ class World:
 def _leaving(text: str, reason: str) -> LeavingMember:
     member_id, _, instance_id = text.partition("@")
     return LeavingMember("" if member_id == "-" else member_id, reason, instance_id)
+
+
+def _place(text: str) -> TopicPartition:
+    topic, _, number = text.rpartition("/")
+    return TopicPartition(topic, int(number))
+
+
+def _expecting(partitions: tuple[PartitionCommit, ...], expect: str) -> tuple[PartitionCommit, ...]:
+    if not expect:
+        return partitions
+    wanted = [None if word == "-" else int(word) for word in expect.split(",")]
+    return tuple(
+        replace(partition, expected_offset=offset)
+        for partition, offset in zip(partitions, wanted, strict=True)
+    )
 
 
 def _partition(text: str) -> PartitionCommit:

@@ -1,0 +1,99 @@
+"""OffsetFetch: of one group, or of many in one call (group-protocol 2.9)."""
+
+import asyncio
+from collections.abc import Sequence
+
+from coordinator.frontend import Core, refuse_group
+from coordinator.machine.errors import Error
+from coordinator.machine.limits import LIMITS
+from coordinator.machine.replies import Refused
+from coordinator.pages import PAGE_BYTES, OffsetsAnswer, OffsetsQuery, fill_offsets
+from muster.v1 import group_pb2 as pb
+
+FETCH_GROUPS_MAX = 1_000
+"""Groups in one OffsetFetch."""
+
+
+class Fetching:
+    """Linearizable reads: a quorum has confirmed each shard's leader after the call came."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def fetch(self, request: pb.OffsetFetchRequest) -> pb.OffsetFetchResponse:
+        """Page by page. Of many groups each has its own outcome (sc-O31)."""
+        response = pb.OffsetFetchResponse()
+        if not request.groups:
+            await self._read([request], [response], stable=request.require_stable)
+            return response
+        refused = _refuse_many(request)
+        if refused is not None:
+            response.status.CopyFrom(self._core.statuses.of(refused))
+            return response
+        answers = [response.groups.add(group_id=query.group_id) for query in request.groups]
+        await self._read(request.groups, answers, stable=request.require_stable)
+        return response
+
+    async def _read(
+        self,
+        queries: Sequence[OffsetsQuery],
+        answers: Sequence[OffsetsAnswer],
+        *,
+        stable: bool,
+    ) -> None:
+        core = self._core
+        refusals = [refuse_group(query.group_id) or _refuse(query) for query in queries]
+        shards = {
+            (shard := core.shard_for(query.group_id)).number: shard
+            for query, refused in zip(queries, refusals, strict=True)
+            if refused is None
+        }
+        confirmed = await asyncio.gather(
+            *(core.confirmed(shard, settled=stable) for shard in shards.values())
+        )
+        elsewhere = dict(zip(shards, confirmed, strict=True))
+        room = PAGE_BYTES
+        for query, answer, refused in zip(queries, answers, refusals, strict=True):
+            if refused is not None:
+                answer.status.CopyFrom(core.statuses.of(refused))
+                continue
+            shard = core.shard_for(query.group_id)
+            known = elsewhere[shard.number]
+            if known is not None:
+                answer.status.CopyFrom(core.statuses.of(known))
+                continue
+            answer.applied_index, answer.term = shard.log.applied_index, shard.log.term
+            if room > 0:
+                fill_offsets(shard.state.groups.get(query.group_id), query, answer, room)
+                room -= answer.ByteSize()
+            else:
+                answer.more = True
+
+
+def _refuse_many(request: pb.OffsetFetchRequest) -> Refused | None:
+    if request.group_id or request.partitions or request.all or request.HasField("after"):
+        return Refused(Error.INVALID_REQUEST, "Ask for one group or for `groups`, not both.")
+    if len(request.groups) > FETCH_GROUPS_MAX:
+        return Refused(
+            Error.INVALID_REQUEST, f"At most {FETCH_GROUPS_MAX} groups are fetched in one call."
+        )
+    if sum(len(query.partitions) for query in request.groups) > LIMITS.commit_max_partitions:
+        return _too_many_partitions()
+    return None
+
+
+def _refuse(query: OffsetsQuery) -> Refused | None:
+    if query.all and query.partitions:
+        return Refused(Error.INVALID_REQUEST, "Ask for all offsets or for partitions, not both.")
+    if query.HasField("after") and not query.all:
+        return Refused(Error.INVALID_REQUEST, "`after` goes on with all offsets: set `all`, too.")
+    if len(query.partitions) > LIMITS.commit_max_partitions:
+        return _too_many_partitions()
+    return None
+
+
+def _too_many_partitions() -> Refused:
+    return Refused(
+        Error.INVALID_REQUEST,
+        f"At most {LIMITS.commit_max_partitions} partitions are fetched in one call.",
+    )

@@ -1,0 +1,106 @@
+"""What an operator removes: groups and offsets (group-protocol 2.10, 2.11)."""
+
+import asyncio
+
+from coordinator import translate
+from coordinator.answers import Answer, Shed
+from coordinator.frontend import Context, Core, admit, refuse_group, shed
+from coordinator.machine.commands import DeleteGroup, OffsetDelete, TopicPartition
+from coordinator.machine.errors import Error
+from coordinator.machine.limits import LIMITS
+from coordinator.machine.replies import Done, OffsetsDeleted, Refused
+from coordinator.machine.requests import refuse_request
+from muster.v1 import admin_pb2 as pb
+from muster.v1.errors_pb2 import Status
+
+DELETE_GROUPS_MAX = 1_000
+
+
+class Removals:
+    """The calls of `Admin` that remove something. Answered once that is durable on a majority."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def delete_groups(
+        self, request: pb.DeleteGroupsRequest, context: Context
+    ) -> pb.DeleteGroupsResponse:
+        """Each group on its own; those of one shard share entries of its log (sc-E24)."""
+        core = self._core
+        admitted = await admit(core, context)
+        try:
+            if len(request.group_ids) > DELETE_GROUPS_MAX:
+                message = f"At most {DELETE_GROUPS_MAX} groups are deleted in one call."
+                status = core.statuses.error(Error.INVALID_REQUEST, message)
+                return pb.DeleteGroupsResponse(status=status)
+            group_ids = list(dict.fromkeys(request.group_ids))  # sc-E21
+
+            async def one(group_id: str) -> Answer:
+                refused = refuse_group(group_id)
+                if refused is not None:
+                    return refused
+                size = translate.command_bytes(len(group_id.encode()))
+                return await core.ask(
+                    core.shard_for(group_id), DeleteGroup(group_id), size, admitted
+                )
+
+            answers = await asyncio.gather(*map(one, group_ids))
+            response = pb.DeleteGroupsResponse()
+            for group_id, answer in zip(group_ids, answers, strict=True):
+                result = response.results.add(group_id=group_id)
+                if not isinstance(answer, Done):
+                    result.status.CopyFrom(self._status(answer))
+            return response
+        finally:
+            admitted.leave()
+
+    def _status(self, answer: Answer) -> Status:
+        """One group of several: overload is its own, too."""
+        if isinstance(answer, Shed):
+            message = f"{answer.what}: the limit is reached, nothing was done; repeat later."
+            return self._core.statuses.error(Error.COORDINATOR_NOT_AVAILABLE, message)
+        return self._core.statuses.of(translate.failure(answer))
+
+    async def delete_offsets(
+        self, request: pb.OffsetDeleteRequest, context: Context
+    ) -> pb.OffsetDeleteResponse:
+        """Partitions that do not exist are refused before the log, as in a commit (O2)."""
+        core = self._core
+        admitted = await admit(core, context)
+        try:
+            size = translate.command_bytes(request.ByteSize())
+            refused = _refuse(request) or translate.too_large(size)
+            if refused is not None:
+                return pb.OffsetDeleteResponse(status=core.statuses.of(refused))
+            keys = [TopicPartition(p.topic, p.partition) for p in request.partitions]
+            unknown = {key: why for key in keys if (why := core.topics.unknown(*key)) is not None}
+            known = tuple(key for key in keys if key not in unknown)
+            command = OffsetDelete(request.group_id, known)
+            answer: Answer | None = refuse_request(command, LIMITS)
+            if answer is None:
+                shard = core.shard_for(command.group_id)
+                answer = await core.ask(shard, command, size, admitted)
+            if isinstance(answer, Shed):
+                await shed(context, answer.what)
+            if not isinstance(answer, OffsetsDeleted):
+                return pb.OffsetDeleteResponse(status=core.statuses.of(translate.failure(answer)))
+            told = iter(answer.partitions)
+            response = pb.OffsetDeleteResponse()
+            for key in keys:
+                one = response.partitions.add(topic=key.topic, partition=key.partition)
+                if key in unknown:
+                    error, message = Error.UNKNOWN_TOPIC_OR_PARTITION, unknown[key]
+                else:
+                    _, _, error, message = next(told)
+                if error is not Error.NONE:
+                    one.status.CopyFrom(core.statuses.error(error, message))
+            return response
+        finally:
+            admitted.leave()
+
+
+def _refuse(request: pb.OffsetDeleteRequest) -> Refused | None:
+    most = LIMITS.offset_delete_max_partitions
+    if len(request.partitions) > most:
+        return Refused(Error.INVALID_REQUEST, f"At most {most} offsets are deleted in one call.")
+    return refuse_group(request.group_id)
