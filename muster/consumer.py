@@ -473,7 +473,9 @@ class Group:
             self._told |= frozenset(new)
             try:
                 if self._options.on_assigned is not None:
-                    await maybe(self._options.on_assigned(replace(assignment, partitions=new)))
+                    whole = len(new) == len(assignment.partitions)
+                    told = assignment if whole else replace(assignment, partitions=new)
+                    await maybe(self._options.on_assigned(told))
             except Exception as error:  # noqa: BLE001 - the user's: next_assignment raises it
                 self._crash(error)
                 return
