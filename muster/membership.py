@@ -427,7 +427,10 @@ class Membership:
             return
         self._lost = True
         everything = tuple(sorted(self._since))
-        self._out.append(Lose(replace(self.assignment, partitions=everything), reason))
+        lost = self.assignment
+        if everything != lost.partitions:
+            lost = replace(lost, partitions=everything)
+        self._out.append(Lose(lost, reason))
 
     def _release(self, state: State) -> None:
         self.state = state
