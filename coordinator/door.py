@@ -3,8 +3,8 @@
 Left to itself grpc.aio hands over one call per method in four passes of the loop. A flood then
 waits inside the library, unseen, until every call that is taken has run out of time already. Here
 many requests for calls are open at once, so what has arrived is taken in the next pass; and a call
-that finds the node full is answered where it stands, at a fraction of a handled call's cost
-(docs/adr/0004).
+that finds the node full is answered where it stands, for about three quarters of what a handled
+call costs that does nothing (docs/adr/0004).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ TAKEN_AT_ONCE: Final = 64
 EXEMPT: Final = frozenset({"/muster.v1.GroupCoordinator/Heartbeat"})
 """Cheap, bounded elsewhere, and a member that cannot be heard would expire for our slowness."""
 
-OVERLOADED: Final = "active calls on this node: the limit is reached, nothing was done; repeat."
+OVERLOADED: Final = "this node has more calls than it can serve: nothing was done; repeat later."
 
 Handler = Any
 
