@@ -109,7 +109,7 @@ class Node:
         self._probe = Probe(core.admission, settings.data_dir)
         interceptors = (self._probe, self.metrics.grpc)
         self._server = make_server(interceptors, reuse_port=settings.dev)
-        self._door = Door(self._server, core.admission, interceptors, self._fail)
+        self._door = Door(self._server, core.admission, interceptors, self._task_ended)
         self._health = Health(self._server)
         self._page = MetricsPage(self.metrics.families)
         self._tasks: list[asyncio.Task[None]] = []
@@ -190,7 +190,7 @@ class Node:
         self._probe.listen(self._server)
         await self._server.start()
         self._door.start()
-        self._probe.start(self._fail)
+        self._probe.start(self._task_ended)
         await self._health.start()
         if settings.metrics_listen:
             await self._page.start_on(_socket(settings.metrics_listen, settings.dev))

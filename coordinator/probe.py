@@ -109,10 +109,10 @@ class Probe(grpc.aio.ServerInterceptor):
         except RuntimeError as error:
             raise OSError(f"the socket {self._socket} cannot be had: {error}") from error
 
-    def start(self, fatal: Callable[[BaseException], None]) -> None:
-        """Begin to probe. `fatal` is told why nothing is measured any more."""
+    def start(self, ended: Callable[["asyncio.Task[None]"], None]) -> None:
+        """Begin to probe. `ended` is told when nothing is measured any more."""
         self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(lambda task: _told(task, fatal))
+        self._task.add_done_callback(ended)
 
     async def stop(self) -> None:
         """End. Before the server stops."""
@@ -157,12 +157,6 @@ class Probe(grpc.aio.ServerInterceptor):
         calls = self._admission.admitted_total + self._admission.refused_total
         busy, self._seen = calls - self._seen >= BUSY_CALLS, calls
         return busy or self._calls_wait_too_long()
-
-
-def _told(task: "asyncio.Task[None]", fatal: Callable[[BaseException], None]) -> None:
-    error = None if task.cancelled() else task.exception()
-    if error is not None:
-        fatal(error)
 
 
 async def _nothing_done(_request: object, _context: object) -> group_pb2.OffsetCommitResponse:

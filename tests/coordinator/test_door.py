@@ -70,7 +70,7 @@ class Case:
         self.groups = Groups(self.admission)
         self.probe = Probe(self.admission, self.folder)
         self.server = make_server([self.probe])
-        self.door = Door(self.server, self.admission, (self.probe,), self.failures.append)
+        self.door = Door(self.server, self.admission, (self.probe,), self.ended)
         self.probe.listen(self.server)
         group_pb2_grpc.add_GroupCoordinatorServicer_to_server(self.groups, self.door)
         port = self.server.add_insecure_port("127.0.0.1:0")
@@ -89,6 +89,10 @@ class Case:
             await self.door.stop()
         self.own.cleanup()
         assert not self.failures
+
+    def ended(self, task):
+        if not task.cancelled() and task.exception() is not None:
+            self.failures.append(task.exception())
 
     async def until(self, holds):
         async with asyncio.timeout(20):
@@ -187,7 +191,7 @@ def test_while_calls_wait_too_long_all_are_refused_until_a_probe_is_back_in_time
                 await case.stub.OffsetCommit(pb.OffsetCommitRequest(), timeout=20)
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert (await case.stub.Heartbeat(pb.HeartbeatRequest())).interval_ms == 7
-            case.probe.start(case.failures.append)
+            case.probe.start(case.ended)
             await case.until(lambda: not case.admission.overdue())
             await case.stub.OffsetCommit(pb.OffsetCommitRequest())
             assert case.groups.commits == 1, "a probe is no commit"
@@ -201,7 +205,7 @@ def test_a_probe_waits_behind_the_commits_of_others():
     async def run():
         async with Case() as case:
             case.groups.let_go.set()
-            case.probe.start(case.failures.append)
+            case.probe.start(case.ended)
             calls = [case.stub.OffsetCommit(pb.OffsetCommitRequest()) for _ in range(50)]
             everything = asyncio.gather(*calls, return_exceptions=True)
             async with asyncio.timeout(20):
@@ -296,7 +300,7 @@ def test_a_probe_that_breaks_is_told_and_blocks_nobody(monkeypatch):
             monkeypatch.setattr(case.probe, "_is_wanted", lambda: True)
             monkeypatch.setattr(case.probe, "_note", _broken)
             case.admission.limit = 0  # the probe is refused, and noting that fails
-            case.probe.start(case.failures.append)
+            case.probe.start(case.ended)
             await case.until(lambda: case.failures)
             assert isinstance(case.failures.pop(), ValueError)
             assert not case.admission.overdue()
@@ -323,7 +327,7 @@ def test_the_probes_socket_may_lie_deep(tmp_path):
             monitored = case.probe.wait
             monitored.sent(0.0)
             monitored.answered(1e9)
-            case.probe.start(case.failures.append)
+            case.probe.start(case.ended)
             await case.until(lambda: not case.admission.overdue())
 
     asyncio.run(run())
