@@ -7,6 +7,7 @@ import pytest
 from muster import Assignment, Committed, CommittedOffset, TopicPartition
 from muster.errors import RebalanceInProgress
 from muster.partitions import PartitionTasks
+from muster.places import Places
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -21,11 +22,13 @@ class World:
 
     def __init__(self):
         self.reads, self.commits, self.started, self.refusals = [], [], [], []
+        self.places = Places()
         self.tasks = PartitionTasks(
             self.work,
             read=self.read,
             commit=self.commit,
             crash=self.crash,
+            places=self.places,
             grace_ms=0,
             commit_interval_ms=0,
         )
