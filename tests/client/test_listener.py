@@ -65,8 +65,8 @@ async def test_cooperative_what_moves_is_revoked_before_what_is_new_is_assigned(
         wishes |= {"a": b"1 2 3", "b": b"0"}
         await groups["c"].close()
         for name in "ab":
-            assert (await groups[name].next_assignment()).generation == generation + 1
-            assert (await groups[name].next_assignment()).generation == generation + 2
+            while (await groups[name].next_assignment()).generation < generation + 2:
+                pass
         assert journals["a"].told[1:] == [
             ("revoked", generation + 1, (T[0],)),
             ("assigned", generation + 1, (T[3],)),
@@ -169,7 +169,8 @@ async def test_they_are_called_one_after_the_other(open_cluster):
         waiting = asyncio.create_task(group.next_assignment())
         await begun.wait()
         cluster.remove_member("g", group.member_id)
-        await cluster.until(lambda: group.state == "Releasing")
+        while group.state != "Releasing":
+            await asyncio.sleep(0.001)
         assert order == [("assigned", 1)]
         go_on.set()
         second = await waiting
