@@ -276,7 +276,7 @@ class Consumer:
         """The thread, and the connections; once."""
         self._check()
         with self._opening:
-            if self._is_closed:
+            if self._is_closed and not self._teller.is_in_callback:
                 raise GroupClosed("this consumer is closed")
             if self._is_open:
                 return

@@ -102,6 +102,11 @@ class Member(RebalanceListener):
         """Open after `open`."""
         return self._client
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether what it owned is lost, told or not."""
+        return self.group is None or self.group.assignment is None
+
     async def open(self) -> None:
         """Start connecting."""
         await self._client.open()

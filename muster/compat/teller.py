@@ -29,13 +29,18 @@ class Teller:
         self._in_callback: int | None = None  # the thread
         self._is_ending = False
 
+    @property
+    def is_in_callback(self) -> bool:
+        """Whether this thread is."""
+        return self._in_callback == threading.get_ident()
+
     def refuse_in_callback(self) -> None:
         """Who is told something cannot wait for more.
 
         Raises:
             InvalidRequest: called in a callback.
         """
-        if self._in_callback == threading.get_ident():
+        if self.is_in_callback:
             raise InvalidRequest("poll, unsubscribe and close cannot be called in a callback")
 
     def poll(self, consumer: "Consumer", timeout: float | None, check: Callable[[], Any]) -> None:
@@ -47,13 +52,18 @@ class Teller:
             if not may_tell:
                 return
             check()  # it may have ended while another thread was told
-            left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-            news = mailbox.take(left_s, lambda: self._is_ending or mailbox.failure is not None)
-            while news is not None:
-                self._tell(consumer, news)
-                news = mailbox.take(0, lambda: True)
+            told = 0
+            while True:
+                left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+                news = mailbox.take(0 if told else left_s, self._is_over)
+                if news is None:
+                    break
+                told += self._tell(consumer, news)
             if mailbox.failure is not None:
                 raise mailbox.failure
+
+    def _is_over(self) -> bool:
+        return self._is_ending or self._member.mailbox.failure is not None
 
     def end(self, consumer: "Consumer", work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Wait for this work; meanwhile tell what there is. A callback's error comes last."""
@@ -88,20 +98,27 @@ class Teller:
         finally:
             self._lock.release()
 
-    def _tell(self, consumer: "Consumer", news: News) -> None:
-        """Call back, and then let the group go on, whatever came of it."""
+    def _tell(self, consumer: "Consumer", news: News) -> bool:
+        """Call back, and then let the group go on, whatever came of it.
+
+        False: what was to be revoked is lost meanwhile, and that will be told next.
+        """
+        if news.kind is Kind.REVOKED and self._member.has_lost:
+            tell_done(news)
+            return False
         given = list(news.partitions)
         self._in_callback = threading.get_ident()
         try:
             if news.kind is Kind.COMMITTED:
                 self._member.tell_committed(news)
-                return
+                return True
             if news.kind is Kind.ASSIGNED:
                 self.owned |= frozenset(given)
                 self.generation = news.generation
             callback = self.callbacks[news.kind]
             if callback is not None:
                 callback(consumer, given)
+            return True
         finally:
             self._in_callback = None
             if news.kind in (Kind.REVOKED, Kind.LOST):
