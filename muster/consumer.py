@@ -48,6 +48,7 @@ from muster.heartbeats import Heartbeats, Pulse
 from muster.listener import RebalanceListener
 from muster.membership import Membership, State
 from muster.offsets import PLAIN, Offsets, Terms, fetch
+from muster.ownership import committable, owned, was_kept
 from muster.partitions import Handler, PartitionTasks, drain_on_sigterm
 from muster.places import Place
 from muster.rounds import JoinOptions, Rounds
@@ -293,8 +294,8 @@ class Group:
                 next, if it has the partition.
             RequestTimedOut: the result is not known; the same may be committed again.
         """
-        owned = [key for key in offsets if key in self._machine.held_since]
-        marks = self._handover.places.marks(owned)
+        mine = [key for key in offsets if key in self._machine.held_since]
+        marks = self._handover.places.marks(mine)
         terms = Terms(atomic, expected or {}, forward_only, blob)
         result = await self._commit(offsets, assignment, terms, timeout_ms)
         marks.moved(result.acknowledged)
@@ -366,14 +367,8 @@ class Group:
         return (await self.committed([partition])).offset(partition)
 
     def _owned(self, partitions: Iterable[TopicPartition]) -> list[Place]:
-        if self._is_over():
-            raise GroupClosed(f"group {self._group_id!r} is closed")
-        owned = self._machine.held_since
-        wanted = list(partitions)
-        for partition in wanted:
-            if partition not in owned:
-                raise IllegalGeneration(f"{partition} is not owned by this member now")
-        return [self._handover.places[partition] for partition in wanted]
+        self._refuse_if_over()
+        return [self._handover.places[key] for key in owned(self._machine, partitions)]
 
     # ---- committing
 
@@ -387,49 +382,22 @@ class Group:
         sent_under: list[Assignment] = []
 
         def choose() -> Assignment:
-            sent_under.append(self._committable(assignment, offsets))
+            self._refuse_if_over()
+            sent_under.append(committable(self._machine, assignment, offsets))
             return sent_under[-1]
 
         timeout_ms = timeout_ms or self._options.request_timeout_ms
         try:
             return await self._committer.commit(choose, offsets, timeout_ms, terms)
         except IllegalGeneration as error:
-            if sent_under and self._outlives(sent_under[-1], offsets):
+            if sent_under and was_kept(self._machine, sent_under[-1], offsets):
                 message = "a rebalance came between, and the partitions were kept; commit again"
                 raise RebalanceInProgress(message) from error
             raise
 
-    def _committable(self, assignment: Assignment | None, offsets: Offsets) -> Assignment:
-        held = self._machine.held
-        under = assignment or held or self._machine.assignment
+    def _refuse_if_over(self) -> None:
         if self._is_over():
             raise GroupClosed(f"group {self._group_id!r} is closed")
-        if under is None:
-            raise RebalanceInProgress("this member has no assignment now")
-        if held is None or under.member_id != held.member_id:
-            raise IllegalGeneration(f"the assignment of generation {under.generation} is over")
-        since = self._machine.held_since
-        owned = frozenset(assignment.partitions) if assignment else since.keys()
-        for partition in offsets:
-            if partition not in owned:
-                raise IllegalGeneration(
-                    f"{partition} is not in the assignment of generation {under.generation}"
-                )
-            if since.get(partition, under.generation + 1) > under.generation:
-                raise IllegalGeneration(
-                    f"the assignment of generation {under.generation} is over for {partition}"
-                )
-        if self._machine.state is State.SYNCING:
-            raise RebalanceInProgress("a round is about to end; commit under the next assignment")
-        return held
-
-    def _outlives(self, sent_under: Assignment, offsets: Offsets) -> bool:
-        """Whether these partitions were kept beyond the generation that a commit was sent under."""
-        since = self._machine.held_since
-        return bool(since) and all(
-            since.get(partition, sent_under.generation + 1) <= sent_under.generation
-            for partition in offsets
-        )
 
     def _is_over(self) -> bool:
         return self._machine.state in (State.LEAVING, State.LEFT)

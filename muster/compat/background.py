@@ -15,15 +15,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from muster import timeouts
 from muster.errors import InvalidRequest, RequestTimedOut
 
 log = logging.getLogger("muster")
 
 T = TypeVar("T")
 Abandon = Callable[[], Coroutine[Any, Any, None]]
-
-EXIT_S_MAX = 5.0
-"""How long the end of the process waits for consumers that were not closed to leave."""
 
 
 class _Running:
@@ -136,10 +134,10 @@ class Background:
         log.warning("%d muster consumers were not closed", len(self._users))
         work = [abandon() for abandon in self._users.values()]
         everything = asyncio.run_coroutine_threadsafe(_all(work), running.loop)
-        concurrent.futures.wait([everything], EXIT_S_MAX)
+        concurrent.futures.wait([everything], timeouts.SYNC_EXIT_MS / 1000)
         self._running = None
         running.stop()
-        running.thread.join(EXIT_S_MAX)
+        running.thread.join(timeouts.SYNC_EXIT_MS / 1000)
 
     def _forked(self) -> None:
         self._is_lost = self._is_lost or self._running is not None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from muster import timeouts
 from muster.compat.background import BACKGROUND
 from muster.compat.config import parse
 from muster.compat.member import Kind, Member
@@ -16,9 +17,6 @@ from muster.consumer import Group
 from muster.errors import GroupClosed, IllegalGeneration, InvalidRequest, RequestTimedOut
 
 T = TypeVar("T")
-
-MARGIN_S = 1.0
-"""A call waits so much longer than its own time limit."""
 
 
 class Consumer:
@@ -37,7 +35,7 @@ class Consumer:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._settings = parse(config)
-        self._timeout_s = self._settings.request_timeout_ms / 1000 + MARGIN_S
+        self._timeout_s = (self._settings.request_timeout_ms + timeouts.SYNC_MARGIN_MS) / 1000
         self._member = Member(self._settings)
         self._pid = os.getpid()
         self._is_open = False

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import assert_type
 
 import muster
+from muster.compat import Consumer, TopicPartition
 from muster.testing import Cluster
 
 
@@ -114,6 +115,30 @@ async def run(c: muster.Client) -> None:
     await group.run(handle_sigterm=False)
     group.stop()
     await group.close()
+
+
+def synchronous() -> None:
+    """The consumer without a loop."""
+
+    def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        assert_type(consumer.position(partitions), list[TopicPartition])
+
+    def on_commit(error: Exception | None, partitions: list[TopicPartition]) -> None:
+        assert_type(partitions[0].offset, int)
+
+    with Consumer({"bootstrap.servers": "n1:7070", "group.id": "g", "on_commit": on_commit}) as c:
+        c.subscribe(["orders"], on_assign=on_assign, on_revoke=on_assign, on_lost=on_assign)
+        c.poll(1.0)
+        owned = c.assignment()
+        assert_type(owned, list[TopicPartition])
+        assert_type(c.commit(offsets=owned, asynchronous=False), list[TopicPartition] | None)
+        assert_type(c.committed(owned, timeout=1.0), list[TopicPartition])
+        c.pause(owned)
+        c.resume(owned)
+        c.seek(TopicPartition("orders", 0, 5))
+        assert_type((c.paused(), c.fencing_token), tuple[list[TopicPartition], int])
+        assert_type(c.memberid(), str)
+        c.unsubscribe()
 
 
 def errors(error: muster.MusterError) -> None:
