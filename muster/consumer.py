@@ -236,7 +236,8 @@ class Group:
     async def close(self, *, leave: bool | None = None) -> None:
         """Give up what is owned, flush, leave. Bounded by the rebalance timeout and 3 s for Leave.
 
-        Called from a listener it only begins to close, because closing waits for the listener.
+        What a listener takes comes on top: its time is not limited. Called from a listener this
+        only begins to close, because closing waits for the listener.
 
         Args:
             leave: whether the group is told. By default a dynamic member leaves, and its partitions
