@@ -3,16 +3,15 @@
 Kafka's columns come first and keep their names; muster's own follow.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
-from muster.cli.connection import Connection, Stubs, next_page
-from muster.cli.errors import CommandError, ExitCode
+from muster.cli.connection import Connection
 from muster.cli.group_delete import delete, delete_offsets
 from muster.cli.group_list import list_groups
+from muster.cli.group_read import committed as committed_of
+from muster.cli.group_read import described, each
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -21,10 +20,7 @@ from muster.cli.options import (
     Timeout,
 )
 from muster.cli.output import Format, Result, Table, Value, rfc3339, show
-from muster.cli.owners import Partition, members_of, owners, spelled
-from muster.v1.admin_pb2 import DescribeGroupsRequest, DescribeGroupsResponse
-from muster.v1.errors_pb2 import ErrorCode, Status
-from muster.v1.group_pb2 import OffsetFetchRequest, OffsetFetchResponse
+from muster.cli.owners import Group, members_of, owners, spelled
 
 OFFSET_COLUMNS = (
     "GROUP",
@@ -59,9 +55,7 @@ MEMBER_COLUMNS = (
     "SYNCED",
 )
 
-Group = DescribeGroupsResponse.Group
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Ids of groups.")]
-T = TypeVar("T")
 
 
 def register(app: typer.Typer) -> None:
@@ -86,7 +80,7 @@ def describe(
 ) -> None:
     """Show groups and their members. Exits 3 where one does not exist; the others are printed."""
     with Connection(bootstrap, timeout) as to:
-        found, failure = _each(groups, lambda group_id: _described(to, group_id))
+        found, failure = each(groups, lambda group_id: described(to, group_id))
     items = [_group_item(group) for group in found]
     show(
         Result(
@@ -103,28 +97,6 @@ def describe(
     )
     if failure:
         raise failure
-
-
-@dataclass(frozen=True, slots=True)
-class _Described:
-    status: Status
-    group: Group
-
-
-def _described(to: Connection, group_id: str) -> Group:
-    request = DescribeGroupsRequest(group_ids=[group_id])
-
-    def call(at: Stubs, timeout_s: float) -> _Described:
-        groups = at.admin.DescribeGroups(request, timeout=timeout_s).groups
-        group = next((group for group in groups if group.group_id == group_id), None)
-        if group is None or (group.state == "Dead" and group.status.code == ErrorCode.NONE):
-            missing = Status(
-                code=ErrorCode.GROUP_ID_NOT_FOUND, message=f"there is no group {group_id}"
-            )
-            return _Described(missing, Group())
-        return _Described(group.status, group)
-
-    return to.ask_coordinator(group_id, call).group
 
 
 def _state_row(group: Group) -> list[Value]:
@@ -205,7 +177,7 @@ def offsets(
     LOG-END-OFFSET and LAG are `-` where members do not report the end with their commits.
     """
     with Connection(bootstrap, timeout) as to:
-        found, failure = _each(groups, lambda group_id: _offset_items(to, group_id))
+        found, failure = each(groups, lambda group_id: _offset_items(to, group_id))
     items = [item for items in found for item in items]
     show(
         Result(
@@ -223,8 +195,8 @@ def offsets(
 
 def _offset_items(to: Connection, group_id: str) -> list[dict[str, Value]]:
     """One item per partition that has an offset or an owner, by topic and number."""
-    group = _described(to, group_id)
-    committed = _committed(to, group_id)
+    group = described(to, group_id)
+    committed = committed_of(to, group_id)
     owned = owners(group)
     items: list[dict[str, Value]] = []
     for key in sorted({*committed, *owned}):
@@ -249,19 +221,6 @@ def _offset_items(to: Connection, group_id: str) -> list[dict[str, Value]]:
     return items
 
 
-def _committed(to: Connection, group_id: str) -> dict[Partition, OffsetFetchResponse.Partition]:
-    """Every committed offset of the group, page by page."""
-    found: dict[Partition, OffsetFetchResponse.Partition] = {}
-    request = OffsetFetchRequest(group_id=group_id, all=True)
-    while True:
-        page = to.ask_coordinator(group_id, lambda at, s: at.groups.OffsetFetch(request, timeout=s))
-        found |= {(one.topic, one.partition): one for one in page.partitions if one.offset >= 0}
-        if not page.more:
-            return found
-        last = next_page(page.partitions)
-        request.after.topic, request.after.partition = last.topic, last.partition
-
-
 def _offset_row(item: dict[str, Value]) -> list[Value]:
     return [
         item[key]
@@ -277,17 +236,3 @@ def _offset_row(item: dict[str, Value]) -> list[Value]:
             "client_id",
         )
     ]
-
-
-def _each(group_ids: list[str], one: Callable[[str], T]) -> tuple[list[T], CommandError | None]:
-    """What was found, and the first group's absence. Any other failure ends the command."""
-    found: list[T] = []
-    failure: CommandError | None = None
-    for group_id in group_ids:
-        try:
-            found.append(one(group_id))
-        except CommandError as error:
-            if error.exit_code is not ExitCode.NOT_FOUND:
-                raise
-            failure = failure or error
-    return found, failure
