@@ -17,7 +17,8 @@ Keys are relative to the shard:
 The group id and the topic of a key carry their length, so the records of one group share a prefix
 with no others. What static members and pending ids added has records of its own: a group without
 them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
-fields in declared order, without what the key says.
+fields in declared order, without what the key says; an offset's start is left out where none was
+reported.
 """
 
 from collections.abc import Iterable, Iterator
@@ -403,6 +404,7 @@ def _put_offset(offset: Offset) -> bytes:
             put_int(offset.generation),
             put_int(offset.commit_seq),
             put_int(offset.wall_ms),
+            b"" if offset.start_offset is None else put_int(offset.start_offset),
         )
     )
 
@@ -417,6 +419,7 @@ def _take_offset(reader: Reader) -> Offset:
         generation=reader.integer(),
         commit_seq=reader.integer(),
         wall_ms=reader.integer(),
+        start_offset=reader.integer() if reader.left else None,
     )
     reader.end()
     return offset
