@@ -12,6 +12,7 @@ from muster.cli.group_delete import delete, delete_offsets
 from muster.cli.group_list import list_groups
 from muster.cli.group_read import committed as committed_of
 from muster.cli.group_read import described, each
+from muster.cli.group_reset import reset_offsets
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -64,6 +65,7 @@ def register(app: typer.Typer) -> None:
     family.command("list")(list_groups)
     family.command("describe")(describe)
     family.command("offsets")(offsets)
+    family.command("reset-offsets")(reset_offsets)
     family.command("delete")(delete)
     family.command("delete-offsets")(delete_offsets)
     app.add_typer(family, name="group")

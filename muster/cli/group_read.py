@@ -22,7 +22,7 @@ class _Described:
 
 
 def described(to: Connection, group_id: str) -> Group:
-    """The group as its coordinator knows it. Raises CommandError (not found) where it is missing."""
+    """The group as its coordinator knows it. Raises CommandError where there is none."""
     request = DescribeGroupsRequest(group_ids=[group_id])
 
     def call(at: Stubs, timeout_s: float) -> _Described:

@@ -1,6 +1,6 @@
 """Offsets in a file: `topic,partition,offset` a line, or JSON with the same names.
 
-    topic,partition,offset              {"offsets": [{"topic": "orders", "partition": 0, "offset": 40}]}
+    topic,partition,offset       {"offsets": [{"topic": "orders", "partition": 0, "offset": 40}]}
     orders,0,40
 
 CSV may go without its first line, JSON without the object around the list. What a name ends with
@@ -15,6 +15,7 @@ from pathlib import Path
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.offset_plan import OFFSET_MAX
 from muster.cli.owners import Partition
+from muster.cli.places import whole_number
 
 SCHEMA = "muster.group.offset-file/v1"
 FILE_MAX_BYTES = 64 * 1024 * 1024
@@ -75,11 +76,13 @@ def _csv(path: Path, text: str) -> _Rows:
             if not any(cells) or (number == 0 and [c.lower() for c in cells] == _HEADER):
                 continue
             if len(cells) != len(_HEADER):
-                raise _wrong(f"{path}, {where}: {len(cells)} cells instead of topic,partition,offset")
-            topic, partition, offset = cells
+                raise _wrong(
+                    f"{path}, {where}: {len(cells)} cells instead of topic,partition,offset"
+                )
+            _, partition, offset = cells
             yield (
                 where,
-                topic,
+                row[0],
                 _number(f"{path}, {where}: the partition", partition, PARTITION_MAX),
                 _number(f"{path}, {where}: the offset", offset, OFFSET_MAX),
             )
@@ -88,10 +91,10 @@ def _csv(path: Path, text: str) -> _Rows:
 
 
 def _number(what: str, text: str, most: int) -> int:
-    # A longer text cannot be in range, and Python refuses to convert a very long one.
-    if not (text.isascii() and text.isdecimal()) or len(text) > 20 or int(text) > most:
+    number = whole_number(text)
+    if number is None or number > most:
         raise _wrong(f"{what} is {text[:40]!r}, not a number from 0 to {most}")
-    return int(text)
+    return number
 
 
 def _json(path: Path, text: str) -> _Rows:
@@ -99,7 +102,7 @@ def _json(path: Path, text: str) -> _Rows:
 
     try:
         document = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise _wrong(f"{path} is not JSON: {error}") from error
     rows = document.get("offsets") if isinstance(document, dict) else document
     if not isinstance(rows, list):
@@ -119,9 +122,13 @@ def _json(path: Path, text: str) -> _Rows:
 
 
 def _as_csv(rows: list[tuple[str, int, int]]) -> str:
-    out = io.StringIO(newline="")
-    csv.writer(out, lineterminator="\n").writerows([_HEADER, *rows])
-    return out.getvalue()
+    # With both in the terminator a name with either is quoted; a line ends with \n alone.
+    lines = []
+    for row in [_HEADER, *rows]:
+        out = io.StringIO(newline="")
+        csv.writer(out, lineterminator="\r\n").writerow(row)
+        lines.append(out.getvalue().removesuffix("\r\n"))
+    return "\n".join([*lines, ""])
 
 
 def _as_json(rows: list[tuple[str, int, int]]) -> str:

@@ -69,21 +69,26 @@ class Place:
     cut: bool = False
 
 
-Rule = Callable[[Known | None], Place]
-"""What is known of a partition -> its new offset. Raises NoPlaceError."""
+Rule = Callable[[Partition, Known | None], Place]
+"""A partition and what is known of it -> its new offset. Raises NoPlaceError."""
 
 
 def to_offset(offset: int) -> Rule:
-    """To an offset that the caller names, even beyond the reported ends: they may be out of date."""
-    return lambda _: Place(offset)
+    """To an offset that the caller names, even beyond the reported ends, which may be old."""
+    return lambda _key, _known: Place(offset)
 
 
-def to_current(known: Known | None) -> Place:
+def to_given(offsets: Mapping[Partition, int]) -> Rule:
+    """Each to an offset of its own."""
+    return lambda key, _known: Place(offsets[key])
+
+
+def to_current(_key: Partition, known: Known | None) -> Place:
     """Where it is."""
     return Place(_stored(known).offset)
 
 
-def to_earliest(known: Known | None) -> Place:
+def to_earliest(_key: Partition, known: Known | None) -> Place:
     """To the reported start."""
     start = _stored(known).start_offset
     if start is None:
@@ -91,7 +96,7 @@ def to_earliest(known: Known | None) -> Place:
     return Place(min(max(start, 0), OFFSET_MAX))
 
 
-def to_latest(known: Known | None) -> Place:
+def to_latest(_key: Partition, known: Known | None) -> Place:
     """To the reported end."""
     end = _stored(known).end_offset
     if end is None:
@@ -102,7 +107,7 @@ def to_latest(known: Known | None) -> Place:
 def shift_by(count: int) -> Rule:
     """So many further, or back where it is negative; within the reported ends, never below 0."""
 
-    def rule(known: Known | None) -> Place:
+    def rule(_key: Partition, known: Known | None) -> Place:
         stored = _stored(known)
         wanted = stored.offset + count
         low = 0 if stored.start_offset is None else stored.start_offset
@@ -122,7 +127,7 @@ def plan(
     for key in sorted(set(wanted)):
         now = known.get(key)
         try:
-            place = rule(now)
+            place = rule(key, now)
         except NoPlaceError as error:
             without[key] = str(error)
         else:
