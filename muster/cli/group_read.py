@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+import typer
 
 from muster.cli.connection import Connection, Stubs, next_page
 from muster.cli.errors import CommandError, ExitCode
@@ -11,6 +13,7 @@ from muster.v1.admin_pb2 import DescribeGroupsRequest
 from muster.v1.errors_pb2 import ErrorCode, Status
 from muster.v1.group_pb2 import OffsetFetchRequest, OffsetFetchResponse
 
+Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Ids of groups.")]
 Committed = dict[Partition, OffsetFetchResponse.Partition]
 T = TypeVar("T")
 

@@ -299,7 +299,8 @@ def test_scenarios_cover_every_command():
     commands = (
         *("topic create", "topic add-partitions", "topic list", "topic describe"),
         *("group list", "group describe", "group offsets", "group delete", "group delete-offsets"),
-        *("group reset-offsets",),
+        *("group reset-offsets", "group state", "group members", "topic alter"),
+        *("member list", "member describe"),
         *("cluster status", "cluster verify", "cluster replace-node"),
     )
     for command in commands:
