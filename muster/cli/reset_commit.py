@@ -39,7 +39,7 @@ class Outcome:
 
 def in_use(group_id: str, members: int) -> CommandError:
     """The refusal of a group that has members."""
-    error = refused(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id!r} has {members} members.")
+    error = refused(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id!r} has members ({members}).")
     return CommandError(error.message, next_step=_STOP, exit_code=error.exit_code)
 
 
