@@ -96,7 +96,10 @@ def note_start(group: Group, event: RebalanceStarted) -> None:
 
 
 def note_generation(group: Group, event: GenerationFormed) -> None:
-    """Everybody who will has joined: who came last, who is new, who is missing and stays."""
+    """Everybody who will has joined: who came last, who is new, who is missing and stays.
+
+    Ids that were handed out stay, too; a round that they hold up ends with its timer.
+    """
     current = group.rebalances.get(event.round)
     if current is None:
         return
@@ -114,6 +117,9 @@ def note_generation(group: Group, event: GenerationFormed) -> None:
         for member in group.members.values():
             if not group.has_joined(member):
                 current.miss(_who(group, member.member_id), None, event.time_ms)
+    if not group.from_empty:
+        for member_id in group.pending:
+            current.miss(Who(member_id), None, event.time_ms)
 
 
 def note_assignment(group: Group, event: AssignmentPublished) -> None:

@@ -67,8 +67,8 @@ NOBODY = LastJoin()
 class Missing:
     """One that the round waited for in vain: a member, or an id that was handed out.
 
-    `cause` None: a static one that did not join and stays a member (gp-P6.2). `after_ms` counts
-    from the start of the round.
+    `cause` None: it did not join in time and stays: a static member (gp-P6.2), or such an id.
+    `after_ms` counts from the start of the round.
     """
 
     client_id: str
