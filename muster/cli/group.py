@@ -13,6 +13,7 @@ from muster.cli.connection import Connection, Stubs, next_page
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.group_delete import delete, delete_offsets
 from muster.cli.group_list import list_groups
+from muster.cli.group_why import why
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -70,6 +71,7 @@ def register(app: typer.Typer) -> None:
     family.command("list")(list_groups)
     family.command("describe")(describe)
     family.command("offsets")(offsets)
+    family.command("why")(why)
     family.command("delete")(delete)
     family.command("delete-offsets")(delete_offsets)
     app.add_typer(family, name="group")

@@ -16,6 +16,7 @@ from muster.v1.errors_pb2 import Coordinator, ErrorCode
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "testdata" / "cli").glob("*.txt"))
 Described = admin_pb2.DescribeGroupsResponse
+Rebalances = admin_pb2.DescribeRebalancesResponse
 WALL_MS = 1_795_273_591_042
 
 
@@ -105,6 +106,59 @@ def _offsets() -> group_pb2.OffsetFetchResponse:
             entry(topic="old", partition=0, offset=2**62, wall_ms=WALL_MS, generation=-1),
         ],
     )
+
+
+def _rounds(no):
+    """DescribeRebalances as the coordinator of billing answers it."""
+    rebalance, delay = Rebalances.Rebalance, Rebalances.Delay
+    one = Rebalances.Who(member_id="worker-1-aa", client_id="worker-1")
+    two = Rebalances.Who(member_id="worker-2-bb", client_id="worker-2", group_instance_id="rack-2")
+    rounds = [
+        rebalance(
+            round=9,
+            started_wall_ms=WALL_MS,
+            from_generation=12,
+            trigger="session_expiry",
+            culprit=Rebalances.Who(member_id="worker-3-cc", client_id="worker-3"),
+            reason="no heartbeat for 10000 ms",
+            members_before=3,
+            members_after=2,
+            joining_ms=1_200,
+            ended="open",
+            awaited_members=1,
+            delays=[delay(how="awaited", who=one, after_ms=1_200)],
+        ),
+        rebalance(
+            round=8,
+            started_wall_ms=WALL_MS - 60_000,
+            from_generation=11,
+            generation=12,
+            trigger="member_joined",
+            culprit=two,
+            reason="deployed 4f2",
+            members_before=2,
+            members_after=3,
+            joining_ms=240,
+            syncing_ms=31,
+            ended="stable",
+            leader=one,
+            new_members=1,
+            new_member_ids=["worker-2-bb"],
+            delays=[
+                delay(how="last_to_join", who=one, after_ms=240),
+                delay(how="assignment", who=one, after_ms=31),
+            ],
+        ),
+    ]
+
+    def describe(request):
+        if request.group_id != "billing":
+            known = request.group_id.startswith("idle")
+            missing = no(ErrorCode.GROUP_ID_NOT_FOUND, "there is no such group")
+            return Rebalances(status=None if known else missing)
+        return Rebalances(rebalances=rounds[: request.max_rebalances])
+
+    return describe
 
 
 def _deleting(groups, no):
@@ -242,6 +296,7 @@ def scene(cluster, no):
     cluster.nodes[1].script |= {
         "ListGroups": list_groups,
         "DescribeGroups": describe_groups,
+        "DescribeRebalances": _rounds(no),
         "OffsetFetch": _offsets(),
         "DeleteGroups": _deleting(groups, no),
         "OffsetDelete": _deleting_offsets(no),
@@ -286,6 +341,7 @@ def test_scenarios_cover_every_command():
     commands = (
         *("topic create", "topic add-partitions", "topic list", "topic describe"),
         *("group list", "group describe", "group offsets", "group delete", "group delete-offsets"),
+        "group why",
         *("cluster status", "cluster verify", "cluster replace-node"),
     )
     for command in commands:
