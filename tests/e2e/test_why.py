@@ -1,4 +1,4 @@
-"""Why a group rebalanced, on a real cluster: told by the SDK and the CLI, also by the next leader."""
+"""Why a group rebalanced, on a real cluster: told by SDK and CLI, also by the next leader."""
 
 import asyncio
 import json
