@@ -13,6 +13,7 @@ from muster.cli.group_list import list_groups
 from muster.cli.group_offsets import offsets
 from muster.cli.group_read import Groups, described, each
 from muster.cli.group_reset import reset_offsets
+from muster.cli.group_why import why
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -56,6 +57,7 @@ def register(app: typer.Typer) -> None:
     family.command("state")(watchable(state))
     family.command("members")(watchable(members))
     family.command("offsets")(watchable(offsets))
+    family.command("why")(watchable(why))
     family.command("watch")(watch)
     family.command("reset-offsets")(reset_offsets)
     family.command("delete")(delete)

@@ -799,6 +799,7 @@ class MemberJoined(google.protobuf.message.Message):
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     JOINED_ROUND_FIELD_NUMBER: builtins.int
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     client_id: builtins.str
@@ -808,6 +809,8 @@ class MemberJoined(google.protobuf.message.Message):
     protocol_type: builtins.str
     joined_round: builtins.int
     group_instance_id: builtins.str
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -826,8 +829,9 @@ class MemberJoined(google.protobuf.message.Message):
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         joined_round: builtins.int = ...,
         group_instance_id: builtins.str = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms"]) -> None: ...
 
 global___MemberJoined = MemberJoined
 
@@ -844,11 +848,14 @@ class MemberRejoined(google.protobuf.message.Message):
     PROTOCOLS_FIELD_NUMBER: builtins.int
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     JOINED_ROUND_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     session_timeout_ms: builtins.int
     rebalance_timeout_ms: builtins.int
     joined_round: builtins.int
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -863,8 +870,9 @@ class MemberRejoined(google.protobuf.message.Message):
         protocols: collections.abc.Iterable[global___Protocol] | None = ...,
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         joined_round: builtins.int = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms"]) -> None: ...
 
 global___MemberRejoined = MemberRejoined
 
@@ -876,10 +884,13 @@ class MemberRemoved(google.protobuf.message.Message):
     MEMBER_ID_FIELD_NUMBER: builtins.int
     CAUSE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     cause: global___RemovalCause.ValueType
     reason: builtins.str
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     def __init__(
         self,
         *,
@@ -887,8 +898,9 @@ class MemberRemoved(google.protobuf.message.Message):
         member_id: builtins.str = ...,
         cause: global___RemovalCause.ValueType = ...,
         reason: builtins.str = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason", "time_ms", b"time_ms"]) -> None: ...
 
 global___MemberRemoved = MemberRemoved
 
@@ -911,6 +923,7 @@ class MemberReplaced(google.protobuf.message.Message):
     PROTOCOLS_FIELD_NUMBER: builtins.int
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     JOINED_ROUND_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     replaced_id: builtins.str
     member_id: builtins.str
@@ -920,6 +933,8 @@ class MemberReplaced(google.protobuf.message.Message):
     session_timeout_ms: builtins.int
     rebalance_timeout_ms: builtins.int
     joined_round: builtins.int
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -938,8 +953,9 @@ class MemberReplaced(google.protobuf.message.Message):
         protocols: collections.abc.Iterable[global___Protocol] | None = ...,
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         joined_round: builtins.int = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms"]) -> None: ...
 
 global___MemberReplaced = MemberReplaced
 
@@ -976,10 +992,13 @@ class PendingRemoved(google.protobuf.message.Message):
     MEMBER_ID_FIELD_NUMBER: builtins.int
     CAUSE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     cause: global___RemovalCause.ValueType
     reason: builtins.str
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     def __init__(
         self,
         *,
@@ -987,8 +1006,9 @@ class PendingRemoved(google.protobuf.message.Message):
         member_id: builtins.str = ...,
         cause: global___RemovalCause.ValueType = ...,
         reason: builtins.str = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason", "time_ms", b"time_ms"]) -> None: ...
 
 global___PendingRemoved = PendingRemoved
 
@@ -1005,6 +1025,11 @@ class RebalanceStarted(google.protobuf.message.Message):
     TIMER_FIELD_NUMBER: builtins.int
     DEADLINE_MS_FIELD_NUMBER: builtins.int
     REMAINING_MS_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
+    WALL_MS_FIELD_NUMBER: builtins.int
+    CLIENT_ID_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    MEMBERS_BEFORE_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     from_generation: builtins.int
@@ -1016,6 +1041,15 @@ class RebalanceStarted(google.protobuf.message.Message):
     deadline_ms: builtins.int
     remaining_ms: builtins.int
     """of the initial delay's extensions"""
+    time_ms: builtins.int
+    """For the history of the rounds; none is kept where wall_ms is 0 (rules 1).
+    shard time
+    """
+    wall_ms: builtins.int
+    client_id: builtins.str
+    """of member_id, which may be gone"""
+    group_instance_id: builtins.str
+    members_before: builtins.int
     def __init__(
         self,
         *,
@@ -1028,8 +1062,13 @@ class RebalanceStarted(google.protobuf.message.Message):
         timer: global___RoundTimer.ValueType = ...,
         deadline_ms: builtins.int = ...,
         remaining_ms: builtins.int = ...,
+        time_ms: builtins.int = ...,
+        wall_ms: builtins.int = ...,
+        client_id: builtins.str = ...,
+        group_instance_id: builtins.str = ...,
+        members_before: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "from_generation", b"from_generation", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason", "remaining_ms", b"remaining_ms", "round", b"round", "timer", b"timer", "trigger", b"trigger"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_id", b"client_id", "deadline_ms", b"deadline_ms", "from_generation", b"from_generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "members_before", b"members_before", "reason", b"reason", "remaining_ms", b"remaining_ms", "round", b"round", "time_ms", b"time_ms", "timer", b"timer", "trigger", b"trigger", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___RebalanceStarted = RebalanceStarted
 
@@ -1073,6 +1112,7 @@ class GenerationFormed(google.protobuf.message.Message):
     LEADER_ID_FIELD_NUMBER: builtins.int
     MEMBER_IDS_FIELD_NUMBER: builtins.int
     DEADLINE_MS_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     generation: builtins.int
@@ -1080,6 +1120,8 @@ class GenerationFormed(google.protobuf.message.Message):
     leader_id: builtins.str
     deadline_ms: builtins.int
     """of the sync timer"""
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def member_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """in join order"""
@@ -1094,8 +1136,9 @@ class GenerationFormed(google.protobuf.message.Message):
         leader_id: builtins.str = ...,
         member_ids: collections.abc.Iterable[builtins.str] | None = ...,
         deadline_ms: builtins.int = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "member_ids", b"member_ids", "protocol_name", b"protocol_name", "round", b"round"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "member_ids", b"member_ids", "protocol_name", b"protocol_name", "round", b"round", "time_ms", b"time_ms"]) -> None: ...
 
 global___GenerationFormed = GenerationFormed
 
@@ -1127,8 +1170,11 @@ class AssignmentPublished(google.protobuf.message.Message):
     GROUP_ID_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     generation: builtins.int
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Assignment]:
         """one per member, in join order"""
@@ -1139,8 +1185,9 @@ class AssignmentPublished(google.protobuf.message.Message):
         group_id: builtins.str = ...,
         generation: builtins.int = ...,
         assignments: collections.abc.Iterable[global___Assignment] | None = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "generation", b"generation", "group_id", b"group_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "generation", b"generation", "group_id", b"group_id", "time_ms", b"time_ms"]) -> None: ...
 
 global___AssignmentPublished = AssignmentPublished
 
@@ -1154,11 +1201,14 @@ class GroupEmptied(google.protobuf.message.Message):
     ROUND_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     generation: builtins.int
     wall_ms: builtins.int
     """since when; 0 = not known (rules 1)"""
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     def __init__(
         self,
         *,
@@ -1166,8 +1216,9 @@ class GroupEmptied(google.protobuf.message.Message):
         round: builtins.int = ...,
         generation: builtins.int = ...,
         wall_ms: builtins.int = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "round", b"round", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "round", b"round", "time_ms", b"time_ms", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___GroupEmptied = GroupEmptied
 
