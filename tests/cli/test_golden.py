@@ -79,7 +79,19 @@ def _audit(cluster) -> Described.Group:
         coordinator=_where(cluster.nodes[1]),
         applied_index=101,
         shard=1,
-        members=[Described.Member(member_id="w-cc", client_id="w", host="10.0.0.3", joined=True)],
+        members=[
+            Described.Member(
+                member_id="w-cc", client_id="w", host="10.0.0.3", joined=True, awaited=True
+            )
+        ],
+        wait=Described.Wait(
+            kind="sync",
+            since_wall_ms=WALL_MS,
+            until_wall_ms=WALL_MS + 60_000,
+            waited_ms=1_500,
+            remaining_ms=58_500,
+            awaited_members=1,
+        ),
     )
 
 
