@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from muster.errors import MusterError as MusterError
     from muster.nodes import Tls as Tls
     from muster.partitions import Partition as Partition
+    from muster.rebalances import Rebalance as Rebalance
     from muster.types import Assignment as Assignment
     from muster.types import CommitResult as CommitResult
     from muster.types import Committed as Committed
@@ -38,6 +39,7 @@ _HOMES = {
     "MusterError": "errors",
     "Tls": "nodes",
     "Partition": "partitions",
+    "Rebalance": "rebalances",
     "Assignment": "types",
     "CommitResult": "types",
     "Committed": "types",
