@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from muster.listener import RebalanceListener as RebalanceListener
     from muster.nodes import Tls as Tls
     from muster.partitions import Partition as Partition
+    from muster.rebalances import Rebalance as Rebalance
     from muster.types import Assignment as Assignment
     from muster.types import CommitResult as CommitResult
     from muster.types import Committed as Committed
@@ -40,6 +41,7 @@ _HOMES = {
     "RebalanceListener": "listener",
     "Tls": "nodes",
     "Partition": "partitions",
+    "Rebalance": "rebalances",
     "Assignment": "types",
     "CommitResult": "types",
     "Committed": "types",

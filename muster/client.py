@@ -16,6 +16,7 @@ from muster.heartbeats import Heartbeats
 from muster.listener import SILENT, RebalanceListener
 from muster.nodes import Nodes, Tls, parse_endpoints
 from muster.offsets import Offsets, commit_request, fetch, partition_results
+from muster.rebalances import KEPT, Rebalance
 from muster.removals import delete_groups, delete_offsets
 from muster.rounds import JoinOptions, UserData
 from muster.types import CommitResult, Committed, Coordinator, Counters, Topic, TopicPartition
@@ -214,6 +215,15 @@ class Client:
             group_id, COMMIT, request.SerializeToString(), timeout_ms=self._timeout_ms
         )
         return partition_results(request, response, coordinator)
+
+    async def rebalances(self, group_id: str, most: int = KEPT) -> list[Rebalance]:
+        """Why a group rebalanced: its last rounds, the newest first, 32 at most.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+            InvalidRequest: `most` is not 1 to 32.
+        """
+        return await admin.rebalances(self._opened().caller, group_id, most, self._timeout_ms)
 
     async def delete_groups(self, group_ids: Collection[str]) -> dict[str, MusterError | None]:
         """Delete groups without members, each with all its offsets; a group on its own.

@@ -605,7 +605,22 @@ def describe_unknown_group(world: World):
         lambda n: world.admin(n).DescribeGroups(request, timeout=ATTEMPT_S),
         lambda answer: answer.groups[0].status,
     )
-    return status_seen(answer.groups[0].status)
+    return [status_seen(answer.groups[0].status), rebalances(world, "nope")]
+
+
+def rebalances(world: World, group, most=0):
+    """What DescribeRebalances says of it."""
+    request = admin.DescribeRebalancesRequest(group_id=group, max_rebalances=most)
+    answer = world.anywhere(
+        lambda n: world.admin(n).DescribeRebalances(request, timeout=ATTEMPT_S),
+        lambda answer: answer.status,
+    )
+    return status_seen(answer.status)
+
+
+@case("fewer_than_no_rebalances")
+def fewer_than_no_rebalances(world: World):
+    return rebalances(world, fresh(), -1)
 
 
 @case("describe_many_groups")

@@ -106,7 +106,7 @@ async def run(c: muster.Client) -> None:
         assert_type(p.revoking.is_set(), bool)
         assert_type((p.position, p.paused), tuple[int | None, bool])
         await p.resumed()
-        p.commit(1, "note", end_offset=2)
+        p.commit(1, "note", end_offset=2, start_offset=0)
 
     @group.on_partition(grace_ms=500)
     async def patient(p: muster.Partition) -> None:
