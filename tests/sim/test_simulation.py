@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sim.mutants import FIRST_START, GROUPS, MUTANTS, STATICS
+from tests.sim.mutants import FIRST_START, GROUPS, KILLS, MUTANTS, REMOVALS, STATICS
 from tests.sim.run import (
     MINIMA,
     ONE_NODE,
@@ -56,6 +56,8 @@ def test_runs_that_did_too_little_do_not_pass() -> None:
     for scenario in (*THREE_NODES, ONE_NODE, FIRST_START):
         assert any(f"{scenario.name}: commits: 0" in one for one in problems)
         assert any(f"{scenario.name}: no fault of kind crash" in one for one in problems)
+    assert any(f"{REMOVALS.name}: deleted: 0" in one for one in problems)
+    assert any(f"{KILLS.name}: no fault of kind preparing_1_of_3" in one for one in problems)
 
 
 @pytest.mark.parametrize("scenario", GROUPS, ids=lambda s: s.name)
@@ -74,6 +76,27 @@ def test_static_members_are_kept_every_promise() -> None:
     totals = _run(STATICS, range(seeds))
     assert totals.counts["replaced"] > 2 * seeds
     assert totals.counts["acked"] > 20 * seeds
+
+
+def test_what_was_deleted_stays_deleted_and_nothing_else_is_lost() -> None:
+    """Groups and offsets go by an operator or with time, and groups come back.
+
+    inv-I1, inv-I3: acknowledged commits stand unless deleted, deleted ones never come back,
+    generations rise across deletion. Atomic and comparing commits, static members and ids that are
+    handed out are among what is done.
+    """
+    seeds = 10
+    totals = _run(REMOVALS, range(seeds))
+    assert not totals.too_little(MINIMA[REMOVALS.name])
+
+
+def test_a_round_goes_on_whenever_its_coordinator_dies() -> None:
+    """Killed with k of n joined, before and after the group leader's sync, and in a commit.
+
+    The round that was open is the next to close, with the same members; nobody is removed.
+    """
+    totals = _run(KILLS, range(5))
+    assert not totals.too_little(MINIMA[KILLS.name])
 
 
 @pytest.mark.parametrize("name", ["fifo5", "late3x2", "replacements", "split-votes"])
