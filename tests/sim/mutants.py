@@ -14,7 +14,7 @@ from typing import Any
 import coordinator.shard
 import raft.driver
 from coordinator.liveness import Liveness
-from coordinator.machine import decide_commit, shard_state
+from coordinator.machine import decide_commit, decide_removal, shard_state
 from coordinator.machine.commands import OffsetCommit, OffsetDelete
 from coordinator.machine.decision import Decision
 from coordinator.machine.shard_state import ShardState
@@ -107,6 +107,13 @@ class Impatient(Liveness):
 
 _decide = import_module("coordinator.machine.decide")  # the package has a function of that name
 _decide_offset_delete = _decide.decide_offset_delete
+
+
+class Hasty(decide_removal._Due):
+    """Counts from the commit alone, also where the group had members until just now."""
+
+    def __init__(self, group: Group, wall_ms: int, retention_ms: int) -> None:
+        super().__init__(dataclasses.replace(group, emptied_wall_ms=0), wall_ms, retention_ms)
 
 
 def _no_floor(_state: ShardState, _events: object) -> tuple[()]:
@@ -249,5 +256,6 @@ MUTANTS = (
     Mutant("commit_seq", CHURN, ((decide_commit, "_commit", _any_order),)),
     Mutant("generation_floor", REMOVALS, ((shard_state, "_raise_floor_counted", _no_floor),)),
     Mutant("deletion", REMOVALS, ((_decide, "decide_offset_delete", _say_deleted),)),
+    Mutant("retention", REMOVALS, ((decide_removal, "_Due", Hasty),)),
     Mutant("session_start", KILLS, ((coordinator.shard, "Liveness", Impatient),)),
 )

@@ -42,7 +42,7 @@ def preparing(joined: int, members: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class Open:
     """What stood open when the leader was killed."""
 
     index: int
@@ -59,7 +59,7 @@ class Phases:
     def __init__(self, world: "Simulation", checker: ShardChecker) -> None:
         self._world, self._checker = world, checker
         self._killed_s = 0.0
-        self._open: list[_Open] = []
+        self.open: list[Open] = []
 
     def watch(
         self, node: int, shard: Shard, index: int, _entry: Entry, results: tuple[CommandResult, ...]
@@ -67,7 +67,7 @@ class Phases:
         """A replica has applied an entry."""
         events = [event for result in results for event in result.events]
         for event in events:
-            self._check(index, event)
+            self.check(index, event)
         if events and self._may_kill(node):
             group = shard.state.groups.get(getattr(events[-1], "group_id", ""))
             point = None if group is None else _point(group, events)
@@ -90,8 +90,8 @@ class Phases:
         world.faults.counts[point] += 1
         if group.phase is not Phase.STABLE:
             members = frozenset(group.members)
-            self._open.append(
-                _Open(index, group.group_id, group.phase, group.round, group.generation, members)
+            self.open.append(
+                Open(index, group.group_id, group.phase, group.round, group.generation, members)
             )
         delay_s = world.rng.choice((0.0, 0.0005, 0.003))
         life = world.nodes[node].incarnation
@@ -102,22 +102,24 @@ class Phases:
 
         world.schedule(delay_s, crash)
 
-    def _check(self, index: int, event: Event) -> None:
+    def check(self, index: int, event: Event) -> None:
+        """An event of the entry at `index`; a second call with the same changes nothing."""
         if isinstance(event, MemberRemoved) and self._world.now < self._world.scenario.chaos_s:
             self._checker.violated(
                 "H-member-lost", group=event.group_id, member=event.member_id, why=event.reason
             )
         if not isinstance(event, GenerationFormed | AssignmentPublished | RebalanceStarted):
             return
-        for was in [o for o in self._open if o.group == event.group_id and o.index < index]:
-            if isinstance(event, RebalanceStarted) or not _goes_on(was, event):
+        for was in [o for o in self.open if o.group == event.group_id and o.index < index]:
+            if isinstance(event, RebalanceStarted) or not goes_on(was, event):
                 self._checker.violated(
                     "H-round-lost", group=was.group, phase=was.phase, round=was.round, by=str(event)
                 )
-            self._open.remove(was)
+            self.open.remove(was)
 
 
-def _goes_on(was: _Open, event: GenerationFormed | AssignmentPublished) -> bool:
+def goes_on(was: Open, event: GenerationFormed | AssignmentPublished) -> bool:
+    """True where this event ends what stood open, as it stood."""
     if isinstance(event, GenerationFormed):
         same = was.phase is Phase.PREPARING_REBALANCE and event.round == was.round
         return same and was.members == frozenset(event.member_ids)

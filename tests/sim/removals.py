@@ -13,9 +13,11 @@ from coordinator.machine.events import (
     BlobCommitted,
     Ending,
     GroupDeleted,
+    GroupEmptied,
     OffsetCommitted,
     OffsetRemoved,
     PendingAdded,
+    RebalanceStarted,
 )
 from coordinator.machine.shard_state import CommandResult, Entry
 from coordinator.shard import Shard
@@ -44,6 +46,8 @@ class Promises:
     _open: Counter[Key] = field(default_factory=Counter)
     """Deletions without an answer."""
     _stored_ms: dict[Key, int] = field(default_factory=dict)
+    _emptied_ms: dict[str, int] = field(default_factory=dict)
+    """Since when the groups without members have none."""
     _seen: int = 0
 
     # -- members
@@ -117,6 +121,10 @@ class Promises:
             match event:
                 case OffsetCommitted():
                     self._stored_ms[event.group_id, event.partition] = event.wall_ms
+                case GroupEmptied():
+                    self._emptied_ms[event.group_id] = entry.wall_ms
+                case RebalanceStarted():
+                    self._emptied_ms.pop(event.group_id, None)
                 case OffsetRemoved(ending=Ending.EXPIRED):
                     self._expired((event.group_id, event.partition), event.offset, entry.wall_ms)
                 case GroupDeleted(ending=Ending.DELETED):
@@ -130,7 +138,7 @@ class Promises:
 
     def _expired(self, key: Key, value: int, wall_ms: int) -> None:
         self.shard.counts.expired += 1
-        age_ms = wall_ms - self._stored_ms[key]
+        age_ms = wall_ms - max(self._stored_ms[key], self._emptied_ms.get(key[0], 0))
         if age_ms < RETENTION.offsets_ms:
             self.shard.violated("H-expired-early", group=key[0], partition=key[1], age_ms=age_ms)
         self._asked[key] += 1

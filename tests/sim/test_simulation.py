@@ -1,8 +1,15 @@
 """The simulator within the test suite: 50 seeds each of three networks, and one node."""
 
+from dataclasses import replace
+
 import pytest
 
+from coordinator.machine.commands import Assignment
+from coordinator.machine.events import AssignmentPublished, GenerationFormed, RebalanceStarted
+from coordinator.machine.state import Phase
+from tests.sim.checks import ShardChecker
 from tests.sim.mutants import FIRST_START, GROUPS, KILLS, MUTANTS, REMOVALS, STATICS
+from tests.sim.phases import Open, Phases, goes_on
 from tests.sim.run import (
     MINIMA,
     ONE_NODE,
@@ -97,6 +104,27 @@ def test_a_round_goes_on_whenever_its_coordinator_dies() -> None:
     """
     totals = _run(KILLS, range(5))
     assert not totals.too_little(MINIMA[KILLS.name])
+
+
+def test_a_round_that_does_not_go_on_is_noticed() -> None:
+    """The one that was open is lost by another round, another generation or another member."""
+    opened = Open(7, "g", Phase.PREPARING_REBALANCE, 3, 2, frozenset({"a", "b"}))
+    formed = GenerationFormed("g", 3, 3, "range", "a", ("a", "b"), 0)
+    assert goes_on(opened, formed)
+    assert not goes_on(opened, replace(formed, round=4))
+    assert not goes_on(opened, replace(formed, member_ids=("a",)))
+    awaited = replace(opened, phase=Phase.COMPLETING_REBALANCE, generation=3)
+    assignments = (Assignment("a", b""), Assignment("b", b""))
+    published = AssignmentPublished("g", 3, assignments)
+    assert goes_on(awaited, published)
+    assert not goes_on(awaited, replace(published, generation=4))
+    assert not goes_on(awaited, formed)
+    for event, lost in ((formed, 0), (RebalanceStarted("g", 4, 2, *[None] * 6), 1)):
+        checker = ShardChecker(0, 3)
+        phases = Phases(Simulation(KILLS, 0), checker)
+        phases.open.append(opened)
+        phases.check(8, event)
+        assert [v.kind for v in checker.violations] == ["H-round-lost"] * lost
 
 
 @pytest.mark.parametrize("name", ["fifo5", "late3x2", "replacements", "split-votes"])
