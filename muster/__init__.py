@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from muster.consumer import Group as Group
     from muster.errors import ErrorCode as ErrorCode
     from muster.errors import MusterError as MusterError
+    from muster.listener import RebalanceListener as RebalanceListener
     from muster.nodes import Tls as Tls
     from muster.partitions import Partition as Partition
     from muster.rebalances import Rebalance as Rebalance
@@ -37,6 +38,7 @@ _HOMES = {
     "Group": "consumer",
     "ErrorCode": "errors",
     "MusterError": "errors",
+    "RebalanceListener": "listener",
     "Tls": "nodes",
     "Partition": "partitions",
     "Rebalance": "rebalances",
