@@ -111,6 +111,10 @@ class Reader:
         if version != RECORD_VERSION:
             raise RecordError(f"a record of version {version}; this build reads {RECORD_VERSION}")
 
+    def has_more(self) -> bool:
+        """True where fields are left that only later versions put."""
+        return self._at < len(self._data)
+
     def end(self) -> None:
         """Nothing may be left."""
         if self._at != len(self._data):
