@@ -7,7 +7,6 @@ and nothing is noted of it.
 from collections.abc import Iterator
 
 from coordinator.machine.commands import RoundTimer
-from coordinator.machine.encoding import Reader
 from coordinator.machine.events import (
     AssignmentPublished,
     GenerationFormed,
@@ -39,7 +38,7 @@ def last_round(group: Group) -> Rebalance | None:
 def rounds_of(group: Group) -> Iterator[tuple[int, Rebalance]]:
     """All rounds that are kept, with their numbers, the newest first."""
     for number, kept in reversed(group.rebalances.items()):
-        yield number, take_rebalance(Reader(kept)) if isinstance(kept, bytes) else kept
+        yield number, take_rebalance(kept) if isinstance(kept, bytes) else kept
 
 
 def is_missed(group: Group, event: MemberRemoved | PendingRemoved) -> bool:

@@ -17,6 +17,7 @@ from coordinator.machine.encoding import (
     RECORD_VERSION,
     Reader,
     RecordError,
+    put_bytes,
     put_count,
     put_int,
     put_optional,
@@ -109,9 +110,8 @@ class Rebalance:
 
 
 def put_rebalance(record: Rebalance) -> bytes:
-    """Its record."""
+    """Its record: with its length, so that it can be checked without being read."""
     parts = [
-        _VERSION,
         put_int(record.started_ms),
         put_int(record.started_wall_ms),
         put_int(record.from_generation),
@@ -142,12 +142,12 @@ def put_rebalance(record: Rebalance) -> bytes:
             put_optional(one.cause),
             put_int(one.after_ms),
         )
-    return b"".join(parts)
+    return _VERSION + put_bytes(b"".join(parts))
 
 
-def take_rebalance(reader: Reader) -> Rebalance:
+def take_rebalance(value: bytes) -> Rebalance:
     """Back from `put_rebalance`. Raises RecordError."""
-    reader.version()
+    reader = Reader(_body(value))
     try:
         record = Rebalance(
             started_ms=reader.integer(),
@@ -186,9 +186,17 @@ def put_round(kept: Rebalance | bytes) -> bytes:
 def take_round(value: bytes, *, last: bool) -> Rebalance | bytes:
     """A kept round: the last one to work on, one before it as it is stored."""
     if last:
-        return take_rebalance(Reader(value))
-    Reader(value).version()
+        return take_rebalance(value)
+    _body(value)
     return value
+
+
+def _body(value: bytes) -> bytes:
+    reader = Reader(value)
+    reader.version()
+    body = reader.blob()
+    reader.end()
+    return body
 
 
 def _put_who(who: Who) -> bytes:

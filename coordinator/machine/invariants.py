@@ -1,7 +1,6 @@
 """What must hold whatever happens. A broken invariant stops the process: a bug, not an outcome."""
 
 from coordinator.machine.commands import RoundTimer
-from coordinator.machine.encoding import Reader
 from coordinator.machine.history import (
     HISTORY_ROUNDS,
     NAMES_MAX,
@@ -77,7 +76,7 @@ def _check_history(group: Group, where: str) -> None:
     for number, kept in group.rebalances.items():
         is_last = number == group.round
         invariant(isinstance(kept, Rebalance) == is_last, where + f"round {number}'s form")
-        record = kept if isinstance(kept, Rebalance) else take_rebalance(Reader(kept))
+        record = kept if isinstance(kept, Rebalance) else take_rebalance(kept)
         expected = open_now and is_last
         invariant((record.ended is Ended.OPEN) == expected, where + f"round {number} is open")
         invariant(len(record.missing) <= NAMES_MAX, where + "more names than are kept")

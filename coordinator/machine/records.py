@@ -18,7 +18,8 @@ Keys are relative to the shard:
 The group id and the topic of a key carry their length, so the records of one group share a prefix
 with no others. What static members and pending ids added has records of its own: a group without
 them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
-fields in declared order, without what the key says.
+fields in declared order, without what the key says; a member that says when it joined has a version
+of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -78,6 +79,9 @@ _EMPTIED = b"w"
 _BLOB = b"x"
 _NO_BLOB = Blob()
 _VERSION = bytes((RECORD_VERSION,))
+_TIMED_VERSION = RECORD_VERSION + 1
+"""Of a member's record that says when it joined, in one field more."""
+_TIMED = bytes((_TIMED_VERSION,))
 _T = TypeVar("_T")
 
 
@@ -411,12 +415,13 @@ def _put_member(member: Member) -> bytes:
         put_int(member.synced_generation),
     )
     if member.joined_ms:  # where it is known: under rules 1 a member is stored as ever
+        parts[0] = _TIMED
         parts.append(put_int(member.joined_ms))
     return b"".join(parts)
 
 
 def _take_member(member_id: str, reader: Reader) -> Member:
-    reader.version()
+    version = reader.version(_TIMED_VERSION)
     member = Member(
         member_id=member_id,
         client_id=reader.text(),
@@ -429,7 +434,7 @@ def _take_member(member_id: str, reader: Reader) -> Member:
         joined_round=reader.integer(),
         synced_generation=reader.integer(),
     )
-    if reader.has_more():
+    if version == _TIMED_VERSION:
         member.joined_ms = reader.integer()
     reader.end()
     return member
