@@ -221,6 +221,7 @@ class OffsetCommitted:
     generation: int
     commit_seq: int
     wall_ms: int
+    start_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,4 +327,5 @@ def _offset_committed(group: Group, event: OffsetCommitted) -> None:
         generation=event.generation,
         commit_seq=event.commit_seq,
         wall_ms=event.wall_ms,
+        start_offset=event.start_offset,
     )

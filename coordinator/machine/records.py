@@ -19,7 +19,7 @@ The group id and the topic of a key carry their length, so the records of one gr
 with no others. What static members and pending ids added has records of its own: a group without
 them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
 fields in declared order, without what the key says; a member that says when it joined has a version
-of its own.
+of its own, an offset's start is left out where none was reported.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -231,7 +231,7 @@ def touched(  # noqa: PLR0912 - one arm per event
         case GroupDeleted():
             return () if group is None else _refs(group)
         case MemberSynced():
-            return (None, event.member_id)
+            return (None, event.member_id) if _syncs_last(group) else (event.member_id,)
         case MemberJoined():
             return (None, event.member_id, *_beside(group, event))
         case MemberRemoved():
@@ -262,6 +262,15 @@ def touched(  # noqa: PLR0912 - one arm per event
             return (None,)
         case _:
             assert_never(event)
+
+
+def _syncs_last(group: Group | None) -> bool:
+    """True where one more Sync ends the sync timer, which is in the header."""
+    return (
+        group is not None
+        and group.phase is Phase.STABLE
+        and group.tally.synced + 1 == len(group.members)
+    )
 
 
 def _beside(group: Group | None, event: MemberJoined) -> Iterator[Ref]:
@@ -458,6 +467,7 @@ def _put_offset(offset: Offset) -> bytes:
             put_int(offset.generation),
             put_int(offset.commit_seq),
             put_int(offset.wall_ms),
+            b"" if offset.start_offset is None else put_int(offset.start_offset),
         )
     )
 
@@ -472,6 +482,7 @@ def _take_offset(reader: Reader) -> Offset:
         generation=reader.integer(),
         commit_seq=reader.integer(),
         wall_ms=reader.integer(),
+        start_offset=reader.integer() if reader.left else None,
     )
     reader.end()
     return offset

@@ -172,6 +172,7 @@ class Offset:
     generation: int
     commit_seq: int
     wall_ms: int
+    start_offset: int | None = None
 
 
 @dataclass(slots=True)

@@ -144,7 +144,9 @@ def put_group(group: Group) -> Iterator[str]:
         yield f"  {member_id} pending for {timeout_ms}"
     for (topic, partition), offset in group.offsets.items():
         yield (
-            f"  {topic}/{partition}={offset.offset}"
+            f"  {topic}/{partition}="
+            + (f"{offset.start_offset}.." if offset.start_offset is not None else "")
+            + f"{offset.offset}"
             + (f"@{offset.end_offset}" if offset.end_offset is not None else "")
             + (f":{offset.metadata}" if offset.metadata else "")
             + f" by {offset.member_id or '-'} generation={offset.generation}"

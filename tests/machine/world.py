@@ -14,7 +14,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     expire MEMBER [gen=N] [round=N]           as armed now, unless told otherwise
     fire                                      move to the armed deadline and fire it
     close ROUND TIMER DEADLINE                fire what is named
-    commit MEMBER TOPIC/PARTITION=OFFSET[@END][:METADATA] ... [gen=N] [seq=N]
+    commit MEMBER TOPIC/PARTITION=[START..]OFFSET[@END][:METADATA] ... [gen=N] [seq=N]
                                               [instance=]; member `-`: a simple commit
               also: [expect=N,M,...] one expected offset per partition, `-` for no check;
                     [atomic=1] [forward=1] [generation=N: expected of the group] [blob=TEXT]
@@ -413,4 +413,12 @@ def _partition(text: str) -> PartitionCommit:
     topic, _, partition = place.rpartition("/")
     value, _, metadata = value.partition(":")
     offset, _, end = value.partition("@")
-    return PartitionCommit(topic, int(partition), int(offset), metadata, int(end) if end else None)
+    start, _, offset = offset.rpartition("..")
+    return PartitionCommit(
+        topic,
+        int(partition),
+        int(offset),
+        metadata,
+        int(end) if end else None,
+        start_offset=int(start) if start else None,
+    )
