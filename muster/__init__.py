@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from muster.assignors import Assignor as Assignor
     from muster.assignors import FunctionAssignor as FunctionAssignor
     from muster.assignors import Subscriber as Subscriber
+    from muster.ballot import Leader as Leader
     from muster.client import Client as Client
     from muster.consumer import Group as Group
+    from muster.election import Election as Election
+    from muster.election import Leadership as Leadership
     from muster.errors import ErrorCode as ErrorCode
     from muster.errors import MusterError as MusterError
     from muster.nodes import Tls as Tls
@@ -32,8 +35,11 @@ _HOMES = {
     "Assignor": "assignors",
     "FunctionAssignor": "assignors",
     "Subscriber": "assignors",
+    "Leader": "ballot",
     "Client": "client",
     "Group": "consumer",
+    "Election": "election",
+    "Leadership": "election",
     "ErrorCode": "errors",
     "MusterError": "errors",
     "Tls": "nodes",

@@ -1,18 +1,23 @@
 """The way in: a client has channels to all nodes and everything that its groups share."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from muster import admin, timeouts
 from muster.actions import MemberConfig
-from muster.assignors import Choice, resolve
+from muster.assignors import Assignor, Choice, resolve
+from muster.ballot import Ballot
 from muster.calls import COMMIT, Caller
 from muster.committer import CoordinatorHook
 from muster.consumer import Group, GroupOptions, Listener
 from muster.discovery import Discovery, Routes
+from muster.election import Election
 from muster.errors import GroupClosed, InvalidConfig, MusterError
 from muster.heartbeats import Heartbeats
+from muster.kinds import Kind
+from muster.managed import ManagedGroup
 from muster.nodes import Nodes, Tls, parse_endpoints
 from muster.offsets import Offsets, commit_request, fetch, partition_results
 from muster.removals import delete_groups, delete_offsets
@@ -199,6 +204,67 @@ class Client:
             on_coordinator_change=on_coordinator_change,
         )
         group = Group(core.caller, core.heartbeats, options, forget=self._forget)
+        self._groups.append(group)
+        return group
+
+    def election(self, name: str, value: str = "", *, session_timeout_ms: int = 10_000) -> Election:
+        """One process's part in an election: one member at a time leads (docs/election.md).
+
+        Args:
+            name: the group id; 1 to 249 bytes of UTF-8.
+            value: what the others are told of this member while it leads, its address for example;
+                at most 4096 bytes.
+            session_timeout_ms: how long a leader may be silent until another one is elected. It
+                stops by itself after 0.9 of this.
+        """
+
+        def make(election: Election, ballot: Ballot) -> ManagedGroup:
+            join = self._managed(name, ballot, resolve("cooperative-sticky"), session_timeout_ms)
+            join = replace(
+                join,
+                # A candidate that does not come back in time must not cost the leader its lease.
+                rebalance_timeout_ms=max(1, session_timeout_ms // 3),
+                user_data=ballot.statement,
+            )
+            return self._manage(join, on_revoked=election.on_revoked, on_lost=election.on_lost)
+
+        return Election(name, value, session_timeout_ms, make)
+
+    def _managed(
+        self,
+        group_id: str,
+        kind: Kind,
+        assignors: tuple[Assignor, ...],
+        session_timeout_ms: int,
+        group_instance_id: str = "",
+    ) -> JoinOptions:
+        """How a member joins that owns something else than partitions of registered topics."""
+        _checked_id("group_id", group_id)
+        if group_instance_id:
+            _checked_id("group_instance_id", group_instance_id)
+        config = MemberConfig(group_id, self._client_id, assignors, group_instance_id)
+        return JoinOptions(config, (), session_timeout_ms, 60_000, kind=kind)
+
+    def _manage(
+        self,
+        join: JoinOptions,
+        *,
+        commit_interval_ms: int = timeouts.COMMIT_INTERVAL_MS,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+    ) -> ManagedGroup:
+        core = self._opened()
+        options = GroupOptions(
+            join=join,
+            commit_interval_ms=commit_interval_ms,
+            request_timeout_ms=self._timeout_ms,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            on_coordinator_change=None,
+        )
+        group = ManagedGroup(core.caller, core.heartbeats, options, forget=self._forget)
         self._groups.append(group)
         return group
 

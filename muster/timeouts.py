@@ -57,3 +57,6 @@ JOIN_SPREAD_MS = 50
 
 HEARTBEAT_GAP_MS = 20
 """Between the starts of two heartbeat calls: members that come together share one."""
+
+DISCONNECT_GRACE_MS = 2_000
+"""The server's: a member whose held call broke off may be removed so soon."""
