@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from muster.errors import MusterError as MusterError
     from muster.nodes import Tls as Tls
     from muster.partitions import Partition as Partition
+    from muster.task_group import Tasks as Tasks
+    from muster.task_store import Definition as Definition
+    from muster.task_work import Task as Task
     from muster.types import Assignment as Assignment
     from muster.types import CommitResult as CommitResult
     from muster.types import Committed as Committed
@@ -44,6 +47,9 @@ _HOMES = {
     "MusterError": "errors",
     "Tls": "nodes",
     "Partition": "partitions",
+    "Tasks": "task_group",
+    "Definition": "task_store",
+    "Task": "task_work",
     "Assignment": "types",
     "CommitResult": "types",
     "Committed": "types",

@@ -52,7 +52,7 @@ class Ballot(Kind):
 
     protocol_type = "election"
 
-    def __init__(self, value: str, synced: Callable[[float], None]) -> None:
+    def __init__(self, value: str) -> None:
         if len(value.encode()) > VALUE_BYTES_MAX:
             raise InvalidConfig(f"value: at most {VALUE_BYTES_MAX} bytes of UTF-8")
         self.is_candidate = False
@@ -62,8 +62,9 @@ class Ballot(Kind):
         """Who leads since the last round that this member was in."""
         self.heard = False
         """Whether there was such a round."""
+        self.synced: Callable[[float], None] | None = None
+        """Called with the time at which an answered Sync was sent."""
         self._value = value
-        self._synced = synced
         self._said: _Statement | None = None  # in the last Join
         self._counted: _Statement | None = None  # in the last round that came to its end
         self._pending = False  # in that round: there are candidates, and none of them was given it
@@ -125,4 +126,5 @@ class Ballot(Kind):
                 self.leader, self._pending = None, True  # joined while it was decided
         self.heard = True
         self._counted = self._said
-        self._synced(sent_at)
+        if self.synced is not None:
+            self.synced(sent_at)

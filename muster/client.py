@@ -22,6 +22,9 @@ from muster.nodes import Nodes, Tls, parse_endpoints
 from muster.offsets import Offsets, commit_request, fetch, partition_results
 from muster.removals import delete_groups, delete_offsets
 from muster.rounds import JoinOptions, UserData
+from muster.task_group import OnLost, Tasks
+from muster.task_shares import ASSIGNOR, TaskKind
+from muster.task_store import TaskStore
 from muster.types import CommitResult, Committed, Coordinator, Counters, Topic, TopicPartition
 
 ID_BYTES_MAX = 249
@@ -229,6 +232,49 @@ class Client:
             return self._manage(join, on_revoked=election.on_revoked, on_lost=election.on_lost)
 
         return Election(name, value, session_timeout_ms, make)
+
+    def tasks(
+        self,
+        group_id: str,
+        *,
+        session_timeout_ms: int = 10_000,
+        rebalance_timeout_ms: int = 60_000,
+        group_instance_id: str = "",
+        commit_interval_ms: int = timeouts.COMMIT_INTERVAL_MS,
+        on_lost: OnLost | None = None,
+    ) -> Tasks:
+        """One member of a group that shares named tasks instead of partitions (docs/tasks.md).
+
+        Args:
+            group_id: 1 to 249 bytes of UTF-8.
+            session_timeout_ms: how long the member may be silent.
+            rebalance_timeout_ms: how long it may take to give up its tasks.
+            group_instance_id: see `group`.
+            commit_interval_ms: how often progress goes out (`Task.commit`), at most.
+            on_lost: called with the names when this member was fenced: another one may already
+                work on them, commits are refused.
+        """
+
+        def make(tasks: Tasks, kind: TaskKind) -> ManagedGroup:
+            join = self._managed(group_id, kind, (ASSIGNOR,), session_timeout_ms, group_instance_id)
+            join = replace(
+                join, rebalance_timeout_ms=rebalance_timeout_ms, user_data=kind.statement
+            )
+            return self._manage(
+                join,
+                commit_interval_ms=commit_interval_ms,
+                on_assigned=tasks.on_assigned,
+                on_revoked=tasks.on_revoked,
+                on_lost=tasks.on_lost,
+            )
+
+        store = TaskStore(
+            self._opened().caller,
+            group_id,
+            instance_id=group_instance_id,
+            timeout_ms=self._timeout_ms,
+        )
+        return Tasks(group_id, store, make, on_lost)
 
     def _managed(
         self,

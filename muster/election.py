@@ -119,8 +119,9 @@ class Election:
         self.name = name
         """The group id."""
         self._session_timeout_ms = session_timeout_ms
-        self._ballot = Ballot(value, lambda sent_at: self._group.synced(sent_at))
+        self._ballot = Ballot(value)
         self._group = make(self, self._ballot)
+        self._ballot.synced = self._group.synced
         self._driver: asyncio.Task[None] | None = None
         self._leadership: Leadership | None = None
         self._yielded: Leadership | None = None

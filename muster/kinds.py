@@ -98,7 +98,7 @@ def said(member: Subscriber) -> Mapping[str, object]:
 def tell(
     assignment: bytes, news: Mapping[str, object], *, only: frozenset[TopicPartition] | None = None
 ) -> bytes:
-    """An assignment with something said to all; of `only` these partitions, where they are given."""
+    """An assignment and something said to all; of `only` these partitions, where given."""
     keys = decode_assignment(assignment)
     message = group_pb2.ConsumerAssignment.FromString(
         encode_assignment(key for key in keys if only is None or key in only)
