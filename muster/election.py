@@ -191,6 +191,7 @@ class Election:
             if self._ballot.heard and (first or self._ballot.leader != known):
                 first, known = False, self._ballot.leader
                 yield known
+                continue  # it may have changed while the other side was busy
             try:
                 await self._wait()
             except GroupClosed:

@@ -71,8 +71,9 @@ class Tasks:
     @property
     def owned(self) -> tuple[str, ...]:
         """The names of the tasks that this member has now, sorted."""
-        names = (one.definition.name for one in self._slots.values() if one.definition is not None)
-        return tuple(sorted(names))
+        held = self._group.assignment
+        slots = [self._slots.get(key) for key in held.partitions] if held is not None else []
+        return tuple(sorted(s.definition.name for s in slots if s is not None and s.definition))
 
     @overload
     def on_task(self, handler: Handler) -> Handler: ...
