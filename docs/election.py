@@ -21,14 +21,15 @@ def write(path: str, token: int, name: str) -> None:
     It runs in a thread, so nothing stops it half-way: where the process is stopped here and goes on
     a minute later, only the token tells the store that its time is over.
     """
-    time.sleep(0.05)  # the work
+    print(name, token, "works", flush=True)
+    time.sleep(0.2)
     with contextlib.closing(sqlite3.connect(path, timeout=10)) as store, store:
         store.execute("CREATE TABLE IF NOT EXISTS state (id INTEGER PRIMARY KEY, token, writer)")
         store.execute("INSERT OR IGNORE INTO state VALUES (1, 0, '')")
         taken = store.execute(
             "UPDATE state SET token = ?, writer = ? WHERE token <= ?", (token, name, token)
         )
-        print(name, token, "wrote" if taken.rowcount else "was refused", flush=True)
+    print(name, token, "wrote" if taken.rowcount else "was refused", flush=True)
 
 
 async def main(addresses: str, path: str, name: str, session_timeout_ms: int = 10_000) -> None:
@@ -55,4 +56,5 @@ async def main(addresses: str, path: str, name: str, session_timeout_ms: int = 1
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:4], *map(int, sys.argv[4:])))
+    _, addresses, path, name, *session = sys.argv
+    asyncio.run(main(addresses, path, name, *map(int, session)))

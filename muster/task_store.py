@@ -17,6 +17,7 @@ import json
 import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from muster import admin, backoff
 from muster.calls import COMMIT, Caller
@@ -48,7 +49,7 @@ PROGRESS = "muster.tasks"
 DEFINITIONS = "muster.task-definitions"
 VERSION = TopicPartition(DEFINITIONS, 0)
 
-Config = Mapping[str, object]
+Config = Mapping[str, Any]
 """What a task is given: anything that JSON can say."""
 
 _CHANGED_MEANWHILE = (

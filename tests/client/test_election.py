@@ -23,6 +23,7 @@ async def value_of(election, value):
     async for leader in election.watch():
         if (leader and leader.value) == value:
             return leader
+    return None
 
 
 async def test_one_leads_and_the_others_know_who(open_cluster):
@@ -304,4 +305,3 @@ async def test_a_round_that_takes_long_is_cut_short_before_the_lease_is_over(ope
         assert {r.rebalance_timeout_ms for r in joins} == {1_000}
         assert {r.protocol_type for r in joins} == {"election"}
         await election.close()
-

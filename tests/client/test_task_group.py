@@ -74,6 +74,7 @@ class Fleet:
 
 
 def named(count):
+    """So many tasks."""
     return {f"t{i}": {"n": i} for i in range(count)}
 
 
@@ -99,7 +100,9 @@ async def test_tasks_are_shared_and_only_what_moves_is_stopped(open_cluster):
             task = fleet.tasks[name]
             assert (task.committed, task.metadata) == (100 + task.config["n"], "note")
         assert all(fleet.tasks[n] is kept[n] for n in set(kept) - set(moved))
-        assert {t.fencing_token for t in fleet.tasks.values()} == {cluster.groups["crawl"].generation}
+        assert {t.fencing_token for t in fleet.tasks.values()} == {
+            cluster.groups["crawl"].generation
+        }
         assert min(t.fencing_token for t in fleet.tasks.values()) > max(tokens)
         await fleet.stop()
 
@@ -172,15 +175,20 @@ async def test_many_change_the_set_at_once_and_nothing_is_lost(open_cluster):
 
 async def test_a_change_whose_answer_is_lost_is_made_once(open_cluster):
     """The retry expects what is not so any more; the set is read, and is as it was wanted."""
-    async with open_cluster(1, topics={}, client={"request_timeout_ms": 10_000}) as (cluster, client):
-        async with client.tasks("crawl") as office:
-            await office.put({"a": {}})
-            cluster.script("OffsetCommit", LoseAnswer())
-            assert await office.put({"b": {}}) == 2
-            assert {n: one.since for n, one in (await office.definitions()).items()} == {
-                "a": 1,
-                "b": 2,
-            }
+    async with (
+        open_cluster(1, topics={}, client={"request_timeout_ms": 10_000}) as (
+            cluster,
+            client,
+        ),
+        client.tasks("crawl") as office,
+    ):
+        await office.put({"a": {}})
+        cluster.script("OffsetCommit", LoseAnswer())
+        assert await office.put({"b": {}}) == 2
+        assert {n: one.since for n, one in (await office.definitions()).items()} == {
+            "a": 1,
+            "b": 2,
+        }
 
 
 async def test_the_set_outlives_every_member(open_cluster):
@@ -334,24 +342,27 @@ async def test_a_task_can_remove_itself(open_cluster):
 
 async def test_what_a_task_raises_ends_the_member_and_is_raised_by_run(open_cluster):
     """Others take its tasks over."""
-    async with open_cluster(1, topics={}) as (cluster, client):
-        async with client.tasks("crawl") as office, client.tasks("crawl") as broken:
-            await office.put({"t": {}})
+    async with (
+        open_cluster(1, topics={}) as (cluster, client),
+        client.tasks("crawl") as office,
+        client.tasks("crawl") as broken,
+    ):
+        await office.put({"t": {}})
 
-            @broken.on_task
-            async def work(task):
-                raise LookupError("no such site")
+        @broken.on_task
+        async def work(task):
+            raise LookupError("no such site")
 
-            with pytest.raises(LookupError, match="no such site"):
-                await broken.run(handle_sigterm=False)
-            assert len(cluster.groups["crawl"].members) == 1
+        with pytest.raises(LookupError, match="no such site"):
+            await broken.run(handle_sigterm=False)
+        assert len(cluster.groups["crawl"].members) == 1
 
 
 async def test_bounds_of_a_change_at_under_and_over(open_cluster):
     """Bytes of a definition, tasks in one change, tasks of a group, metadata of a commit."""
-    async with open_cluster(1, topics={}) as (cluster, client):
+    async with open_cluster(1, topics={}) as (_cluster, client):
         async with client.tasks("crawl") as office:
-            # {"config":{"x":"..."},"name":"big","since":9223372036854775807}
+            # As it is stored, with the largest version there may be.
             frame = len('{"config":{"x":""},"name":"big","since":9223372036854775807}')
             most = "x" * (DEFINITION_BYTES_MAX - frame)
             await office.put({"big": {"x": most[1:]}})
@@ -383,22 +394,23 @@ async def test_bounds_of_a_change_at_under_and_over(open_cluster):
 
 async def test_a_change_that_finds_no_rest_says_so(open_cluster):
     """The group never comes to an assignment: an error, in time, and nothing is changed."""
-    async with open_cluster(1, topics={}, client={"request_timeout_ms": 500}) as (cluster, client):
-        async with client.tasks("crawl") as office:
-            await office.put({"a": {}})
-            refuse = Refuse(ErrorCode.REBALANCE_IN_PROGRESS, "not now")
-            cluster.script("OffsetCommit", *[refuse] * 100)
-            with pytest.raises(RebalanceInProgress, match="not now"):
-                await office.put({"b": {}})
-            assert list(await office.definitions()) == ["a"]
+    async with (
+        open_cluster(1, topics={}, client={"request_timeout_ms": 500}) as (cluster, client),
+        client.tasks("crawl") as office,
+    ):
+        await office.put({"a": {}})
+        refuse = Refuse(ErrorCode.REBALANCE_IN_PROGRESS, "not now")
+        cluster.script("OffsetCommit", *[refuse] * 100)
+        with pytest.raises(RebalanceInProgress, match="not now"):
+            await office.put({"b": {}})
+        assert list(await office.definitions()) == ["a"]
 
 
 async def test_running_without_a_handler_and_a_handler_too_late_are_said(open_cluster):
     """Both are mistakes in the program."""
-    async with open_cluster(1, topics={}) as (_, client):
-        async with client.tasks("crawl") as office:
-            with pytest.raises(InvalidRequest, match="on_task"):
-                await office.run()
-            await office.put({"a": {}})
-            with pytest.raises(InvalidRequest, match="before joining"):
-                office.on_task(lambda task: asyncio.sleep(0))
+    async with open_cluster(1, topics={}) as (_, client), client.tasks("crawl") as office:
+        with pytest.raises(InvalidRequest, match="on_task"):
+            await office.run()
+        await office.put({"a": {}})
+        with pytest.raises(InvalidRequest, match="before joining"):
+            office.on_task(lambda task: asyncio.sleep(0))

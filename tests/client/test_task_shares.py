@@ -24,10 +24,12 @@ SLOTS = st.sets(st.integers(0, 20), max_size=12)
 
 
 def keys(slots):
+    """What a member that has these slots owns."""
     return tuple(TopicPartition(PROGRESS, slot) for slot in sorted(slots))
 
 
 def task_set(slots, version=1):
+    """A task in each of these slots."""
     return TaskSet(version, {i: Definition(f"task {i}", {}, 1, 1) for i in sorted(slots)})
 
 
