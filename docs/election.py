@@ -22,7 +22,7 @@ def write(path: str, token: int, name: str) -> None:
     a minute later, only the token tells the store that its time is over.
     """
     print(name, token, "works", flush=True)
-    time.sleep(0.2)
+    time.sleep(1)
     with contextlib.closing(sqlite3.connect(path, timeout=10)) as store, store:
         store.execute("CREATE TABLE IF NOT EXISTS state (id INTEGER PRIMARY KEY, token, writer)")
         store.execute("INSERT OR IGNORE INTO state VALUES (1, 0, '')")

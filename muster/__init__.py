@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from muster.election import Leadership as Leadership
     from muster.errors import ErrorCode as ErrorCode
     from muster.errors import MusterError as MusterError
+    from muster.listener import RebalanceListener as RebalanceListener
     from muster.nodes import Tls as Tls
     from muster.partitions import Partition as Partition
+    from muster.rebalances import Rebalance as Rebalance
     from muster.task_group import Tasks as Tasks
     from muster.task_store import Definition as Definition
     from muster.task_work import Task as Task
@@ -45,11 +47,13 @@ _HOMES = {
     "Leadership": "election",
     "ErrorCode": "errors",
     "MusterError": "errors",
+    "RebalanceListener": "listener",
     "Tls": "nodes",
     "Partition": "partitions",
     "Tasks": "task_group",
     "Definition": "task_store",
     "Task": "task_work",
+    "Rebalance": "rebalances",
     "Assignment": "types",
     "CommitResult": "types",
     "Committed": "types",

@@ -63,7 +63,7 @@ class Ballot(Kind):
         self.heard = False
         """Whether there was such a round."""
         self.synced: Callable[[float], None] | None = None
-        """Called with the time at which an answered Sync was sent."""
+        """Called with the time at which the call was sent that brought the assignment."""
         self._value = value
         self._said: _Statement | None = None  # in the last Join
         self._counted: _Statement | None = None  # in the last round that came to its end

@@ -11,15 +11,17 @@ from muster.assignors import Assignor, Choice, resolve
 from muster.ballot import Ballot
 from muster.calls import COMMIT, Caller
 from muster.committer import CoordinatorHook
-from muster.consumer import Group, GroupOptions, Listener
+from muster.consumer import Group, GroupOptions
 from muster.discovery import Discovery, Routes
 from muster.election import Election
 from muster.errors import GroupClosed, InvalidConfig, MusterError
 from muster.heartbeats import Heartbeats
 from muster.kinds import Kind
-from muster.managed import ManagedGroup
+from muster.listener import SILENT, RebalanceListener
+from muster.managed import Calls, ManagedGroup
 from muster.nodes import Nodes, Tls, parse_endpoints
 from muster.offsets import Offsets, commit_request, fetch, partition_results
+from muster.rebalances import KEPT, Rebalance
 from muster.removals import delete_groups, delete_offsets
 from muster.rounds import JoinOptions, UserData
 from muster.task_group import OnLost, Tasks
@@ -149,9 +151,7 @@ class Client:
         rebalance_timeout_ms: int = 60_000,
         group_instance_id: str = "",
         commit_interval_ms: int = timeouts.COMMIT_INTERVAL_MS,
-        on_assigned: Listener | None = None,
-        on_revoked: Listener | None = None,
-        on_lost: Listener | None = None,
+        listener: RebalanceListener = SILENT,
         on_coordinator_change: CoordinatorHook | None = None,
     ) -> Group:
         """One membership of a group: it joins when first waited on, and leaves when it is closed.
@@ -173,13 +173,7 @@ class Client:
                 process may use it at a time; a second one takes over, and the first fails with
                 FencedInstanceId.
             commit_interval_ms: how often buffered commits (`Partition.commit`) go out, at most.
-            on_assigned: called before the new assignment is handed out, with the partitions that
-                come new: all of them, or what was added in a cooperative round. Listeners may be
-                async; their errors close the group and are raised by `run` and `next_assignment`.
-            on_revoked: called when partitions end in good order, with these: all of them, or those
-                that move in a cooperative round. Commits still count until it returns.
-            on_lost: called when this member was fenced: another one may already own its partitions,
-                commits are refused.
+            listener: is told when partitions come, are revoked, or are lost.
             on_coordinator_change: called when the group has a later coordinator than the one its
                 last commit went to, before another commit, or another attempt of one, goes out. It
                 may read (`committed`), not commit.
@@ -201,9 +195,7 @@ class Client:
             ),
             commit_interval_ms=commit_interval_ms,
             request_timeout_ms=self._timeout_ms,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            on_lost=on_lost,
+            listener=listener,
             on_coordinator_change=on_coordinator_change,
         )
         group = Group(core.caller, core.heartbeats, options, forget=self._forget)
@@ -229,7 +221,9 @@ class Client:
                 rebalance_timeout_ms=max(1, session_timeout_ms // 3),
                 user_data=ballot.statement,
             )
-            return self._manage(join, on_revoked=election.on_revoked, on_lost=election.on_lost)
+            return self._manage(
+                join, listener=Calls(revoked=election.on_revoked, lost=election.on_lost)
+            )
 
         return Election(name, value, session_timeout_ms, make)
 
@@ -263,9 +257,7 @@ class Client:
             return self._manage(
                 join,
                 commit_interval_ms=commit_interval_ms,
-                on_assigned=tasks.on_assigned,
-                on_revoked=tasks.on_revoked,
-                on_lost=tasks.on_lost,
+                listener=Calls(tasks.on_assigned, tasks.on_revoked, tasks.on_lost),
             )
 
         store = TaskStore(
@@ -295,19 +287,15 @@ class Client:
         self,
         join: JoinOptions,
         *,
+        listener: RebalanceListener,
         commit_interval_ms: int = timeouts.COMMIT_INTERVAL_MS,
-        on_assigned: Listener | None = None,
-        on_revoked: Listener | None = None,
-        on_lost: Listener | None = None,
     ) -> ManagedGroup:
         core = self._opened()
         options = GroupOptions(
             join=join,
             commit_interval_ms=commit_interval_ms,
             request_timeout_ms=self._timeout_ms,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            on_lost=on_lost,
+            listener=listener,
             on_coordinator_change=None,
         )
         group = ManagedGroup(core.caller, core.heartbeats, options, forget=self._forget)
@@ -335,6 +323,15 @@ class Client:
             group_id, COMMIT, request.SerializeToString(), timeout_ms=self._timeout_ms
         )
         return partition_results(request, response, coordinator)
+
+    async def rebalances(self, group_id: str, most: int = KEPT) -> list[Rebalance]:
+        """Why a group rebalanced: its last rounds, the newest first, 32 at most.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+            InvalidRequest: `most` is not 1 to 32.
+        """
+        return await admin.rebalances(self._opened().caller, group_id, most, self._timeout_ms)
 
     async def delete_groups(self, group_ids: Collection[str]) -> dict[str, MusterError | None]:
         """Delete groups without members, each with all its offsets; a group on its own.

@@ -1,10 +1,39 @@
 """A membership that the SDK itself uses: for `muster.Tasks` and `muster.Election`."""
 
+from collections.abc import Awaitable, Callable
+
 from muster import timeouts
 from muster.actions import HeartbeatAnswered, Refusal, Start
 from muster.consumer import Group
 from muster.errors import ErrorCode
+from muster.listener import RebalanceListener
 from muster.membership import State
+from muster.types import Assignment
+
+Told = Callable[[Assignment], Awaitable[None] | None]
+
+
+class Calls(RebalanceListener):
+    """A listener of three functions, which know their group."""
+
+    def __init__(
+        self, assigned: Told | None = None, revoked: Told | None = None, lost: Told | None = None
+    ) -> None:
+        self._assigned = assigned
+        self._revoked = revoked
+        self._lost = lost
+
+    def assigned(self, group: Group, assignment: Assignment) -> Awaitable[None] | None:  # noqa: ARG002
+        """New ones."""
+        return None if self._assigned is None else self._assigned(assignment)
+
+    def revoked(self, group: Group, assignment: Assignment) -> Awaitable[None] | None:  # noqa: ARG002
+        """In good order."""
+        return None if self._revoked is None else self._revoked(assignment)
+
+    def lost(self, group: Group, assignment: Assignment) -> Awaitable[None] | None:  # noqa: ARG002
+        """Fenced."""
+        return None if self._lost is None else self._lost(assignment)
 
 
 class ManagedGroup(Group):
@@ -36,7 +65,7 @@ class ManagedGroup(Group):
         return self._is_over() or self._ended
 
     def synced(self, sent_at: float) -> None:
-        """A Sync that was sent at this loop time was answered: the session began anew after it."""
+        """What brought the assignment was sent at this loop time: the session began anew after it."""
         self._synced_at = sent_at
 
     def session_end(self, session_timeout_ms: int) -> float:
@@ -50,7 +79,7 @@ class ManagedGroup(Group):
         self._note_pulse()
         end = max(self._synced_at, self._heard_at) + session_timeout_ms / 1000
         if self._broken_at is not None and self._broken_at > self._synced_at:
-            end = min(end, self._broken_at + timeouts.DISCONNECT_GRACE_MS / 1000)
+            end = min(end, self._broken_at + timeouts.LEASE_AFTER_BREAK_MS / 1000)
         return end
 
     def _note_pulse(self) -> None:

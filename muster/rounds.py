@@ -100,6 +100,7 @@ class Rounds:
             reason=action.reason[:REASON_CHARACTERS_MAX],
             subscribed_topics=options.topics,
             group_instance_id=options.config.instance_id,
+            with_assignment=True,
         )
         self._caller.counters.rejoins += bool(action.member_id)
         started_at = asyncio.get_running_loop().time()
@@ -124,13 +125,16 @@ class Rounds:
             members=tuple((m.member_id, m.metadata, m.group_instance_id) for m in answer.members),
             partition_counts=dict(answer.partition_counts),
             skip_assignment=answer.skip_assignment,
+            assignment=answer.assignment if answer.HasField("assignment") else None,
         )
-        if joined.leader_id != joined.member_id or joined.skip_assignment:
-            return joined
         try:
-            return await options.kind.on_joined(joined)
+            if joined.assignment is not None:
+                options.kind.on_assigned(joined.assignment, started_at)
+            elif joined.leader_id == joined.member_id and not joined.skip_assignment:
+                joined = await options.kind.on_joined(joined)
         except MusterError as error:
             return JoinRefused(action.call_id, _from_error(error))
+        return joined
 
     async def sync(self, action: SendSync) -> SyncAnswered | SyncRefused:
         """Call SyncGroup; it may be parked."""

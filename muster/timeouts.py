@@ -58,5 +58,11 @@ JOIN_SPREAD_MS = 50
 HEARTBEAT_GAP_MS = 20
 """Between the starts of two heartbeat calls: members that come together share one."""
 
-DISCONNECT_GRACE_MS = 2_000
-"""The server's: a member whose held call broke off may be removed so soon."""
+LEASE_AFTER_BREAK_MS = 2_000
+"""After a broken connection an elected leader leads so long, without a new acknowledgement."""
+
+SYNC_MARGIN_MS = 1_000
+"""The synchronous consumer waits so much longer than the call's own limit for its result."""
+
+SYNC_EXIT_MS = 5_000
+"""The end of a process waits so long for synchronous consumers that were not closed to leave."""
