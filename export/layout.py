@@ -62,6 +62,9 @@ without them a command could not be decided again (`--prove`). Segments of schem
 `topics_version`; it is 0 there. `group` is empty for shard-wide commands.
 """
 
+COLUMNS_OF_1 = COLUMNS.remove(COLUMNS.get_field_index("topics_version"))
+"""A segment's columns in schema version 1."""
+
 BASE_COLUMNS = pa.schema(
     [
         pa.field("key", pa.binary(), nullable=False),
