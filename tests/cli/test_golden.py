@@ -13,6 +13,7 @@ import pytest
 
 from muster.v1 import admin_pb2, group_pb2
 from muster.v1.errors_pb2 import Coordinator, ErrorCode
+from tests.cli.offset_store import Entry, OffsetStore
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "testdata" / "cli").glob("*.txt"))
 Described = admin_pb2.DescribeGroupsResponse
@@ -105,6 +106,16 @@ def _offsets() -> group_pb2.OffsetFetchResponse:
             entry(topic="old", partition=0, offset=2**62, wall_ms=WALL_MS, generation=-1),
         ],
     )
+
+
+def _idle() -> list[Entry]:
+    """Offsets of a group that nobody is in; some with the ends of their partitions."""
+    return [
+        Entry(topic="orders", partition=0, offset=40, start_offset=10, end_offset=52),
+        Entry(topic="orders", partition=1, offset=7, metadata="m"),
+        Entry(topic="orders", partition=2, offset=20, start_offset=18, end_offset=21),
+        Entry(topic="payments", partition=0, offset=5, end_offset=9),
+    ]
 
 
 def _deleting(groups, no):
@@ -213,6 +224,7 @@ def scene(cluster, no):
         ]
         return admin_pb2.ListGroupsResponse(groups=rows)
 
+    store = OffsetStore({"idle-1": _idle()}, topics)
     view = cluster.nodes[0].script["DescribeCluster"]
 
     def replace(request):
@@ -242,7 +254,8 @@ def scene(cluster, no):
     cluster.nodes[1].script |= {
         "ListGroups": list_groups,
         "DescribeGroups": describe_groups,
-        "OffsetFetch": _offsets(),
+        "OffsetFetch": lambda r: _offsets() if r.group_id == "billing" else store.fetch(r),
+        "OffsetCommit": store.commit,
         "DeleteGroups": _deleting(groups, no),
         "OffsetDelete": _deleting_offsets(no),
     }
@@ -286,6 +299,8 @@ def test_scenarios_cover_every_command():
     commands = (
         *("topic create", "topic add-partitions", "topic list", "topic describe"),
         *("group list", "group describe", "group offsets", "group delete", "group delete-offsets"),
+        *("group reset-offsets", "group state", "group members", "topic alter"),
+        *("member list", "member describe"),
         *("cluster status", "cluster verify", "cluster replace-node"),
     )
     for command in commands:
