@@ -129,6 +129,7 @@ class Shard:
         self._heard_quorum = False
         self._orphans = Orphans()
         self._intake = Intake(self)
+        self.retention = retention
         self._sweep = Sweep(retention)
         self._notices = TopicNotices()
         self._settling: list[tuple[int, Callable[[bool], None]]] = []
