@@ -278,6 +278,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 joined=group.has_joined(member),
                 synced=group.has_synced(member),
                 group_instance_id=member.instance_id,
+                subscribed_topics=member.subscribed_topics,
             )
 
     async def DeleteGroups(

@@ -29,6 +29,8 @@ class Limits:
     assignments_max_bytes: int = 512 * KIB
     offset_metadata_max_bytes: int = 4096
     commit_max_partitions: int = 1_000
+    group_max_offsets: int = 100_000
+    """Partitions that a group has offsets of; from rules 2 on."""
     commit_blob_max_bytes: int = 4_096
     offset_delete_max_partitions: int = 1_000
     sweep_max_partitions: int = 1_000

@@ -97,7 +97,7 @@ def _described(to: Connection, group_id: str) -> Result:
 
     found = to.ask_coordinator(group_id, call).settings
     items = [_item(group_id, one) for one in found]
-    rows = [
+    rows: list[list[Value]] = [
         [group_id, one.name, one.value, one.default_value, one.lowest, one.highest, _source(one)]
         for one in found
     ]

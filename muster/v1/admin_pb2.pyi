@@ -334,6 +334,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         JOINED_FIELD_NUMBER: builtins.int
         SYNCED_FIELD_NUMBER: builtins.int
         GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+        SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
         member_id: builtins.str
         client_id: builtins.str
         host: builtins.str
@@ -347,6 +348,8 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         """in the current generation"""
         group_instance_id: builtins.str
         """of a static member"""
+        @property
+        def subscribed_topics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
         def __init__(
             self,
             *,
@@ -360,8 +363,9 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             joined: builtins.bool = ...,
             synced: builtins.bool = ...,
             group_instance_id: builtins.str = ...,
+            subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "client_id", b"client_id", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "synced", b"synced"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "client_id", b"client_id", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "synced", b"synced"]) -> None: ...
 
     @typing.final
     class Group(google.protobuf.message.Message):

@@ -44,6 +44,7 @@ def _billing(cluster) -> Described.Group:
         members=[
             Described.Member(
                 member_id="worker-1-aa",
+                subscribed_topics=["orders", "payments"],
                 client_id="worker-1",
                 host="10.0.0.1",
                 assignment=_assignment(orders=[0, 1]),
@@ -54,6 +55,7 @@ def _billing(cluster) -> Described.Group:
             ),
             Described.Member(
                 member_id="worker-2-bb",
+                subscribed_topics=["orders", "payments"],
                 group_instance_id="rack-2",
                 client_id="worker-2",
                 host="10.0.0.2",
