@@ -105,6 +105,12 @@ ALTER_GROUP_CONFIGS = Method(
     lambda r: r.results[0].status if r.results else r.status,
 )
 
+DESCRIBE_REBALANCES = Method(
+    "/muster.v1.Admin/DescribeRebalances",
+    admin_pb2.DescribeRebalancesResponse.FromString,
+    lambda r: r.status,
+)
+
 Gate = Callable[[Coordinator], Awaitable[None]]
 """Awaited before the first attempt at each coordinator."""
 

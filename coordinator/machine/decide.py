@@ -54,7 +54,7 @@ def decide(  # noqa: PLR0912 - one arm per command
         case JoinGroup():
             return decide_join(group, command, env)
         case SyncGroup():
-            return decide_sync(group, command)
+            return decide_sync(group, command, env)
         case LeaveGroup():
             return decide_leave(group, command, env)
         case ExpireMember():

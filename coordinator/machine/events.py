@@ -1,7 +1,8 @@
 """What happened: the unit of replies, persistence, metrics, export and replay.
 
 An event's fields are those of the message of the same name in `proto/muster/v1/log.proto`. Only
-`evolve` (a group's events) and `evolve_shard` (the rest) turn events into state.
+`evolve` (a group's events) and `evolve_shard` (the rest) turn events into state. `time_ms` is shard
+time, for the history of the rounds; 0 under rules 1.
 """
 
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class MemberJoined:
     subscribed_topics: tuple[str, ...]
     joined_round: int
     group_instance_id: str = ""
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class MemberRejoined:
     protocols: tuple[Protocol, ...]
     subscribed_topics: tuple[str, ...]
     joined_round: int
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class MemberReplaced:
     protocols: tuple[Protocol, ...]
     subscribed_topics: tuple[str, ...]
     joined_round: int
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ class PendingRemoved:
     member_id: str
     cause: RemovalCause
     reason: str
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ class MemberRemoved:
     member_id: str
     cause: RemovalCause
     reason: str
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +130,9 @@ class RebalanceStarted:
     """A round opened, with its one cause; parked syncs are answered REBALANCE_IN_PROGRESS.
 
     `timer` is INITIAL_DELAY or JOIN; `remaining_ms` is what the initial delay may still be extended
-    by.
+    by. `client_id` and `group_instance_id` are those of `member_id`, which may be gone;
+    `members_before` counts those whom the group had before its cause. All that from `time_ms` on
+    is for the history of the rounds; `wall_ms` 0: none is kept (rules 1).
     """
 
     group_id: str
@@ -136,6 +144,11 @@ class RebalanceStarted:
     timer: RoundTimer
     deadline_ms: int
     remaining_ms: int
+    time_ms: int = 0
+    wall_ms: int = 0
+    client_id: str = ""
+    group_instance_id: str = ""
+    members_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +182,7 @@ class GenerationFormed:
     member_ids: tuple[str, ...]
     deadline_ms: int
     topics_version: int = 0
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +201,7 @@ class AssignmentPublished:
     group_id: str
     generation: int
     assignments: tuple[Assignment, ...]
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +212,7 @@ class GroupEmptied:
     round: int
     generation: int
     wall_ms: int = 0
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

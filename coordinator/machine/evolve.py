@@ -28,6 +28,14 @@ from coordinator.machine.events import (
     RebalanceStarted,
     RoundExtended,
 )
+from coordinator.machine.evolve_history import (
+    note_assignment,
+    note_emptied,
+    note_generation,
+    note_join,
+    note_removal,
+    note_start,
+)
 from coordinator.machine.invariants import invariant
 from coordinator.machine.state import LEGAL_PREDECESSORS, Blob, Group, Member, Offset, Phase
 
@@ -126,6 +134,7 @@ def _apply(group: Group, event: GroupEvent) -> None:  # noqa: PLR0912 - one arm 
             _pending_added(group, event)
         case PendingRemoved():
             invariant(event.member_id in group.pending, "no such id was handed out (sc-G25)")
+            note_removal(group, event)
             del group.pending[event.member_id]
         case RebalanceStarted():
             _rebalance_started(group, event)
@@ -171,6 +180,7 @@ def _disarm_when_all_synced(group: Group) -> None:
 
 def _member_joined(group: Group, event: MemberJoined) -> None:
     invariant(event.member_id not in group.members, "a member joined twice")
+    note_join(group, event)
     if not group.members:
         group.protocol_type = event.protocol_type
         group.leader_id = event.member_id
@@ -188,6 +198,7 @@ def _member_joined(group: Group, event: MemberJoined) -> None:
 
 def _member_rejoined(group: Group, event: MemberRejoined) -> None:
     invariant(event.member_id in group.members, "a stranger rejoined")
+    note_join(group, event)
     before = group.members[event.member_id]
     after = rejoined(before, event)
     group.tally.add(group, before, -1)
@@ -198,6 +209,7 @@ def _member_rejoined(group: Group, event: MemberRejoined) -> None:
 def _member_removed(group: Group, event: MemberRemoved) -> None:
     """The first in join order leads where the group leader went (gp-3.3)."""
     invariant(event.member_id in group.members, "a stranger was removed")
+    note_removal(group, event)
     member = group.members.pop(event.member_id)
     group.tally.add(group, member, -1)
     if member.instance_id:
@@ -215,6 +227,7 @@ def _member_replaced(group: Group, event: MemberReplaced) -> None:
         bool(event.group_instance_id) and before.instance_id == event.group_instance_id,
         "replaced by another instance (I3)",
     )
+    note_join(group, event)
     after = replaced(before, event)
     group.tally.add(group, before, -1)
     group.members = {
@@ -235,6 +248,7 @@ def _pending_added(group: Group, event: PendingAdded) -> None:
 def _rebalance_started(group: Group, event: RebalanceStarted) -> None:
     """From CompletingRebalance the assignments of the generation before go too (gp-P4)."""
     invariant(event.round == group.round + 1, "rounds are numbered without gaps")
+    note_start(group, event)
     if group.phase is Phase.COMPLETING_REBALANCE:
         for member in group.members.values():
             member.assignment = b""
@@ -256,6 +270,7 @@ def _generation_formed(group: Group, event: GenerationFormed) -> None:
     )
     invariant(event.leader_id in group.members, "led by a stranger (I2)")
     invariant(group.has_joined(group.members[event.leader_id]), "led by an absent member (gp-3.3)")
+    note_generation(group, event)
     _move(group, Phase.COMPLETING_REBALANCE)
     group.generation = event.generation
     group.protocol_name = event.protocol_name
@@ -281,6 +296,7 @@ def _assignment_published(group: Group, event: AssignmentPublished) -> None:
         tuple(entry.member_id for entry in event.assignments) == tuple(group.members),
         "one entry per member, in join order",
     )
+    note_assignment(group, event)
     _move(group, Phase.STABLE)
     for entry in event.assignments:
         group.members[entry.member_id].assignment = entry.assignment
@@ -292,6 +308,7 @@ def _group_emptied(group: Group, event: GroupEmptied) -> None:
     invariant(event.round == group.round, "another round's end")
     invariant(event.generation > group.generation, "a generation number is used once (I6)")
     invariant(not group.members, "emptied with members (I2)")
+    note_emptied(group, event)
     _move(group, Phase.EMPTY)
     group.generation = event.generation
     group.protocol_name = ""

@@ -1,6 +1,7 @@
 """What must hold whatever happens. A broken invariant stops the process: a bug, not an outcome."""
 
 from coordinator.machine.commands import RoundTimer
+from coordinator.machine.history import HISTORY_ROUNDS, NAMES_MAX, NOBODY, Ended
 from coordinator.machine.state import Group, Phase, holders, recount
 
 
@@ -30,6 +31,7 @@ def check(group: Group, *, at_rest: bool = True) -> None:
         where + "a member's id is pending (I4)",
     )
     _check_timer(group, where, at_rest=at_rest)
+    _check_history(group, where)
     if at_rest:
         _check_phase(group, where)
 
@@ -57,6 +59,20 @@ def _check_members(group: Group, where: str) -> None:
             any(all(m.supports(p.name) for m in group.members.values()) for p in first.protocols),
             where + "no protocol in common (I5)",
         )
+
+
+def _check_history(group: Group, where: str) -> None:
+    rounds = list(group.rebalances)
+    invariant(len(rounds) <= HISTORY_ROUNDS, where + "more rounds kept than the history holds")
+    invariant(rounds == sorted(rounds), where + "the history is not in the order of its rounds")
+    invariant(not rounds or rounds[-1] == group.round, where + "the last round is not in it")
+    open_now = group.phase in {Phase.PREPARING_REBALANCE, Phase.COMPLETING_REBALANCE}
+    for number, record in group.rebalances.items():
+        expected = open_now and number == group.round
+        invariant((record.ended is Ended.OPEN) == expected, where + f"round {number} is open")
+        invariant(len(record.missing) <= NAMES_MAX, where + "more names than are kept")
+    joining = group.phase is Phase.PREPARING_REBALANCE and group.round in group.rebalances
+    invariant(joining or group.last_join == NOBODY, where + "a last Join of no open round")
 
 
 def _check_timer(group: Group, where: str, *, at_rest: bool) -> None:

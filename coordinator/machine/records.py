@@ -5,8 +5,10 @@ Keys are relative to the shard:
     b"g" + group id           + b"h"                        the group without its maps
     b"g" + group id           + b"k"                        its overrides of the defaults, if any
     b"g" + group id           + b"m" + member id            a member
+    b"g" + group id           + b"l"                        who joined the open round last
     b"g" + group id           + b"o" + topic + partition    a stored offset
     b"g" + group id           + b"p" + member id            an id handed out, not used yet
+    b"g" + group id           + b"r" + round                one of its last rounds (history.py)
     b"g" + group id           + b"s" + member id            a static member's instance
     b"g" + group id           + b"u"                        the registry its generation formed under
     b"g" + group id           + b"v" + member id            its assignment, if it has one
@@ -24,9 +26,9 @@ fields in declared order, without what the key says; an offset's start is left o
 reported.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, TypeVar, assert_never
 
 from coordinator.machine.commands import Protocol, RoundTimer
 from coordinator.machine.encoding import (
@@ -61,6 +63,14 @@ from coordinator.machine.events import (
     RebalanceStarted,
     RoundExtended,
 )
+from coordinator.machine.evolve_history import is_missed, notes_joins, pushed_out
+from coordinator.machine.history import (
+    NOBODY,
+    put_last_join,
+    put_rebalance,
+    take_last_join,
+    take_rebalance,
+)
 from coordinator.machine.state import Blob, Group, Member, Offset, Phase, holders, recount
 
 GROUP_PREFIX = b"g"
@@ -71,9 +81,11 @@ FLOOR_KEY = b"f"
 TIME_KEY = b"c"
 
 HEADER = b"h"
+_LAST_JOIN = b"l"
 _MEMBER = b"m"
 _OFFSET = b"o"
 _PENDING = b"p"
+_ROUND = b"r"
 _STATIC = b"s"
 _ASSIGNMENT = b"v"
 _EMPTIED = b"w"
@@ -82,6 +94,7 @@ _CONFIG = b"k"
 _TOPICS = b"u"
 _NO_BLOB = Blob()
 _VERSION = bytes((RECORD_VERSION,))
+_T = TypeVar("_T")
 
 
 class AssignmentOf(NamedTuple):
@@ -104,16 +117,23 @@ class PendingOf(NamedTuple):
     kind: bytes = _PENDING
 
 
+class RoundOf(NamedTuple):
+    """Names the record of one of the last rounds."""
+
+    round: int
+
+
 class Own(Enum):
     """Names a record of the group itself, beside its header."""
 
+    LAST_JOIN = _LAST_JOIN
     EMPTIED = _EMPTIED
     BLOB = _BLOB
     CONFIG = _CONFIG
     TOPICS = _TOPICS
 
 
-Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | Own
+Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | RoundOf | Own
 """One record of a group: None its header, a member id, a (topic, partition), or what it names."""
 
 
@@ -133,6 +153,8 @@ def group_key(group_id: str, ref: Ref) -> bytes:
             return group_prefix(group_id) + _ASSIGNMENT + ref.member_id.encode()
         case StaticOf() | PendingOf():
             return group_prefix(group_id) + ref.kind + ref.member_id.encode()
+        case RoundOf():
+            return group_prefix(group_id) + _ROUND + put_int(ref.round)
         case Own():
             return group_prefix(group_id) + ref.value
         case (topic, partition):
@@ -149,8 +171,7 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
         case None:
             return _put_header(group)
         case str():
-            member = group.members.get(ref)
-            return None if member is None else _put_member(member)
+            return _put_known(group.members.get(ref), _put_member)
         case AssignmentOf():
             member = group.members.get(ref.member_id)
             if member is None or not member.assignment:
@@ -162,17 +183,19 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
                 return None
             return _VERSION + put_text(member.instance_id) + put_text(member.replaced_id)
         case PendingOf():
-            timeout_ms = group.pending.get(ref.member_id)
-            return None if timeout_ms is None else put_number(timeout_ms)
+            return _put_known(group.pending.get(ref.member_id), put_number)
+        case RoundOf():
+            return _put_known(group.rebalances.get(ref.round), put_rebalance)
         case Own():
             return _own_value(group, ref)
         case _:
-            offset = group.offsets.get(ref)
-            return None if offset is None else _put_offset(offset)
+            return _put_known(group.offsets.get(ref), _put_offset)
 
 
-def _own_value(group: Group, ref: Own) -> bytes | None:
-    match ref:
+def _own_value(group: Group, own: Own) -> bytes | None:
+    match own:
+        case Own.LAST_JOIN:
+            return None if group.last_join == NOBODY else put_last_join(group.last_join)
         case Own.EMPTIED:
             return put_number(group.emptied_wall_ms) if group.emptied_wall_ms else None
         case Own.BLOB:
@@ -181,6 +204,12 @@ def _own_value(group: Group, ref: Own) -> bytes | None:
             return _put_config(group.config) if group.config else None
         case Own.TOPICS:
             return put_number(group.topics_version) if group.topics_version else None
+        case _:
+            assert_never(own)
+
+
+def _put_known(value: _T | None, put: Callable[[_T], bytes]) -> bytes | None:
+    return None if value is None else put(value)
 
 
 def group_records(group: Group) -> Iterator[tuple[bytes, bytes]]:
@@ -200,6 +229,7 @@ def _refs(group: Group) -> tuple[Ref, ...]:
         *map(PendingOf, group.pending),
         *map(StaticOf, group.members),
         *map(AssignmentOf, group.members),
+        *map(RoundOf, group.rebalances),
         *Own,
     )
 
@@ -223,28 +253,31 @@ def touched(  # noqa: PLR0912 - one arm per event
         case GroupDeleted():
             return () if group is None else _refs(group)
         case MemberSynced():
-            return (None, event.member_id)
+            return (None, event.member_id) if _syncs_last(group) else (event.member_id,)
         case MemberJoined():
             return (None, event.member_id, *_beside(group, event))
         case MemberRemoved():
-            return (None, *_records_of(event.member_id))
+            return (None, *_records_of(event.member_id), *_missed(group, event))
         case MemberReplaced():
-            return (None, *_records_of(event.replaced_id), *_records_of(event.member_id))
-        case PendingAdded() | PendingRemoved():
+            old, new = _records_of(event.replaced_id), _records_of(event.member_id)
+            return (None, *old, *new, *_noted(group))
+        case PendingRemoved():
+            return (PendingOf(event.member_id), *_missed(group, event))
+        case PendingAdded():
             pending = PendingOf(event.member_id)
             return (None, pending) if group is None else (pending,)
         case MemberRejoined():
-            return (event.member_id,)
+            return (event.member_id, *_noted(group))
         case RebalanceStarted() if group is not None:
             cleared = group.phase is Phase.COMPLETING_REBALANCE
             cleared_of = map(AssignmentOf, group.members) if cleared else ()
-            return (None, Own.EMPTIED, *cleared_of)
+            return (None, Own.EMPTIED, *cleared_of, *_opened(group, event))
         case AssignmentPublished() if group is not None:
-            return (None, *map(AssignmentOf, group.members))
+            return (None, *map(AssignmentOf, group.members), RoundOf(group.round))
         case GroupEmptied():
-            return (None, Own.EMPTIED)
+            return (None, Own.EMPTIED, Own.LAST_JOIN, RoundOf(event.round))
         case GenerationFormed():
-            return (None, Own.TOPICS)
+            return (None, Own.LAST_JOIN, Own.TOPICS, RoundOf(event.round))
         case RoundExtended():
             return (None,)
         case RebalanceStarted() | AssignmentPublished():
@@ -253,12 +286,38 @@ def touched(  # noqa: PLR0912 - one arm per event
             assert_never(event)
 
 
+def _syncs_last(group: Group | None) -> bool:
+    """True where one more Sync ends the sync timer, which is in the header."""
+    return (
+        group is not None
+        and group.phase is Phase.STABLE
+        and group.tally.synced + 1 == len(group.members)
+    )
+
+
 def _beside(group: Group | None, event: MemberJoined) -> Iterator[Ref]:
     """What few joins touch beside the member's own record."""
     if event.group_instance_id:
         yield StaticOf(event.member_id)
     if group is not None and event.member_id in group.pending:
         yield PendingOf(event.member_id)
+    yield from _noted(group)
+
+
+def _noted(group: Group | None) -> tuple[Ref, ...]:
+    """What a Join touches of the round's history."""
+    return (Own.LAST_JOIN,) if group is not None and notes_joins(group) else ()
+
+
+def _missed(group: Group | None, event: MemberRemoved | PendingRemoved) -> tuple[Ref, ...]:
+    """What a removal touches of it."""
+    return (RoundOf(group.round),) if group is not None and is_missed(group, event) else ()
+
+
+def _opened(group: Group, event: RebalanceStarted) -> tuple[Ref, ...]:
+    """The round before, the new one, those that make room for it."""
+    rounds = (group.round, event.round, *pushed_out(group))
+    return (Own.LAST_JOIN, *map(RoundOf, rounds))
 
 
 def _records_of(member_id: str) -> tuple[Ref, ...]:
@@ -298,18 +357,10 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
         topic, partition = key.text(), key.integer()
         key.end()
         group.offsets[topic, partition] = _take_offset(Reader(value))
-    elif kind == _EMPTIED:
+    elif kind == _ROUND:
+        number = key.integer()
         key.end()
-        group.emptied_wall_ms = take_number(value)
-    elif kind == _BLOB:
-        key.end()
-        group.blob = _take_blob(Reader(value))
-    elif kind == _CONFIG:
-        key.end()
-        group.config = _take_config(Reader(value))
-    elif kind == _TOPICS:
-        key.end()
-        group.topics_version = take_number(value)
+        group.rebalances[number] = take_rebalance(Reader(value))
     elif kind == _PENDING:
         group.pending[key.rest()] = take_number(value)
     elif kind in (_STATIC, _ASSIGNMENT):
@@ -320,6 +371,22 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
             member.assignment = take_blob(value)
         else:
             _take_static(member, Reader(value))
+    else:
+        key.end()
+        _take_own(group, kind, value)
+
+
+def _take_own(group: Group, kind: bytes, value: bytes) -> None:
+    if kind == _EMPTIED:
+        group.emptied_wall_ms = take_number(value)
+    elif kind == _LAST_JOIN:
+        group.last_join = take_last_join(Reader(value))
+    elif kind == _BLOB:
+        group.blob = _take_blob(Reader(value))
+    elif kind == _CONFIG:
+        group.config = _take_config(Reader(value))
+    elif kind == _TOPICS:
+        group.topics_version = take_number(value)
     else:
         raise RecordError(f"a record of unknown kind {kind!r}")
 

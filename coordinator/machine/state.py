@@ -53,6 +53,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from coordinator.machine.commands import Protocol, RoundTimer
+from coordinator.machine.history import LastJoin, Rebalance
 
 
 class Phase(StrEnum):
@@ -196,9 +197,11 @@ class Group:
     `timer` is None, `deadline_ms` is 0. `remaining_ms` and `new_member_added` belong to the initial
     delay (gp-4.3). `pending` are ids handed out and not used yet, with their session timeout in ms
     (gp-J7.4). `emptied_wall_ms` says since when it is Empty, 0 where it is not, or where nobody
-    knows (rules 1, or never had members). `topics_version` is that of the topic registry under
-    which the generation formed, `config` the group's overrides by name (configs.py). `instances`
-    says who holds each instance id: like `tally` it follows from the members.
+    knows (rules 1, or never had members). `rebalances` are the last rounds by number, the open one
+    among them (history.py); `last_join` is of the open one. `topics_version` is that of the topic
+    registry under which the generation formed, `config` the group's overrides by name
+    (configs.py). `instances` says who holds each instance id: like `tally` it follows from the
+    members.
     """
 
     group_id: str
@@ -220,6 +223,8 @@ class Group:
     blob: Blob = field(default_factory=Blob)
     topics_version: int = 0
     config: dict[str, int] = field(default_factory=dict)
+    rebalances: dict[int, Rebalance] = field(default_factory=dict)
+    last_join: LastJoin = field(default_factory=LastJoin)
     tally: Tally = field(default_factory=Tally, metadata={"derived": True})
     instances: dict[str, str] = field(default_factory=dict, metadata={"derived": True})
 

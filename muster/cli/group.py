@@ -14,6 +14,14 @@ from muster.cli.group_list import list_groups
 from muster.cli.group_offsets import offsets
 from muster.cli.group_read import Groups, described, each
 from muster.cli.group_reset import reset_offsets
+from muster.cli.group_waits import (
+    AWAITED_COLUMN,
+    WAIT_COLUMNS,
+    wait_cells,
+    wait_item,
+    waiting,
+)
+from muster.cli.group_why import why
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -57,6 +65,7 @@ def register(app: typer.Typer) -> None:
     family.command("state")(watchable(state))
     family.command("members")(watchable(members))
     family.command("offsets")(watchable(offsets))
+    family.command("why")(watchable(why))
     family.command("watch")(watch)
     family.command("config")(config)
     family.command("reset-offsets")(reset_offsets)
@@ -176,11 +185,14 @@ def _state_table(groups: Sequence[Group]) -> Table:
         ]
         for group in groups
     ]
-    return Table(STATE_COLUMNS, rows)
+    if not waiting(groups):
+        return Table(STATE_COLUMNS, rows)
+    waits = [[*row, *wait_cells(group)] for row, group in zip(rows, groups, strict=True)]
+    return Table([*STATE_COLUMNS, *WAIT_COLUMNS], waits)
 
 
 def member_table(groups: Sequence[Group]) -> Table:
-    """The members of groups; the column of instance ids only where somebody has one."""
+    """The members of groups; instance ids and who is awaited only where there are any."""
     rows: list[dict[str, Value]] = [
         {
             "GROUP": group.group_id,
@@ -193,12 +205,14 @@ def member_table(groups: Sequence[Group]) -> Table:
             "LEADER": member.member_id == group.leader_id,
             "JOINED": member.joined,
             "SYNCED": member.synced,
+            AWAITED_COLUMN: member.awaited,
         }
         for group in groups
         for member in members_of(group)
     ]
     static = any(row[INSTANCE_COLUMN] for row in rows)
     columns = [name for name in MEMBER_COLUMNS if static or name != INSTANCE_COLUMN]
+    columns += [AWAITED_COLUMN] if waiting(groups) else []
     return Table(columns, [[row[name] for name in columns] for row in rows])
 
 
@@ -217,6 +231,7 @@ def _group_item(group: Group) -> dict[str, object]:
             "term": group.coordinator.term,
         },
         "applied_index": group.applied_index,
+        "wait": wait_item(group),
         "members": [member_item(member) for member in members_of(group)],
     }
 
@@ -232,6 +247,7 @@ def member_item(member: Member) -> dict[str, object]:
         "rebalance_timeout_ms": member.rebalance_timeout_ms,
         "joined": member.joined,
         "synced": member.synced,
+        "awaited": member.awaited,
         "assignment": None
         if member.partitions is None
         else [{"topic": topic, "partition": number} for topic, number in member.partitions],

@@ -20,6 +20,10 @@ from muster.v1.group_pb2 import OffsetCommitRequest, OffsetCommitResponse
 
 SLICE_PARTITIONS = 1_000
 """The most that one commit takes, so the most that is reset together or not at all."""
+SLICE_BYTES = 384 * 1024
+"""Below the 512 KiB that one command may have (architecture.md 5)."""
+NUMBERS_BYTES = 80
+"""More than a partition takes beside its two texts."""
 
 _AGAIN = "run it again: it starts from what is stored then"
 _STOP = (
@@ -39,13 +43,22 @@ class Outcome:
 
 def in_use(group_id: str, members: int) -> CommandError:
     """The refusal of a group that has members."""
-    error = refused(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id!r} has {members} members.")
+    error = refused(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id!r} has members ({members}).")
     return CommandError(error.message, next_step=_STOP, exit_code=error.exit_code)
 
 
-def slices(steps: Sequence[Step]) -> list[Sequence[Step]]:
-    """What goes in one commit each."""
-    return [steps[i : i + SLICE_PARTITIONS] for i in range(0, len(steps), SLICE_PARTITIONS)]
+def slices(steps: Sequence[Step]) -> list[list[Step]]:
+    """What goes in one commit each: so many partitions, and so many bytes."""
+    parts: list[list[Step]] = []
+    size = 0
+    for step in steps:
+        one = len(step.topic.encode()) + len(step.metadata.encode()) + NUMBERS_BYTES
+        if not parts or len(parts[-1]) == SLICE_PARTITIONS or size + one > SLICE_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(step)
+        size += one
+    return parts
 
 
 def execute(to: Connection, group_id: str, generation: int, steps: Sequence[Step]) -> Outcome:

@@ -15,7 +15,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -101,7 +101,10 @@ class _Captured(io.StringIO):
 def _round(once: Callable[[], None], *, terminal: bool) -> tuple[str, CommandError | None]:
     captured = _Captured(terminal=terminal)
     try:
-        with redirect_stdout(captured):
+        with ExitStack() as stack:
+            stack.enter_context(redirect_stdout(captured))
+            if terminal:  # a note beside the picture would tear it
+                stack.enter_context(redirect_stderr(captured))
             once()
     except CommandError as error:
         if error.exit_code in _ENDS:

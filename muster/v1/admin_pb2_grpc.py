@@ -272,6 +272,11 @@ class AdminStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.AlterGroupConfigsRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.AlterGroupConfigsResponse.FromString,
                 _registered_method=True)
+        self.DescribeRebalances = channel.unary_unary(
+                '/muster.v1.Admin/DescribeRebalances',
+                request_serializer=muster_dot_v1_dot_admin__pb2.DescribeRebalancesRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.DescribeRebalancesResponse.FromString,
+                _registered_method=True)
         self.DescribeCluster = channel.unary_unary(
                 '/muster.v1.Admin/DescribeCluster',
                 request_serializer=muster_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
@@ -346,6 +351,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeRebalances(self, request, context):
+        """The last rounds of a group, with their causes. Read as DescribeGroups is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeCluster(self, request, context):
         """This node's own view of itself, its peers and every shard.
         """
@@ -411,6 +423,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.AlterGroupConfigs,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.AlterGroupConfigsRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.AlterGroupConfigsResponse.SerializeToString,
+            ),
+            'DescribeRebalances': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeRebalances,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.DescribeRebalancesRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.DescribeRebalancesResponse.SerializeToString,
             ),
             'DescribeCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeCluster,
@@ -622,6 +639,33 @@ class Admin(object):
             '/muster.v1.Admin/AlterGroupConfigs',
             muster_dot_v1_dot_admin__pb2.AlterGroupConfigsRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.AlterGroupConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeRebalances(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/DescribeRebalances',
+            muster_dot_v1_dot_admin__pb2.DescribeRebalancesRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.DescribeRebalancesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -141,6 +141,12 @@ class AdminStub:
     ]
     """A group's own settings: of each group all of it or nothing. Answered after it is durable."""
 
+    DescribeRebalances: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DescribeRebalancesRequest,
+        muster.v1.admin_pb2.DescribeRebalancesResponse,
+    ]
+    """The last rounds of a group, with their causes. Read as DescribeGroups is."""
+
     DescribeCluster: grpc.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.DescribeClusterRequest,
         muster.v1.admin_pb2.DescribeClusterResponse,
@@ -207,6 +213,12 @@ class AdminAsyncStub:
         muster.v1.admin_pb2.AlterGroupConfigsResponse,
     ]
     """A group's own settings: of each group all of it or nothing. Answered after it is durable."""
+
+    DescribeRebalances: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DescribeRebalancesRequest,
+        muster.v1.admin_pb2.DescribeRebalancesResponse,
+    ]
+    """The last rounds of a group, with their causes. Read as DescribeGroups is."""
 
     DescribeCluster: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.DescribeClusterRequest,
@@ -288,6 +300,14 @@ class AdminServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[muster.v1.admin_pb2.AlterGroupConfigsResponse, collections.abc.Awaitable[muster.v1.admin_pb2.AlterGroupConfigsResponse]]:
         """A group's own settings: of each group all of it or nothing. Answered after it is durable."""
+
+    @abc.abstractmethod
+    def DescribeRebalances(
+        self,
+        request: muster.v1.admin_pb2.DescribeRebalancesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.DescribeRebalancesResponse, collections.abc.Awaitable[muster.v1.admin_pb2.DescribeRebalancesResponse]]:
+        """The last rounds of a group, with their causes. Read as DescribeGroups is."""
 
     @abc.abstractmethod
     def DescribeCluster(

@@ -898,6 +898,7 @@ class MemberJoined(google.protobuf.message.Message):
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     JOINED_ROUND_FIELD_NUMBER: builtins.int
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     client_id: builtins.str
@@ -907,6 +908,8 @@ class MemberJoined(google.protobuf.message.Message):
     protocol_type: builtins.str
     joined_round: builtins.int
     group_instance_id: builtins.str
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -925,8 +928,9 @@ class MemberJoined(google.protobuf.message.Message):
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         joined_round: builtins.int = ...,
         group_instance_id: builtins.str = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms"]) -> None: ...
 
 global___MemberJoined = MemberJoined
 
@@ -943,11 +947,14 @@ class MemberRejoined(google.protobuf.message.Message):
     PROTOCOLS_FIELD_NUMBER: builtins.int
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     JOINED_ROUND_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     session_timeout_ms: builtins.int
     rebalance_timeout_ms: builtins.int
     joined_round: builtins.int
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -962,8 +969,9 @@ class MemberRejoined(google.protobuf.message.Message):
         protocols: collections.abc.Iterable[global___Protocol] | None = ...,
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         joined_round: builtins.int = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms"]) -> None: ...
 
 global___MemberRejoined = MemberRejoined
 
@@ -975,10 +983,13 @@ class MemberRemoved(google.protobuf.message.Message):
     MEMBER_ID_FIELD_NUMBER: builtins.int
     CAUSE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     cause: global___RemovalCause.ValueType
     reason: builtins.str
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     def __init__(
         self,
         *,
@@ -986,8 +997,9 @@ class MemberRemoved(google.protobuf.message.Message):
         member_id: builtins.str = ...,
         cause: global___RemovalCause.ValueType = ...,
         reason: builtins.str = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason", "time_ms", b"time_ms"]) -> None: ...
 
 global___MemberRemoved = MemberRemoved
 
@@ -1010,6 +1022,7 @@ class MemberReplaced(google.protobuf.message.Message):
     PROTOCOLS_FIELD_NUMBER: builtins.int
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     JOINED_ROUND_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     replaced_id: builtins.str
     member_id: builtins.str
@@ -1019,6 +1032,8 @@ class MemberReplaced(google.protobuf.message.Message):
     session_timeout_ms: builtins.int
     rebalance_timeout_ms: builtins.int
     joined_round: builtins.int
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -1037,8 +1052,9 @@ class MemberReplaced(google.protobuf.message.Message):
         protocols: collections.abc.Iterable[global___Protocol] | None = ...,
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         joined_round: builtins.int = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms"]) -> None: ...
 
 global___MemberReplaced = MemberReplaced
 
@@ -1075,10 +1091,13 @@ class PendingRemoved(google.protobuf.message.Message):
     MEMBER_ID_FIELD_NUMBER: builtins.int
     CAUSE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     cause: global___RemovalCause.ValueType
     reason: builtins.str
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     def __init__(
         self,
         *,
@@ -1086,8 +1105,9 @@ class PendingRemoved(google.protobuf.message.Message):
         member_id: builtins.str = ...,
         cause: global___RemovalCause.ValueType = ...,
         reason: builtins.str = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason", "time_ms", b"time_ms"]) -> None: ...
 
 global___PendingRemoved = PendingRemoved
 
@@ -1104,6 +1124,11 @@ class RebalanceStarted(google.protobuf.message.Message):
     TIMER_FIELD_NUMBER: builtins.int
     DEADLINE_MS_FIELD_NUMBER: builtins.int
     REMAINING_MS_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
+    WALL_MS_FIELD_NUMBER: builtins.int
+    CLIENT_ID_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    MEMBERS_BEFORE_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     from_generation: builtins.int
@@ -1115,6 +1140,15 @@ class RebalanceStarted(google.protobuf.message.Message):
     deadline_ms: builtins.int
     remaining_ms: builtins.int
     """of the initial delay's extensions"""
+    time_ms: builtins.int
+    """For the history of the rounds; none is kept where wall_ms is 0 (rules 1).
+    shard time
+    """
+    wall_ms: builtins.int
+    client_id: builtins.str
+    """of member_id, which may be gone"""
+    group_instance_id: builtins.str
+    members_before: builtins.int
     def __init__(
         self,
         *,
@@ -1127,8 +1161,13 @@ class RebalanceStarted(google.protobuf.message.Message):
         timer: global___RoundTimer.ValueType = ...,
         deadline_ms: builtins.int = ...,
         remaining_ms: builtins.int = ...,
+        time_ms: builtins.int = ...,
+        wall_ms: builtins.int = ...,
+        client_id: builtins.str = ...,
+        group_instance_id: builtins.str = ...,
+        members_before: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "from_generation", b"from_generation", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason", "remaining_ms", b"remaining_ms", "round", b"round", "timer", b"timer", "trigger", b"trigger"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_id", b"client_id", "deadline_ms", b"deadline_ms", "from_generation", b"from_generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "members_before", b"members_before", "reason", b"reason", "remaining_ms", b"remaining_ms", "round", b"round", "time_ms", b"time_ms", "timer", b"timer", "trigger", b"trigger", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___RebalanceStarted = RebalanceStarted
 
@@ -1173,6 +1212,7 @@ class GenerationFormed(google.protobuf.message.Message):
     MEMBER_IDS_FIELD_NUMBER: builtins.int
     DEADLINE_MS_FIELD_NUMBER: builtins.int
     TOPICS_VERSION_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     generation: builtins.int
@@ -1182,6 +1222,8 @@ class GenerationFormed(google.protobuf.message.Message):
     """of the sync timer"""
     topics_version: builtins.int
     """the entry's; 0 = not known (rules 1)"""
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def member_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """in join order"""
@@ -1197,8 +1239,9 @@ class GenerationFormed(google.protobuf.message.Message):
         member_ids: collections.abc.Iterable[builtins.str] | None = ...,
         deadline_ms: builtins.int = ...,
         topics_version: builtins.int = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "member_ids", b"member_ids", "protocol_name", b"protocol_name", "round", b"round", "topics_version", b"topics_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "member_ids", b"member_ids", "protocol_name", b"protocol_name", "round", b"round", "time_ms", b"time_ms", "topics_version", b"topics_version"]) -> None: ...
 
 global___GenerationFormed = GenerationFormed
 
@@ -1230,8 +1273,11 @@ class AssignmentPublished(google.protobuf.message.Message):
     GROUP_ID_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     generation: builtins.int
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Assignment]:
         """one per member, in join order"""
@@ -1242,8 +1288,9 @@ class AssignmentPublished(google.protobuf.message.Message):
         group_id: builtins.str = ...,
         generation: builtins.int = ...,
         assignments: collections.abc.Iterable[global___Assignment] | None = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "generation", b"generation", "group_id", b"group_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "generation", b"generation", "group_id", b"group_id", "time_ms", b"time_ms"]) -> None: ...
 
 global___AssignmentPublished = AssignmentPublished
 
@@ -1257,11 +1304,14 @@ class GroupEmptied(google.protobuf.message.Message):
     ROUND_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     generation: builtins.int
     wall_ms: builtins.int
     """since when; 0 = not known (rules 1)"""
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     def __init__(
         self,
         *,
@@ -1269,8 +1319,9 @@ class GroupEmptied(google.protobuf.message.Message):
         round: builtins.int = ...,
         generation: builtins.int = ...,
         wall_ms: builtins.int = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "round", b"round", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "round", b"round", "time_ms", b"time_ms", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___GroupEmptied = GroupEmptied
 

@@ -18,6 +18,7 @@ from tests.cli.operator_store import SettingsStore, kicking
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "testdata" / "cli").glob("*.txt"))
 Described = admin_pb2.DescribeGroupsResponse
+Rebalances = admin_pb2.DescribeRebalancesResponse
 WALL_MS = 1_795_273_591_042
 
 
@@ -81,7 +82,19 @@ def _audit(cluster) -> Described.Group:
         coordinator=_where(cluster.nodes[1]),
         applied_index=101,
         shard=1,
-        members=[Described.Member(member_id="w-cc", client_id="w", host="10.0.0.3", joined=True)],
+        members=[
+            Described.Member(
+                member_id="w-cc", client_id="w", host="10.0.0.3", joined=True, awaited=True
+            )
+        ],
+        wait=Described.Wait(
+            kind="sync",
+            since_wall_ms=WALL_MS,
+            until_wall_ms=WALL_MS + 60_000,
+            waited_ms=1_500,
+            remaining_ms=58_500,
+            awaited_members=1,
+        ),
     )
 
 
@@ -123,6 +136,59 @@ def _idle() -> list[Entry]:
         Entry(topic="orders", partition=2, offset=20, start_offset=18, end_offset=21),
         Entry(topic="payments", partition=0, offset=5, end_offset=9),
     ]
+
+
+def _rounds(no):
+    """DescribeRebalances as the coordinator of billing answers it."""
+    rebalance, delay = Rebalances.Rebalance, Rebalances.Delay
+    one = Rebalances.Who(member_id="worker-1-aa", client_id="worker-1")
+    two = Rebalances.Who(member_id="worker-2-bb", client_id="worker-2", group_instance_id="rack-2")
+    rounds = [
+        rebalance(
+            round=9,
+            started_wall_ms=WALL_MS,
+            from_generation=12,
+            trigger="session_expiry",
+            culprit=Rebalances.Who(member_id="worker-3-cc", client_id="worker-3"),
+            reason="no heartbeat for 10000 ms",
+            members_before=3,
+            members_after=2,
+            joining_ms=1_200,
+            ended="open",
+            awaited_members=1,
+            delays=[delay(how="awaited", who=one, after_ms=1_200)],
+        ),
+        rebalance(
+            round=8,
+            started_wall_ms=WALL_MS - 60_000,
+            from_generation=11,
+            generation=12,
+            trigger="member_joined",
+            culprit=two,
+            reason="deployed 4f2",
+            members_before=2,
+            members_after=3,
+            joining_ms=240,
+            syncing_ms=31,
+            ended="stable",
+            leader=one,
+            new_members=1,
+            new_member_ids=["worker-2-bb"],
+            delays=[
+                delay(how="last_to_join", who=one, after_ms=240),
+                delay(how="assignment", who=one, after_ms=31),
+            ],
+        ),
+    ]
+
+    def describe(request):
+        if request.group_id != "billing":
+            known = request.group_id.startswith("idle")
+            missing = no(ErrorCode.GROUP_ID_NOT_FOUND, "there is no such group")
+            return Rebalances(status=None if known else missing)
+        return Rebalances(rebalances=rounds[: request.max_rebalances])
+
+    return describe
 
 
 def _deleting(groups, no):
@@ -268,6 +334,7 @@ def scene(cluster, no):
         "DescribeGroups": describe_groups,
         "OffsetFetch": lambda r: _offsets() if r.group_id == "billing" else store.fetch(r),
         "OffsetCommit": store.commit,
+        "DescribeRebalances": _rounds(no),
         "DeleteGroups": _deleting(groups, no),
         "OffsetDelete": _deleting_offsets(no),
         "DescribeGroupConfigs": settings.describe,
@@ -316,6 +383,7 @@ def test_scenarios_cover_every_command():
         *("group list", "group describe", "group offsets", "group delete", "group delete-offsets"),
         *("group reset-offsets", "group state", "group members", "topic alter"),
         *("member list", "member describe", "member kick", "group config"),
+        "group why",
         *("cluster status", "cluster verify", "cluster replace-node"),
     )
     for command in commands:

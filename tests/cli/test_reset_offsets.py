@@ -5,7 +5,8 @@ import json
 import pytest
 
 from muster.cli.offset_file import read_offsets
-from muster.cli.reset_commit import SLICE_PARTITIONS
+from muster.cli.offset_plan import OFFSET_MAX, Known, Step
+from muster.cli.reset_commit import SLICE_PARTITIONS, _request, slices
 from muster.v1 import admin_pb2, group_pb2
 from muster.v1.errors_pb2 import ErrorCode, Status
 from tests.cli.offset_store import Entry, OffsetStore
@@ -73,6 +74,19 @@ def test_many_partitions_go_in_slices_that_say_so(store, muster):
         assert all(p.expected_offset == p.partition for p in commit.partitions)
     assert store.offsets("idle") == {("orders", n): n + 7 for n in range(MANY)}
     assert set(_results(ran)) == {"reset"}
+
+
+def test_no_commit_is_larger_than_a_command_may_be():
+    """The longest names and the most metadata: a slice stays below 512 KiB and loses nothing."""
+    known = Known(OFFSET_MAX, 0, OFFSET_MAX, "\N{EURO SIGN}" * (4096 // 3))
+    for topic, now in (("t" * 249, known), ("t" * 249, Known(1)), ("t", known)):
+        steps = [Step(topic, 2**31 - 1 - n, now, OFFSET_MAX) for n in range(2_100)]
+        parts = slices(steps)
+        assert [step for part in parts for step in part] == steps
+        for part in parts:
+            assert len(part) <= SLICE_PARTITIONS
+            assert _request("g" * 249, 2**62, part).ByteSize() < 400 * 1024
+    assert not slices([])
 
 
 def test_nothing_is_sent_without_execute(store, muster):

@@ -147,6 +147,7 @@ def test_a_coordinator_that_moves_is_followed(cluster, muster, rounds):
         ("group", "state", "g"),
         ("group", "members", "g"),
         ("group", "offsets", "g"),
+        ("group", "why", "g"),
         ("member", "list"),
         ("member", "describe", "g", "m"),
         ("cluster", "status"),
@@ -168,6 +169,9 @@ def test_every_watched_command_shows_the_same_as_once(cluster, muster, rounds, c
             ),
             "DescribeGroups": Described(groups=[group]),
             "OffsetFetch": store.fetch,
+            "DescribeRebalances": admin_pb2.DescribeRebalancesResponse(
+                rebalances=[{"round": 1, "trigger": "member_joined", "ended": "stable"}]
+            ),
         }
     cluster.coordinate(cluster.nodes[1])
     once = muster(*command)

@@ -29,6 +29,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     topic NAME COUNT | grow NAME COUNT | replace NODE UUID | checkpoint
     restart               a new coordinator that loads the stored records; parked calls are lost
     show                  the group as applied
+    why                   its last rounds, oldest first
 
 Every command is held against the promises of architecture section 3: `decide` changes nothing,
 invariants hold after each event, live = restored, the running digest is the recomputed one,
@@ -110,7 +111,13 @@ from coordinator.machine.shard_state import (
     shard_records,
 )
 from coordinator.machine.state import Group
-from tests.machine.printing import WALL_MS, put_event, put_group, put_reply
+from tests.machine.printing import (
+    WALL_MS,
+    put_event,
+    put_group,
+    put_rebalance,
+    put_reply,
+)
 
 
 class World:
@@ -409,6 +416,12 @@ class World:
             for group in self.state.groups.values()
             for key, deadline_ms in deadlines(group)
         ] or ["nothing armed"]
+
+    def do_why(self, _plain, options):
+        group = self.group(options)
+        for number, record in group.rebalances.items() if group else ():
+            self.out += put_rebalance(number, record)
+        self.out = self.out or ["no history"]
 
     def do_show(self, _plain, options):
         group = self.group(options)
