@@ -17,10 +17,13 @@ from coordinator.histogram import REBALANCE_BOUNDS_S, Histogram
 from coordinator.machine.commands import OffsetCommit
 from coordinator.machine.events import (
     AssignmentPublished,
+    Ending,
     Event,
+    GroupDeleted,
     GroupEmptied,
     MemberRemoved,
     MemberReplaced,
+    OffsetRemoved,
     RebalanceStarted,
     RemovalCause,
     Trigger,
@@ -70,6 +73,8 @@ class GroupMeter:
     ) -> None:
         self.own: dict[str, GroupCounts] = {}
         self.other = GroupCounts()
+        self.groups_removed = dict.fromkeys(Ending, 0)
+        self.offsets_removed = dict.fromkeys(Ending, 0)
         self.durations = {trigger: Histogram(REBALANCE_BOUNDS_S) for trigger in Trigger}
         self._shards = shards
         self._clock_s = clock_s
@@ -115,6 +120,10 @@ class GroupMeter:
                 self._closed(event.group_id, time_ms)
             case MemberReplaced():
                 self._renamed(event)
+            case OffsetRemoved():
+                self.offsets_removed[event.ending] += 1
+            case GroupDeleted():
+                self.groups_removed[event.ending] += 1
             case MemberRemoved() if event.cause is RemovalCause.SESSION_EXPIRED:
                 self.of(event.group_id).expirations += 1
             case _:

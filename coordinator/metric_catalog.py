@@ -142,6 +142,14 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_group_member_expirations_total": _counter(
             "Members removed because their session timed out.", "group"
         ),
+        "muster_groups_removed_total": _counter(
+            "Groups that are gone: deleted by somebody, or expired after the retention.", "ending"
+        ),
+        "muster_offsets_removed_total": _counter(
+            "Committed offsets that are gone: deleted, or expired after the retention. Those that "
+            "went with a group that was deleted are not in it.",
+            "ending",
+        ),
         "muster_offset_commits_total": _counter(
             "OffsetCommit calls answered, by result: ok, superseded, fenced, rejected, retriable.",
             "group",

@@ -278,6 +278,14 @@ class NodeMetrics:
         page.counters(OTHER, self.groups.other)
         page.members.add_metric([OTHER], self._other_members)
         yield from page.families()
+        for name, removed in (
+            ("muster_groups_removed_total", self.groups.groups_removed),
+            ("muster_offsets_removed_total", self.groups.offsets_removed),
+        ):
+            family = counter(name)
+            for ending, count in removed.items():
+                family.add_metric([ending.name.lower()], count)
+            yield family
 
 
 class _GroupPage:

@@ -192,10 +192,10 @@ class RebalanceInProgress(MusterError):
 
 
 class InvalidCommitOffsetSize(MusterError):
-    """The commit as a whole is too large."""
+    """The group has offsets of as many partitions as a group may have."""
 
     error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-    default_hint = "commit fewer partitions per call"
+    default_hint = "delete offsets that the group does not need, or use another group"
 
 
 class TopicAuthorizationFailed(MusterError):

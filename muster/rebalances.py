@@ -17,7 +17,7 @@ _CAUSES = {
     "session_expiry": "{} fell silent",
     "sync_timeout": "{} did not sync in time",
     "static_replaced": "{} came back as a new process",
-    "kicked": "{} was removed by an operator",
+    "member_kicked": "{} was removed by an operator",
 }
 _IN_VAIN = {
     "not_rejoined": "which did not rejoin",
@@ -25,6 +25,7 @@ _IN_VAIN = {
     "left": "which left",
     "session_expired": "which fell silent",
     "no_room": "which found no room",
+    "kicked": "which an operator removed",
 }
 
 
@@ -47,8 +48,8 @@ class Delay:
     """Who held up a round.
 
     `how` is last_to_join, assignment (of the group leader), not_rejoined, not_synced, left,
-    session_expired, no_room, absent, or, in an open round, awaited. `after_ms` counts from the
-    start of the round; that of an assignment from the moment when everybody had joined.
+    session_expired, kicked, no_room, absent, or, in an open round, awaited. `after_ms` counts from
+    the start of the round; that of an assignment from the moment when everybody had joined.
     """
 
     how: str

@@ -65,6 +65,18 @@ class CommittedOffset:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSetting:
+    """What counts for a group, and between which bounds it may be set."""
+
+    value: int
+    overridden: bool
+    """It is the group's own; else the cluster's default."""
+    default: int
+    lowest: int
+    highest: int
+
+
+@dataclass(frozen=True, slots=True)
 class Committed(Mapping[TopicPartition, CommittedOffset | None]):
     """A linearizable read of committed offsets; None where nothing was ever committed."""
 

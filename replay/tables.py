@@ -104,9 +104,10 @@ class Ownership(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """One partition of one accepted commit.
+    """One partition of one accepted commit, or a stored offset that was removed.
 
-    `outcome`: committed, superseded (`previous_offset` stands).
+    `outcome`: committed, superseded (`previous_offset` stands); deleted, expired (`offset` was
+    stored, alone or with its group, and is no more).
 
     `lag` is known only where the member reported `end_offset`; `rewind` where the offset went back.
     """

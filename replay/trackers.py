@@ -12,7 +12,9 @@ from typing import Protocol
 
 from coordinator.machine.events import (
     AssignmentPublished,
+    Ending,
     GenerationFormed,
+    GroupDeleted,
     GroupEmptied,
     GroupEvent,
     MemberJoined,
@@ -20,6 +22,7 @@ from coordinator.machine.events import (
     MemberRemoved,
     MemberReplaced,
     OffsetCommitted,
+    OffsetRemoved,
     OffsetSuperseded,
     RebalanceStarted,
     RemovalCause,
@@ -269,7 +272,7 @@ class CommitTracker:
         """Nothing is open between commits."""
 
     def on(self, event: GroupEvent, group: Group | None, at: Moment) -> Iterator[TableRow]:
-        """One row per partition of a commit."""
+        """One row per partition of a commit, and per offset that is removed."""
         match event:
             case OffsetCommitted():
                 stored = group.offsets.get((event.topic, event.partition)) if group else None
@@ -313,8 +316,37 @@ class CommitTracker:
                     generation=None,
                     commit_seq=event.commit_seq,
                 )
+            case OffsetRemoved():
+                key = (event.topic, event.partition)
+                yield self._removed(key, event.offset, event.ending, at)
+            case GroupDeleted() if group is not None:
+                for key, stored in group.offsets.items():
+                    yield self._removed(key, stored.offset, event.ending, at)
             case _:
                 pass
+
+    def _removed(self, key: tuple[str, int], offset: int, ending: Ending, at: Moment) -> Commit:
+        """Nothing is stored any more."""
+        topic, partition = key
+        return Commit(
+            shard=self._shard,
+            group=self._group_id,
+            topic=topic,
+            partition=partition,
+            index=at.index,
+            sub=at.sub,
+            ts=at.ts,
+            outcome=ending.name.lower(),
+            offset=offset,
+            previous_offset=offset,
+            rewind=False,
+            end_offset=None,
+            lag=None,
+            metadata=None,
+            member_id="",
+            generation=None,
+            commit_seq=0,
+        )
 
     def finish(self, how: str) -> Iterator[TableRow]:
         """Nothing is open between commits."""

@@ -1,5 +1,7 @@
 """OffsetCommit (gp-2.7): how far the members have read."""
 
+from collections.abc import Mapping
+
 from coordinator.machine.commands import OffsetCommit, PartitionCommit
 from coordinator.machine.decision import (
     Decision,
@@ -28,17 +30,35 @@ def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> 
         return refused
     if command.atomic:
         return _decide_atomic(group, command, env)
-    events: list[OffsetCommitted | OffsetSuperseded] = []
-    results: list[PartitionResult] = []
+    found = _each(group, command, env)
+    events = tuple(event for event, _ in found if event is not None)
+    return Decision(events, Committed(tuple(result for _, result in found)))
+
+
+_Outcome = tuple[OffsetCommitted | OffsetSuperseded | None, PartitionResult]
+
+
+def _each(group: Group | None, command: OffsetCommit, env: Envelope) -> list[_Outcome]:
+    """Every partition on its own, after those before it."""
+    found: list[_Outcome] = []
     written: dict[tuple[str, int], OffsetCommitted] = {}
     for wanted in command.partitions:
         event, result = _commit(group, command, wanted, written, env)
         if isinstance(event, OffsetCommitted):
             written[wanted.topic, wanted.partition] = event
-        if event is not None:
-            events.append(event)
-        results.append(result)
-    return Decision(tuple(events), Committed(tuple(results)))
+        found.append((event, result))
+    return found
+
+
+def _is_full(
+    group: Group | None, written: Mapping[tuple[str, int], OffsetCommitted], env: Envelope
+) -> bool:
+    """No room for one more partition. Rules 1 had no such limit."""
+    stored = {} if group is None else group.offsets
+    most = env.limits.group_max_offsets
+    if env.rules_version < 2 or len(stored) + len(written) < most:  # noqa: PLR2004
+        return False
+    return len(stored) + sum(key not in stored for key in written) >= most
 
 
 def _decide_atomic(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision:
@@ -46,7 +66,7 @@ def _decide_atomic(group: Group | None, command: OffsetCommit, env: Envelope) ->
 
     A retry of what was applied finds every partition as it wrote it, and writes nothing.
     """
-    found = [_commit(group, command, wanted, {}, env) for wanted in command.partitions]
+    found = _each(group, command, env)
     wrong = [r for _, r in found if r.error is not Error.NONE or r.superseded]
     blob, late = _blob(group, command)
     if wrong or late:
@@ -121,7 +141,7 @@ def _commit(
     wanted: PartitionCommit,
     written: dict[tuple[str, int], OffsetCommitted],
     env: Envelope,
-) -> tuple[OffsetCommitted | OffsetSuperseded | None, PartitionResult]:
+) -> _Outcome:
     """O7-O9 for one partition; `written` is what this command already stores."""
     most = env.limits.offset_metadata_max_bytes
     if len(wanted.metadata.encode()) > most:
@@ -144,6 +164,9 @@ def _commit(
         return None, _result(wanted, Error.INVALID_UPDATE_VERSION, message)
     if command.forward_only and wanted.offset < now:
         return _superseded(command, wanted, now)
+    if kept is None and _is_full(group, written, env):
+        message = f"The group has offsets of its {env.limits.group_max_offsets} partitions."
+        return None, _result(wanted, Error.INVALID_COMMIT_OFFSET_SIZE, message)
     committed = OffsetCommitted(
         group_id=command.group_id,
         topic=wanted.topic,

@@ -7,6 +7,7 @@ time, for the history of the rounds; 0 under rules 1.
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from coordinator.machine.commands import Assignment, Protocol, RoundTimer
 
@@ -20,10 +21,12 @@ class RemovalCause(IntEnum):
     NOT_SYNCED = 4
     NO_ROOM = 10
     """The group is full of members that joined the round earlier (gp-J6)."""
+    KICKED = 11
+    """An operator removed it."""
 
 
 class Trigger(IntEnum):
-    """Why a round opened: the closed list of gp-3.4."""
+    """Why a round opened: the closed list of gp-3.4, and what an operator does."""
 
     MEMBER_JOINED = 1
     METADATA_CHANGED = 2
@@ -32,6 +35,9 @@ class Trigger(IntEnum):
     SESSION_EXPIRY = 5
     SYNC_TIMEOUT = 6
     STATIC_REPLACED = 10
+    MEMBER_KICKED = 11
+    TOPICS_CHANGED = 12
+    """A topic that the members read grew, or exists since: no member did it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,8 @@ class RoundExtended:
 class GenerationFormed:
     """The join barrier completed with at least one member; parked joins are answered.
 
-    `member_ids` are in join order; `deadline_ms` is the sync timer's.
+    `member_ids` are in join order; `deadline_ms` is the sync timer's. The group leader is told
+    partition counts of `topics_version` at least; 0 = not known (rules 1).
     """
 
     group_id: str
@@ -174,6 +181,7 @@ class GenerationFormed:
     leader_id: str
     member_ids: tuple[str, ...]
     deadline_ms: int
+    topics_version: int = 0
     time_ms: int = 0
 
 
@@ -278,20 +286,37 @@ class BlobCommitted:
     commit_seq: int
 
 
+class ConfigValue(NamedTuple):
+    """One override of a group that counts."""
+
+    name: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfigChanged:
+    """All of the group's overrides from now on, by name; creates the group where there is none."""
+
+    group_id: str
+    values: tuple[ConfigValue, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
-    """A topic is registered."""
+    """A topic is registered; the registry has `topics_version` from now on, 0 under rules 1."""
 
     name: str
     partitions: int
+    topics_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAdded:
-    """A topic has this many partitions now."""
+    """A topic has this many partitions now; the registry has `topics_version`, 0 under rules 1."""
 
     name: str
     partitions: int
+    topics_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +352,7 @@ GroupEvent = (
     | OffsetRemoved
     | GroupDeleted
     | BlobCommitted
+    | GroupConfigChanged
 )
 ShardEvent = TopicCreated | PartitionsAdded | NodeReplaced | CheckpointTaken
 Event = GroupEvent | ShardEvent

@@ -3,23 +3,26 @@
 Keys are relative to the shard:
 
     b"g" + group id           + b"h"                        the group without its maps
+    b"g" + group id           + b"k"                        its overrides of the defaults, if any
     b"g" + group id           + b"m" + member id            a member
     b"g" + group id           + b"o" + topic + partition    a stored offset
     b"g" + group id           + b"p" + member id            an id handed out, not used yet
     b"g" + group id           + b"r" + round                one of its last rounds (history.py)
     b"g" + group id           + b"s" + member id            a static member's instance
+    b"g" + group id           + b"u"                        the registry its generation formed under
     b"g" + group id           + b"v" + member id            its assignment, if it has one
     b"g" + group id           + b"w"                        since when it is Empty, if known
     b"g" + group id           + b"x"                        what an application keeps with it
     b"t" + topic                                            partitions of a topic (shard 0)
+    b"u" + topic                                            when it changed last (shard 0)
     b"n" + node id                                          the store of a replaced node (shard 0)
     b"f", b"c"                                              generation floor, shard time; not 0
 
 The group id and the topic of a key carry their length, so the records of one group share a prefix
 with no others. What static members and pending ids added has records of its own: a group without
 them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
-fields in declared order, without what the key says; a member that says when it joined has a version
-of its own, an offset's start is left out where none was reported.
+fields in declared order, without what the key says; a member that says when it joined, and an offset
+that says where its partition starts, have one field and one version more.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -42,6 +45,7 @@ from coordinator.machine.events import (
     AssignmentPublished,
     BlobCommitted,
     GenerationFormed,
+    GroupConfigChanged,
     GroupDeleted,
     GroupEmptied,
     GroupEvent,
@@ -64,6 +68,7 @@ from coordinator.machine.state import Blob, Group, Member, Offset, Phase, holder
 
 GROUP_PREFIX = b"g"
 TOPIC_PREFIX = b"t"
+TOPIC_CHANGED_PREFIX = b"u"
 NODE_PREFIX = b"n"
 FLOOR_KEY = b"f"
 TIME_KEY = b"c"
@@ -77,11 +82,13 @@ _STATIC = b"s"
 _ASSIGNMENT = b"v"
 _EMPTIED = b"w"
 _BLOB = b"x"
+_CONFIG = b"k"
+_TOPICS = b"u"
 _NO_BLOB = Blob()
 _VERSION = bytes((RECORD_VERSION,))
-_TIMED_VERSION = RECORD_VERSION + 1
-"""Of a member's record that says when it joined, in one field more."""
-_TIMED = bytes((_TIMED_VERSION,))
+_LONGER_VERSION = RECORD_VERSION + 1
+"""Of a record with one field more: when a member joined, where an offset's partition starts."""
+_LONGER = bytes((_LONGER_VERSION,))
 _T = TypeVar("_T")
 
 
@@ -116,6 +123,8 @@ class Own(Enum):
 
     EMPTIED = _EMPTIED
     BLOB = _BLOB
+    CONFIG = _CONFIG
+    TOPICS = _TOPICS
 
 
 Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | RoundOf | Own
@@ -184,6 +193,10 @@ def _own_value(group: Group, own: Own) -> bytes | None:
             return put_number(group.emptied_wall_ms) if group.emptied_wall_ms else None
         case Own.BLOB:
             return None if group.blob == _NO_BLOB else _put_blob(group.blob)
+        case Own.CONFIG:
+            return _put_config(group.config) if group.config else None
+        case Own.TOPICS:
+            return put_number(group.topics_version) if group.topics_version else None
         case _:
             assert_never(own)
 
@@ -228,6 +241,8 @@ def touched(  # noqa: PLR0912 - one arm per event
             return ((event.topic, event.partition),)
         case BlobCommitted():
             return (Own.BLOB,)
+        case GroupConfigChanged():
+            return (None, Own.CONFIG) if group is None else (Own.CONFIG,)
         case GroupDeleted():
             return () if group is None else _refs(group)
         case MemberSynced():
@@ -255,7 +270,7 @@ def touched(  # noqa: PLR0912 - one arm per event
         case GroupEmptied():
             return (None, Own.EMPTIED, RoundOf(event.round))
         case GenerationFormed():
-            return (None, RoundOf(event.round))
+            return (None, Own.TOPICS, RoundOf(event.round))
         case RoundExtended():
             return (None,)
         case RebalanceStarted() | AssignmentPublished():
@@ -329,16 +344,10 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
         topic, partition = key.text(), key.integer()
         key.end()
         group.offsets[topic, partition] = _take_offset(Reader(value))
-    elif kind == _EMPTIED:
-        key.end()
-        group.emptied_wall_ms = take_number(value)
     elif kind == _ROUND:
         number = key.integer()
         key.end()
         group.rebalances[number] = take_round(value, last=number == group.round)
-    elif kind == _BLOB:
-        key.end()
-        group.blob = _take_blob(Reader(value))
     elif kind == _PENDING:
         group.pending[key.rest()] = take_number(value)
     elif kind in (_STATIC, _ASSIGNMENT):
@@ -349,6 +358,20 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
             member.assignment = take_blob(value)
         else:
             _take_static(member, Reader(value))
+    else:
+        key.end()
+        _take_own(group, kind, value)
+
+
+def _take_own(group: Group, kind: bytes, value: bytes) -> None:
+    if kind == _EMPTIED:
+        group.emptied_wall_ms = take_number(value)
+    elif kind == _BLOB:
+        group.blob = _take_blob(Reader(value))
+    elif kind == _CONFIG:
+        group.config = _take_config(Reader(value))
+    elif kind == _TOPICS:
+        group.topics_version = take_number(value)
     else:
         raise RecordError(f"a record of unknown kind {kind!r}")
 
@@ -424,13 +447,13 @@ def _put_member(member: Member) -> bytes:
         put_int(member.synced_generation),
     )
     if member.joined_ms:  # where it is known: under rules 1 a member is stored as ever
-        parts[0] = _TIMED
+        parts[0] = _LONGER
         parts.append(put_int(member.joined_ms))
     return b"".join(parts)
 
 
 def _take_member(member_id: str, reader: Reader) -> Member:
-    version = reader.version(_TIMED_VERSION)
+    version = reader.version(_LONGER_VERSION)
     member = Member(
         member_id=member_id,
         client_id=reader.text(),
@@ -443,7 +466,7 @@ def _take_member(member_id: str, reader: Reader) -> Member:
         joined_round=reader.integer(),
         synced_generation=reader.integer(),
     )
-    if version == _TIMED_VERSION:
+    if version == _LONGER_VERSION:
         member.joined_ms = reader.integer()
     reader.end()
     return member
@@ -459,7 +482,7 @@ def _take_static(member: Member, reader: Reader) -> None:
 def _put_offset(offset: Offset) -> bytes:
     return b"".join(
         (
-            _VERSION,
+            _VERSION if offset.start_offset is None else _LONGER,
             put_int(offset.offset),
             put_text(offset.metadata),
             put_optional(offset.end_offset),
@@ -473,7 +496,7 @@ def _put_offset(offset: Offset) -> bytes:
 
 
 def _take_offset(reader: Reader) -> Offset:
-    reader.version()
+    longer = reader.version(_LONGER_VERSION) == _LONGER_VERSION
     offset = Offset(
         offset=reader.integer(),
         metadata=reader.text(),
@@ -482,7 +505,7 @@ def _take_offset(reader: Reader) -> Offset:
         generation=reader.integer(),
         commit_seq=reader.integer(),
         wall_ms=reader.integer(),
-        start_offset=reader.integer() if reader.left else None,
+        start_offset=reader.integer() if longer else None,
     )
     reader.end()
     return offset
@@ -510,6 +533,19 @@ def _take_blob(reader: Reader) -> Blob:
     )
     reader.end()
     return kept
+
+
+def _put_config(config: dict[str, int]) -> bytes:
+    """By name, whatever the order in which they were set."""
+    pairs = [put_text(name) + put_int(value) for name, value in sorted(config.items())]
+    return _VERSION + put_count(len(pairs)) + b"".join(pairs)
+
+
+def _take_config(reader: Reader) -> dict[str, int]:
+    reader.version()
+    config = {reader.text(): reader.integer() for _ in range(reader.count())}
+    reader.end()
+    return config
 
 
 def put_number(number: int) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import typer
 
 from muster.cli.connection import Connection
+from muster.cli.group_config import config
 from muster.cli.group_delete import delete, delete_offsets
 from muster.cli.group_list import list_groups
 from muster.cli.group_offsets import offsets
@@ -66,6 +67,7 @@ def register(app: typer.Typer) -> None:
     family.command("offsets")(watchable(offsets))
     family.command("why")(watchable(why))
     family.command("watch")(watch)
+    family.command("config")(config)
     family.command("reset-offsets")(reset_offsets)
     family.command("delete")(delete)
     family.command("delete-offsets")(delete_offsets)

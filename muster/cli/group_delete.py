@@ -7,6 +7,7 @@ import typer
 
 from muster.cli.connection import Connection, Stubs
 from muster.cli.errors import CommandError, ExitCode
+from muster.cli.group_read import described
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -18,6 +19,7 @@ from muster.cli.options import (
     confirm,
 )
 from muster.cli.output import Format, Result, Table, Value, show
+from muster.cli.owners import Group
 from muster.cli.places import parse_place
 from muster.cli.refusals import refused
 from muster.v1.admin_pb2 import (
@@ -31,6 +33,8 @@ from muster.v1.errors_pb2 import ErrorCode, Status
 from muster.v1.group_pb2 import OffsetFetchRequest
 
 PARTITIONS_MAX = 1_000
+CONSUMER = "consumer"
+"""The protocol type whose members read topics."""
 
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Ids of groups.")]
 Places = Annotated[
@@ -151,13 +155,14 @@ def delete_offsets(
         stored = _stored(to, group)
         wanted = sorted({key for text in topics for key in _places(text, stored)})
         named = [f"{topic}/{number}" for topic, number in wanted]
-        failure: CommandError | None = None
         errors: dict[tuple[str, int], CommandError] = {}
         if wanted and not dry_run:
             confirm(f"Delete {len(wanted)} committed offsets of {group}?", yes=yes)
             for start in range(0, len(wanted), PARTITIONS_MAX):
                 errors |= _delete_offsets(to, group, wanted[start : start + PARTITIONS_MAX])
-            failure = next(iter(errors.values()), None)
+        elif wanted:
+            errors = _in_use(described(to, group), wanted)
+        failure = next(iter(errors.values()), None)
     items = [
         _item(
             {"group_id": group, "topic": key[0], "partition": key[1], "offset": stored.get(key)},
@@ -213,6 +218,23 @@ def _places(text: str, stored: dict[tuple[str, int], int]) -> list[tuple[str, in
     if numbers is None:
         return [key for key in stored if key[0] == topic]
     return [(topic, number) for number in numbers]
+
+
+def _in_use(group: Group, wanted: list[tuple[str, int]]) -> dict[tuple[str, int], CommandError]:
+    """What a deletion would be refused for now: by the coordinator's own rule."""
+    if group.members and group.protocol_type != CONSUMER:
+        text = f"Group {group.group_id!r} has members, and what they read is not known here."
+        raise refused(ErrorCode.NON_EMPTY_GROUP, text)
+    any_topic = not all(member.subscribed_topics for member in group.members)
+    read = {topic for member in group.members for topic in member.subscribed_topics}
+    return {
+        (topic, number): refused(
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+            f"The group subscribes to {topic!r}: stop the members that read it first.",
+        )
+        for topic, number in wanted
+        if any_topic or topic in read
+    }
 
 
 def _delete_offsets(

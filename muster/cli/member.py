@@ -10,6 +10,7 @@ from muster.cli.group import member_item, member_table, members_result
 from muster.cli.group_list import groups_of_all_nodes
 from muster.cli.group_offsets import offset_items, offset_table
 from muster.cli.group_read import described, each
+from muster.cli.member_kick import kick
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -35,6 +36,7 @@ def register(app: typer.Typer) -> None:
     family = typer.Typer(help="Members of groups.", no_args_is_help=True)
     family.command("list")(watchable(list_members))
     family.command("describe")(watchable(describe))
+    family.command("kick")(kick)
     app.add_typer(family, name="member")
 
 

@@ -98,7 +98,7 @@ def add_partitions(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Let a topic grow to a total. Groups share the new ones out in their next rebalance."""
+    """Let a topic grow to a total. Groups that read it rebalance at once."""
     with Connection(bootstrap, timeout) as to:
         before = _described(to, [name]).results[0]
         if dry_run:

@@ -14,6 +14,7 @@ import pytest
 from muster.v1 import admin_pb2, group_pb2
 from muster.v1.errors_pb2 import Coordinator, ErrorCode
 from tests.cli.offset_store import Entry, OffsetStore
+from tests.cli.operator_store import SettingsStore, kicking
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "testdata" / "cli").glob("*.txt"))
 Described = admin_pb2.DescribeGroupsResponse
@@ -44,6 +45,7 @@ def _billing(cluster) -> Described.Group:
         members=[
             Described.Member(
                 member_id="worker-1-aa",
+                subscribed_topics=["orders", "payments"],
                 client_id="worker-1",
                 host="10.0.0.1",
                 assignment=_assignment(orders=[0, 1]),
@@ -54,6 +56,7 @@ def _billing(cluster) -> Described.Group:
             ),
             Described.Member(
                 member_id="worker-2-bb",
+                subscribed_topics=["orders", "payments"],
                 group_instance_id="rack-2",
                 client_id="worker-2",
                 host="10.0.0.2",
@@ -93,6 +96,10 @@ def _audit(cluster) -> Described.Group:
             awaited_members=1,
         ),
     )
+
+
+def _type(group) -> str:
+    return "classic" if group.protocol_type else "simple"
 
 
 def _where(node) -> Coordinator:
@@ -284,12 +291,17 @@ def scene(cluster, no):
                 protocol_type=group.protocol_type,
                 members=len(group.members),
                 generation=group.generation,
+                type=_type(group),
             )
             for group in groups.values()
-            if not request.states or group.state in request.states
+            if (not request.states or group.state in request.states)
+            and (not request.types or _type(group) in request.types)
+            and (not request.protocol_types or group.protocol_type in request.protocol_types)
         ]
         return admin_pb2.ListGroupsResponse(groups=rows)
 
+    delay = {"classic.initial.rebalance.delay.ms": 3_000}
+    settings = SettingsStore({"billing": delay}, no)
     store = OffsetStore({"idle-1": _idle()}, topics)
     view = cluster.nodes[0].script["DescribeCluster"]
 
@@ -325,6 +337,9 @@ def scene(cluster, no):
         "DescribeRebalances": _rounds(no),
         "DeleteGroups": _deleting(groups, no),
         "OffsetDelete": _deleting_offsets(no),
+        "DescribeGroupConfigs": settings.describe,
+        "AlterGroupConfigs": settings.alter,
+        "KickMembers": kicking(groups, no),
     }
     cluster.coordinate(cluster.nodes[1])
     refused = admin_pb2.Node(node_id=3, store_uuid="feedface-0000-4000-8000-000000000003")
@@ -367,7 +382,7 @@ def test_scenarios_cover_every_command():
         *("topic create", "topic add-partitions", "topic list", "topic describe"),
         *("group list", "group describe", "group offsets", "group delete", "group delete-offsets"),
         *("group reset-offsets", "group state", "group members", "topic alter"),
-        *("member list", "member describe"),
+        *("member list", "member describe", "member kick", "group config"),
         "group why",
         *("cluster status", "cluster verify", "cluster replace-node"),
     )

@@ -12,8 +12,15 @@ from coordinator.group_metrics import (
     offsets_by_topic,
     ownership,
 )
-from coordinator.machine.commands import OffsetCommit, PartitionCommit
-from coordinator.machine.events import Trigger
+from coordinator.machine.commands import (
+    DeleteGroup,
+    ExpireOffsets,
+    OffsetCommit,
+    OffsetDelete,
+    PartitionCommit,
+    TopicPartition,
+)
+from coordinator.machine.events import Ending, Trigger
 from coordinator.machine.shard_state import ShardState, apply_entry
 from muster.v1 import group_pb2
 from muster.v1.errors_pb2 import ErrorCode, Status
@@ -112,6 +119,26 @@ def test_an_expired_session_is_counted(rig):
     counts = rig.meter.own["g"]
     assert counts.expirations == 1
     assert counts.rebalances[Trigger.SESSION_EXPIRY] == 1
+
+
+def test_what_is_removed_is_counted_by_its_end(rig):
+    """Deleted and expired, groups and offsets; where nothing was there nothing is counted."""
+    for name in ("one", "two"):
+        rig.simple(name)
+    gone = (TopicPartition("t", 0),)
+    for number, command in enumerate(
+        (
+            OffsetDelete("one", gone),
+            OffsetDelete("one", gone),
+            DeleteGroup("one"),
+            ExpireOffsets("two", 2 * rig.wall_ms, 1, gone),
+            ExpireOffsets("two", 2 * rig.wall_ms, 1, gone),
+        )
+    ):
+        rig.ask(number, command)
+        rig.turn()
+    assert rig.meter.offsets_removed == {Ending.DELETED: 1, Ending.EXPIRED: 1}
+    assert rig.meter.groups_removed == {Ending.DELETED: 1, Ending.EXPIRED: 1}
 
 
 def test_groups_beyond_the_limit_share_one_series(rig):

@@ -626,7 +626,7 @@ def test_a_group_that_vanishes_while_a_page_is_made_ends_no_list(monkeypatch):
         groups.pop("b", None)
 
     async def made():
-        page = pages.GroupsPage((), "")
+        page = pages.GroupsPage(admin.ListGroupsRequest())
         return await page.add(shard, resumed=False), page.response
 
     monkeypatch.setattr(pages.asyncio, "sleep", pause)

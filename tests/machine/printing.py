@@ -5,10 +5,17 @@ from dataclasses import fields
 from enum import IntEnum
 
 from coordinator.machine.commands import Assignment, Protocol
-from coordinator.machine.events import CheckpointTaken, Event, GroupEmptied, RebalanceStarted
+from coordinator.machine.events import (
+    CheckpointTaken,
+    ConfigValue,
+    Event,
+    GroupEmptied,
+    RebalanceStarted,
+)
 from coordinator.machine.history import Rebalance, Who
 from coordinator.machine.replies import (
     Committed,
+    Configured,
     Done,
     IdGiven,
     Joined,
@@ -23,7 +30,7 @@ WALL_MS = 1_800_000_000_000
 """Wall time at shard time 0."""
 
 
-def put_value(value: object) -> str:
+def put_value(value: object) -> str:  # noqa: PLR0911
     """One field, short."""
     match value:
         case IntEnum():
@@ -32,6 +39,8 @@ def put_value(value: object) -> str:
             return value.decode(errors="replace")
         case Protocol():
             return f"{value.name}:{put_value(value.metadata)}"
+        case ConfigValue():
+            return f"{value.name}:{value.value}"
         case Assignment():
             return f"{value.member_id}:{put_value(value.assignment)}"
         case tuple():
@@ -65,6 +74,8 @@ def put_event(event: Event) -> str:
         value = getattr(event, field.name)
         if value in ("", (), None) or USUAL.get(field.name) == value:
             continue
+        if field.name == "topics_version" and not value:
+            continue  # no topic is registered
         if field.name == "time_ms" or (
             isinstance(event, RebalanceStarted) and field.name in HISTORY
         ):
@@ -112,6 +123,8 @@ def put_reply(reply: object) -> str:  # noqa: PLR0911
             return "deleted " + " ".join(
                 f"{r.topic}/{r.partition}:{r.error.name}" for r in reply.partitions
             )
+        case Configured():
+            return f"configured {put_value(reply.values) or '-'}"
         case Done():
             return "done"
         case _:
@@ -152,6 +165,8 @@ def put_group(group: Group) -> Iterator[str]:
             + f" by {offset.member_id or '-'} generation={offset.generation}"
             + f" seq={offset.commit_seq}"
         )
+    for name, own in sorted(group.config.items()):
+        yield f"  {name}={own}"
     if group.blob.blob:
         yield f"  blob={put_value(group.blob.blob)} by {group.blob.member_id or '-'}"
 

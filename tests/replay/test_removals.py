@@ -35,8 +35,25 @@ def test_deletions_fold_and_prove(tmp_path):
     assert report.sound, report.failed
     rows = table(tmp_path / "out", "rebalances")
     assert ("first", 3, "published") in [(r["group"], r["generation"], r["outcome"]) for r in rows]
+    commits = table(tmp_path / "out", "commits")
+    removed = [r for r in commits if r["outcome"] not in ("committed", "superseded")]
+    assert [(r["group"], r["outcome"], r["offset"], r["rewind"]) for r in removed] == [
+        ("first", "deleted", 5, False),
+        ("second", "expired", 5, False),
+    ]
     (compared,) = [r for r in table(tmp_path / "out", "integrity") if r["check"] == "digest"]
     assert compared["detail"].startswith("equal at 3 checkpoints"), compared
+
+
+def test_offsets_that_go_with_their_group_are_rows_too(tmp_path):
+    """A row for each; the group had no members, so nothing else ends."""
+    node = FakeNode()
+    Script(node, "simple").commit("", 7)
+    node.run(DeleteGroup("simple"))
+    export_once(node, tmp_path / "export", tmp_path / "data")
+    replayed(tmp_path / "export", tmp_path / "out")
+    rows = table(tmp_path / "out", "commits")
+    assert [(r["outcome"], r["offset"]) for r in rows] == [("committed", 7), ("deleted", 7)]
 
 
 def test_a_fold_from_a_base_with_a_floor_reaches_the_same_digests(tmp_path):
