@@ -261,7 +261,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return
         described.state = group.phase.value
         described.protocol_type = group.protocol_type
-        described.protocol_name = group.protocol_name
+        stable = group.phase is Phase.STABLE  # else what was said may be changing (gp-2.12, gp-0.4)
+        described.protocol_name = group.protocol_name if stable else ""
         described.generation = group.generation
         described.leader_id = group.leader_id
         for member in group.members.values():
@@ -269,7 +270,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 member_id=member.member_id,
                 client_id=member.client_id,
                 host=member.client_host,
-                metadata=member.metadata_of(group.protocol_name),
+                metadata=member.metadata_of(group.protocol_name) if stable else b"",
                 assignment=member.assignment,
                 session_timeout_ms=member.session_timeout_ms,
                 rebalance_timeout_ms=member.rebalance_timeout_ms,

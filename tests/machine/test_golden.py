@@ -28,12 +28,13 @@ def scenario_limits(monkeypatch):
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 @pytest.mark.usefixtures("scenario_limits")
-def test_outcomes_are_as_recorded(path, rewrite):
+def test_outcomes_are_as_recorded(path, rewrite, golden):
     """Rule 7: an outcome recorded under a rules version holds for ever.
 
     `--rewrite` fills blocks without output; a recorded one is taken out by hand, and said why.
     """
     recorded, produced = run_file(path)
+    golden(path)
     if rewrite:
         path.write_text(fill(recorded, produced))
     else:
