@@ -23,13 +23,15 @@ def write(book: Book, run: Run) -> str:
     files = ((name, ", ".join(map(_short, shown[name]))) for name in by_golden)
     parts = [
         HEAD,
-        f"{count[0]} are shown by golden files, {count[1]} by other tests, "
-        f"{count[2]} are left out.\n",
+        "{} are shown by golden files, {} by other tests, {} are left out.\n".format(*count),
         "## Shown by golden files\n",
         _table("golden files", files, book),
         "## Shown by other tests\n",
         "Where a scenario needs more than one node, time, or chance.\n",
         _table("test", book.tests.items(), book),
+        "## Where Kafka does another thing\n",
+        "As a broker of version 4.4 was seen to do, or as its source says.\n",
+        _differs(book),
         "## Left out on purpose\n",
         _left_out(book),
     ]
@@ -52,6 +54,11 @@ def _table(column: str, rows: Iterable[tuple[str, str]], book: Book) -> str:
         shown = value if value.startswith("`") else f"`{value}`"
         lines.append(f"| {name} | {book.rules[name]} | {shown} |")
     return "\n".join(lines) + "\n"
+
+
+def _differs(book: Book) -> str:
+    rows = [f"| {', '.join(d['ids'])} | {d['kafka']} | {d['muster']} |" for d in book.differs]
+    return "\n".join(["| id | Kafka | muster |", "|---|---|---|", *rows]) + "\n"
 
 
 def _left_out(book: Book) -> str:

@@ -6,15 +6,17 @@ Data, all in tests/testdata/conformance:
                     few words of our own
     tests.toml      what a test that is no golden file shows, and which
     left_out.toml   what is left out on purpose, and why
+    differs.toml    where Kafka does another thing
 
 A golden file shows the ids in its first line. Standard library only: the SDK's tests import this.
 """
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 TESTDATA = ROOT / "tests" / "testdata"
@@ -22,7 +24,9 @@ DOCUMENT = ROOT / "docs" / "conformance.md"
 FOLDERS = ("assignors", "client", "coordinator", "liveness", "machine")
 """Of testdata: where each *.txt is a golden file that some test runs."""
 
-_ID = re.compile(r"\b(?:gp|sc)-[A-Za-z0-9]+(?:\.[0-9]+)*")
+_ID = re.compile(r"\b(?:gp|sc)-(?!P-)[A-Za-z0-9]+(?:\.[0-9]+)*")
+"""`gp-P-20` is a user's report, no rule."""
+
 GOLDEN_MIN = 100
 """Fewer golden files than this on disk: a folder was moved, and nobody would notice."""
 
@@ -46,13 +50,15 @@ def base(node_id: str) -> str:
 
 @dataclass(frozen=True)
 class Book:
-    """The three lists."""
+    """The lists."""
 
     rules: Mapping[str, str]
     tests: Mapping[str, str]
     """Id -> the test that shows it."""
     left_out: Mapping[str, str]
     """Id -> why."""
+    differs: Sequence[Mapping[str, Any]] = ()
+    """Each with `ids`, `kafka` and `muster`."""
 
     @classmethod
     def read(cls, folder: Path = TESTDATA / "conformance") -> "Book":
@@ -63,7 +69,8 @@ class Book:
             for name, text in table.items()
         }
         tests = _spread(_toml(folder / "tests.toml")["shown"], "test")
-        return cls(rules, tests, _spread(_toml(folder / "left_out.toml")["left_out"], "why"))
+        left_out = _spread(_toml(folder / "left_out.toml")["left_out"], "why")
+        return cls(rules, tests, left_out, _toml(folder / "differs.toml")["differs"])
 
 
 @dataclass
@@ -129,14 +136,19 @@ def problems(book: Book, run: Run, testdata: Path = TESTDATA) -> list[str]:
         f"{name}: a golden file shows it, tests.toml need not name it"
         for name in named & set(book.tests)
     ]
+    found += [
+        f"{name}: differs.toml names it, and no test shows it"
+        for entry in book.differs
+        for name in set(entry["ids"]) - covered
+    ]
     return sorted(found)
 
 
-def _toml(path: Path) -> dict[str, dict[str, str]]:
+def _toml(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text("utf-8"))
 
 
-def _spread(tables: Iterable[Mapping[str, object]], key: str) -> dict[str, str]:
+def _spread(tables: Iterable[Mapping[str, Any]], key: str) -> dict[str, str]:
     spread: dict[str, str] = {}
     for table in tables:
         for name in table["ids"]:

@@ -22,7 +22,9 @@ def testdata(tmp_path, monkeypatch):
     """One golden file, which shows gp-1."""
     monkeypatch.setattr(ledger, "GOLDEN_MIN", 1)
     (tmp_path / "machine").mkdir()
-    (tmp_path / "machine" / "one.txt").write_text("# gp-1, arch-3: why\n\n# gp-9\nx\n----\ny\n")
+    (tmp_path / "machine" / "one.txt").write_text(
+        "# gp-1, arch-3, gp-P-20: why\n\n# gp-9\nx\n----\ny\n"
+    )
     return tmp_path
 
 
@@ -82,6 +84,14 @@ def test_an_id_that_nobody_knows_is_found(testdata):
     assert problems(book, a_run(), testdata) == [
         "gp-7: a golden file names it, rules.toml does not",
         "sc-Z1: left_out.toml names it, rules.toml does not",
+    ]
+
+
+def test_a_difference_that_nobody_shows_is_found(testdata):
+    """What is said of Kafka and muster is held by a test, too."""
+    book = replace(BOOK, differs=[{"ids": ["gp-1", "sc-A3"], "kafka": "x", "muster": "y"}])
+    assert problems(book, a_run(), testdata) == [
+        "sc-A3: differs.toml names it, and no test shows it"
     ]
 
 
