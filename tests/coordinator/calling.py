@@ -37,9 +37,8 @@ from pathlib import Path
 from coordinator.codec import decode_entry
 from coordinator.routing import shard_of
 from tests.coordinator.asking import Asking
-from tests.coordinator.saying import say
+from tests.coordinator.saying import say, say_event
 from tests.coordinator.scripted import HungUpError, Names, Peer, ScriptedLoop, ScriptedNode
-from tests.machine.printing import put_event
 
 
 def run_file(path: Path) -> tuple[str, str]:
@@ -204,4 +203,4 @@ class Script:
     def _applied(self, number, _index, _entry, results) -> None:
         told = self.events.setdefault(int(number), [])
         events = (event for result in results for event in result.events)
-        told += [put_event(event) for event in events if hasattr(event, "group_id")]
+        told += [say_event(event) for event in events if hasattr(event, "group_id")]

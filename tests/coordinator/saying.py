@@ -3,11 +3,31 @@
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
+from tests.machine.printing import put_value
 
 
 def say(answer) -> list[str]:
     """One line, and one more for each part of an answer that has parts."""
     return list(_SAY[type(answer)](answer))
+
+
+EVENT_FIELDS = (
+    *("group_id", "member_id", "replaced_id", "group_instance_id", "cause", "trigger", "reason"),
+    *("timer", "deadline_ms", "generation", "protocol_name", "leader_id", "member_ids"),
+    *("assignments", "topic", "partition", "offset", "commit_seq", "ending"),
+)
+"""Of events: what a reader of a scenario follows; the machine's own scenarios show all of them."""
+
+
+def say_event(event) -> str:
+    """An event on one line."""
+    values = {name: getattr(event, name, None) for name in EVENT_FIELDS}
+    said = [
+        f"{name}={put_value(value)}"
+        for name, value in values.items()
+        if value not in ("", (), None) and (name, value) != ("group_id", "g")
+    ]
+    return " ".join([type(event).__name__, *said])
 
 
 def status(told) -> str:
