@@ -149,6 +149,9 @@ class Member:
         self.joins += 1
         self.member_id = joined.member_id
         self.generation = joined.generation
+        if joined.HasField("assignment"):
+            self.stable, self.stable_s = True, time.monotonic()
+            return
         request = group_pb2.SyncGroupRequest(
             group_id=self.group, member_id=self.member_id, generation=self.generation
         )
@@ -185,6 +188,7 @@ class Member:
             protocol_type="consumer",
             reason="benchmark",
             subscribed_topics=[TOPIC],
+            with_assignment=True,
         )
         subscription = group_pb2.ConsumerSubscription(topics=[TOPIC], generation=-1)
         request.protocols.add(name="range", metadata=subscription.SerializeToString())

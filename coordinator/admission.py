@@ -2,12 +2,16 @@
 
 A call is active from the moment it is taken (door.py) until it is answered or parked. Heartbeats
 are exempt: they are cheap, and a member that cannot be heard would be expired for our own slowness
-(architecture 5, Backpressure).
+(architecture 5, Backpressure). Joins, Syncs and Leaves are *patient*: a group's members send them
+at once, and a round waits for all of them. Refused they would come again, and the round would last
+longer (docs/adr/0010); so only too many of them are refused.
 """
 
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final
+
+from coordinator.machine.limits import LIMITS
 
 ACTIVE_CALLS_MAX: Final = 400
 """At 1,000 calls a second that is 0.4 s of work; an admitted call may take a second."""
@@ -21,26 +25,35 @@ class Admission:
         self.overdue: Callable[[], bool] = lambda: False
         """Whether calls wait too long before they are taken (probe.py)."""
         self.active = 0
+        self.patient = 0
+        """Of the active ones, how many are patient."""
         self.admitted_total = 0
         self.refused_total = 0
 
-    def enter(self) -> "Admitted | None":
+    def enter(self, *, patient: bool = False) -> "Admitted | None":
         """Begin a call; None where it is refused."""
-        if self.active >= self.limit or self.overdue():
+        if self._refuses(patient):
             self.refused_total += 1
             return None
         self.active += 1
+        self.patient += patient
         self.admitted_total += 1
-        return Admitted(self)
+        return Admitted(self, patient=patient)
+
+    def _refuses(self, patient: bool) -> bool:
+        if patient:
+            return self.patient >= LIMITS.max_parked_calls
+        return self.active - self.patient >= self.limit or self.overdue()
 
 
 class Admitted:
     """One active call; `leave` may be called more than once."""
 
-    __slots__ = ("_admission", "read")
+    __slots__ = ("_admission", "_patient", "read")
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, *, patient: bool) -> None:
         self._admission: Admission | None = admission
+        self._patient = patient
         self.read = False
         """Its request has been read and a handler runs."""
 
@@ -53,6 +66,7 @@ class Admitted:
         """The call is answered, parked, or its request does not come."""
         if self._admission is not None:
             self._admission.active -= 1
+            self._admission.patient -= self._patient
             self._admission = None
 
     def left(self, _task: object) -> None:

@@ -25,6 +25,11 @@ TAKEN_AT_ONCE: Final = 64
 EXEMPT: Final = frozenset({"/muster.v1.GroupCoordinator/Heartbeat"})
 """Cheap, bounded elsewhere, and a member that cannot be heard would expire for our slowness."""
 
+PATIENT: Final = frozenset(
+    f"/muster.v1.GroupCoordinator/{name}" for name in ("JoinGroup", "SyncGroup", "LeaveGroup")
+)
+"""A group's members send them at once; see admission.py."""
+
 OVERLOADED: Final = "this node has more calls than it can serve: nothing was done; repeat later."
 
 Handler = Any
@@ -77,14 +82,14 @@ class Door:
             await asyncio.wait(self._tasks)
 
     async def _take(self, calls: Calls, method: str) -> None:
-        key, exempt = method.encode(), method in EXEMPT
+        key, exempt, patient = method.encode(), method in EXEMPT, method in PATIENT
         while True:
             try:
                 state = await calls.next(key)
             except Stopped:
                 return
             self._give_up_unread()
-            admitted = None if exempt else self._admission.enter()
+            admitted = None if exempt else self._admission.enter(patient=patient)
             if exempt or admitted is not None:
                 CALL.set(admitted)  # the handler's task inherits it
                 task = asyncio.create_task(calls.handle(state, method))

@@ -17,7 +17,6 @@ from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Refused
 from coordinator.routing import Directory, shard_of
 from coordinator.shard import Shard
-from coordinator.standing import Standing
 from coordinator.statuses import Statuses
 from coordinator.timeouts import LOADING_HOLD_MS
 from coordinator.topics import Topics
@@ -45,16 +44,16 @@ class Core:
 
     async def loaded(self, shards: Iterable[Shard]) -> None:
         """Hold a call while a shard is loading, 1 s at most (group-protocol 2.0.2 step 6)."""
-        waiting = [shard for shard in shards if shard.standing is Standing.LOADING]
+        waiting = [shard for shard in shards if shard.loading]
         if waiting:
             await self.watch.until(
-                lambda: all(shard.standing is not Standing.LOADING for shard in waiting),
+                lambda: all(not shard.loading for shard in waiting),
                 LOADING_HOLD_MS,
             )
 
     async def ask(self, shard: Shard, command: Command, size: int, admitted: Admitted) -> Answer:
         """Put a command to a shard and wait for its answer."""
-        if shard.standing is Standing.LOADING:
+        if shard.loading:
             await self.loaded((shard,))
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         call = shard.submit(command, size, self.bridge.settle(future), admitted.leave)
@@ -69,9 +68,9 @@ class Core:
 
         Otherwise who to ask (ReadIndex). `settled`: and all that is under way here, too.
         """
-        if shard.standing is Standing.LOADING:
+        if shard.loading:
             await self.loaded((shard,))
-        if shard.standing is Standing.LOADING:
+        if shard.loading:
             return Loading()
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         read = shard.read_settled if settled else shard.read
@@ -87,11 +86,11 @@ async def shed(context: Context, what: str) -> NoReturn:
     )
 
 
-async def admit(core: Core, context: Context) -> Admitted:
+async def admit(core: Core, context: Context, *, patient: bool = False) -> Admitted:
     """The call's place among the active ones: the door's, or one taken now, or a refusal."""
     admitted = CALL.get()
     if admitted is None or not admitted.begin():
-        admitted = core.admission.enter()
+        admitted = core.admission.enter(patient=patient)
     if admitted is None:
         await shed(context, "active calls on this node")
     return admitted

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from coordinator import translate
+from coordinator.admission import Admitted
 from coordinator.answers import Answer, ParkOver, Shed
 from coordinator.fetching import Fetching
 from coordinator.frontend import Context, Core, admit, client_host, refuse_group, shed
@@ -29,8 +30,8 @@ from coordinator.machine.replies import (
 )
 from coordinator.machine.requests import joining_id, refuse_request
 from coordinator.routing import shard_of
-from coordinator.shard import Shard
-from coordinator.timeouts import FIND_COORDINATOR_HOLD_MS
+from coordinator.shard import FIRING_BYTES, Shard
+from coordinator.timeouts import FIND_COORDINATOR_HOLD_MS, JOIN_TO_SYNC_MS_MAX
 from muster.v1 import group_pb2 as pb
 from muster.v1 import group_pb2_grpc
 from raft.contract import NodeId
@@ -119,7 +120,8 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.JoinGroupResponse:
         """Park until the round's barrier completes, 25 s at most."""
         core = self._core
-        admitted = await admit(core, context)
+        began_s = asyncio.get_running_loop().time()
+        admitted = await admit(core, context, patient=True)
         try:
             size = translate.command_bytes(request.ByteSize())
             refused = translate.too_large(size) or translate.too_many_in_join(request)
@@ -132,7 +134,10 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             shard = core.shard_for(command.group_id)
             answer = await core.ask(shard, command, size, admitted)
             if isinstance(answer, Joined):
-                return translate.joined(answer, self._counts(shard, command, answer))
+                response = translate.joined(answer, self._counts(shard, command, answer))
+                if request.with_assignment and answer.leader_id != answer.member_id:
+                    await self._add_assignment(response, shard, command, began_s, admitted)
+                return response
             if isinstance(answer, Shed):
                 await shed(context, answer.what)
             if isinstance(answer, IdGiven):
@@ -141,6 +146,34 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             return self._join_failed(known, answer)
         finally:
             admitted.leave()
+
+    async def _add_assignment(
+        self,
+        response: pb.JoinGroupResponse,
+        shard: Shard,
+        command: commands.JoinGroup,
+        began_s: float,
+        admitted: Admitted,
+    ) -> None:
+        """Sync for a member that has joined, in the same call (docs/adr/0010).
+
+        Where that fails nothing is added: the member's own Sync will be told why.
+        """
+        waited_s = asyncio.get_running_loop().time() - began_s
+        if waited_s > JOIN_TO_SYNC_MS_MAX / 1_000:
+            return
+        sync = commands.SyncGroup(
+            group_id=command.group_id,
+            member_id=response.member_id,
+            generation=response.generation,
+            protocol_type="",
+            protocol_name="",
+            assignments=(),
+            group_instance_id=command.group_instance_id,
+        )
+        synced = await self._core.ask(shard, sync, FIRING_BYTES, admitted)
+        if isinstance(synced, Synced):
+            response.assignment = synced.assignment
 
     def _counts(self, shard: Shard, command: commands.JoinGroup, answer: Joined) -> dict[str, int]:
         """Partition counts for the group leader, as this node knows them now."""
@@ -170,7 +203,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.SyncGroupResponse:
         """Park until the group leader's assignment is durable, 25 s at most."""
         core = self._core
-        admitted = await admit(core, context)
+        admitted = await admit(core, context, patient=True)
         try:
             size = translate.command_bytes(request.ByteSize())
             answer: Answer | None = translate.too_large(size) or translate.too_many_in_sync(request)
@@ -196,7 +229,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.LeaveGroupResponse:
         """Answered after the removal is durable on a majority."""
         core = self._core
-        admitted = await admit(core, context)
+        admitted = await admit(core, context, patient=True)
         try:
             size = translate.command_bytes(request.ByteSize())
             answer: Answer | None = translate.too_large(size) or translate.too_many_leave(request)

@@ -64,7 +64,8 @@ from raft.contract import (
 )
 
 FIRING_BYTES: Final = 1_024
-"""A timer firing's encoding is shorter: two ids of at most 249 bytes, a reason, a few integers."""
+"""What the coordinator itself proposes is shorter: three ids of at most 249 bytes, or two and a
+reason, and a few integers."""
 
 GROUP_REQUESTS: Final = (
     JoinGroup,
@@ -196,6 +197,13 @@ class Shard:
         if not self._promoted:
             return Standing.LOADING
         return Standing.SERVING if log.quorum_heard else Standing.ELSEWHERE
+
+    @property
+    def loading(self) -> bool:
+        """Standing.LOADING, told without asking whether a quorum is heard."""
+        if self._promoted or self.draining or self.quarantined:
+            return False
+        return self.log.role is Role.LEADER
 
     def elsewhere(self) -> NotHere:
         """Who coordinates this shard, as far as this replica knows."""

@@ -19,6 +19,10 @@ PARK_MS_MAX: Final = LIMITS.park_max_ms
 """The longest park of a Join or Sync; then REBALANCE_IN_PROGRESS with park_again (group-protocol
 2.16)."""
 
+JOIN_TO_SYNC_MS_MAX: Final = 3_000
+"""A Join that took longer is answered without waiting for the assignment, too; else one call could
+be parked for twice the longest park."""
+
 HEARTBEAT_INTERVAL_MS: Final = LIMITS.heartbeat_interval_ms
 """How long a heartbeat is held, unless a session in the call is shorter than three of these."""
 

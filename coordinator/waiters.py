@@ -5,7 +5,7 @@ leader.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from enum import Enum
 
 from coordinator.answers import Answer, ParkOver, Superseded
@@ -81,7 +81,7 @@ class Waiters:
         seats = self._groups.get(group_id)
         if not seats:
             return
-        for seat, answer in _answers(event, group, tuple(seats)):
+        for seat, answer in _answers(event, group, seats):
             if seat in seats:
                 self._answer(group_id, seat, answer)
 
@@ -124,20 +124,19 @@ class Waiters:
 
 
 def _answers(  # noqa: C901 - one arm per event
-    event: Event, group: Group | None, seats: Sequence[_Seat]
+    event: Event, group: Group | None, seats: Collection[_Seat]
 ) -> Iterator[tuple[_Seat, Answer]]:
     """Which seats an event answers, and how; they need not be taken."""
-    syncs = [seat for seat in seats if seat[1] is Barrier.SYNC]
     match event:
         case GenerationFormed() if group is not None:
             for member_id in event.member_ids:
                 yield (member_id, Barrier.JOIN), join_reply(group, member_id)
         case AssignmentPublished() if group is not None:
-            for seat in syncs:
+            for seat in _syncs(seats):
                 if seat[0] in group.members:
                     yield seat, sync_reply(group, seat[0])
         case RebalanceStarted():
-            for seat in syncs:
+            for seat in _syncs(seats):
                 yield seat, REBALANCING
         case MemberRemoved():
             for barrier in Barrier:
@@ -147,3 +146,7 @@ def _answers(  # noqa: C901 - one arm per event
                 yield (event.replaced_id, barrier), FENCED
         case _:
             return
+
+
+def _syncs(seats: Collection[_Seat]) -> list[_Seat]:
+    return [seat for seat in seats if seat[1] is Barrier.SYNC]

@@ -74,6 +74,8 @@ class JoinAnswered:
     """For the group leader, in join order: member id, metadata, instance id ("" = dynamic)."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     skip_assignment: bool = False  # a static group leader is back, and the assignment stands
+    assignment: bytes | None = None
+    """It came with the answer: this member has synced."""
 
 
 @dataclass(frozen=True, slots=True)

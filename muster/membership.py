@@ -6,7 +6,7 @@ rules, section 6.7):
 
     UNJOINED   not in a round: at the start, or waiting before another Join
     RELEASING  the user is giving up partitions; they may still be committed, unless lost
-    JOINING    Join sent (Kafka: PREPARING_REBALANCE)
+    JOINING    Join sent (Kafka: PREPARING_REBALANCE); its answer may bring the assignment, too
     SYNCING    Join answered, Sync sent (Kafka: COMPLETING_REBALANCE)
     STABLE     owns an assignment
     CLOSING    the user is giving everything up, then the member leaves
@@ -233,6 +233,9 @@ class Membership:
             self._fail(InconsistentGroupProtocol(message))
             return
         self._out.append(KeepAlive(self.identity))
+        if answer.assignment is not None:
+            self._on_synced(answer.assignment)
+            return
         if not self._leads or answer.skip_assignment:
             self._send_sync(())
             return
@@ -305,8 +308,11 @@ class Membership:
             )
             self._fail(InconsistentGroupProtocol(message))
             return
+        self._on_synced(answer.assignment)
+
+    def _on_synced(self, assignment: bytes) -> None:
         try:
-            partitions = decode_assignment(answer.assignment)
+            partitions = decode_assignment(assignment)
         except NotOurMetadataError as error:
             self._fail(InconsistentGroupProtocol(str(error)))
             return

@@ -98,6 +98,7 @@ class Rounds:
             reason=action.reason[:REASON_CHARACTERS_MAX],
             subscribed_topics=options.topics,
             group_instance_id=options.config.instance_id,
+            with_assignment=True,
         )
         self._caller.counters.rejoins += bool(action.member_id)
         started_at = asyncio.get_running_loop().time()
@@ -122,6 +123,7 @@ class Rounds:
             members=tuple((m.member_id, m.metadata, m.group_instance_id) for m in answer.members),
             partition_counts=dict(answer.partition_counts),
             skip_assignment=answer.skip_assignment,
+            assignment=answer.assignment if answer.HasField("assignment") else None,
         )
 
     async def sync(self, action: SendSync) -> SyncAnswered | SyncRefused:

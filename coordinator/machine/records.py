@@ -201,7 +201,7 @@ def touched(  # noqa: PLR0912 - one arm per event
         case GroupDeleted():
             return () if group is None else _refs(group)
         case MemberSynced():
-            return (None, event.member_id)
+            return (None, event.member_id) if _syncs_last(group) else (event.member_id,)
         case MemberJoined():
             return (None, event.member_id, *_beside(group, event))
         case MemberRemoved():
@@ -227,6 +227,15 @@ def touched(  # noqa: PLR0912 - one arm per event
             return (None,)
         case _:
             assert_never(event)
+
+
+def _syncs_last(group: Group | None) -> bool:
+    """True where one more Sync ends the sync timer, which is in the header."""
+    return (
+        group is not None
+        and group.phase is Phase.STABLE
+        and group.tally.synced + 1 == len(group.members)
+    )
 
 
 def _beside(group: Group | None, event: MemberJoined) -> Iterator[Ref]:

@@ -138,6 +138,7 @@ class JoinGroupRequest(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    WITH_ASSIGNMENT_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     """"" on the first join of a membership"""
@@ -153,6 +154,8 @@ class JoinGroupRequest(google.protobuf.message.Message):
     """cut to 255 characters and kept in the round's history"""
     group_instance_id: builtins.str
     """"" = dynamic; else a durable name, held by one member of the group at a time"""
+    with_assignment: builtins.bool
+    """Answer with the assignment, too, where that is possible: a member that does not lead the group saves its Sync."""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___JoinGroupRequest.Protocol]: ...
     @property
@@ -173,8 +176,9 @@ class JoinGroupRequest(google.protobuf.message.Message):
         reason: builtins.str = ...,
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         group_instance_id: builtins.str = ...,
+        with_assignment: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "with_assignment", b"with_assignment"]) -> None: ...
 
 global___JoinGroupRequest = JoinGroupRequest
 
@@ -230,6 +234,7 @@ class JoinGroupResponse(google.protobuf.message.Message):
     PARTITION_COUNTS_FIELD_NUMBER: builtins.int
     PARK_AGAIN_FIELD_NUMBER: builtins.int
     SKIP_ASSIGNMENT_FIELD_NUMBER: builtins.int
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
     generation: builtins.int
     """-1 on error"""
     protocol_type: builtins.str
@@ -241,6 +246,8 @@ class JoinGroupResponse(google.protobuf.message.Message):
     """the longest park is over: send the same request again"""
     skip_assignment: builtins.bool
     """For a returning static group leader: the assignment stands, sync with an empty vector."""
+    assignment: builtins.bytes
+    """Asked for by with_assignment: this member has synced, and this is what it got. Absent: send a Sync."""
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
     @property
@@ -264,9 +271,11 @@ class JoinGroupResponse(google.protobuf.message.Message):
         partition_counts: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
         park_again: builtins.bool = ...,
         skip_assignment: builtins.bool = ...,
+        assignment: builtins.bytes | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "leader_id", b"leader_id", "member_id", b"member_id", "members", b"members", "park_again", b"park_again", "partition_counts", b"partition_counts", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "skip_assignment", b"skip_assignment", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "generation", b"generation", "leader_id", b"leader_id", "member_id", b"member_id", "members", b"members", "park_again", b"park_again", "partition_counts", b"partition_counts", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "skip_assignment", b"skip_assignment", "status", b"status"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_assignment", b"_assignment"]) -> typing.Literal["assignment"] | None: ...
 
 global___JoinGroupResponse = JoinGroupResponse
 

@@ -6,7 +6,7 @@ they bring, an empty line. An input's words:
     static INSTANCE                                      a static member from the start: first line
     start | released | left | timer [id=N] | close [leave | stay]
     joined gen=5 [member=c-n1] [leader=c-n1] [protocol=range] [members=c-n1:t,c-n2:t] [counts=t:4]
-           [skip]
+           [skip] [assignment=t-0+t-1]
         (a member that had t-0 and t-1 under generation 4: c-n1:t:t-0+t-1@4; that keeps them: @4*)
     join-refused ERROR [member=...] [park] [held=25000] [retriable]
     synced [t-0 t-1 ...] [protocol=range] [garbage]      sync-refused ERROR [park] [held=25000]
@@ -165,14 +165,20 @@ class World:
             members=tuple((m, _subscription(*said), "") for m, *said in members),
             partition_counts={topic: int(count) for topic, count in counts},
             skip_assignment="skip" in flags,
+            assignment=_encoded(named["assignment"]) if "assignment" in named else None,
         )
 
     def _synced(self, call_id: int, named: dict[str, str], flags: set[str]) -> SyncAnswered:
-        keys = [one.rsplit("-", 1) for one in flags if one != "garbage"]
-        assignment = encode_assignment(TopicPartition(t, int(p)) for t, p in keys)
-        if "garbage" in flags:
-            assignment = b"\xff"
-        return SyncAnswered(call_id, assignment, named.get("protocol", self.protocol))
+        keys = "GARBAGE" if "garbage" in flags else "+".join(sorted(flags))
+        return SyncAnswered(call_id, _encoded(keys), named.get("protocol", self.protocol))
+
+
+def _encoded(partitions: str) -> bytes:
+    """`t-0+t-1`, or "GARBAGE"."""
+    if partitions == "GARBAGE":
+        return b"\xff"
+    keys = [one.rsplit("-", 1) for one in partitions.split("+") if one]
+    return encode_assignment(TopicPartition(t, int(p)) for t, p in keys)
 
 
 def _subscription(topics: str, claim: str = "@-1") -> bytes:

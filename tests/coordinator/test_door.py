@@ -13,6 +13,7 @@ from coordinator import grpc_seam
 from coordinator.admission import CALL, Admission
 from coordinator.door import EXEMPT, TAKEN_AT_ONCE, Door
 from coordinator.frontend import admit
+from coordinator.machine.limits import LIMITS
 from coordinator.probe import Probe, Wait
 from coordinator.rpc import make_server
 from muster.v1 import admin_pb2, group_pb2_grpc
@@ -42,7 +43,7 @@ class Groups(group_pb2_grpc.GroupCoordinatorServicer):
 
     async def JoinGroup(self, request, context):  # noqa: N802 - the generated name
         """Active until it parks."""
-        (await admit(self.core, context)).leave()
+        (await admit(self.core, context, patient=True)).leave()
         self.parked += 1
         await self.let_go.wait()
         return pb.JoinGroupResponse(generation=3)
@@ -124,6 +125,44 @@ def test_the_surplus_is_refused_and_the_rest_served():
             await case.stub.OffsetCommit(pb.OffsetCommitRequest())
 
     asyncio.run(run())
+
+
+def test_a_groups_members_pass_a_full_node_all_at_once():
+    """All members of a group join at once: refused they would only come again (ADR 10)."""
+
+    async def run():
+        async with Case() as case:
+            held = [case.stub.OffsetCommit(pb.OffsetCommitRequest()) for _ in range(LIMIT)]
+            await case.until(lambda: case.admission.active == LIMIT)
+            case.admission.overdue = lambda: True
+            many = 4 * TAKEN_AT_ONCE
+            joins = [case.stub.JoinGroup(pb.JoinGroupRequest()) for _ in range(many)]
+            await case.until(lambda: case.groups.parked == many)
+            assert case.admission.refused_total == 0
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await case.stub.OffsetCommit(pb.OffsetCommitRequest())
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            case.groups.let_go.set()
+            await asyncio.gather(*held, *joins)
+            await case.until(lambda: case.admission.active == case.admission.patient == 0)
+
+    asyncio.run(run())
+
+
+def test_patient_calls_take_no_room_from_others_and_have_a_maximum_of_their_own():
+    """10,000, as many as may be parked."""
+    admission = Admission(LIMIT)
+    patient = [admission.enter(patient=True) for _ in range(LIMITS.max_parked_calls)]
+    assert None not in patient
+    assert admission.enter(patient=True) is None
+    others = [admission.enter() for _ in range(LIMIT)]
+    assert None not in others
+    assert admission.enter() is None
+    for one in (*patient, *others):
+        one.leave()
+        one.leave()
+    assert admission.active == admission.patient == 0
+    assert admission.enter(patient=True) is not None
 
 
 def test_heartbeats_pass_a_full_node():
@@ -244,7 +283,7 @@ def test_a_taker_that_breaks_is_told_and_never_goes_silently(monkeypatch):
     async def run():
         async with Case() as case:
 
-            def broken():
+            def broken(*, patient):
                 raise ValueError("a defect")
 
             monkeypatch.setattr(case.admission, "enter", broken)

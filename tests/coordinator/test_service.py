@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator import pages
 from coordinator.admin import VERIFICATIONS_MAX
 from coordinator.frontend import client_host
-from coordinator.machine.state import Group
+from coordinator.machine.state import Group, Phase
 from coordinator.routing import shard_of
 from coordinator.rpc import READY, Health, make_server
 from coordinator.verify import Verifier
@@ -123,6 +123,75 @@ async def test_a_group_from_join_to_commit_and_fetch():
             )
         )
         assert [r.status.code for r in left.results] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+@run
+async def test_a_join_may_bring_the_assignment_and_counts_as_the_sync():
+    """ADR 10: one call for each follower; the group leader syncs, for it has to assign."""
+    async with local_node() as node:
+        calls = {
+            id_of(name): asyncio.create_task(
+                _await(node.groups.JoinGroup(joining(name, with_assignment=True)))
+            )
+            for name in "abc"
+        }
+        group = node.core.shard_for("g").state.groups
+        await until(lambda: "g" in group and group["g"].phase is Phase.COMPLETING_REBALANCE)
+        leader_id = group["g"].leader_id
+        leader = await calls.pop(leader_id)
+        assert not leader.HasField("assignment")
+        await until(lambda: group["g"].tally.synced == 2)
+        assert not any(call.done() for call in calls.values())
+        await node.groups.SyncGroup(
+            pb.SyncGroupRequest(
+                group_id="g",
+                member_id=leader_id,
+                generation=1,
+                assignments=[
+                    pb.SyncGroupRequest.Assignment(member_id=one, assignment=one.encode())
+                    for one in calls
+                ],
+            )
+        )
+        for member_id, call in calls.items():
+            answer = await call
+            assert (answer.status.code, answer.generation) == (ErrorCode.NONE, 1)
+            assert answer.assignment == member_id.encode()
+            again = joining(member_id[0], member_id=member_id, with_assignment=True)
+            assert (await node.groups.JoinGroup(again)).assignment == member_id.encode()
+        assert group["g"].phase is Phase.STABLE
+        assert group["g"].timer is None
+        assert node.desk.parked.used == node.core.admission.active == 0
+
+
+@run
+async def test_a_join_whose_assignment_does_not_come_is_answered_without():
+    """ADR 10: the member's own Sync is told why: a round opened, or the Join took long."""
+    async with local_node() as node:
+        group = node.core.shard_for("g").state.groups
+
+        def join(name, **more):
+            call = node.groups.JoinGroup(joining(name, with_assignment=True, **more))
+            return asyncio.create_task(_await(call))
+
+        calls = {id_of(name): join(name) for name in "ab"}
+        await until(lambda: "g" in group and group["g"].tally.synced == 1)
+        leader_id = group["g"].leader_id
+        await calls.pop(leader_id)
+        (follower_id,) = calls
+        third = join("c")
+        answer = await calls[follower_id]
+        assert (answer.status.code, answer.generation) == (ErrorCode.NONE, 1)
+        assert not answer.HasField("assignment")
+        sync = pb.SyncGroupRequest(group_id="g", member_id=follower_id, generation=1)
+        synced = await node.groups.SyncGroup(sync)
+        assert synced.status.code == ErrorCode.REBALANCE_IN_PROGRESS
+        with mock.patch("coordinator.service.JOIN_TO_SYNC_MS_MAX", -1):
+            rest = [join(one[0], member_id=one) for one in (leader_id, follower_id)]
+            answers = [await one for one in (*rest, third)]
+        assert {one.generation for one in answers} == {2}
+        assert not any(one.HasField("assignment") for one in answers)
+        assert group["g"].tally.synced == 0
 
 
 @run
