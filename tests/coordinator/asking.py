@@ -128,7 +128,10 @@ class Asking:
         return "ListGroups", admin.ListGroupsRequest(states=states)
 
     def describe(self, plain, _options):
-        return "DescribeGroups", admin.DescribeGroupsRequest(group_ids=_groups(plain))
+        groups = _groups(one for one in plain if one != "confirmed")
+        return "DescribeGroups", admin.DescribeGroupsRequest(
+            group_ids=groups, linearizable="confirmed" in plain
+        )
 
     def delete(self, plain, _options):
         return "DeleteGroups", admin.DeleteGroupsRequest(group_ids=_groups(plain))

@@ -15,7 +15,8 @@ be held; its answer is printed where it comes, as `   X: ...`, or never.
     fetch GROUP ... [TOPIC/PARTITION ... | all] [stable]     several groups: one call
     find GROUP[@KNOWN-TERM] ...
     list [states=A,B]                  `_` in a name is a space
-    describe GROUP ... | delete GROUP ... | delete-offsets GROUP TOPIC/PARTITION ...
+    describe GROUP ... [confirmed]     `confirmed`: by a quorum, first
+    delete GROUP ... | delete-offsets GROUP TOPIC/PARTITION ...
     cut X                              the call's connection breaks
     pass MS | wall-jump MS             time goes on | the clock on the wall is set so much further
     hold | go                          no quorum answers what is proposed or read | one does
