@@ -52,6 +52,10 @@ test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's te
 sim: venv ## simulate SEEDS runs of each network; its last line is JSON
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
 
+.PHONY: mutants-machine
+mutants-machine: venv ## 40 wrong edits of the machine: golden files and tables must catch 38; the last line is JSON
+	$(BIN)/python -m tests.machine.mutants
+
 .PHONY: demo
 demo: venv ## work on a cluster whose leader is killed, and a Spark job that explains it; 3 minutes at most
 	$(BIN)/muster demo

@@ -14,10 +14,11 @@ from bench.raw import TOPIC
 from muster.client import Client
 from muster.consumer import Group
 from muster.errors import MusterError
+from muster.listener import RebalanceListener
 from muster.types import Assignment, TopicPartition
 
 
-class Committer:
+class Committer(RebalanceListener):
     """Commits 1, 2, 3, ... to every partition it owns, without a pause."""
 
     def __init__(self, client: Client, group_id: str) -> None:
@@ -25,13 +26,14 @@ class Committer:
         self.group_id = group_id
         self.generation: int | None = None
         self.assignments = 0
-        self.lost = 0
+        self.losses = 0
         self.errors: list[str] = []
         self.commits: list[tuple[float, float, int]] = []
-        self._group: Group = client.group(group_id, [TOPIC], on_lost=self._on_lost)
+        self._group: Group = client.group(group_id, [TOPIC], listener=self)
 
-    def _on_lost(self, assignment: Assignment) -> None:  # noqa: ARG002 - only the fact counts
-        self.lost += 1
+    def lost(self, group: Group, assignment: Assignment) -> None:  # noqa: ARG002 - the fact counts
+        """Counted."""
+        self.losses += 1
 
     async def run(self) -> None:
         """Commit until cancelled. What the SDK raises is kept: a failover must not raise."""
@@ -72,7 +74,7 @@ async def _main() -> None:
                         one.group_id: {
                             "generation": one.generation,
                             "assignments": one.assignments,
-                            "lost": one.lost,
+                            "lost": one.losses,
                             "errors": one.errors,
                         }
                         for one in committers

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from coordinator import translate
 from coordinator.answers import Answer, Loading, NotHere, Shed
+from coordinator.explain import Explaining, is_awaited, wait_of
 from coordinator.frontend import Context, Core, admit, refuse_group, shed
 from coordinator.machine.commands import AddPartitions, CreateTopic, ShardCommand
 from coordinator.machine.errors import Error
@@ -179,6 +180,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self._verifier = verifier
         self._replacing = Replacing(core, cluster)
         self._removals = Removals(core)
+        self._explaining = Explaining(core)
         self._verifying = asyncio.Lock()
         self._verifications = 0
 
@@ -297,7 +299,17 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 joined=group.has_joined(member),
                 synced=group.has_synced(member),
                 group_instance_id=member.instance_id,
+                awaited=is_awaited(group, member),
             )
+        wait = wait_of(group, shard.time_ms, shard.envelope().wall_ms)
+        if wait is not None:
+            described.wait.CopyFrom(wait)
+
+    async def DescribeRebalances(
+        self, request: pb.DescribeRebalancesRequest, context: Context
+    ) -> pb.DescribeRebalancesResponse:
+        """Why a group rebalanced (group-protocol 3.4)."""
+        return await self._explaining.describe(request, context)
 
     async def DeleteGroups(
         self, request: pb.DeleteGroupsRequest, context: Context

@@ -159,6 +159,7 @@ def _encode(command: Command) -> log_pb2.Command:
                     metadata=one.metadata,
                     end_offset=one.end_offset,
                     expected_offset=one.expected_offset,
+                    start_offset=one.start_offset,
                 )
                 for one in command.partitions
             ],
@@ -195,6 +196,7 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
                 one.metadata,
                 one.end_offset if one.HasField("end_offset") else None,
                 one.expected_offset if one.HasField("expected_offset") else None,
+                one.start_offset if one.HasField("start_offset") else None,
             )
             for one in commit.partitions
         )

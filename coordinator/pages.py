@@ -60,6 +60,8 @@ def fill_offsets(
             one.generation = stored.generation
             if stored.end_offset is not None:
                 one.end_offset = stored.end_offset
+            if stored.start_offset is not None:
+                one.start_offset = stored.start_offset
         size += one.ByteSize()
 
 

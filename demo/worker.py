@@ -37,7 +37,15 @@ from demo.events import (
 from demo.ledger import Ledger, Owner
 from demo.pace import Grid
 from demo.tokens import count_tokens
-from muster import Assignment, Client, CommitResult, CoordinatorChange, Group, TopicPartition
+from muster import (
+    Assignment,
+    Client,
+    CommitResult,
+    CoordinatorChange,
+    Group,
+    RebalanceListener,
+    TopicPartition,
+)
 from muster.errors import (
     CoordinatorNotAvailable,
     GroupClosed,
@@ -106,7 +114,7 @@ def now_ns() -> int:
     return time.monotonic_ns()
 
 
-class Worker:
+class Worker(RebalanceListener):
     """One worker process. The steps without an underscore are the promises; tests break them."""
 
     def __init__(
@@ -131,8 +139,7 @@ class Worker:
                 settings.group_id,
                 [settings.topic],
                 session_timeout_ms=settings.session_timeout_ms,
-                on_revoked=self.release,
-                on_lost=self.lose,
+                listener=self,
                 on_coordinator_change=self.compare,
             )
             listening = asyncio.create_task(self._listen(commands))
@@ -204,11 +211,11 @@ class Worker:
         )
         shift.written.set()  # the last owner may have died between its write and its commit
 
-    async def release(self, assignment: Assignment) -> None:
+    async def revoked(self, group: Group, assignment: Assignment) -> None:  # noqa: ARG002
         """The assignment ends in good order: stop counting, commit what is written."""
         await self._end(assignment, lost=False)
 
-    async def lose(self, assignment: Assignment) -> None:
+    async def lost(self, group: Group, assignment: Assignment) -> None:  # noqa: ARG002
         """Others may own the partitions already: stop, commit nothing."""
         await self._end(assignment, lost=True)
 

@@ -8,7 +8,7 @@ async def main(addresses: str) -> None:
         async with client.group("billing", ["orders"]) as group:
             @group.on_partition  # one task per owned partition, cancelled when it is taken away
             async def work(p: muster.Partition) -> None:
-                for offset in range(p.committed or 0, 100):
+                for offset in range(p.position or 0, 100):
                     print(p.topic, p.id, "offset", offset, "fencing token", p.fencing_token)
                     p.commit(offset + 1)  # the next offset to read; sent soon, and on revoke
             await group.run()  # until SIGTERM

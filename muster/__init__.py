@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from muster.consumer import Group as Group
     from muster.errors import ErrorCode as ErrorCode
     from muster.errors import MusterError as MusterError
+    from muster.listener import RebalanceListener as RebalanceListener
     from muster.nodes import Tls as Tls
     from muster.partitions import Partition as Partition
+    from muster.rebalances import Rebalance as Rebalance
     from muster.types import Assignment as Assignment
     from muster.types import CommitResult as CommitResult
     from muster.types import Committed as Committed
@@ -36,8 +38,10 @@ _HOMES = {
     "Group": "consumer",
     "ErrorCode": "errors",
     "MusterError": "errors",
+    "RebalanceListener": "listener",
     "Tls": "nodes",
     "Partition": "partitions",
+    "Rebalance": "rebalances",
     "Assignment": "types",
     "CommitResult": "types",
     "Committed": "types",

@@ -1,4 +1,4 @@
-"""Calls that any node takes: the topic registry."""
+"""Calls that any node takes (the topic registry), and what a group's coordinator says of it."""
 
 import asyncio
 import random
@@ -9,16 +9,18 @@ import grpc
 from google.protobuf.message import Message
 
 from muster import backoff, timeouts
-from muster.calls import Caller, raise_status, rpc_failure
+from muster.calls import DESCRIBE_REBALANCES, Caller, raise_status, rpc_failure
 from muster.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
     InvalidPartitions,
+    InvalidRequest,
     RequestTimedOut,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
 from muster.nodes import Answers
+from muster.rebalances import KEPT, Rebalance, rebalances_of
 from muster.types import Topic
 from muster.v1 import admin_pb2, errors_pb2
 
@@ -165,6 +167,20 @@ async def add_partitions(caller: Caller, name: str, partitions: int, timeout_ms:
     )
     raise_status(response.status)
     return _topic(response.topic)
+
+
+async def rebalances(
+    caller: Caller, group_id: str, most: int, timeout_ms: float
+) -> list[Rebalance]:
+    """See `Client.rebalances`."""
+    if not 0 < most <= KEPT:
+        raise InvalidRequest(f"1 to {KEPT} rebalances are there to be asked for, not {most}")
+    request = admin_pb2.DescribeRebalancesRequest(group_id=group_id, max_rebalances=most)
+    answer, _ = await caller.call(
+        group_id, DESCRIBE_REBALANCES, request.SerializeToString(), timeout_ms=timeout_ms
+    )
+    raise_status(answer.status)
+    return rebalances_of(answer)
 
 
 def _checked_count(partitions: int) -> int:

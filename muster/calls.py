@@ -89,6 +89,12 @@ OFFSET_DELETE = Method(
     lambda r: r.status,
 )
 
+DESCRIBE_REBALANCES = Method(
+    "/muster.v1.Admin/DescribeRebalances",
+    admin_pb2.DescribeRebalancesResponse.FromString,
+    lambda r: r.status,
+)
+
 Gate = Callable[[Coordinator], Awaitable[None]]
 """Awaited before the first attempt at each coordinator."""
 

@@ -9,12 +9,14 @@ from muster.actions import MemberConfig
 from muster.assignors import Choice, resolve
 from muster.calls import COMMIT, Caller
 from muster.committer import CoordinatorHook
-from muster.consumer import Group, GroupOptions, Listener
+from muster.consumer import Group, GroupOptions
 from muster.discovery import Discovery, Routes
 from muster.errors import GroupClosed, InvalidConfig, MusterError
 from muster.heartbeats import Heartbeats
+from muster.listener import SILENT, RebalanceListener
 from muster.nodes import Nodes, Tls, parse_endpoints
 from muster.offsets import Offsets, commit_request, fetch, partition_results
+from muster.rebalances import KEPT, Rebalance
 from muster.removals import delete_groups, delete_offsets
 from muster.rounds import JoinOptions, UserData
 from muster.types import CommitResult, Committed, Coordinator, Counters, Topic, TopicPartition
@@ -141,9 +143,7 @@ class Client:
         rebalance_timeout_ms: int = 60_000,
         group_instance_id: str = "",
         commit_interval_ms: int = timeouts.COMMIT_INTERVAL_MS,
-        on_assigned: Listener | None = None,
-        on_revoked: Listener | None = None,
-        on_lost: Listener | None = None,
+        listener: RebalanceListener = SILENT,
         on_coordinator_change: CoordinatorHook | None = None,
     ) -> Group:
         """One membership of a group: it joins when first waited on, and leaves when it is closed.
@@ -165,13 +165,7 @@ class Client:
                 process may use it at a time; a second one takes over, and the first fails with
                 FencedInstanceId.
             commit_interval_ms: how often buffered commits (`Partition.commit`) go out, at most.
-            on_assigned: called before the new assignment is handed out, with the partitions that
-                come new: all of them, or what was added in a cooperative round. Listeners may be
-                async; their errors close the group and are raised by `run` and `next_assignment`.
-            on_revoked: called when partitions end in good order, with these: all of them, or those
-                that move in a cooperative round. Commits still count until it returns.
-            on_lost: called when this member was fenced: another one may already own its partitions,
-                commits are refused.
+            listener: is told when partitions come, are revoked, or are lost.
             on_coordinator_change: called when the group has a later coordinator than the one its
                 last commit went to, before another commit, or another attempt of one, goes out. It
                 may read (`committed`), not commit.
@@ -193,9 +187,7 @@ class Client:
             ),
             commit_interval_ms=commit_interval_ms,
             request_timeout_ms=self._timeout_ms,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            on_lost=on_lost,
+            listener=listener,
             on_coordinator_change=on_coordinator_change,
         )
         group = Group(core.caller, core.heartbeats, options, forget=self._forget)
@@ -223,6 +215,15 @@ class Client:
             group_id, COMMIT, request.SerializeToString(), timeout_ms=self._timeout_ms
         )
         return partition_results(request, response, coordinator)
+
+    async def rebalances(self, group_id: str, most: int = KEPT) -> list[Rebalance]:
+        """Why a group rebalanced: its last rounds, the newest first, 32 at most.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+            InvalidRequest: `most` is not 1 to 32.
+        """
+        return await admin.rebalances(self._opened().caller, group_id, most, self._timeout_ms)
 
     async def delete_groups(self, group_ids: Collection[str]) -> dict[str, MusterError | None]:
         """Delete groups without members, each with all its offsets; a group on its own.

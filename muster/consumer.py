@@ -4,8 +4,8 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, overload
 
@@ -34,7 +34,7 @@ from muster.actions import (
     TimerFired,
 )
 from muster.calls import Caller
-from muster.committer import Committer, CoordinatorHook, maybe
+from muster.committer import Committer, CoordinatorHook
 from muster.errors import (
     GroupClosed,
     IllegalGeneration,
@@ -43,16 +43,18 @@ from muster.errors import (
     RebalanceInProgress,
     UnknownTopicOrPartition,
 )
+from muster.handover import Handover
 from muster.heartbeats import Heartbeats, Pulse
+from muster.listener import RebalanceListener
 from muster.membership import Membership, State
-from muster.offsets import Offsets, Terms, fetch
+from muster.offsets import PLAIN, Offsets, Terms, fetch
+from muster.ownership import committable, owned, was_kept
 from muster.partitions import Handler, PartitionTasks, drain_on_sigterm
+from muster.places import Place
 from muster.rounds import JoinOptions, Rounds
 from muster.types import Assignment, CommitResult, Committed, TopicPartition
 
 log = logging.getLogger("muster")
-
-Listener = Callable[[Assignment], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,7 @@ class GroupOptions:
     join: JoinOptions
     commit_interval_ms: int
     request_timeout_ms: int
-    on_assigned: Listener | None
-    on_revoked: Listener | None
-    on_lost: Listener | None
+    listener: RebalanceListener
     on_coordinator_change: CoordinatorHook | None
 
 
@@ -107,17 +107,17 @@ class Group:
         self._timer: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] = self._loop.create_future()
-        self._user_lock = asyncio.Lock()  # the user's listeners run one after the other
-        self._offered: Assignment | None = None  # after on_assigned, until it is over
+        self._handover = Handover(
+            self,
+            options.listener,
+            held=lambda: self._machine.held,
+            timeout_ms=options.join.rebalance_timeout_ms,
+        )
         self._taken: Assignment | None = None  # what next_assignment returned last
-        self._told: frozenset[TopicPartition] = frozenset()  # in on_assigned, and not taken back
-        self._lost: Assignment | None = None
-        self._releasing: Assignment | None = None
         self._error: BaseException | None = None
         self._ended = False
         self._handler: Handler | None = None
         self._grace_ms = 0
-        self._runner: PartitionTasks | None = None
 
     # ---- what the user sees
 
@@ -170,7 +170,7 @@ class Group:
                 raise self._error
             if self._is_over():
                 raise GroupClosed(f"group {self._group_id!r} is closed")
-            current = self._offered
+            current = self._handover.offered
             if current is not None and current is not self._taken:
                 self._taken = current
                 return current
@@ -236,7 +236,8 @@ class Group:
     async def close(self, *, leave: bool | None = None) -> None:
         """Give up what is owned, flush, leave. Bounded by the rebalance timeout and 3 s for Leave.
 
-        Called from a listener it only begins to close, because closing waits for the listener.
+        What a listener takes comes on top: its time is not limited. Called from a listener this
+        only begins to close, because closing waits for the listener.
 
         Args:
             leave: whether the group is told. By default a dynamic member leaves, and its partitions
@@ -246,7 +247,7 @@ class Group:
         self.stop(leave=leave)
         if _current_task() in self._tasks:
             return
-        while not self._ended or self._releasing is not None:
+        while not self._ended or self._handover.releasing is not None:
             await asyncio.shield(self._changed)
         for task in list(self._tasks):
             task.cancel()
@@ -294,24 +295,12 @@ class Group:
                 next, if it has the partition.
             RequestTimedOut: the result is not known; the same may be committed again.
         """
-        sent_under: list[Assignment] = []
-
-        def choose() -> Assignment:
-            sent_under.append(self._committable(assignment, offsets))
-            return sent_under[-1]
-
-        try:
-            return await self._committer.commit(
-                choose,
-                offsets,
-                timeout_ms or self._options.request_timeout_ms,
-                Terms(atomic, expected or {}, forward_only, blob),
-            )
-        except IllegalGeneration as error:
-            if sent_under and self._outlives(sent_under[-1], offsets):
-                message = "a rebalance came between, and the partitions were kept; commit again"
-                raise RebalanceInProgress(message) from error
-            raise
+        mine = [key for key in offsets if key in self._machine.held_since]
+        marks = self._handover.places.marks(mine)
+        terms = Terms(atomic, expected or {}, forward_only, blob)
+        result = await self._commit(offsets, assignment, terms, timeout_ms)
+        marks.moved(result.acknowledged)
+        return result
 
     async def committed(self, partitions: Collection[TopicPartition] | None = None) -> Committed:
         """Read this group's committed offsets, linearizably; None = every offset of the group."""
@@ -319,37 +308,97 @@ class Group:
             self._caller, self._group_id, partitions, self._options.request_timeout_ms
         )
 
-    def _committable(self, assignment: Assignment | None, offsets: Offsets) -> Assignment:
-        held = self._machine.held
-        under = assignment or held or self._machine.assignment
+    # ---- pausing and seeking
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take no more work from these: `Partition.paused` is set and `Partition.resumed` waits.
+
+        They stay owned, heartbeats go on, and commits count. A task that has not begun waits until
+        its partition is resumed. It holds until `resume`, or until the partition is taken back:
+        with an eager assignor at the next round, with a cooperative one only where it moves.
+
+        Raises:
+            IllegalGeneration: one of them is not owned now; nothing was paused.
+        """
+        for place in self._owned(partitions):
+            place.pause()
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take work from these again. One that is not paused is let be.
+
+        Raises:
+            IllegalGeneration: one of them is not owned now; nothing was resumed.
+        """
+        for place in self._owned(partitions):
+            place.resume()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """What is paused now."""
+        return self._handover.places.paused()
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on from this offset. Nothing is committed until new work is.
+
+        The partition's task ends as if it were revoked (`Partition.revoking`, the grace, cancelled)
+        and starts again with `Partition.position`; the task itself may call this, too.
+
+        Raises:
+            IllegalGeneration: it is not owned now.
+            InvalidRequest: the offset is negative.
+        """
+        if offset < 0:
+            raise InvalidRequest(f"{partition}: offset {offset} is negative")
+        (place,) = self._owned([partition])
+        place.seek(offset)
+        if self._handover.runner is not None:
+            self._handover.runner.restart(partition)
+
+    async def position(self, partition: TopicPartition) -> int | None:
+        """Where to read on: what was sought or committed since, else the committed offset.
+
+        None: nothing was ever committed.
+
+        Raises:
+            IllegalGeneration: it is not owned now.
+        """
+        (place,) = self._owned([partition])
+        if place.position is not None:
+            return place.position
+        return (await self.committed([partition])).offset(partition)
+
+    def _owned(self, partitions: Iterable[TopicPartition]) -> list[Place]:
+        self._refuse_if_over()
+        return [self._handover.places[key] for key in owned(self._machine, partitions)]
+
+    # ---- committing
+
+    async def _commit(
+        self,
+        offsets: Offsets,
+        assignment: Assignment | None,
+        terms: Terms = PLAIN,
+        timeout_ms: int = 0,
+    ) -> CommitResult:
+        sent_under: list[Assignment] = []
+
+        def choose() -> Assignment:
+            self._refuse_if_over()
+            sent_under.append(committable(self._machine, assignment, offsets))
+            return sent_under[-1]
+
+        timeout_ms = timeout_ms or self._options.request_timeout_ms
+        try:
+            return await self._committer.commit(choose, offsets, timeout_ms, terms)
+        except IllegalGeneration as error:
+            if sent_under and was_kept(self._machine, sent_under[-1], offsets):
+                message = "a rebalance came between, and the partitions were kept; commit again"
+                raise RebalanceInProgress(message) from error
+            raise
+
+    def _refuse_if_over(self) -> None:
         if self._is_over():
             raise GroupClosed(f"group {self._group_id!r} is closed")
-        if under is None:
-            raise RebalanceInProgress("this member has no assignment now")
-        if held is None or under.member_id != held.member_id:
-            raise IllegalGeneration(f"the assignment of generation {under.generation} is over")
-        since = self._machine.held_since
-        owned = frozenset(assignment.partitions) if assignment else since.keys()
-        for partition in offsets:
-            if partition not in owned:
-                raise IllegalGeneration(
-                    f"{partition} is not in the assignment of generation {under.generation}"
-                )
-            if since.get(partition, under.generation + 1) > under.generation:
-                raise IllegalGeneration(
-                    f"the assignment of generation {under.generation} is over for {partition}"
-                )
-        if self._machine.state is State.SYNCING:
-            raise RebalanceInProgress("a round is about to end; commit under the next assignment")
-        return held
-
-    def _outlives(self, sent_under: Assignment, offsets: Offsets) -> bool:
-        """Whether these partitions were kept beyond the generation that a commit was sent under."""
-        since = self._machine.held_since
-        return bool(since) and all(
-            since.get(partition, sent_under.generation + 1) <= sent_under.generation
-            for partition in offsets
-        )
 
     def _is_over(self) -> bool:
         return self._machine.state in (State.LEAVING, State.LEFT)
@@ -359,6 +408,9 @@ class Group:
     def _feed(self, given: Input) -> None:
         for action in self._machine.handle(given):
             self._do(action)
+        self._tell_waiters()
+
+    def _tell_waiters(self) -> None:
         if not self._changed.done():
             self._changed.set_result(None)
         self._changed = self._loop.create_future()
@@ -395,10 +447,7 @@ class Group:
                 self._take_back(assignment)
             case Lose(assignment, reason):
                 log.warning("group %s: partitions lost: %s", self._group_id, reason)
-                self._lost = assignment
-                if self._runner is not None:
-                    self._runner.lose()
-                self._take_back(assignment)
+                self._take_back(assignment, lost=True)
             case StartTimer(timer_id, delay_ms, reason):
                 log.warning("group %s: joins in %d ms: %s", self._group_id, delay_ms, reason)
                 self._stop_timer()
@@ -466,78 +515,41 @@ class Group:
     # ---- handing over and taking back
 
     async def _hand_over(self, assignment: Assignment) -> None:
-        async with self._user_lock:
-            if self._machine.held is not assignment or self._releasing is not None:
-                return
-            new = tuple(key for key in assignment.partitions if key not in self._told)
-            self._told |= frozenset(new)
-            try:
-                if self._options.on_assigned is not None:
-                    whole = len(new) == len(assignment.partitions)
-                    told = assignment if whole else replace(assignment, partitions=new)
-                    await maybe(self._options.on_assigned(told))
-            except Exception as error:  # noqa: BLE001 - the user's: next_assignment raises it
-                self._crash(error)
-                return
-            if self._machine.held is assignment and self._releasing is None:
-                self._offered = assignment
-                if not self._changed.done():
-                    self._changed.set_result(None)
-                self._changed = self._loop.create_future()
+        try:
+            offered = await self._handover.give(assignment)
+        except Exception as error:  # noqa: BLE001 - the user's: next_assignment raises it
+            self._crash(error)
+            return
+        if offered:
+            self._tell_waiters()
 
-    def _take_back(self, assignment: Assignment) -> None:
-        """Once per revocation: a loss may come while it goes on."""
-        self._offered = None
-        if self._releasing is None:
-            self._releasing = assignment
+    def _take_back(self, assignment: Assignment, *, lost: bool = False) -> None:
+        if self._handover.begin_to_take(assignment, lost=lost):
             self._spawn(self._release(assignment))
 
     async def _release(self, assignment: Assignment) -> None:
-        """Stop the tasks, flush, tell the user, then the machine."""
         try:
-            async with self._user_lock:
-                if self._lost is None:
-                    await self._give_up(assignment)
-                if self._lost is not None:
-                    await self._give_up(self._lost, lost=True)
+            await self._handover.take(assignment, lambda: assignment is self._machine.assignment)
         except Exception as error:  # noqa: BLE001 - the user's: next_assignment raises it
             self._crash(error)
         finally:
-            self._lost = self._releasing = None
             self._feed(Released())
 
-    async def _give_up(self, assignment: Assignment, *, lost: bool = False) -> None:
-        """Everything, or in a cooperative round what moves: of that, what the user was told of."""
-        timeout_ms = self._options.join.rebalance_timeout_ms
-        everything = lost or assignment is self._machine.assignment
-        if self._runner is not None:
-            if everything:
-                await self._runner.stop(timeout_ms)
-                self._runner = None
-            else:
-                await self._runner.take(assignment.partitions, timeout_ms)
-        if not everything:
-            told = tuple(key for key in assignment.partitions if key in self._told)
-            assignment = replace(assignment, partitions=told)
-        listener = self._options.on_lost if lost else self._options.on_revoked
-        gone = frozenset(assignment.partitions)
-        if listener is not None and (everything or gone) and lost is (self._lost is not None):
-            await maybe(listener(assignment))
-        self._told = frozenset() if everything else self._told - gone
-
     def _work_on(self, assignment: Assignment, handler: Handler) -> None:
-        if self._offered is not assignment:
+        handover = self._handover
+        if handover.offered is not assignment:
             return
-        if self._runner is None:
-            self._runner = PartitionTasks(
+        if handover.runner is None:
+            handover.runner = PartitionTasks(
                 handler,
                 read=self.committed,
-                commit=lambda offsets, under: self.commit(offsets, assignment=under),
+                commit=self._commit,
                 crash=self._crash,
+                places=handover.places,
                 grace_ms=self._grace_ms,
                 commit_interval_ms=self._options.commit_interval_ms,
             )
-        self._runner.give(assignment)
+        handover.runner.give(assignment)
 
     def _crash(self, error: BaseException) -> None:
         """The user's code failed, or joining is of no use: close; the waiting call raises it."""

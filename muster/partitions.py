@@ -18,6 +18,7 @@ from muster.errors import (
     UnknownMemberId,
 )
 from muster.offsets import PARTITIONS_MAX, Offsets
+from muster.places import Place, Places
 from muster.types import Assignment, CommitResult, Committed, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("muster")
@@ -39,9 +40,11 @@ _KEEP_AND_TRY_AGAIN = (
 
 
 class Partition:
-    """One partition while this member owns it."""
+    """One partition while this member owns it, from one seek to the next."""
 
-    def __init__(self, assignment: Assignment, key: TopicPartition, committed: int | None) -> None:
+    def __init__(
+        self, assignment: Assignment, key: TopicPartition, committed: int | None, place: Place
+    ) -> None:
         self.key = key
         self.topic = key.topic
         self.id = key.partition
@@ -54,28 +57,61 @@ class Partition:
         self.committed = committed
         """The next offset to read, as committed when this member took over; None = nothing yet."""
         self.revoking = asyncio.Event()
-        """Set when the partition is being taken away: finish what you hold."""
+        """Set when this task shall end, because the partition is being taken away or another offset
+        was sought: finish what you hold."""
         self.buffered: OffsetAndMetadata | None = None
+        self._place = place
+        self._seeks = place.seeks
+        if place.position is None:
+            place.position = committed
         self._over = False
         self._wake: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         return f"<Partition {self.key} generation {self.generation}>"
 
-    def commit(self, offset: int, metadata: str = "", *, end_offset: int | None = None) -> None:
+    @property
+    def position(self) -> int | None:
+        """Where to read on: the offset that was sought, else `committed`; then what you commit."""
+        return self._place.position
+
+    @property
+    def paused(self) -> bool:
+        """Whether `Group.pause` said so. It stays owned, and commits count."""
+        return self._place.is_paused
+
+    async def resumed(self) -> None:
+        """Wait while it is paused. Ask before each piece of work.
+
+        Where the task has to end meanwhile, this is cancelled; there is no grace for who waits.
+        """
+        if self.paused and self.revoking.is_set():
+            raise asyncio.CancelledError(f"{self.key} is paused, and this task shall end")
+        await self._place.resumed()
+
+    def commit(
+        self,
+        offset: int,
+        metadata: str = "",
+        *,
+        end_offset: int | None = None,
+        start_offset: int | None = None,
+    ) -> None:
         """Commit soon: the latest offset goes out every commit interval, on revoke and on exit.
 
         Args:
             offset: the next offset to read; >= 0.
             metadata: at most 4096 bytes.
             end_offset: where you saw the partition's end.
+            start_offset: where you saw its start: what is older is gone.
 
         Raises:
             IllegalGeneration: this member does not own it any more.
         """
         if self._over:
             raise IllegalGeneration(f"{self.key}: generation {self.generation} is over")
-        self.buffered = OffsetAndMetadata(offset, metadata, end_offset)
+        self.buffered = OffsetAndMetadata(offset, metadata, end_offset, start_offset)
+        self._place.move(offset, seeks=self._seeks)
         self._wake()
 
     def renew(self, assignment: Assignment) -> None:
@@ -87,10 +123,15 @@ class Partition:
         """What to call after a commit was buffered."""
         self._wake = wake
 
+    def revoke(self) -> None:
+        """Its task shall end."""
+        self.revoking.set()
+        self._place.abandon()
+
     def end(self) -> None:
         """From now on `commit` raises."""
         self._over = True
-        self.revoking.set()
+        self.revoke()
 
 
 Handler = Callable[[Partition], Coroutine[Any, Any, None]]
@@ -108,6 +149,7 @@ class PartitionTasks:
         read: Read,
         commit: Commit,
         crash: Callable[[BaseException], None],
+        places: Places,
         grace_ms: int,
         commit_interval_ms: int,
     ) -> None:
@@ -115,12 +157,14 @@ class PartitionTasks:
         self._read = read
         self._commit = commit
         self._crash = crash
+        self._places = places
         self._grace_s = grace_ms / 1000
         self._interval_s = commit_interval_ms / 1000
         self._assignment: Assignment | None = None  # the latest one
         self._partitions: dict[TopicPartition, Partition] = {}
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
         self._awaited: dict[TopicPartition, object] = {}  # not started yet, and by which start
+        self._restarts: dict[TopicPartition, object] = {}  # being sought, and by which restart
         self._starters: set[asyncio.Task[None]] = set()
         self._buffered = asyncio.Event()
         self._flushing = asyncio.Lock()
@@ -139,9 +183,16 @@ class PartitionTasks:
         if new:
             start = object()
             self._awaited.update(dict.fromkeys(new, start))
-            starter = tasks.start(self._start(tuple(new), start))
-            self._starters.add(starter)
-            starter.add_done_callback(self._starters.discard)
+            self._keep(tasks.start(self._start(tuple(new), start)))
+
+    def restart(self, key: TopicPartition) -> None:
+        """Its position was sought: end its task as if it were revoked, and start it there.
+
+        What the task committed still goes out, unless the new one commits something before.
+        """
+        if key in self._partitions and key not in self._restarts:
+            self._restarts[key] = object()
+            self._keep(tasks.start(self._restart(key, self._restarts[key])))
 
     async def take(self, keys: Collection[TopicPartition], timeout_ms: int) -> None:
         """Let these tasks finish, end them, flush. At most `timeout_ms` for one that does not end.
@@ -150,14 +201,9 @@ class PartitionTasks:
         """
         for key in keys:
             self._awaited.pop(key, None)
+            self._restarts.pop(key, None)
         taken = [self._partitions[key] for key in keys if key in self._partitions]
-        running = {self._tasks[p.key] for p in taken}
-        for partition in taken:
-            partition.revoking.set()
-        if running and self._grace_s and not self._lost:
-            await asyncio.wait(running, timeout=self._grace_s)
-        for task in running:
-            task.cancel()
+        running = await self._cancel(taken)
         if running:
             _, endless = await asyncio.wait(running, timeout=timeout_ms / 1000)
             if endless:
@@ -188,16 +234,47 @@ class PartitionTasks:
 
     # ---- inside
 
+    def _keep(self, starter: "asyncio.Task[None]") -> None:
+        self._starters.add(starter)
+        starter.add_done_callback(self._starters.discard)
+
+    async def _cancel(self, partitions: Collection[Partition]) -> "set[asyncio.Task[None]]":
+        """Tell these tasks to end; cancel them after the grace. They may still run."""
+        running = {self._tasks[p.key] for p in partitions}
+        for partition in partitions:
+            partition.revoke()
+        if running and self._grace_s and not self._lost:
+            await asyncio.wait(running, timeout=self._grace_s)
+        for task in running:
+            task.cancel()
+        return running
+
     async def _start(self, keys: tuple[TopicPartition, ...], start: object) -> None:
         committed = await self._read_committed(keys)
         for key in keys:
             if self._awaited.get(key) is not start or self._assignment is None:
                 continue  # taken while its offset was being read
             del self._awaited[key]
-            partition = Partition(self._assignment, key, committed.offset(key))
-            partition.bind(self._buffered.set)
-            self._partitions[key] = partition
-            self._tasks[key] = asyncio.create_task(self._work(partition), name=f"muster {key}")
+            self._begin(Partition(self._assignment, key, committed.offset(key), self._places[key]))
+
+    async def _restart(self, key: TopicPartition, restart: object) -> None:
+        old = self._partitions[key]
+        running = await self._cancel([old])
+        await asyncio.wait(running)  # two tasks never work on one partition
+        async with self._flushing:  # a commit that has to be tried again is buffered again
+            if self._restarts.get(key) is not restart or self._assignment is None:
+                return  # taken while its task ended
+            del self._restarts[key]
+            new = Partition(self._assignment, key, old.committed, self._places[key])
+            new.buffered, old.buffered = old.buffered, None
+            old.end()
+            self._begin(new)
+
+    def _begin(self, partition: Partition) -> None:
+        partition.bind(self._buffered.set)
+        self._partitions[partition.key] = partition
+        task = asyncio.create_task(self._work(partition), name=f"muster {partition.key}")
+        self._tasks[partition.key] = task
 
     async def _read_committed(self, keys: tuple[TopicPartition, ...]) -> Committed:
         """Where to go on. Never "nothing" for want of an answer: that would reset the work."""
@@ -212,6 +289,7 @@ class PartitionTasks:
 
     async def _work(self, partition: Partition) -> None:
         try:
+            await partition.resumed()
             await self._handler(partition)
         except Exception as error:  # noqa: BLE001 - the user's code: raised by run
             self._crash(error)

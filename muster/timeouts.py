@@ -57,3 +57,9 @@ JOIN_SPREAD_MS = 50
 
 HEARTBEAT_GAP_MS = 20
 """Between the starts of two heartbeat calls: members that come together share one."""
+
+SYNC_MARGIN_MS = 1_000
+"""The synchronous consumer waits so much longer than the call's own limit for its result."""
+
+SYNC_EXIT_MS = 5_000
+"""The end of a process waits so long for synchronous consumers that were not closed to leave."""

@@ -55,7 +55,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCommit:
-    """One partition of an OffsetCommit. `end_offset`: where the member saw the end.
+    """One partition of an OffsetCommit. `start_offset`, `end_offset`: where the member saw them.
 
     `expected_offset`: what must be stored now for this to be taken, -1 for nothing; None asks for
     no check.
@@ -67,6 +67,7 @@ class PartitionCommit:
     metadata: str
     end_offset: int | None
     expected_offset: int | None = None
+    start_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def decide(group: Group | None, command: GroupCommand, env: Envelope) -> Decisio
         case JoinGroup():
             return decide_join(group, command, env)
         case SyncGroup():
-            return decide_sync(group, command)
+            return decide_sync(group, command, env)
         case LeaveGroup():
             return decide_leave(group, command, env)
         case ExpireMember():

@@ -51,7 +51,7 @@ class _Batch:
         group, reason = self.group, entry.reason[: env.limits.reason_max_chars]
         member_id = entry.member_id
         if member_id in group.pending and member_id not in self.dropped:
-            gone = PendingRemoved(self.group_id, member_id, RemovalCause.LEFT, reason)
+            gone = PendingRemoved(self.group_id, member_id, RemovalCause.LEFT, reason, env.noted_ms)
             self.dropped[member_id] = gone
             self.events.append(gone)
             return Error.NONE
@@ -63,7 +63,7 @@ class _Batch:
         error = identity_error(group, member_id, entry.group_instance_id)
         if error is Error.NONE:
             self.removed[member_id] = MemberRemoved(
-                self.group_id, member_id, RemovalCause.LEFT, reason
+                self.group_id, member_id, RemovalCause.LEFT, reason, env.noted_ms
             )
             self.events.append(self.removed[member_id])
         return error
@@ -101,7 +101,7 @@ def decide_expiry(group: Group | None, command: ExpireMember, env: Envelope) -> 
     if command.joined_round == NEVER_JOINED:
         if command.member_id not in group.pending:
             return nothing
-        event = PendingRemoved(group.group_id, command.member_id, cause, reason)
+        event = PendingRemoved(group.group_id, command.member_id, cause, reason, env.noted_ms)
         gone = after_departure(group, env, Trigger.SESSION_EXPIRY, {}, {command.member_id: event})
         return Decision((event, *gone), Done())
     member = group.members.get(command.member_id)
@@ -111,6 +111,6 @@ def decide_expiry(group: Group | None, command: ExpireMember, env: Envelope) -> 
         or command.joined_round != member.joined_round
     ):
         return nothing
-    event = MemberRemoved(group.group_id, member.member_id, cause, reason)
+    event = MemberRemoved(group.group_id, member.member_id, cause, reason, env.noted_ms)
     gone = after_departure(group, env, Trigger.SESSION_EXPIRY, {member.member_id: event}, {})
     return Decision((event, *gone), Done())

@@ -123,6 +123,7 @@ def _enter(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> D
         subscribed_topics=command.subscribed_topics,
         joined_round=group.round + 1 if opens else group.round,
         group_instance_id=command.group_instance_id,
+        time_ms=env.noted_ms,
     )
     settled = (member_id,) if member_id in group.pending else ()
     roster = Roster(group, put=member_from(joined, group.next_join_seq), settled=settled)
@@ -155,6 +156,7 @@ def _rejoin(group: Group, member: Member, command: JoinGroup, env: Envelope) -> 
         protocols=command.protocols,
         subscribed_topics=command.subscribed_topics,
         joined_round=group.round + 1 if opens else group.round,
+        time_ms=env.noted_ms,
     )
     roster = Roster(group, put=rejoined(member, event))
     events = rebalance(group, env, roster, trigger, member.member_id, command.reason)

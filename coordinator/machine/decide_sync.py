@@ -8,6 +8,7 @@ from coordinator.machine.decision import (
     unavailable,
     unknown_member,
 )
+from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
 from coordinator.machine.events import AssignmentPublished, GroupEvent, MemberSynced
 from coordinator.machine.identity import refuse_identity
@@ -15,7 +16,7 @@ from coordinator.machine.replies import PARKED, sync_reply
 from coordinator.machine.state import Group, Phase
 
 
-def decide_sync(group: Group | None, command: SyncGroup) -> Decision:
+def decide_sync(group: Group | None, command: SyncGroup, env: Envelope) -> Decision:
     """S2-S7 in their order."""
     refused = _refuse(group, command)
     if refused is not None or group is None:
@@ -27,7 +28,7 @@ def decide_sync(group: Group | None, command: SyncGroup) -> Decision:
     if group.phase is Phase.STABLE:
         return Decision(tuple(events), sync_reply(group, member.member_id))
     if member.member_id == group.leader_id:
-        events.append(_publish(group, command))
+        events.append(_publish(group, command, env))
     return Decision(tuple(events), PARKED)
 
 
@@ -65,7 +66,7 @@ def _differs(asked: str, current: str) -> bool:
     return bool(asked) and asked != current
 
 
-def _publish(group: Group, command: SyncGroup) -> AssignmentPublished:
+def _publish(group: Group, command: SyncGroup, env: Envelope) -> AssignmentPublished:
     """One entry per member, in join order: gaps are empty, strangers are dropped (sc-Y17, sc-Y18).
 
     The first accepted vector of a generation stands: a later one meets a Stable group (sc-Y26).
@@ -77,4 +78,5 @@ def _publish(group: Group, command: SyncGroup) -> AssignmentPublished:
         assignments=tuple(
             Assignment(member_id, vector.get(member_id, b"")) for member_id in group.members
         ),
+        time_ms=env.noted_ms,
     )

@@ -12,7 +12,7 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.replies import Done
 from coordinator.machine.rounds import Roster, close, rebalance, rebalance_timeout_ms
-from coordinator.machine.state import Group
+from coordinator.machine.state import Group, Member
 
 NOT_REJOINED = "did not rejoin within the rebalance timeout"
 NOT_SYNCED = "did not sync within the rebalance timeout"
@@ -63,7 +63,7 @@ def _end_join(group: Group, env: Envelope) -> list[GroupEvent]:
     """
     members = [m for m in group.members.values() if m.instance_id or group.has_joined(m)]
     removed = [
-        MemberRemoved(group.group_id, member.member_id, RemovalCause.NOT_REJOINED, NOT_REJOINED)
+        _removed(group, member, RemovalCause.NOT_REJOINED, NOT_REJOINED, env)
         for member in group.members.values()
         if not member.instance_id and not group.has_joined(member)
     ]
@@ -77,10 +77,16 @@ def _end_join(group: Group, env: Envelope) -> list[GroupEvent]:
 def _end_sync(group: Group, env: Envelope) -> list[GroupEvent]:
     """gp-2.3: whoever has not synced is dropped, and the others go round again."""
     removed = [
-        MemberRemoved(group.group_id, member.member_id, RemovalCause.NOT_SYNCED, NOT_SYNCED)
+        _removed(group, member, RemovalCause.NOT_SYNCED, NOT_SYNCED, env)
         for member in group.members.values()
         if not group.has_synced(member)
     ]
     roster = Roster(group, gone={event.member_id: event for event in removed})
     events = rebalance(group, env, roster, Trigger.SYNC_TIMEOUT, removed[0].member_id, NOT_SYNCED)
     return [*removed, *events]
+
+
+def _removed(
+    group: Group, member: Member, cause: RemovalCause, reason: str, env: Envelope
+) -> MemberRemoved:
+    return MemberRemoved(group.group_id, member.member_id, cause, reason, env.noted_ms)

@@ -20,3 +20,13 @@ class Envelope:
     limits_version: int
     generation_floor: int
     limits: Limits
+
+    @property
+    def noted_ms(self) -> int:
+        """Shard time as events carry it; 0 under rules 1, whose events say no times."""
+        return self.time_ms if self.rules_version >= 2 else 0  # noqa: PLR2004
+
+    @property
+    def noted_wall_ms(self) -> int:
+        """A person's time as events carry it; 0 under rules 1."""
+        return self.wall_ms if self.rules_version >= 2 else 0  # noqa: PLR2004

@@ -1,7 +1,8 @@
 """What happened: the unit of replies, persistence, metrics, export and replay.
 
 An event's fields are those of the message of the same name in `proto/muster/v1/log.proto`. Only
-`evolve` (a group's events) and `evolve_shard` (the rest) turn events into state.
+`evolve` (a group's events) and `evolve_shard` (the rest) turn events into state. `time_ms` is shard
+time, for the history of the rounds; 0 under rules 1.
 """
 
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ class MemberJoined:
     subscribed_topics: tuple[str, ...]
     joined_round: int
     group_instance_id: str = ""
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class MemberRejoined:
     protocols: tuple[Protocol, ...]
     subscribed_topics: tuple[str, ...]
     joined_round: int
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ class MemberReplaced:
     protocols: tuple[Protocol, ...]
     subscribed_topics: tuple[str, ...]
     joined_round: int
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,7 @@ class PendingRemoved:
     member_id: str
     cause: RemovalCause
     reason: str
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,7 @@ class MemberRemoved:
     member_id: str
     cause: RemovalCause
     reason: str
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,9 @@ class RebalanceStarted:
     """A round opened, with its one cause; parked syncs are answered REBALANCE_IN_PROGRESS.
 
     `timer` is INITIAL_DELAY or JOIN; `remaining_ms` is what the initial delay may still be extended
-    by.
+    by. `client_id` and `group_instance_id` are those of `member_id`, which may be gone;
+    `members_before` counts those whom the group had before its cause. All that from `time_ms` on
+    is for the history of the rounds; `wall_ms` 0: none is kept (rules 1).
     """
 
     group_id: str
@@ -130,6 +138,11 @@ class RebalanceStarted:
     timer: RoundTimer
     deadline_ms: int
     remaining_ms: int
+    time_ms: int = 0
+    wall_ms: int = 0
+    client_id: str = ""
+    group_instance_id: str = ""
+    members_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +174,7 @@ class GenerationFormed:
     leader_id: str
     member_ids: tuple[str, ...]
     deadline_ms: int
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +193,7 @@ class AssignmentPublished:
     group_id: str
     generation: int
     assignments: tuple[Assignment, ...]
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +204,7 @@ class GroupEmptied:
     round: int
     generation: int
     wall_ms: int = 0
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +221,7 @@ class OffsetCommitted:
     generation: int
     commit_seq: int
     wall_ms: int
+    start_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,13 @@ from coordinator.machine.events import (
     RebalanceStarted,
     RoundExtended,
 )
+from coordinator.machine.evolve_history import (
+    note_assignment,
+    note_emptied,
+    note_generation,
+    note_removal,
+    note_start,
+)
 from coordinator.machine.invariants import invariant
 from coordinator.machine.state import LEGAL_PREDECESSORS, Blob, Group, Member, Offset, Phase
 
@@ -57,6 +64,7 @@ def member_from(event: MemberJoined, join_seq: int) -> Member:
         join_seq=join_seq,
         joined_round=event.joined_round,
         instance_id=event.group_instance_id,
+        joined_ms=event.time_ms,
     )
 
 
@@ -76,6 +84,7 @@ def rejoined(member: Member, event: MemberRejoined) -> Member:
         assignment=member.assignment,
         instance_id=member.instance_id,
         replaced_id=member.replaced_id,
+        joined_ms=event.time_ms,
     )
 
 
@@ -95,6 +104,7 @@ def replaced(member: Member, event: MemberReplaced) -> Member:
         assignment=member.assignment,
         instance_id=member.instance_id,
         replaced_id=member.member_id,
+        joined_ms=event.time_ms,
     )
 
 
@@ -123,6 +133,7 @@ def _apply(group: Group, event: GroupEvent) -> None:  # noqa: PLR0912 - one arm 
             _pending_added(group, event)
         case PendingRemoved():
             invariant(event.member_id in group.pending, "no such id was handed out (sc-G25)")
+            note_removal(group, event)
             del group.pending[event.member_id]
         case RebalanceStarted():
             _rebalance_started(group, event)
@@ -195,6 +206,7 @@ def _member_rejoined(group: Group, event: MemberRejoined) -> None:
 def _member_removed(group: Group, event: MemberRemoved) -> None:
     """The first in join order leads where the group leader went (gp-3.3)."""
     invariant(event.member_id in group.members, "a stranger was removed")
+    note_removal(group, event)
     member = group.members.pop(event.member_id)
     group.tally.add(group, member, -1)
     if member.instance_id:
@@ -232,6 +244,7 @@ def _pending_added(group: Group, event: PendingAdded) -> None:
 def _rebalance_started(group: Group, event: RebalanceStarted) -> None:
     """From CompletingRebalance the assignments of the generation before go too (gp-P4)."""
     invariant(event.round == group.round + 1, "rounds are numbered without gaps")
+    note_start(group, event)
     if group.phase is Phase.COMPLETING_REBALANCE:
         for member in group.members.values():
             member.assignment = b""
@@ -253,6 +266,7 @@ def _generation_formed(group: Group, event: GenerationFormed) -> None:
     )
     invariant(event.leader_id in group.members, "led by a stranger (I2)")
     invariant(group.has_joined(group.members[event.leader_id]), "led by an absent member (gp-3.3)")
+    note_generation(group, event)
     _move(group, Phase.COMPLETING_REBALANCE)
     group.generation = event.generation
     group.protocol_name = event.protocol_name
@@ -277,6 +291,7 @@ def _assignment_published(group: Group, event: AssignmentPublished) -> None:
         tuple(entry.member_id for entry in event.assignments) == tuple(group.members),
         "one entry per member, in join order",
     )
+    note_assignment(group, event)
     _move(group, Phase.STABLE)
     for entry in event.assignments:
         group.members[entry.member_id].assignment = entry.assignment
@@ -288,6 +303,7 @@ def _group_emptied(group: Group, event: GroupEmptied) -> None:
     invariant(event.round == group.round, "another round's end")
     invariant(event.generation > group.generation, "a generation number is used once (I6)")
     invariant(not group.members, "emptied with members (I2)")
+    note_emptied(group, event)
     _move(group, Phase.EMPTY)
     group.generation = event.generation
     group.protocol_name = ""
@@ -311,4 +327,5 @@ def _offset_committed(group: Group, event: OffsetCommitted) -> None:
         generation=event.generation,
         commit_seq=event.commit_seq,
         wall_ms=event.wall_ms,
+        start_offset=event.start_offset,
     )

@@ -1,6 +1,13 @@
 """What must hold whatever happens. A broken invariant stops the process: a bug, not an outcome."""
 
 from coordinator.machine.commands import RoundTimer
+from coordinator.machine.history import (
+    HISTORY_ROUNDS,
+    NAMES_MAX,
+    Ended,
+    Rebalance,
+    take_rebalance,
+)
 from coordinator.machine.state import Group, Phase, holders, recount
 
 
@@ -30,6 +37,7 @@ def check(group: Group, *, at_rest: bool = True) -> None:
         where + "a member's id is pending (I4)",
     )
     _check_timer(group, where, at_rest=at_rest)
+    _check_history(group, where)
     if at_rest:
         _check_phase(group, where)
 
@@ -57,6 +65,21 @@ def _check_members(group: Group, where: str) -> None:
             any(all(m.supports(p.name) for m in group.members.values()) for p in first.protocols),
             where + "no protocol in common (I5)",
         )
+
+
+def _check_history(group: Group, where: str) -> None:
+    rounds = list(group.rebalances)
+    invariant(len(rounds) <= HISTORY_ROUNDS, where + "more rounds kept than the history holds")
+    invariant(rounds == sorted(rounds), where + "the history is not in the order of its rounds")
+    invariant(not rounds or rounds[-1] == group.round, where + "the last round is not in it")
+    open_now = group.phase in {Phase.PREPARING_REBALANCE, Phase.COMPLETING_REBALANCE}
+    for number, kept in group.rebalances.items():
+        is_last = number == group.round
+        invariant(isinstance(kept, Rebalance) == is_last, where + f"round {number}'s form")
+        record = kept if isinstance(kept, Rebalance) else take_rebalance(kept)
+        expected = open_now and is_last
+        invariant((record.ended is Ended.OPEN) == expected, where + f"round {number} is open")
+        invariant(len(record.missing) <= NAMES_MAX, where + "more names than are kept")
 
 
 def _check_timer(group: Group, where: str, *, at_rest: bool) -> None:

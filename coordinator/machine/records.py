@@ -6,6 +6,7 @@ Keys are relative to the shard:
     b"g" + group id           + b"m" + member id            a member
     b"g" + group id           + b"o" + topic + partition    a stored offset
     b"g" + group id           + b"p" + member id            an id handed out, not used yet
+    b"g" + group id           + b"r" + round                one of its last rounds (history.py)
     b"g" + group id           + b"s" + member id            a static member's instance
     b"g" + group id           + b"v" + member id            its assignment, if it has one
     b"g" + group id           + b"w"                        since when it is Empty, if known
@@ -17,12 +18,13 @@ Keys are relative to the shard:
 The group id and the topic of a key carry their length, so the records of one group share a prefix
 with no others. What static members and pending ids added has records of its own: a group without
 them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
-fields in declared order, without what the key says.
+fields in declared order, without what the key says; a member that says when it joined has a version
+of its own, an offset's start is left out where none was reported.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, TypeVar, assert_never
 
 from coordinator.machine.commands import Protocol, RoundTimer
 from coordinator.machine.encoding import (
@@ -56,6 +58,8 @@ from coordinator.machine.events import (
     RebalanceStarted,
     RoundExtended,
 )
+from coordinator.machine.evolve_history import is_missed, pushed_out
+from coordinator.machine.history import put_round, take_round
 from coordinator.machine.state import Blob, Group, Member, Offset, Phase, holders, recount
 
 GROUP_PREFIX = b"g"
@@ -68,12 +72,17 @@ HEADER = b"h"
 _MEMBER = b"m"
 _OFFSET = b"o"
 _PENDING = b"p"
+_ROUND = b"r"
 _STATIC = b"s"
 _ASSIGNMENT = b"v"
 _EMPTIED = b"w"
 _BLOB = b"x"
 _NO_BLOB = Blob()
 _VERSION = bytes((RECORD_VERSION,))
+_TIMED_VERSION = RECORD_VERSION + 1
+"""Of a member's record that says when it joined, in one field more."""
+_TIMED = bytes((_TIMED_VERSION,))
+_T = TypeVar("_T")
 
 
 class AssignmentOf(NamedTuple):
@@ -96,6 +105,12 @@ class PendingOf(NamedTuple):
     kind: bytes = _PENDING
 
 
+class RoundOf(NamedTuple):
+    """Names the record of one of the last rounds."""
+
+    round: int
+
+
 class Own(Enum):
     """Names a record of the group itself, beside its header."""
 
@@ -103,7 +118,7 @@ class Own(Enum):
     BLOB = _BLOB
 
 
-Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | Own
+Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | RoundOf | Own
 """One record of a group: None its header, a member id, a (topic, partition), or what it names."""
 
 
@@ -123,6 +138,8 @@ def group_key(group_id: str, ref: Ref) -> bytes:
             return group_prefix(group_id) + _ASSIGNMENT + ref.member_id.encode()
         case StaticOf() | PendingOf():
             return group_prefix(group_id) + ref.kind + ref.member_id.encode()
+        case RoundOf():
+            return group_prefix(group_id) + _ROUND + put_int(ref.round)
         case Own():
             return group_prefix(group_id) + ref.value
         case (topic, partition):
@@ -139,8 +156,7 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
         case None:
             return _put_header(group)
         case str():
-            member = group.members.get(ref)
-            return None if member is None else _put_member(member)
+            return _put_known(group.members.get(ref), _put_member)
         case AssignmentOf():
             member = group.members.get(ref.member_id)
             if member is None or not member.assignment:
@@ -152,15 +168,28 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
                 return None
             return _VERSION + put_text(member.instance_id) + put_text(member.replaced_id)
         case PendingOf():
-            timeout_ms = group.pending.get(ref.member_id)
-            return None if timeout_ms is None else put_number(timeout_ms)
+            return _put_known(group.pending.get(ref.member_id), put_number)
+        case RoundOf():
+            kept = group.rebalances.get(ref.round)
+            return None if kept is None else put_round(kept)
+        case Own():
+            return _own_value(group, ref)
+        case _:
+            return _put_known(group.offsets.get(ref), _put_offset)
+
+
+def _own_value(group: Group, own: Own) -> bytes | None:
+    match own:
         case Own.EMPTIED:
             return put_number(group.emptied_wall_ms) if group.emptied_wall_ms else None
         case Own.BLOB:
             return None if group.blob == _NO_BLOB else _put_blob(group.blob)
         case _:
-            offset = group.offsets.get(ref)
-            return None if offset is None else _put_offset(offset)
+            assert_never(own)
+
+
+def _put_known(value: _T | None, put: Callable[[_T], bytes]) -> bytes | None:
+    return None if value is None else put(value)
 
 
 def group_records(group: Group) -> Iterator[tuple[bytes, bytes]]:
@@ -180,6 +209,7 @@ def _refs(group: Group) -> tuple[Ref, ...]:
         *map(PendingOf, group.pending),
         *map(StaticOf, group.members),
         *map(AssignmentOf, group.members),
+        *map(RoundOf, group.rebalances),
         *Own,
     )
 
@@ -205,10 +235,13 @@ def touched(  # noqa: PLR0912 - one arm per event
         case MemberJoined():
             return (None, event.member_id, *_beside(group, event))
         case MemberRemoved():
-            return (None, *_records_of(event.member_id))
+            return (None, *_records_of(event.member_id), *_missed(group, event))
         case MemberReplaced():
-            return (None, *_records_of(event.replaced_id), *_records_of(event.member_id))
-        case PendingAdded() | PendingRemoved():
+            old, new = _records_of(event.replaced_id), _records_of(event.member_id)
+            return (None, *old, *new)
+        case PendingRemoved():
+            return (PendingOf(event.member_id), *_missed(group, event))
+        case PendingAdded():
             pending = PendingOf(event.member_id)
             return (None, pending) if group is None else (pending,)
         case MemberRejoined():
@@ -216,12 +249,14 @@ def touched(  # noqa: PLR0912 - one arm per event
         case RebalanceStarted() if group is not None:
             cleared = group.phase is Phase.COMPLETING_REBALANCE
             cleared_of = map(AssignmentOf, group.members) if cleared else ()
-            return (None, Own.EMPTIED, *cleared_of)
+            return (None, Own.EMPTIED, *cleared_of, *_opened(group, event))
         case AssignmentPublished() if group is not None:
-            return (None, *map(AssignmentOf, group.members))
+            return (None, *map(AssignmentOf, group.members), RoundOf(group.round))
         case GroupEmptied():
-            return (None, Own.EMPTIED)
-        case GenerationFormed() | RoundExtended():
+            return (None, Own.EMPTIED, RoundOf(event.round))
+        case GenerationFormed():
+            return (None, RoundOf(event.round))
+        case RoundExtended():
             return (None,)
         case RebalanceStarted() | AssignmentPublished():
             return (None,)
@@ -244,6 +279,17 @@ def _beside(group: Group | None, event: MemberJoined) -> Iterator[Ref]:
         yield StaticOf(event.member_id)
     if group is not None and event.member_id in group.pending:
         yield PendingOf(event.member_id)
+
+
+def _missed(group: Group | None, event: MemberRemoved | PendingRemoved) -> tuple[Ref, ...]:
+    """What a removal touches of it."""
+    return (RoundOf(group.round),) if group is not None and is_missed(group, event) else ()
+
+
+def _opened(group: Group, event: RebalanceStarted) -> tuple[Ref, ...]:
+    """The round before, the new one, those that make room for it."""
+    rounds = (group.round, event.round, *pushed_out(group))
+    return tuple(map(RoundOf, rounds))
 
 
 def _records_of(member_id: str) -> tuple[Ref, ...]:
@@ -286,6 +332,10 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
     elif kind == _EMPTIED:
         key.end()
         group.emptied_wall_ms = take_number(value)
+    elif kind == _ROUND:
+        number = key.integer()
+        key.end()
+        group.rebalances[number] = take_round(value, last=number == group.round)
     elif kind == _BLOB:
         key.end()
         group.blob = _take_blob(Reader(value))
@@ -373,11 +423,14 @@ def _put_member(member: Member) -> bytes:
         put_int(member.joined_round),
         put_int(member.synced_generation),
     )
+    if member.joined_ms:  # where it is known: under rules 1 a member is stored as ever
+        parts[0] = _TIMED
+        parts.append(put_int(member.joined_ms))
     return b"".join(parts)
 
 
 def _take_member(member_id: str, reader: Reader) -> Member:
-    reader.version()
+    version = reader.version(_TIMED_VERSION)
     member = Member(
         member_id=member_id,
         client_id=reader.text(),
@@ -390,6 +443,8 @@ def _take_member(member_id: str, reader: Reader) -> Member:
         joined_round=reader.integer(),
         synced_generation=reader.integer(),
     )
+    if version == _TIMED_VERSION:
+        member.joined_ms = reader.integer()
     reader.end()
     return member
 
@@ -412,6 +467,7 @@ def _put_offset(offset: Offset) -> bytes:
             put_int(offset.generation),
             put_int(offset.commit_seq),
             put_int(offset.wall_ms),
+            b"" if offset.start_offset is None else put_int(offset.start_offset),
         )
     )
 
@@ -426,6 +482,7 @@ def _take_offset(reader: Reader) -> Offset:
         generation=reader.integer(),
         commit_seq=reader.integer(),
         wall_ms=reader.integer(),
+        start_offset=reader.integer() if reader.left else None,
     )
     reader.end()
     return offset

@@ -23,7 +23,7 @@ def decide_replacement(group: Group, holder: Member, command: JoinGroup, env: En
     member_id = joining_id(command)
     if member_id == holder.replaced_id:
         return fenced(group, holder.instance_id)
-    kept = _event(holder, member_id, command, holder.joined_round)
+    kept = _event(holder, member_id, command, holder.joined_round, env)
     if group.phase is Phase.STABLE:
         roster = Roster(group, put=replaced(holder, kept), gone=(holder.member_id,))
         members, leader_id = roster.members(), roster.leader_id
@@ -31,13 +31,15 @@ def decide_replacement(group: Group, holder: Member, command: JoinGroup, env: En
         if select(members, leader) == group.protocol_name:
             return Decision((kept,), place_of(group, replaced(holder, kept), leader_id, members))
     opens = group.phase is not Phase.PREPARING_REBALANCE
-    event = _event(holder, member_id, command, group.round + 1 if opens else group.round)
+    event = _event(holder, member_id, command, group.round + 1 if opens else group.round, env)
     roster = Roster(group, put=replaced(holder, event), gone=(holder.member_id,))
     events = rebalance(group, env, roster, Trigger.STATIC_REPLACED, member_id, command.reason)
     return Decision((event, *events), PARKED)
 
 
-def _event(holder: Member, member_id: str, command: JoinGroup, joined_round: int) -> MemberReplaced:
+def _event(
+    holder: Member, member_id: str, command: JoinGroup, joined_round: int, env: Envelope
+) -> MemberReplaced:
     return MemberReplaced(
         group_id=command.group_id,
         replaced_id=holder.member_id,
@@ -50,4 +52,5 @@ def _event(holder: Member, member_id: str, command: JoinGroup, joined_round: int
         protocols=command.protocols,
         subscribed_topics=command.subscribed_topics,
         joined_round=joined_round,
+        time_ms=env.noted_ms,
     )

@@ -121,9 +121,10 @@ def _refuse_commit(command: OffsetCommit, limits: Limits) -> Refused | None:
         return _invalid("An atomic commit names each partition once.")
     return _refuse_ids([p.topic for p in command.partitions], limits) or next(
         (
-            _invalid(f"Partition {p.partition} of {p.topic!r} at offset {p.offset}: below 0.")
+            _invalid(f"Partition {p.partition} of {p.topic!r} at offset {at}: below 0.")
             for p in command.partitions
-            if p.partition < 0 or p.offset < 0
+            for at in (p.offset, p.start_offset or 0)
+            if min(p.partition, at) < 0
         ),
         None,
     )

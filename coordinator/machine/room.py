@@ -66,8 +66,10 @@ def _turn_away(group: Group, command: JoinGroup, member: Member | None, env: Env
     cause = RemovalCause.NO_ROOM
     if member is not None:
         if identity_error(group, member_id, command.group_instance_id) is Error.NONE:
-            removed[member_id] = MemberRemoved(group.group_id, member_id, cause, NO_ROOM)
+            removed[member_id] = MemberRemoved(
+                group.group_id, member_id, cause, NO_ROOM, env.noted_ms
+            )
     elif member_id in group.pending:
-        dropped[member_id] = PendingRemoved(group.group_id, member_id, cause, NO_ROOM)
+        dropped[member_id] = PendingRemoved(group.group_id, member_id, cause, NO_ROOM, env.noted_ms)
     events = after_departure(group, env, Trigger.MEMBER_LEFT, removed, dropped)
     return Decision((*removed.values(), *dropped.values(), *events), refused)

@@ -99,6 +99,7 @@ def _open(
     timeout_ms = rebalance_timeout_ms(members)
     initial = group.phase is Phase.EMPTY
     delay_ms = env.limits.initial_delay_ms if initial else timeout_ms
+    client_id, instance_id = _names(roster, member_id) if env.noted_wall_ms else ("", "")
     started = RebalanceStarted(
         group_id=group.group_id,
         round=round_,
@@ -109,12 +110,26 @@ def _open(
         timer=RoundTimer.INITIAL_DELAY if initial else RoundTimer.JOIN,
         deadline_ms=env.time_ms + delay_ms,
         remaining_ms=max(timeout_ms - delay_ms, 0) if initial else 0,
+        time_ms=env.noted_ms,
+        wall_ms=env.noted_wall_ms,
+        client_id=client_id,
+        group_instance_id=instance_id,
+        members_before=len(group.members) if env.noted_wall_ms else 0,
     )
     if initial or roster.is_awaited():
         return [started]
     if all(member.joined_round == round_ for member in members):
         return [started, close(group, env, round_, members, roster.leader_id)]
     return [started]
+
+
+def _names(roster: Roster, member_id: str) -> tuple[str, str]:
+    """Client and instance id of who caused the round: it may be new, or go with it."""
+    put = roster.put
+    if put is not None and put.member_id == member_id:
+        return put.client_id, put.instance_id
+    member = roster.group.members.get(member_id)
+    return (member.client_id, member.instance_id) if member else ("", "")
 
 
 def close(
@@ -127,8 +142,9 @@ def close(
     """
     generation = max(group.generation, env.generation_floor) + 1
     if not members:
-        since_ms = env.wall_ms if env.rules_version >= 2 else 0  # noqa: PLR2004
-        return GroupEmptied(group.group_id, round_, generation, since_ms)
+        return GroupEmptied(
+            group.group_id, round_, generation, env.noted_wall_ms, time_ms=env.noted_ms
+        )
     joined = [member for member in members if member.joined_round == round_]
     invariant(bool(joined), "a generation of which nobody has joined (gp-P6.3)")
     leader = next((m for m in joined if m.member_id == leader_id), joined[0])
@@ -140,4 +156,5 @@ def close(
         leader_id=leader.member_id,
         member_ids=tuple(member.member_id for member in members),
         deadline_ms=env.time_ms + rebalance_timeout_ms(members),
+        time_ms=env.noted_ms,
     )

@@ -50,6 +50,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from coordinator.machine.commands import Protocol, RoundTimer
+from coordinator.machine.history import Rebalance
 
 
 class Phase(StrEnum):
@@ -94,6 +95,7 @@ class Member:
     `joined_round` is the last round it joined, `synced_generation` the last generation it synced in
     (both replicated, so that an open round survives a failover: architecture section 3, rule 5).
     `instance_id` is "" for a dynamic member; `replaced_id` whose place a static one took last.
+    `joined_ms` is the shard time of its last Join, 0 under rules 1.
     """
 
     member_id: str
@@ -109,6 +111,7 @@ class Member:
     assignment: bytes = b""
     instance_id: str = ""
     replaced_id: str = ""
+    joined_ms: int = 0
 
     def supports(self, name: str) -> bool:
         """True where `name` is among this member's protocols."""
@@ -169,6 +172,7 @@ class Offset:
     generation: int
     commit_seq: int
     wall_ms: int
+    start_offset: int | None = None
 
 
 @dataclass(slots=True)
@@ -192,8 +196,9 @@ class Group:
     `timer` is None, `deadline_ms` is 0. `remaining_ms` and `new_member_added` belong to the initial
     delay (gp-4.3). `pending` are ids handed out and not used yet, with their session timeout in ms
     (gp-J7.4). `emptied_wall_ms` says since when it is Empty, 0 where it is not, or where nobody
-    knows (rules 1, or never had members). `instances` says who holds each instance id: like `tally`
-    it follows from the members.
+    knows (rules 1, or never had members). `rebalances` are the last rounds by number, with what
+    became of them (history.py). `instances` says who holds each instance id: like `tally` it
+    follows from the members.
     """
 
     group_id: str
@@ -213,6 +218,7 @@ class Group:
     pending: dict[str, int] = field(default_factory=dict)
     emptied_wall_ms: int = 0
     blob: Blob = field(default_factory=Blob)
+    rebalances: dict[int, Rebalance | bytes] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally, metadata={"derived": True})
     instances: dict[str, str] = field(default_factory=dict, metadata={"derived": True})
 

@@ -1,5 +1,6 @@
 """`muster group list`: the groups of every node, and whether that is all of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -50,8 +51,7 @@ def list_groups(
     """List the groups of all nodes. Exits 6 where a shard has no answer: the list is incomplete."""
     states = [_known_state(name) for name in state or ()]
     with Connection(bootstrap, timeout) as to:
-        cluster, answers = to.ask_each(lambda at, _: _node_groups(to, at, states))
-    items = _items(answers)
+        items, incomplete = groups_of_all_nodes(to, states)
     show(
         Result(
             schema="muster.group.list/v1",
@@ -62,10 +62,19 @@ def list_groups(
         ),
         output,
     )
-    _require_complete(cluster, answers)
+    if incomplete:
+        raise incomplete
 
 
-def _node_groups(to: Connection, at: Stubs, states: list[str]) -> _NodeGroups:
+def groups_of_all_nodes(
+    to: Connection, states: Sequence[str] = ()
+) -> tuple[list[dict[str, Value]], CommandError | None]:
+    """Every group that a coordinator told of, by id, and what makes that incomplete."""
+    cluster, answers = to.ask_each(lambda at, _: _node_groups(to, at, states))
+    return _items(answers), _incomplete(cluster, answers)
+
+
+def _node_groups(to: Connection, at: Stubs, states: Sequence[str]) -> _NodeGroups:
     """All pages of one node, and the shards that it led in one term while it gave them."""
     view = DescribeClusterRequest()
     groups: list[ListGroupsResponse.Group] = []
@@ -114,15 +123,15 @@ def _row(item: dict[str, Value]) -> list[Value]:
     return [*(item[key] for key in keys), f"{item['coordinator']} ({item['coordinator_id']})"]
 
 
-def _require_complete(
+def _incomplete(
     cluster: DescribeClusterResponse, answers: list[NodeAnswer[_NodeGroups]]
-) -> None:
+) -> CommandError | None:
     led = {shard for node in answers if node.answer for shard in node.answer.led}
     missing = [shard for shard in range(cluster.shards) if shard not in led]
     if not missing:
-        return
+        return None
     silent = [f"node {node.node_id} ({node.error})" for node in answers if node.answer is None]
-    raise CommandError(
+    return CommandError(
         f"the list is incomplete: no coordinator answered for shards {', '.join(map(str, missing))}"
         + (f"; no answer from {', '.join(silent)}" if silent else ""),
         next_step="repeat; `muster cluster status` shows nodes and leaders",

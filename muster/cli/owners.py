@@ -29,6 +29,7 @@ class Member:
     rebalance_timeout_ms: int
     joined: bool
     synced: bool
+    awaited: bool
     partitions: tuple[Partition, ...] | None
 
 
@@ -44,6 +45,7 @@ def members_of(group: Group) -> list[Member]:
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             joined=member.joined,
             synced=member.synced,
+            awaited=member.awaited,
             partitions=_partitions(group.protocol_type, member.assignment),
         )
         for member in group.members

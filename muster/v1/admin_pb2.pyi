@@ -321,6 +321,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         JOINED_FIELD_NUMBER: builtins.int
         SYNCED_FIELD_NUMBER: builtins.int
         GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+        AWAITED_FIELD_NUMBER: builtins.int
         member_id: builtins.str
         client_id: builtins.str
         host: builtins.str
@@ -334,6 +335,8 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         """in the current generation"""
         group_instance_id: builtins.str
         """of a static member"""
+        awaited: builtins.bool
+        """the round waits for its Join or its Sync, see Wait"""
         def __init__(
             self,
             *,
@@ -347,8 +350,52 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             joined: builtins.bool = ...,
             synced: builtins.bool = ...,
             group_instance_id: builtins.str = ...,
+            awaited: builtins.bool = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "client_id", b"client_id", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "synced", b"synced"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "client_id", b"client_id", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "synced", b"synced"]) -> None: ...
+
+    @typing.final
+    class Wait(google.protobuf.message.Message):
+        """What an open round, or a generation that not everybody has synced in, waits for."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KIND_FIELD_NUMBER: builtins.int
+        SINCE_WALL_MS_FIELD_NUMBER: builtins.int
+        UNTIL_WALL_MS_FIELD_NUMBER: builtins.int
+        WAITED_MS_FIELD_NUMBER: builtins.int
+        REMAINING_MS_FIELD_NUMBER: builtins.int
+        AWAITED_MEMBERS_FIELD_NUMBER: builtins.int
+        PENDING_IDS_FIELD_NUMBER: builtins.int
+        PENDING_FIELD_NUMBER: builtins.int
+        kind: builtins.str
+        """initial_delay (for whoever else comes), join, or sync"""
+        since_wall_ms: builtins.int
+        """Since when the phase lasts, until when the timer runs; by the answering node's clock, 0 = not known."""
+        until_wall_ms: builtins.int
+        waited_ms: builtins.int
+        remaining_ms: builtins.int
+        """0: due"""
+        awaited_members: builtins.int
+        """so many members have `awaited`"""
+        pending: builtins.int
+        @property
+        def pending_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+            """Ids that were handed out and not used, which hold up the round: the first 8, and how many."""
+
+        def __init__(
+            self,
+            *,
+            kind: builtins.str = ...,
+            since_wall_ms: builtins.int = ...,
+            until_wall_ms: builtins.int = ...,
+            waited_ms: builtins.int = ...,
+            remaining_ms: builtins.int = ...,
+            awaited_members: builtins.int = ...,
+            pending_ids: collections.abc.Iterable[builtins.str] | None = ...,
+            pending: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["awaited_members", b"awaited_members", "kind", b"kind", "pending", b"pending", "pending_ids", b"pending_ids", "remaining_ms", b"remaining_ms", "since_wall_ms", b"since_wall_ms", "until_wall_ms", b"until_wall_ms", "waited_ms", b"waited_ms"]) -> None: ...
 
     @typing.final
     class Group(google.protobuf.message.Message):
@@ -365,6 +412,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         COORDINATOR_FIELD_NUMBER: builtins.int
         APPLIED_INDEX_FIELD_NUMBER: builtins.int
         SHARD_FIELD_NUMBER: builtins.int
+        WAIT_FIELD_NUMBER: builtins.int
         group_id: builtins.str
         state: builtins.str
         protocol_type: builtins.str
@@ -381,6 +429,10 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
 
         @property
         def coordinator(self) -> muster.v1.errors_pb2.Coordinator: ...
+        @property
+        def wait(self) -> global___DescribeGroupsResponse.Wait:
+            """missing where nothing is waited for"""
+
         def __init__(
             self,
             *,
@@ -395,9 +447,10 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             coordinator: muster.v1.errors_pb2.Coordinator | None = ...,
             applied_index: builtins.int = ...,
             shard: builtins.int = ...,
+            wait: global___DescribeGroupsResponse.Wait | None = ...,
         ) -> None: ...
-        def HasField(self, field_name: typing.Literal["coordinator", b"coordinator", "status", b"status"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "coordinator", b"coordinator", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "shard", b"shard", "state", b"state", "status", b"status"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["coordinator", b"coordinator", "status", b"status", "wait", b"wait"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "coordinator", b"coordinator", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "shard", b"shard", "state", b"state", "status", b"status", "wait", b"wait"]) -> None: ...
 
     GROUPS_FIELD_NUMBER: builtins.int
     @property
@@ -410,6 +463,193 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["groups", b"groups"]) -> None: ...
 
 global___DescribeGroupsResponse = DescribeGroupsResponse
+
+@typing.final
+class DescribeRebalancesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    MAX_REBALANCES_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    max_rebalances: builtins.int
+    """0 = all that are kept: 32"""
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        max_rebalances: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "max_rebalances", b"max_rebalances"]) -> None: ...
+
+global___DescribeRebalancesRequest = DescribeRebalancesRequest
+
+@typing.final
+class DescribeRebalancesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Who(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        MEMBER_ID_FIELD_NUMBER: builtins.int
+        CLIENT_ID_FIELD_NUMBER: builtins.int
+        GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+        member_id: builtins.str
+        """"" = nobody"""
+        client_id: builtins.str
+        """"" = not known"""
+        group_instance_id: builtins.str
+        def __init__(
+            self,
+            *,
+            member_id: builtins.str = ...,
+            client_id: builtins.str = ...,
+            group_instance_id: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["client_id", b"client_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id"]) -> None: ...
+
+    @typing.final
+    class Delay(google.protobuf.message.Message):
+        """Who held up the round, and for how long."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        HOW_FIELD_NUMBER: builtins.int
+        WHO_FIELD_NUMBER: builtins.int
+        AFTER_MS_FIELD_NUMBER: builtins.int
+        how: builtins.str
+        """last_to_join, assignment (of the group leader), not_rejoined, not_synced, left, session_expired, no_room,
+        absent (it stays: a static member, or an id that was handed out), or awaited (now, in an open round).
+        """
+        after_ms: builtins.int
+        """since the start of the round; of the assignment, since the generation formed"""
+        @property
+        def who(self) -> global___DescribeRebalancesResponse.Who: ...
+        def __init__(
+            self,
+            *,
+            how: builtins.str = ...,
+            who: global___DescribeRebalancesResponse.Who | None = ...,
+            after_ms: builtins.int = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["who", b"who"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["after_ms", b"after_ms", "how", b"how", "who", b"who"]) -> None: ...
+
+    @typing.final
+    class Rebalance(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        ROUND_FIELD_NUMBER: builtins.int
+        STARTED_WALL_MS_FIELD_NUMBER: builtins.int
+        FROM_GENERATION_FIELD_NUMBER: builtins.int
+        GENERATION_FIELD_NUMBER: builtins.int
+        TRIGGER_FIELD_NUMBER: builtins.int
+        CULPRIT_FIELD_NUMBER: builtins.int
+        REASON_FIELD_NUMBER: builtins.int
+        INITIAL_FIELD_NUMBER: builtins.int
+        MEMBERS_BEFORE_FIELD_NUMBER: builtins.int
+        MEMBERS_AFTER_FIELD_NUMBER: builtins.int
+        JOINING_MS_FIELD_NUMBER: builtins.int
+        SYNCING_MS_FIELD_NUMBER: builtins.int
+        ENDED_FIELD_NUMBER: builtins.int
+        LEADER_FIELD_NUMBER: builtins.int
+        NEW_MEMBERS_FIELD_NUMBER: builtins.int
+        NEW_MEMBER_IDS_FIELD_NUMBER: builtins.int
+        MISSING_MEMBERS_FIELD_NUMBER: builtins.int
+        DELAYS_FIELD_NUMBER: builtins.int
+        AWAITED_MEMBERS_FIELD_NUMBER: builtins.int
+        round: builtins.int
+        started_wall_ms: builtins.int
+        from_generation: builtins.int
+        generation: builtins.int
+        """what it formed; 0 = nothing yet"""
+        trigger: builtins.str
+        """Trigger in log.proto, in lower case"""
+        reason: builtins.str
+        initial: builtins.bool
+        """from Empty: it waits the initial delay for whoever else comes"""
+        members_before: builtins.int
+        members_after: builtins.int
+        joining_ms: builtins.int
+        """of shard time; of an open phase, until now"""
+        syncing_ms: builtins.int
+        """missing where it never came to that"""
+        ended: builtins.str
+        """open, stable, superseded or emptied"""
+        new_members: builtins.int
+        missing_members: builtins.int
+        awaited_members: builtins.int
+        """to join or to sync, in an open round"""
+        @property
+        def culprit(self) -> global___DescribeRebalancesResponse.Who: ...
+        @property
+        def leader(self) -> global___DescribeRebalancesResponse.Who: ...
+        @property
+        def new_member_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+            """the first 8"""
+
+        @property
+        def delays(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeRebalancesResponse.Delay]:
+            """of those who are missing, or awaited, the first 8"""
+
+        def __init__(
+            self,
+            *,
+            round: builtins.int = ...,
+            started_wall_ms: builtins.int = ...,
+            from_generation: builtins.int = ...,
+            generation: builtins.int = ...,
+            trigger: builtins.str = ...,
+            culprit: global___DescribeRebalancesResponse.Who | None = ...,
+            reason: builtins.str = ...,
+            initial: builtins.bool = ...,
+            members_before: builtins.int = ...,
+            members_after: builtins.int = ...,
+            joining_ms: builtins.int | None = ...,
+            syncing_ms: builtins.int | None = ...,
+            ended: builtins.str = ...,
+            leader: global___DescribeRebalancesResponse.Who | None = ...,
+            new_members: builtins.int = ...,
+            new_member_ids: collections.abc.Iterable[builtins.str] | None = ...,
+            missing_members: builtins.int = ...,
+            delays: collections.abc.Iterable[global___DescribeRebalancesResponse.Delay] | None = ...,
+            awaited_members: builtins.int = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["_joining_ms", b"_joining_ms", "_syncing_ms", b"_syncing_ms", "culprit", b"culprit", "joining_ms", b"joining_ms", "leader", b"leader", "syncing_ms", b"syncing_ms"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_joining_ms", b"_joining_ms", "_syncing_ms", b"_syncing_ms", "awaited_members", b"awaited_members", "culprit", b"culprit", "delays", b"delays", "ended", b"ended", "from_generation", b"from_generation", "generation", b"generation", "initial", b"initial", "joining_ms", b"joining_ms", "leader", b"leader", "members_after", b"members_after", "members_before", b"members_before", "missing_members", b"missing_members", "new_member_ids", b"new_member_ids", "new_members", b"new_members", "reason", b"reason", "round", b"round", "started_wall_ms", b"started_wall_ms", "syncing_ms", b"syncing_ms", "trigger", b"trigger"]) -> None: ...
+        @typing.overload
+        def WhichOneof(self, oneof_group: typing.Literal["_joining_ms", b"_joining_ms"]) -> typing.Literal["joining_ms"] | None: ...
+        @typing.overload
+        def WhichOneof(self, oneof_group: typing.Literal["_syncing_ms", b"_syncing_ms"]) -> typing.Literal["syncing_ms"] | None: ...
+
+    STATUS_FIELD_NUMBER: builtins.int
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    REBALANCES_FIELD_NUMBER: builtins.int
+    COORDINATOR_FIELD_NUMBER: builtins.int
+    APPLIED_INDEX_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    applied_index: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    @property
+    def rebalances(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeRebalancesResponse.Rebalance]:
+        """the newest first"""
+
+    @property
+    def coordinator(self) -> muster.v1.errors_pb2.Coordinator: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        group_id: builtins.str = ...,
+        rebalances: collections.abc.Iterable[global___DescribeRebalancesResponse.Rebalance] | None = ...,
+        coordinator: muster.v1.errors_pb2.Coordinator | None = ...,
+        applied_index: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["coordinator", b"coordinator", "status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "coordinator", b"coordinator", "group_id", b"group_id", "rebalances", b"rebalances", "status", b"status"]) -> None: ...
+
+global___DescribeRebalancesResponse = DescribeRebalancesResponse
 
 @typing.final
 class DeleteGroupsRequest(google.protobuf.message.Message):

@@ -257,6 +257,11 @@ class AdminStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.OffsetDeleteRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.OffsetDeleteResponse.FromString,
                 _registered_method=True)
+        self.DescribeRebalances = channel.unary_unary(
+                '/muster.v1.Admin/DescribeRebalances',
+                request_serializer=muster_dot_v1_dot_admin__pb2.DescribeRebalancesRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.DescribeRebalancesResponse.FromString,
+                _registered_method=True)
         self.DescribeCluster = channel.unary_unary(
                 '/muster.v1.Admin/DescribeCluster',
                 request_serializer=muster_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
@@ -305,6 +310,13 @@ class AdminServicer(object):
 
     def OffsetDelete(self, request, context):
         """Offsets of topics that no member of the group subscribes to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeRebalances(self, request, context):
+        """The last rounds of a group, with their causes. Read as DescribeGroups is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -360,6 +372,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.OffsetDelete,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.OffsetDeleteRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.OffsetDeleteResponse.SerializeToString,
+            ),
+            'DescribeRebalances': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeRebalances,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.DescribeRebalancesRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.DescribeRebalancesResponse.SerializeToString,
             ),
             'DescribeCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeCluster,
@@ -490,6 +507,33 @@ class Admin(object):
             '/muster.v1.Admin/OffsetDelete',
             muster_dot_v1_dot_admin__pb2.OffsetDeleteRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.OffsetDeleteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeRebalances(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/DescribeRebalances',
+            muster_dot_v1_dot_admin__pb2.DescribeRebalancesRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.DescribeRebalancesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -123,6 +123,12 @@ class AdminStub:
     ]
     """Offsets of topics that no member of the group subscribes to."""
 
+    DescribeRebalances: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DescribeRebalancesRequest,
+        muster.v1.admin_pb2.DescribeRebalancesResponse,
+    ]
+    """The last rounds of a group, with their causes. Read as DescribeGroups is."""
+
     DescribeCluster: grpc.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.DescribeClusterRequest,
         muster.v1.admin_pb2.DescribeClusterResponse,
@@ -171,6 +177,12 @@ class AdminAsyncStub:
         muster.v1.admin_pb2.OffsetDeleteResponse,
     ]
     """Offsets of topics that no member of the group subscribes to."""
+
+    DescribeRebalances: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DescribeRebalancesRequest,
+        muster.v1.admin_pb2.DescribeRebalancesResponse,
+    ]
+    """The last rounds of a group, with their causes. Read as DescribeGroups is."""
 
     DescribeCluster: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.DescribeClusterRequest,
@@ -228,6 +240,14 @@ class AdminServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[muster.v1.admin_pb2.OffsetDeleteResponse, collections.abc.Awaitable[muster.v1.admin_pb2.OffsetDeleteResponse]]:
         """Offsets of topics that no member of the group subscribes to."""
+
+    @abc.abstractmethod
+    def DescribeRebalances(
+        self,
+        request: muster.v1.admin_pb2.DescribeRebalancesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.DescribeRebalancesResponse, collections.abc.Awaitable[muster.v1.admin_pb2.DescribeRebalancesResponse]]:
+        """The last rounds of a group, with their causes. Read as DescribeGroups is."""
 
     @abc.abstractmethod
     def DescribeCluster(

@@ -459,6 +459,7 @@ class OffsetCommit(google.protobuf.message.Message):
         METADATA_FIELD_NUMBER: builtins.int
         END_OFFSET_FIELD_NUMBER: builtins.int
         EXPECTED_OFFSET_FIELD_NUMBER: builtins.int
+        START_OFFSET_FIELD_NUMBER: builtins.int
         topic: builtins.str
         partition: builtins.int
         offset: builtins.int
@@ -466,6 +467,7 @@ class OffsetCommit(google.protobuf.message.Message):
         end_offset: builtins.int
         expected_offset: builtins.int
         """refused where another one is stored; -1 = none stored"""
+        start_offset: builtins.int
         def __init__(
             self,
             *,
@@ -475,13 +477,16 @@ class OffsetCommit(google.protobuf.message.Message):
             metadata: builtins.str = ...,
             end_offset: builtins.int | None = ...,
             expected_offset: builtins.int | None = ...,
+            start_offset: builtins.int | None = ...,
         ) -> None: ...
-        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "start_offset", b"start_offset"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic"]) -> None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_expected_offset", b"_expected_offset"]) -> typing.Literal["expected_offset"] | None: ...
+        @typing.overload
+        def WhichOneof(self, oneof_group: typing.Literal["_start_offset", b"_start_offset"]) -> typing.Literal["start_offset"] | None: ...
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     MEMBER_ID_FIELD_NUMBER: builtins.int
@@ -794,6 +799,7 @@ class MemberJoined(google.protobuf.message.Message):
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     JOINED_ROUND_FIELD_NUMBER: builtins.int
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     client_id: builtins.str
@@ -803,6 +809,8 @@ class MemberJoined(google.protobuf.message.Message):
     protocol_type: builtins.str
     joined_round: builtins.int
     group_instance_id: builtins.str
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -821,8 +829,9 @@ class MemberJoined(google.protobuf.message.Message):
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         joined_round: builtins.int = ...,
         group_instance_id: builtins.str = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms"]) -> None: ...
 
 global___MemberJoined = MemberJoined
 
@@ -839,11 +848,14 @@ class MemberRejoined(google.protobuf.message.Message):
     PROTOCOLS_FIELD_NUMBER: builtins.int
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     JOINED_ROUND_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     session_timeout_ms: builtins.int
     rebalance_timeout_ms: builtins.int
     joined_round: builtins.int
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -858,8 +870,9 @@ class MemberRejoined(google.protobuf.message.Message):
         protocols: collections.abc.Iterable[global___Protocol] | None = ...,
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         joined_round: builtins.int = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms"]) -> None: ...
 
 global___MemberRejoined = MemberRejoined
 
@@ -871,10 +884,13 @@ class MemberRemoved(google.protobuf.message.Message):
     MEMBER_ID_FIELD_NUMBER: builtins.int
     CAUSE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     cause: global___RemovalCause.ValueType
     reason: builtins.str
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     def __init__(
         self,
         *,
@@ -882,8 +898,9 @@ class MemberRemoved(google.protobuf.message.Message):
         member_id: builtins.str = ...,
         cause: global___RemovalCause.ValueType = ...,
         reason: builtins.str = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason", "time_ms", b"time_ms"]) -> None: ...
 
 global___MemberRemoved = MemberRemoved
 
@@ -906,6 +923,7 @@ class MemberReplaced(google.protobuf.message.Message):
     PROTOCOLS_FIELD_NUMBER: builtins.int
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     JOINED_ROUND_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     replaced_id: builtins.str
     member_id: builtins.str
@@ -915,6 +933,8 @@ class MemberReplaced(google.protobuf.message.Message):
     session_timeout_ms: builtins.int
     rebalance_timeout_ms: builtins.int
     joined_round: builtins.int
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -933,8 +953,9 @@ class MemberReplaced(google.protobuf.message.Message):
         protocols: collections.abc.Iterable[global___Protocol] | None = ...,
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         joined_round: builtins.int = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms"]) -> None: ...
 
 global___MemberReplaced = MemberReplaced
 
@@ -971,10 +992,13 @@ class PendingRemoved(google.protobuf.message.Message):
     MEMBER_ID_FIELD_NUMBER: builtins.int
     CAUSE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     cause: global___RemovalCause.ValueType
     reason: builtins.str
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     def __init__(
         self,
         *,
@@ -982,8 +1006,9 @@ class PendingRemoved(google.protobuf.message.Message):
         member_id: builtins.str = ...,
         cause: global___RemovalCause.ValueType = ...,
         reason: builtins.str = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason", "time_ms", b"time_ms"]) -> None: ...
 
 global___PendingRemoved = PendingRemoved
 
@@ -1000,6 +1025,11 @@ class RebalanceStarted(google.protobuf.message.Message):
     TIMER_FIELD_NUMBER: builtins.int
     DEADLINE_MS_FIELD_NUMBER: builtins.int
     REMAINING_MS_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
+    WALL_MS_FIELD_NUMBER: builtins.int
+    CLIENT_ID_FIELD_NUMBER: builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+    MEMBERS_BEFORE_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     from_generation: builtins.int
@@ -1011,6 +1041,15 @@ class RebalanceStarted(google.protobuf.message.Message):
     deadline_ms: builtins.int
     remaining_ms: builtins.int
     """of the initial delay's extensions"""
+    time_ms: builtins.int
+    """For the history of the rounds; none is kept where wall_ms is 0 (rules 1).
+    shard time
+    """
+    wall_ms: builtins.int
+    client_id: builtins.str
+    """of member_id, which may be gone"""
+    group_instance_id: builtins.str
+    members_before: builtins.int
     def __init__(
         self,
         *,
@@ -1023,8 +1062,13 @@ class RebalanceStarted(google.protobuf.message.Message):
         timer: global___RoundTimer.ValueType = ...,
         deadline_ms: builtins.int = ...,
         remaining_ms: builtins.int = ...,
+        time_ms: builtins.int = ...,
+        wall_ms: builtins.int = ...,
+        client_id: builtins.str = ...,
+        group_instance_id: builtins.str = ...,
+        members_before: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "from_generation", b"from_generation", "group_id", b"group_id", "member_id", b"member_id", "reason", b"reason", "remaining_ms", b"remaining_ms", "round", b"round", "timer", b"timer", "trigger", b"trigger"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_id", b"client_id", "deadline_ms", b"deadline_ms", "from_generation", b"from_generation", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "members_before", b"members_before", "reason", b"reason", "remaining_ms", b"remaining_ms", "round", b"round", "time_ms", b"time_ms", "timer", b"timer", "trigger", b"trigger", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___RebalanceStarted = RebalanceStarted
 
@@ -1068,6 +1112,7 @@ class GenerationFormed(google.protobuf.message.Message):
     LEADER_ID_FIELD_NUMBER: builtins.int
     MEMBER_IDS_FIELD_NUMBER: builtins.int
     DEADLINE_MS_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     generation: builtins.int
@@ -1075,6 +1120,8 @@ class GenerationFormed(google.protobuf.message.Message):
     leader_id: builtins.str
     deadline_ms: builtins.int
     """of the sync timer"""
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def member_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """in join order"""
@@ -1089,8 +1136,9 @@ class GenerationFormed(google.protobuf.message.Message):
         leader_id: builtins.str = ...,
         member_ids: collections.abc.Iterable[builtins.str] | None = ...,
         deadline_ms: builtins.int = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "member_ids", b"member_ids", "protocol_name", b"protocol_name", "round", b"round"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "member_ids", b"member_ids", "protocol_name", b"protocol_name", "round", b"round", "time_ms", b"time_ms"]) -> None: ...
 
 global___GenerationFormed = GenerationFormed
 
@@ -1122,8 +1170,11 @@ class AssignmentPublished(google.protobuf.message.Message):
     GROUP_ID_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     generation: builtins.int
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     @property
     def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Assignment]:
         """one per member, in join order"""
@@ -1134,8 +1185,9 @@ class AssignmentPublished(google.protobuf.message.Message):
         group_id: builtins.str = ...,
         generation: builtins.int = ...,
         assignments: collections.abc.Iterable[global___Assignment] | None = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "generation", b"generation", "group_id", b"group_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "generation", b"generation", "group_id", b"group_id", "time_ms", b"time_ms"]) -> None: ...
 
 global___AssignmentPublished = AssignmentPublished
 
@@ -1149,11 +1201,14 @@ class GroupEmptied(google.protobuf.message.Message):
     ROUND_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
+    TIME_MS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     generation: builtins.int
     wall_ms: builtins.int
     """since when; 0 = not known (rules 1)"""
+    time_ms: builtins.int
+    """shard time; 0 under rules 1"""
     def __init__(
         self,
         *,
@@ -1161,8 +1216,9 @@ class GroupEmptied(google.protobuf.message.Message):
         round: builtins.int = ...,
         generation: builtins.int = ...,
         wall_ms: builtins.int = ...,
+        time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "round", b"round", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "round", b"round", "time_ms", b"time_ms", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___GroupEmptied = GroupEmptied
 
@@ -1180,6 +1236,7 @@ class OffsetCommitted(google.protobuf.message.Message):
     GENERATION_FIELD_NUMBER: builtins.int
     COMMIT_SEQ_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
+    START_OFFSET_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     topic: builtins.str
     partition: builtins.int
@@ -1190,6 +1247,7 @@ class OffsetCommitted(google.protobuf.message.Message):
     generation: builtins.int
     commit_seq: builtins.int
     wall_ms: builtins.int
+    start_offset: builtins.int
     def __init__(
         self,
         *,
@@ -1203,10 +1261,14 @@ class OffsetCommitted(google.protobuf.message.Message):
         generation: builtins.int = ...,
         commit_seq: builtins.int = ...,
         wall_ms: builtins.int = ...,
+        start_offset: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "end_offset", b"end_offset"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "commit_seq", b"commit_seq", "end_offset", b"end_offset", "generation", b"generation", "group_id", b"group_id", "member_id", b"member_id", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic", "wall_ms", b"wall_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "start_offset", b"start_offset"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_start_offset", b"_start_offset", "commit_seq", b"commit_seq", "end_offset", b"end_offset", "generation", b"generation", "group_id", b"group_id", "member_id", b"member_id", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic", "wall_ms", b"wall_ms"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_start_offset", b"_start_offset"]) -> typing.Literal["start_offset"] | None: ...
 
 global___OffsetCommitted = OffsetCommitted
 

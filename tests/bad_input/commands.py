@@ -166,6 +166,7 @@ def command_not_found(world: World):
         asked(world, "topic", "describe", "nope"),
         asked(world, "group", "describe", "nope"),
         asked(world, "group", "offsets", "nope"),
+        asked(world, "group", "why", "nope"),
     ]
 
 

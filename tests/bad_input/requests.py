@@ -605,7 +605,22 @@ def describe_unknown_group(world: World):
         lambda n: world.admin(n).DescribeGroups(request, timeout=ATTEMPT_S),
         lambda answer: answer.groups[0].status,
     )
-    return status_seen(answer.groups[0].status)
+    return [status_seen(answer.groups[0].status), rebalances(world, "nope")]
+
+
+def rebalances(world: World, group, most=0):
+    """What DescribeRebalances says of it."""
+    request = admin.DescribeRebalancesRequest(group_id=group, max_rebalances=most)
+    answer = world.anywhere(
+        lambda n: world.admin(n).DescribeRebalances(request, timeout=ATTEMPT_S),
+        lambda answer: answer.status,
+    )
+    return status_seen(answer.status)
+
+
+@case("fewer_than_no_rebalances")
+def fewer_than_no_rebalances(world: World):
+    return rebalances(world, fresh(), -1)
 
 
 @case("describe_many_groups")
@@ -738,6 +753,15 @@ def lonely_blob(world: World):
     ]
 
 
+@case("large_blob")
+def large_blob(world: World):
+    group = fresh()
+    request = offset(world, group, 5, atomic=True, blob=b"x" * 4_097)
+    answer = world.call("OffsetCommit", request)
+    assert world.read(group) == -1
+    return refused(answer)
+
+
 def delete_group(world: World, group):
     """What DeleteGroups says of it."""
     request = admin.DeleteGroupsRequest(group_ids=[group])
@@ -756,6 +780,18 @@ def delete_offset(world: World, group):
         lambda n: world.admin(n).OffsetDelete(request, timeout=ATTEMPT_S),
         lambda answer: answer.status,
     )
+
+
+@case("delete_many_offsets")
+def delete_many_offsets(world: World):
+    group = fresh()
+    commit(world, group, Partition(topic=TOPIC, partition=0, offset=5))
+    request = admin.OffsetDeleteRequest(group_id=group)
+    for _ in range(1_001):
+        request.partitions.add(topic=TOPIC, partition=0)
+    answer = world.anywhere(lambda n: world.admin(n).OffsetDelete(request, timeout=ATTEMPT_S))
+    assert world.read(group) == 5
+    return refused(answer)
 
 
 @case("delete_with_members")

@@ -9,7 +9,7 @@ from muster.v1 import errors_pb2
 from tests.bad_input import document
 from tests.bad_input.registry import RUNNERS
 
-for part in ("requests", "ports", "nodes", "commands", "exports"):
+for part in ("requests", "crowds", "ports", "nodes", "commands", "resets", "exports"):
     importlib.import_module(f"tests.bad_input.{part}")
 
 TEXT = document.TARGET.read_text("utf-8")

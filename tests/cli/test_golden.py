@@ -13,9 +13,11 @@ import pytest
 
 from muster.v1 import admin_pb2, group_pb2
 from muster.v1.errors_pb2 import Coordinator, ErrorCode
+from tests.cli.offset_store import Entry, OffsetStore
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "testdata" / "cli").glob("*.txt"))
 Described = admin_pb2.DescribeGroupsResponse
+Rebalances = admin_pb2.DescribeRebalancesResponse
 WALL_MS = 1_795_273_591_042
 
 
@@ -77,7 +79,19 @@ def _audit(cluster) -> Described.Group:
         coordinator=_where(cluster.nodes[1]),
         applied_index=101,
         shard=1,
-        members=[Described.Member(member_id="w-cc", client_id="w", host="10.0.0.3", joined=True)],
+        members=[
+            Described.Member(
+                member_id="w-cc", client_id="w", host="10.0.0.3", joined=True, awaited=True
+            )
+        ],
+        wait=Described.Wait(
+            kind="sync",
+            since_wall_ms=WALL_MS,
+            until_wall_ms=WALL_MS + 60_000,
+            waited_ms=1_500,
+            remaining_ms=58_500,
+            awaited_members=1,
+        ),
     )
 
 
@@ -105,6 +119,69 @@ def _offsets() -> group_pb2.OffsetFetchResponse:
             entry(topic="old", partition=0, offset=2**62, wall_ms=WALL_MS, generation=-1),
         ],
     )
+
+
+def _idle() -> list[Entry]:
+    """Offsets of a group that nobody is in; some with the ends of their partitions."""
+    return [
+        Entry(topic="orders", partition=0, offset=40, start_offset=10, end_offset=52),
+        Entry(topic="orders", partition=1, offset=7, metadata="m"),
+        Entry(topic="orders", partition=2, offset=20, start_offset=18, end_offset=21),
+        Entry(topic="payments", partition=0, offset=5, end_offset=9),
+    ]
+
+
+def _rounds(no):
+    """DescribeRebalances as the coordinator of billing answers it."""
+    rebalance, delay = Rebalances.Rebalance, Rebalances.Delay
+    one = Rebalances.Who(member_id="worker-1-aa", client_id="worker-1")
+    two = Rebalances.Who(member_id="worker-2-bb", client_id="worker-2", group_instance_id="rack-2")
+    rounds = [
+        rebalance(
+            round=9,
+            started_wall_ms=WALL_MS,
+            from_generation=12,
+            trigger="session_expiry",
+            culprit=Rebalances.Who(member_id="worker-3-cc", client_id="worker-3"),
+            reason="no heartbeat for 10000 ms",
+            members_before=3,
+            members_after=2,
+            joining_ms=1_200,
+            ended="open",
+            awaited_members=1,
+            delays=[delay(how="awaited", who=one, after_ms=1_200)],
+        ),
+        rebalance(
+            round=8,
+            started_wall_ms=WALL_MS - 60_000,
+            from_generation=11,
+            generation=12,
+            trigger="member_joined",
+            culprit=two,
+            reason="deployed 4f2",
+            members_before=2,
+            members_after=3,
+            joining_ms=240,
+            syncing_ms=31,
+            ended="stable",
+            leader=one,
+            new_members=1,
+            new_member_ids=["worker-2-bb"],
+            delays=[
+                delay(how="last_to_join", who=one, after_ms=240),
+                delay(how="assignment", who=one, after_ms=31),
+            ],
+        ),
+    ]
+
+    def describe(request):
+        if request.group_id != "billing":
+            known = request.group_id.startswith("idle")
+            missing = no(ErrorCode.GROUP_ID_NOT_FOUND, "there is no such group")
+            return Rebalances(status=None if known else missing)
+        return Rebalances(rebalances=rounds[: request.max_rebalances])
+
+    return describe
 
 
 def _deleting(groups, no):
@@ -213,6 +290,7 @@ def scene(cluster, no):
         ]
         return admin_pb2.ListGroupsResponse(groups=rows)
 
+    store = OffsetStore({"idle-1": _idle()}, topics)
     view = cluster.nodes[0].script["DescribeCluster"]
 
     def replace(request):
@@ -242,7 +320,9 @@ def scene(cluster, no):
     cluster.nodes[1].script |= {
         "ListGroups": list_groups,
         "DescribeGroups": describe_groups,
-        "OffsetFetch": _offsets(),
+        "OffsetFetch": lambda r: _offsets() if r.group_id == "billing" else store.fetch(r),
+        "OffsetCommit": store.commit,
+        "DescribeRebalances": _rounds(no),
         "DeleteGroups": _deleting(groups, no),
         "OffsetDelete": _deleting_offsets(no),
     }
@@ -286,6 +366,9 @@ def test_scenarios_cover_every_command():
     commands = (
         *("topic create", "topic add-partitions", "topic list", "topic describe"),
         *("group list", "group describe", "group offsets", "group delete", "group delete-offsets"),
+        *("group reset-offsets", "group state", "group members", "topic alter"),
+        *("member list", "member describe"),
+        "group why",
         *("cluster status", "cluster verify", "cluster replace-node"),
     )
     for command in commands:

@@ -9,6 +9,7 @@ from muster.assignors import Subscriber
 from muster.embedded import decode_subscription
 from muster.errors import ErrorCode, IllegalGeneration, RebalanceInProgress
 from muster.testing import Refuse
+from tests.client.listening import Journal
 
 TOPICS = {"a": 3, "b": 3}
 KEYS = [TopicPartition(t, p) for t in TOPICS for p in range(3)]
@@ -19,13 +20,11 @@ class Worker:
     """A member that runs one endless task per partition and writes down what happens to it."""
 
     def __init__(self, client, assignor=COOPERATIVE, **options):
-        self.started, self.cancelled, self.told = [], [], []
+        self.started, self.cancelled = [], []
         self.partitions = {}
-        listeners = {
-            f"on_{what}": lambda a, what=what: self.told.append((what, a.generation, a.partitions))
-            for what in ("assigned", "revoked", "lost")
-        }
-        options = {"commit_interval_ms": 1, **listeners, **options}
+        journal = Journal()
+        self.told = journal.told
+        options = {"commit_interval_ms": 1, "listener": journal, **options}
         self.group = client.group("g", list(TOPICS), assignor=assignor, **options)
         self.group.on_partition(self._work)
         self.running = asyncio.create_task(self.group.run())

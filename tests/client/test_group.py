@@ -20,22 +20,9 @@ from muster.errors import (
 )
 from muster.testing import Hang, Refuse
 from muster.v1 import group_pb2
+from tests.client.listening import Calls, Journal
 
 T = [TopicPartition("t", i) for i in range(4)]
-
-
-class Journal:
-    """Listeners that write down what they were called with."""
-
-    def __init__(self):
-        self.lines = []
-
-    def listeners(self):
-        """For `client.group`."""
-        return {
-            f"on_{what}": lambda a, what=what: self.lines.append((what, a.generation))
-            for what in ("assigned", "revoked", "lost")
-        }
 
 
 async def test_members_share_the_partitions_and_take_over_what_is_left(open_cluster):
@@ -57,14 +44,13 @@ async def test_members_share_the_partitions_and_take_over_what_is_left(open_clus
 async def test_revoked_in_good_order_is_not_lost(open_cluster):
     """A rebalance and a close revoke; commits in the listener still count."""
     async with open_cluster(1) as (cluster, client):
-        journal = Journal()
-        listeners = journal.listeners()
 
-        async def revoked(assignment):
+        async def revoked(group, assignment):
             await group.commit({assignment.partitions[0]: 10 + assignment.generation})
             journal.lines.append(("revoked", assignment.generation))
 
-        group = client.group("g", ["t"], **{**listeners, "on_revoked": revoked})
+        journal = Journal(revoked=revoked)
+        group = client.group("g", ["t"], listener=journal)
         await group.next_assignment()
         second = client.group("g", ["t"])
         await asyncio.gather(group.next_assignment(), second.next_assignment())
@@ -81,16 +67,16 @@ async def test_revoked_in_good_order_is_not_lost(open_cluster):
 async def test_lost_is_told_apart_from_revoked_and_nothing_is_committed(open_cluster):
     """The session ended: lost, commits are refused, and the next membership is a new one."""
     async with open_cluster(1) as (cluster, client):
-        journal = Journal()
         refused = []
 
-        async def lost(assignment):
+        async def lost(group, assignment):
             journal.lines.append(("lost", assignment.generation))
             with pytest.raises(IllegalGeneration) as caught:
                 await group.commit({T[0]: 1}, assignment=assignment)
             refused.append(caught.value)
 
-        group = client.group("g", ["t"], **{**journal.listeners(), "on_lost": lost})
+        journal = Journal(lost=lost)
+        group = client.group("g", ["t"], listener=journal)
         first = await group.next_assignment()
         cluster.remove_member("g", first.member_id)
         second = await group.next_assignment()
@@ -105,7 +91,7 @@ async def test_a_commit_that_is_fenced_raises_and_the_member_joins_again(open_cl
     """UNKNOWN_MEMBER_ID on a commit: raised, what was owned is lost, a new membership follows."""
     async with open_cluster(1, interval_ms=3_600_000) as (cluster, client):
         journal = Journal()
-        group = client.group("g", ["t"], session_timeout_ms=1_000, **journal.listeners())
+        group = client.group("g", ["t"], session_timeout_ms=1_000, listener=journal)
         first = await group.next_assignment()
         cluster.script("OffsetCommit", Refuse(ErrorCode.UNKNOWN_MEMBER_ID))
         with pytest.raises(UnknownMemberId):
@@ -119,7 +105,7 @@ async def test_a_commit_during_a_rebalance_makes_the_member_rejoin(open_cluster)
     """REBALANCE_IN_PROGRESS: raised as retriable; the partitions are revoked, not lost."""
     async with open_cluster(1, interval_ms=3_600_000) as (cluster, client):
         journal = Journal()
-        group = client.group("g", ["t"], **journal.listeners())
+        group = client.group("g", ["t"], listener=journal)
         await group.next_assignment()
         cluster.script("OffsetCommit", Refuse(ErrorCode.REBALANCE_IN_PROGRESS))
         with pytest.raises(RebalanceInProgress) as caught:
@@ -248,12 +234,13 @@ async def test_committed_says_where_nothing_was_committed(open_cluster):
     """None for a partition without an offset; what is there comes with metadata and generation."""
     async with open_cluster(1) as (_, client), client.group("g", ["t"]) as group:
         await group.next_assignment()
-        await group.commit({T[1]: OffsetAndMetadata(3, "note", end_offset=9)})
+        await group.commit({T[1]: OffsetAndMetadata(3, "note", end_offset=9, start_offset=2)})
         found = await group.committed([T[0], T[1]])
         assert found[T[0]] is None
         assert found.offset(T[0]) is None
         stored = found[T[1]]
-        assert (stored.offset, stored.metadata, stored.end_offset) == (3, "note", 9)
+        assert (stored.offset, stored.metadata) == (3, "note")
+        assert (stored.start_offset, stored.end_offset) == (2, 9)
         assert stored.generation == 1
         assert set(await group.committed()) == {T[1]}
 
@@ -318,18 +305,18 @@ async def test_a_fatal_refusal_is_raised_and_closing_still_works(open_cluster):
         assert group.state == "Left"
 
 
-@pytest.mark.parametrize("what", ["on_assigned", "on_revoked", "on_lost"])
+@pytest.mark.parametrize("what", ["assigned", "revoked", "lost"])
 async def test_what_a_listener_raises_closes_the_group_and_is_raised(open_cluster, what):
     """The user's error is the user's to see; the member leaves."""
     async with open_cluster(1) as (cluster, client):
 
-        def fail(_assignment):
+        def fail(_group, _assignment):
             raise LookupError(what)
 
-        group = client.group("g", ["t"], **{what: fail})
-        if what != "on_assigned":
+        group = client.group("g", ["t"], listener=Calls(**{what: fail}))
+        if what != "assigned":
             first = await group.next_assignment()
-            if what == "on_lost":
+            if what == "lost":
                 cluster.remove_member("g", first.member_id)
             else:
                 other = client.group("g", ["t"])
@@ -391,10 +378,10 @@ async def test_close_in_a_listener_does_not_wait_for_itself(open_cluster):
     """It begins to close, and closing is complete soon after."""
     async with open_cluster(1) as (cluster, client):
 
-        async def enough(_assignment):
+        async def enough(group, _assignment):
             await group.close()
 
-        group = client.group("g", ["t"], on_assigned=enough)
+        group = client.group("g", ["t"], listener=Calls(assigned=enough))
         with pytest.raises(GroupClosed):
             await group.next_assignment()
         await group.close()
@@ -404,7 +391,7 @@ async def test_close_in_a_listener_does_not_wait_for_itself(open_cluster):
 async def test_an_open_round_survives_the_coordinator(open_cluster):
     """The Join is parked when the leader dies: the retry elsewhere is the same member."""
     async with open_cluster(3) as (cluster, client):
-        blocker = client.group("g", ["t"], on_revoked=lambda _: stay.wait())
+        blocker = client.group("g", ["t"], listener=Calls(revoked=lambda *_: stay.wait()))
         stay = asyncio.Event()
         await blocker.next_assignment()
         group = client.group("g", ["t"])
@@ -424,7 +411,7 @@ async def test_a_long_round_is_parked_again(open_cluster):
     """The server lets Join and Sync go after its longest park: the member parks again."""
     async with open_cluster(1, longest_park_ms=50) as (cluster, client):
         stay = asyncio.Event()
-        blocker = client.group("g", ["t"], on_revoked=lambda _: stay.wait())
+        blocker = client.group("g", ["t"], listener=Calls(revoked=lambda *_: stay.wait()))
         await blocker.next_assignment()
         group = client.group("g", ["t"])
         joining = asyncio.create_task(group.next_assignment())

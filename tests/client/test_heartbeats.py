@@ -7,6 +7,7 @@ import grpc
 from muster import TopicPartition
 from muster.errors import ErrorCode
 from muster.testing import Abort, Hang, Refuse
+from tests.client.listening import Calls
 
 T0 = TopicPartition("t", 0)
 LONG_MS = 3_600_000
@@ -48,10 +49,10 @@ async def test_a_member_that_was_told_does_not_make_the_client_spin(open_cluster
     async with open_cluster(1, interval_ms=LONG_MS) as (cluster, client):
         release = asyncio.Event()
 
-        async def slow(_assignment):
+        async def slow(*_):
             await release.wait()
 
-        told = client.group("told", ["t"], on_revoked=slow)
+        told = client.group("told", ["t"], listener=Calls(revoked=slow))
         other = client.group("other", ["t"])
         await told.next_assignment()
         await other.next_assignment()

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from muster import Assignment, Committed, CommittedOffset, TopicPartition
-from muster.errors import RebalanceInProgress
+from muster.errors import IllegalGeneration, RebalanceInProgress
 from muster.partitions import PartitionTasks
+from muster.places import Places
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -21,11 +22,13 @@ class World:
 
     def __init__(self):
         self.reads, self.commits, self.started, self.refusals = [], [], [], []
+        self.places = Places()
         self.tasks = PartitionTasks(
             self.work,
             read=self.read,
             commit=self.commit,
             crash=self.crash,
+            places=self.places,
             grace_ms=0,
             commit_interval_ms=0,
         )
@@ -108,4 +111,68 @@ async def test_a_buffered_commit_waits_for_the_end_of_a_round(refusals):
     await world.until(lambda: len(world.refusals) < refusals)
     await world.until(lambda: world.commits)
     assert world.commits == [(1, {A: 1})]
+    await world.tasks.stop(1000)
+
+
+async def started(world, *keys):
+    """One task for each."""
+    world.tasks.give(assignment(1, *keys))
+    await world.until(lambda: world.reads)
+    world.reads[0].set_result(0)
+    await world.until(lambda: len(world.started) == len(keys))
+    return world.started[:]
+
+
+@pytest.mark.parametrize("end", ["take", "stop", "lose"])
+async def test_a_seek_that_meets_the_end_starts_nothing(end):
+    """The task was to start again, and is taken away while the old one ends."""
+    world = World()
+    (a,) = await started(world, A)
+    world.places[A].seek(50)
+    world.tasks.restart(A)
+    await asyncio.sleep(0)
+    if end == "take":
+        await world.tasks.take([A], 1000)
+    if end == "lose":
+        world.tasks.lose()
+    await world.tasks.stop(1000)
+    await asyncio.sleep(0.01)
+    assert world.started == [a]
+    assert not world.tasks._tasks
+
+
+async def test_a_partition_that_comes_back_during_a_seek_is_started_once():
+    """Taken and given again before the restart was through: only the new start counts."""
+    world = World()
+    (a,) = await started(world, A)
+    world.places[A].seek(50)
+    world.tasks.restart(A)
+    await asyncio.sleep(0)
+    await world.tasks.take([A], 1000)
+    world.places.drop([A])
+    world.tasks.give(assignment(3, A))
+    await world.until(lambda: len(world.reads) == 2)
+    world.reads[1].set_result(7)
+    await world.until(lambda: len(world.started) == 2)
+    await asyncio.sleep(0.01)
+    assert [(p.generation, p.position) for p in world.started] == [(1, 50), (3, 7)]
+    assert a.revoking.is_set()
+    await world.tasks.stop(1000)
+
+
+async def test_what_was_buffered_before_a_seek_outlives_a_flush_that_failed():
+    """It was done. The new task's handle carries it until it goes out."""
+    world = World()
+    (a,) = await started(world, A)
+    world.refusals = [RebalanceInProgress("a round")] * 3
+    a.commit(5)
+    await world.until(lambda: len(world.refusals) < 3)
+    world.places[A].seek(50)
+    world.tasks.restart(A)
+    await world.until(lambda: len(world.started) == 2)
+    await world.until(lambda: world.commits)
+    assert world.commits == [(1, {A: 5})]
+    with pytest.raises(IllegalGeneration):
+        a.commit(6)
+    assert world.started[1].position == 50
     await world.tasks.stop(1000)

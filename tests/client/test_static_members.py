@@ -8,6 +8,7 @@ from muster import TopicPartition
 from muster.actions import JoinAnswered, SendJoin, SendSync, Start
 from muster.embedded import decode_assignment, encode_subscription
 from muster.errors import FencedInstanceId, InvalidConfig
+from tests.client.listening import Journal
 from tests.client.scenario import membership
 
 T = [TopicPartition("t", i) for i in range(4)]
@@ -49,14 +50,14 @@ async def test_a_static_group_leader_is_back_and_the_assignment_stands(open_clus
 async def test_a_second_process_takes_over_and_the_first_is_told(open_cluster):
     """FencedInstanceId ends the older one: its partitions are lost, its commits refused."""
     async with open_cluster(1) as (_, client):
-        lost = []
-        first = client.group("g", ["t"], group_instance_id="i", on_lost=lost.append)
+        journal = Journal()
+        first = client.group("g", ["t"], group_instance_id="i", listener=journal)
         mine = await first.next_assignment()
         second = client.group("g", ["t"], group_instance_id="i")
         assert (await second.next_assignment()).partitions == mine.partitions
         with pytest.raises(FencedInstanceId, match="instance id"):
             await first.next_assignment()
-        assert lost == [mine]
+        assert journal.told[1:] == [("lost", mine.generation, mine.partitions)]
         await first.close(leave=True)
         assert second.assignment is not None
         await second.commit({T[0]: 1})

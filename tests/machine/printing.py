@@ -5,7 +5,8 @@ from dataclasses import fields
 from enum import IntEnum
 
 from coordinator.machine.commands import Assignment, Protocol
-from coordinator.machine.events import CheckpointTaken, Event, GroupEmptied
+from coordinator.machine.events import CheckpointTaken, Event, GroupEmptied, RebalanceStarted
+from coordinator.machine.history import Rebalance, Who
 from coordinator.machine.replies import (
     Committed,
     Done,
@@ -51,6 +52,10 @@ USUAL = {
 """What a scenario's commands say unless told otherwise; not printed."""
 
 
+HISTORY = ("wall_ms", "client_id", "group_instance_id", "members_before")
+"""What a round that opens says for its history alone."""
+
+
 def put_event(event: Event) -> str:
     """The event's name and every field that is neither empty nor as usual."""
     parts = [type(event).__name__]
@@ -60,6 +65,10 @@ def put_event(event: Event) -> str:
         value = getattr(event, field.name)
         if value in ("", (), None) or USUAL.get(field.name) == value:
             continue
+        if field.name == "time_ms" or (
+            isinstance(event, RebalanceStarted) and field.name in HISTORY
+        ):
+            continue  # `why` shows what became of it
         if field.name == "wall_ms":
             if isinstance(event, GroupEmptied):
                 continue  # its command's; sweeps show that it is kept
@@ -135,7 +144,9 @@ def put_group(group: Group) -> Iterator[str]:
         yield f"  {member_id} pending for {timeout_ms}"
     for (topic, partition), offset in group.offsets.items():
         yield (
-            f"  {topic}/{partition}={offset.offset}"
+            f"  {topic}/{partition}="
+            + (f"{offset.start_offset}.." if offset.start_offset is not None else "")
+            + f"{offset.offset}"
             + (f"@{offset.end_offset}" if offset.end_offset is not None else "")
             + (f":{offset.metadata}" if offset.metadata else "")
             + f" by {offset.member_id or '-'} generation={offset.generation}"
@@ -143,3 +154,37 @@ def put_group(group: Group) -> Iterator[str]:
         )
     if group.blob.blob:
         yield f"  blob={put_value(group.blob.blob)} by {group.blob.member_id or '-'}"
+
+
+def put_rebalance(number: int, record: Rebalance) -> Iterator[str]:
+    """One round of a group's history. Wall time counts as shard time does."""
+    start = " initial" * record.initial
+    yield (
+        f"round {number}{start} at {record.started_ms} wall={record.started_wall_ms - WALL_MS}:"
+        f" {record.trigger.name} {_who(record.culprit)}"
+        + (f" reason={record.reason}" if record.reason else "")
+    )
+    leader = f" leader {_who(record.leader)}" if record.leader.member_id else ""
+    yield (
+        f"  {record.from_generation}->{record.generation} members"
+        f" {record.members_before}->{record.members_after} joining={_ms(record.joining_ms)}"
+        f" syncing={_ms(record.syncing_ms)}{leader}: {record.ended}"
+    )
+    if record.last_joined.member_id:
+        yield f"  last to join {_who(record.last_joined)} after {record.last_join_ms}"
+    if record.new_members:
+        yield f"  {record.new_members} new: {' '.join(record.new_ids)}"
+    if record.missing_members:
+        yield f"  {record.missing_members} missing: " + " ".join(
+            f"{_who(Who(member_id, one.client_id, one.instance_id))}"
+            f":{one.cause.name if one.cause else 'ABSENT'}+{one.after_ms}"
+            for member_id, one in record.missing.items()
+        )
+
+
+def _who(who: Who) -> str:
+    return f"{who.member_id}({who.client_id}){_at(who.instance_id)}" if who.member_id else "-"
+
+
+def _ms(duration_ms: int | None) -> str:
+    return "-" if duration_ms is None else str(duration_ms)

@@ -15,7 +15,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     expire MEMBER [gen=N] [round=N]           as armed now, unless told otherwise
     fire                                      move to the armed deadline and fire it
     close ROUND TIMER DEADLINE                fire what is named
-    commit MEMBER TOPIC/PARTITION=OFFSET[@END][:METADATA] ... [gen=N] [seq=N]
+    commit MEMBER TOPIC/PARTITION=[START..]OFFSET[@END][:METADATA] ... [gen=N] [seq=N]
                                               [instance=]; member `-`: a simple commit
               also: [expect=N,M,...] one expected offset per partition, `-` for no check;
                     [atomic=1] [forward=1] [generation=N: expected of the group] [blob=TEXT]
@@ -26,6 +26,7 @@ Several commands of one log entry stand on one line, between ` ; `.
     topic NAME COUNT | grow NAME COUNT | replace NODE UUID | checkpoint
     restart               a new coordinator that loads the stored records; parked calls are lost
     show                  the group as applied
+    why                   its last rounds, oldest first
 
 Every command is held against the promises of architecture section 3: `decide` changes nothing,
 invariants hold after each event, live = restored, the running digest is the recomputed one,
@@ -79,6 +80,7 @@ from coordinator.machine.events import (
     MemberReplaced,
     RebalanceStarted,
 )
+from coordinator.machine.evolve_history import rounds_of
 from coordinator.machine.invariants import check
 from coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from coordinator.machine.replies import (
@@ -97,7 +99,13 @@ from coordinator.machine.shard_state import (
     shard_records,
 )
 from coordinator.machine.state import Group
-from tests.machine.printing import WALL_MS, put_event, put_group, put_reply
+from tests.machine.printing import (
+    WALL_MS,
+    put_event,
+    put_group,
+    put_rebalance,
+    put_reply,
+)
 
 
 class World:
@@ -374,6 +382,12 @@ class World:
             for key, deadline_ms in deadlines(group)
         ] or ["nothing armed"]
 
+    def do_why(self, _plain, options):
+        group = self.group(options)
+        for number, record in reversed([*rounds_of(group)] if group else []):
+            self.out += put_rebalance(number, record)
+        self.out = self.out or ["no history"]
+
     def do_show(self, _plain, options):
         group = self.group(options)
         self.out += ["no group"] if group is None else list(put_group(group))
@@ -404,4 +418,12 @@ def _partition(text: str) -> PartitionCommit:
     topic, _, partition = place.rpartition("/")
     value, _, metadata = value.partition(":")
     offset, _, end = value.partition("@")
-    return PartitionCommit(topic, int(partition), int(offset), metadata, int(end) if end else None)
+    start, _, offset = offset.rpartition("..")
+    return PartitionCommit(
+        topic,
+        int(partition),
+        int(offset),
+        metadata,
+        int(end) if end else None,
+        start_offset=int(start) if start else None,
+    )

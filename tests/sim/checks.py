@@ -61,6 +61,14 @@ class Counts:
     cuts: int = 0
     generations: int = 0
     replaced: int = 0
+    deleted: int = 0
+    """Groups, by an operator."""
+    expired: int = 0
+    """Offsets."""
+    handed_out: int = 0
+    """Member ids."""
+    atomic: int = 0
+    """Commits, that were applied."""
 
 
 @dataclass(slots=True)

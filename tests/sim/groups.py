@@ -10,11 +10,16 @@ from coordinator.machine.events import GenerationFormed, MemberReplaced
 from coordinator.machine.shard_state import CommandResult, Entry
 from coordinator.persist import scrub
 from coordinator.shard import Shard
+from coordinator.sweeping import Retention
 from coordinator.turns import Turns
 from raft.contract import Role, ShardId, StateBatch, StateView
 from raft.driver import Driver
 from raft.state import ShardView
 from tests.sim.checks import ShardChecker
+from tests.sim.removals import Promises
+
+Watch = Callable[[int, Shard, int, Entry, tuple[CommandResult, ...]], None]
+"""node, its shard, index, entry, results: told of every entry that a node applies."""
 
 DIGEST_BYTES = 16
 EPOCH_MS = 1_700_000_000_000
@@ -25,9 +30,8 @@ class GroupsChecker:
     """What is promised to members, over all groups of one shard (chaos notes, section 5)."""
 
     shard: ShardChecker
-    acked: dict[tuple[str, int], int] = field(default_factory=dict)
-    """(group, partition) -> greatest offset whose commit was acknowledged."""
-    attempted: dict[tuple[str, int], int] = field(default_factory=dict)
+    promises: Promises
+    watches: list[Watch] = field(default_factory=list)
     _formed: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     _formed_at: dict[str, dict[int, int]] = field(default_factory=dict)
     _owners: dict[tuple[str, int, int], str] = field(default_factory=dict)
@@ -51,19 +55,6 @@ class GroupsChecker:
         known = self._owners.setdefault((group, generation, partition), member)
         if known != member:
             self.shard.violated("H-two-owners", group=group, partition=partition)
-
-    def read(self, group: str, partition: int, acked_before: int, value: int) -> None:
-        """inv-I1, inv-I13: a strict read sees every commit that was acknowledged before it."""
-        attempted = self.attempted.get((group, partition), 0)
-        if not acked_before <= value <= attempted:
-            self.shard.violated(
-                "H-offset-lost",
-                group=group,
-                partition=partition,
-                acknowledged=acked_before,
-                read=value,
-                attempted=attempted,
-            )
 
 
 class WatchedShard:
@@ -99,8 +90,10 @@ class WatchedShard:
         return self.inner.state.digest.to_bytes(DIGEST_BYTES, "big")
 
     def _observe(
-        self, _shard: ShardId, index: int, _entry: Entry, results: tuple[CommandResult, ...]
+        self, _shard: ShardId, index: int, entry: Entry, results: tuple[CommandResult, ...]
     ) -> None:
+        for watch in self._checker.watches:
+            watch(self._who[0], self.inner, index, entry, results)
         for result in results:
             for event in result.events:
                 if isinstance(event, GenerationFormed):
@@ -119,6 +112,7 @@ class GroupsApp:
         now: Callable[[], float],
         wake: Callable[[], None],
         starting: Callable[[], bool],
+        retention: Retention,
     ) -> None:
         self._desk = Desk()
 
@@ -130,7 +124,8 @@ class GroupsApp:
             wake()
 
         self.shards = [
-            Shard(ShardId(number), self._desk, wall_ms, wake_up) for number in range(len(checkers))
+            Shard(ShardId(number), self._desk, wall_ms, wake_up, retention)
+            for number in range(len(checkers))
         ]
         self._driver: Driver | None = None
         self._watched = [

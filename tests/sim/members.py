@@ -5,6 +5,7 @@ unknown outcome, reads its offsets strictly before it commits, and joins again w
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -23,9 +24,13 @@ from coordinator.machine.commands import (
     SyncGroup,
 )
 from coordinator.machine.errors import Error
-from coordinator.machine.replies import Committed, Joined, Refused, Synced
+from coordinator.machine.replies import Committed, IdGiven, Joined, Refused, Synced
+from coordinator.machine.shard_state import ShardState
 from coordinator.shard import Shard
+from coordinator.sweeping import RETENTION
+from tests.sim import removals
 from tests.sim.groups import GroupsApp, GroupsChecker
+from tests.sim.phases import Phases
 
 if TYPE_CHECKING:
     from tests.sim.node import SimNode
@@ -44,7 +49,13 @@ class Members:
 
     def __init__(self, world: "Simulation") -> None:
         self.world = world
-        self.checkers = [GroupsChecker(checker) for checker in world.checkers]
+        self.checkers = [
+            GroupsChecker(checker, removals.Promises(checker)) for checker in world.checkers
+        ]
+        for checker in self.checkers:
+            checker.watches.append(checker.promises.watch)
+            if world.scenario.kills:
+                checker.watches.append(Phases(world, checker.shard).watch)
         self._apps: dict[int, GroupsApp] = {}
         self._born = 0
 
@@ -56,7 +67,8 @@ class Members:
             if node.alive:
                 node.running.wake()
 
-        app = GroupsApp(who, self.checkers, lambda: self.world.now, wake, starting)
+        kept = removals.RETENTION if self.world.scenario.removals else RETENTION
+        app = GroupsApp(who, self.checkers, lambda: self.world.now, wake, starting, kept)
         self._apps[node.number] = app
         return app
 
@@ -82,7 +94,8 @@ class Members:
     def died(self, shard: int, group: str, instance: str) -> None:
         """Somebody else takes the place of a member that went; of a static one itself."""
         group = group.partition("-")[0]
-        self.world.schedule(self.world.rng.random(), self._bear, shard, group, instance)
+        pause_s = 4.0 if self.world.scenario.removals else 1.0
+        self.world.schedule(pause_s * self.world.rng.random(), self._bear, shard, group, instance)
 
     def finished(self) -> None:
         """No acknowledged commit is missing, and the keys on disk say what the state says."""
@@ -90,9 +103,10 @@ class Members:
             for node in self.world.nodes:
                 app = self._apps[node.number]
                 state = app.shards[shard].state
-                for (group, partition), acked in checker.acked.items():
-                    stored = state.groups[group].offsets[TOPIC, partition].offset
-                    checker.read(group, partition, acked, stored)
+                promises = checker.promises
+                for group, partition in promises.attempted:
+                    key = (group, partition)
+                    promises.read(key, promises.reading(key), _stored(state, group, partition))
                 if app.stored_digest(shard) != app.final(shard)[1]:
                     checker.shard.violated("H-stored-state-diverged", node=node.number)
 
@@ -108,7 +122,8 @@ class Member:
         self._checker = members.checkers[shard]
         self._node = self._rng.randrange(len(self._world.nodes))
         self._attempt = 0
-        self._nonce, self._member_id = "", ""
+        self._scenario = members.world.scenario
+        self._nonce, self._member_id, self._metadata = "", "", b""
         self._generation = -1
         self._commit_seq = 0
         self._owned: list[int] = []
@@ -174,26 +189,34 @@ class Member:
     def join(self) -> None:
         """Into the next generation; with a fresh nonce where the membership is a new one."""
         self._owned, self._offsets = [], {}
+        needs_id = False
         if not self._member_id:
             self._nonce = self._rng.randbytes(16).hex()
             self._commit_seq = 0
+            needs_id = self._scenario.removals and self._rng.random() < 0.5
+        patience = self._scenario.patience
         command = JoinGroup(
             group_id=self._group,
             member_id=self._member_id,
             client_id=self._name,
             client_host="sim",
-            join_nonce=self._nonce,
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=REBALANCE_MS,
+            join_nonce="" if needs_id else self._nonce,
+            session_timeout_ms=int(SESSION_MS * patience),
+            rebalance_timeout_ms=int(REBALANCE_MS * patience),
             protocol_type="consumer",
-            protocols=(Protocol("range", b""),),
+            protocols=(Protocol("range", self._metadata),),
             subscribed_topics=(TOPIC,),
             reason="",
             group_instance_id=self._instance,
+            drawn_nonce=self._nonce if needs_id else "",
         )
         self._call(command, self._joined)
 
     def _joined(self, answer: Answer) -> None:
+        if isinstance(answer, IdGiven):
+            self._member_id = answer.member_id
+            self._later(0.3 * self._rng.random(), self._attempt, self.join)
+            return
         if not isinstance(answer, Joined):
             self._refused(answer)
             return
@@ -246,7 +269,8 @@ class Member:
         """The committed offsets, strictly, before anything is committed."""
         self._attempt += 1
         attempt = self._attempt
-        acked = {p: self._checker.acked.get((self._group, p), 0) for p in self._owned}
+        promises = self._checker.promises
+        before = {p: promises.reading((self._group, p)) for p in self._owned}
         node = self._world.nodes[self._node]
         shard = self._all.shard_at(self._node, self._shard)
 
@@ -261,11 +285,9 @@ class Member:
         def done(ok: bool) -> None:
             if not ok or not node.alive:
                 return
-            found = shard.state.groups[self._group].offsets
             for partition in self._owned:
-                offset = found.get((TOPIC, partition))
-                value = 0 if offset is None else offset.offset
-                self._checker.read(self._group, partition, acked[partition], value)
+                value = _stored(shard.state, self._group, partition)
+                promises.read((self._group, partition), before[partition], value)
                 self._offsets[partition] = value
             self._checker.shard.counts.reads += 1
             self._later(0.005, attempt, self._work)
@@ -274,10 +296,13 @@ class Member:
 
     def _work(self) -> None:
         """A heartbeat, or a commit, or the end."""
-        luck = self._rng.random()
-        if luck < 0.01:
+        luck, often = self._rng.random(), 3 if self._scenario.removals else 1
+        if self._scenario.kills and luck < 0.03:  # nobody goes: something else to rebalance for
+            self._metadata = self._rng.randbytes(4)
+            self.join()
+        elif luck < 0.01 * often:
             self._leave()
-        elif luck < 0.02:  # die without a word
+        elif luck < 0.02 * often:  # die without a word
             self._end()
         elif luck < 0.4 or not self._owned:
             self._beat()
@@ -330,9 +355,11 @@ class Member:
 
     def _commit(self, partition: int) -> None:
         """One more than was read or acknowledged; a repeat is byte for byte the same."""
+        key, promises = (self._group, partition), self._checker.promises
         value = self._offsets[partition] + 1
-        key = (self._group, partition)
-        self._checker.attempted[key] = max(value, self._checker.attempted.get(key, 0))
+        if self._scenario.removals:  # never one that was deleted
+            value = max(value, promises.attempted.get(key, 0) + 1)
+        token = promises.attempt(key, value)
         self._commit_seq += 1
         command = OffsetCommit(
             group_id=self._group,
@@ -342,6 +369,9 @@ class Member:
             partitions=(PartitionCommit(TOPIC, partition, value, "", None),),
             group_instance_id=self._instance,
         )
+        if self._scenario.removals and self._rng.random() < 0.5:
+            wanted = replace(command.partitions[0], expected_offset=self._offsets[partition] or -1)
+            command = replace(command, partitions=(wanted,), atomic=True, blob=b"kept")
 
         def then(answer: Answer) -> None:
             if not isinstance(answer, Committed):
@@ -350,7 +380,7 @@ class Member:
             (result,) = answer.partitions
             if result.error is Error.NONE and not result.superseded:
                 self._offsets[partition] = value
-                self._checker.acked[key] = max(value, self._checker.acked.get(key, 0))
+                promises.acknowledged(key, value, token)
                 self._checker.shard.counts.acked += 1
                 self._work()
             else:
@@ -366,6 +396,13 @@ class Member:
         shard = self._all.shard_at(node.number, self._shard)
         if shard is not None and not self._over:
             node._later(node.incarnation, lambda: _submit_unheard(shard, command))
+
+
+def _stored(state: ShardState, group_id: str, partition: int) -> int:
+    """The stored offset; 0 where there is none."""
+    group = state.groups.get(group_id)
+    offset = None if group is None else group.offsets.get((TOPIC, partition))
+    return 0 if offset is None else offset.offset
 
 
 def _submit_unheard(shard: Shard, command: OffsetCommit) -> None:

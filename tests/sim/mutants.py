@@ -4,16 +4,20 @@ Every mutant is a subclass made here; the shipped code has no switches.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+import coordinator.shard
 import raft.driver
-from coordinator.machine import decide_commit
-from coordinator.machine.commands import OffsetCommit
+from coordinator.liveness import Liveness
+from coordinator.machine import decide_commit, decide_removal, shard_state
+from coordinator.machine.commands import OffsetCommit, OffsetDelete
 from coordinator.machine.decision import Decision
+from coordinator.machine.shard_state import ShardState
 from coordinator.machine.state import Group
 from raft.codec import Message
 from raft.core import PeerNode
@@ -90,6 +94,37 @@ class WithoutReadRound(Replica):
 
     def read_index(self, done: Callable[[bool], None]) -> None:
         done(self.ready)
+
+
+class Impatient(Liveness):
+    """A new leader gives the members a tenth of their sessions to find it."""
+
+    def promote(self, groups: Iterable[Group], time_ms: int) -> None:
+        super().promote(groups, time_ms)
+        for key, session in self._sessions.items():
+            self._ends.arm(key, self._clock_ms + session.timeout_ms // 10)
+
+
+_decide = import_module("coordinator.machine.decide")  # the package has a function of that name
+_decide_offset_delete = _decide.decide_offset_delete
+
+
+class Hasty(decide_removal._Due):
+    """Counts from the commit alone, also where the group had members until just now."""
+
+    def __init__(self, group: Group, wall_ms: int, retention_ms: int) -> None:
+        super().__init__(dataclasses.replace(group, emptied_wall_ms=0), wall_ms, retention_ms)
+
+
+def _no_floor(_state: ShardState, _events: object) -> tuple[()]:
+    """Without the floor: a group that comes back counts from 1."""
+    return ()
+
+
+def _say_deleted(group: Group | None, command: OffsetDelete) -> Decision:
+    """Says that the offsets are gone, and leaves every other one where it is."""
+    events, reply = _decide_offset_delete(group, command)
+    return Decision(events[1::2], reply)
 
 
 _refuse, _commit = decide_commit._refuse, decide_commit._commit
@@ -191,6 +226,23 @@ CHURN = replace(GROUPS[0], name="groups-churn", members=8, repeats=0.7, pause_s=
 
 STATICS = replace(CHURN, name="groups-statics", statics=True)
 
+REMOVALS = replace(
+    STATICS, name="groups-removals", members=4, removals=True, chaos_s=14.0, repeats=0.4
+)
+"""Groups that are empty for a while, are deleted or expire, and come back."""
+
+KILLS = replace(
+    GROUPS[0],
+    name="groups-kills",
+    members=6,
+    weights={"crash": 1},
+    pause_s=1e9,
+    patience=4.0,
+    kills=True,
+    chaos_s=24.0,
+)
+"""Nothing fails but the leader, at a chosen point of a round."""
+
 MUTANTS = (
     Mutant("truncation_guard", Scenario("udp3", network="udp"), _replica(WithoutTruncationGuard)),
     Mutant("snapshot_commit_cap", Scenario("fifo3"), _replica(WithoutSnapshotCommitCap)),
@@ -202,4 +254,8 @@ MUTANTS = (
     Mutant("read_round", LOST_LINKS, _replica(WithoutReadRound)),
     Mutant("generation_fence", CHURN, ((decide_commit, "_refuse", _any_generation),)),
     Mutant("commit_seq", CHURN, ((decide_commit, "_commit", _any_order),)),
+    Mutant("generation_floor", REMOVALS, ((shard_state, "_raise_floor_counted", _no_floor),)),
+    Mutant("deletion", REMOVALS, ((_decide, "decide_offset_delete", _say_deleted),)),
+    Mutant("retention", REMOVALS, ((decide_removal, "_Due", Hasty),)),
+    Mutant("session_start", KILLS, ((coordinator.shard, "Liveness", Impatient),)),
 )

@@ -20,12 +20,15 @@ from tests.sim.mutants import (
     CHURN,
     FIRST_START,
     GROUPS,
+    KILLS,
     MUTANTS,
+    REMOVALS,
     REPLACEMENTS,
     SPLIT_VOTES,
     STATICS,
     Mutant,
 )
+from tests.sim.phases import AFTER, BEFORE, COMMIT, preparing
 from tests.sim.simulation import Result, Scenario, Simulation
 
 THREE_NODES = tuple(Scenario(f"{net}3", network=net) for net in ("fifo", "late", "udp"))
@@ -44,11 +47,14 @@ SCENARIOS = {
         *GROUPS,
         CHURN,
         STATICS,
+        REMOVALS,
+        KILLS,
     )
 }
 EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "first-start": 5}
 EVERY |= {"split-votes": 20}
-EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS)}
+EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS)}
+EVERY |= {KILLS.name: 10}
 """Of these only each n-th seed is run; of the others all."""
 
 
@@ -56,7 +62,7 @@ EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS)}
 class Minima:
     """What the runs of one scenario do at least, or they prove nothing."""
 
-    per_seed: dict[str, int]
+    per_seed: dict[str, float]
     """On average."""
     faults: Iterable[str]
     """Each once at least, over all runs."""
@@ -71,6 +77,15 @@ MINIMA = {scenario.name: Minima(MINIMA_PER_SEED, tuple(WEIGHTS)) for scenario in
     ONE_NODE.name: Minima(MINIMA_PER_SEED, _ALONE),
     FIRST_START.name: Minima(
         {"elections": 1, "crashes": 3, "commits": 40, "acked": 30, "reads": 5}, _NEW
+    ),
+    REMOVALS.name: Minima(
+        {"acked": 40, "generations": 8, "deleted": 0.3, "expired": 0.3}
+        | {"replaced": 1, "handed_out": 0.5, "atomic": 20},
+        ("crash", "isolation"),
+    ),
+    KILLS.name: Minima(
+        {"acked": 200, "generations": 30, "crashes": 4},
+        (preparing(1, 3), preparing(2, 3), BEFORE, AFTER, COMMIT),
     ),
 }
 

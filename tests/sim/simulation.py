@@ -13,6 +13,7 @@ from random import Random
 
 from raft.contract import Role
 from raft.settings import RaftSettings
+from tests.sim import deleting
 from tests.sim.apps import App, HistoryApp
 from tests.sim.checks import Counts, ShardChecker, Violation
 from tests.sim.faults import WEIGHTS, Faults
@@ -67,6 +68,13 @@ class Scenario:
     """How many commits of members arrive once more, up to three seconds later."""
     statics: bool = False
     """Half of the members are static: they come back under the same instance id."""
+    patience: float = 1.0
+    """So many times as long are the session and the rebalance timeout."""
+    kills: bool = False
+    """The leader is killed at chosen points of a round; members come to stay (phases.py)."""
+    removals: bool = False
+    """Groups and offsets are deleted and expire; ids are asked for; commits are atomic and compare
+    (removals.py)."""
     late_start_s: float = 0.0
     """One node is started for the first time so late at most; 0: all start at once."""
     crash_after_vote: float = 0.0
@@ -143,6 +151,8 @@ class Simulation:
         self._connect_all()
         workload = self.commands if self.members is None else self.members
         workload.start()
+        if self.members is not None and self.scenario.removals:
+            deleting.start(self, self.members)
         self.faults.start(1.5)
         self.schedule(self.scenario.chaos_s, self._heal)
         try:

@@ -1,8 +1,15 @@
 """The simulator within the test suite: 50 seeds each of three networks, and one node."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.sim.mutants import FIRST_START, GROUPS, MUTANTS, STATICS
+from coordinator.machine.commands import Assignment
+from coordinator.machine.events import AssignmentPublished, GenerationFormed, RebalanceStarted
+from coordinator.machine.state import Phase
+from tests.sim.checks import ShardChecker
+from tests.sim.mutants import FIRST_START, GROUPS, KILLS, MUTANTS, REMOVALS, STATICS
+from tests.sim.phases import Open, Phases, goes_on
 from tests.sim.run import (
     MINIMA,
     ONE_NODE,
@@ -56,6 +63,8 @@ def test_runs_that_did_too_little_do_not_pass() -> None:
     for scenario in (*THREE_NODES, ONE_NODE, FIRST_START):
         assert any(f"{scenario.name}: commits: 0" in one for one in problems)
         assert any(f"{scenario.name}: no fault of kind crash" in one for one in problems)
+    assert any(f"{REMOVALS.name}: deleted: 0" in one for one in problems)
+    assert any(f"{KILLS.name}: no fault of kind preparing_1_of_3" in one for one in problems)
 
 
 @pytest.mark.parametrize("scenario", GROUPS, ids=lambda s: s.name)
@@ -74,6 +83,48 @@ def test_static_members_are_kept_every_promise() -> None:
     totals = _run(STATICS, range(seeds))
     assert totals.counts["replaced"] > 2 * seeds
     assert totals.counts["acked"] > 20 * seeds
+
+
+def test_what_was_deleted_stays_deleted_and_nothing_else_is_lost() -> None:
+    """Groups and offsets go by an operator or with time, and groups come back.
+
+    inv-I1, inv-I3: acknowledged commits stand unless deleted, deleted ones never come back,
+    generations rise across deletion. Atomic and comparing commits, static members and ids that are
+    handed out are among what is done.
+    """
+    seeds = 10
+    totals = _run(REMOVALS, range(seeds))
+    assert not totals.too_little(MINIMA[REMOVALS.name])
+
+
+def test_a_round_goes_on_whenever_its_coordinator_dies() -> None:
+    """Killed with k of n joined, before and after the group leader's sync, and in a commit.
+
+    The round that was open is the next to close, with the same members; nobody is removed.
+    """
+    totals = _run(KILLS, range(5))
+    assert not totals.too_little(MINIMA[KILLS.name])
+
+
+def test_a_round_that_does_not_go_on_is_noticed() -> None:
+    """The one that was open is lost by another round, another generation or another member."""
+    opened = Open(7, "g", Phase.PREPARING_REBALANCE, 3, 2, frozenset({"a", "b"}))
+    formed = GenerationFormed("g", 3, 3, "range", "a", ("a", "b"), 0)
+    assert goes_on(opened, formed)
+    assert not goes_on(opened, replace(formed, round=4))
+    assert not goes_on(opened, replace(formed, member_ids=("a",)))
+    awaited = replace(opened, phase=Phase.COMPLETING_REBALANCE, generation=3)
+    assignments = (Assignment("a", b""), Assignment("b", b""))
+    published = AssignmentPublished("g", 3, assignments)
+    assert goes_on(awaited, published)
+    assert not goes_on(awaited, replace(published, generation=4))
+    assert not goes_on(awaited, formed)
+    for event, lost in ((formed, 0), (RebalanceStarted("g", 4, 2, *[None] * 6), 1)):
+        checker = ShardChecker(0, 3)
+        phases = Phases(Simulation(KILLS, 0), checker)
+        phases.open.append(opened)
+        phases.check(8, event)
+        assert [v.kind for v in checker.violations] == ["H-round-lost"] * lost
 
 
 @pytest.mark.parametrize("name", ["fifo5", "late3x2", "replacements", "split-votes"])

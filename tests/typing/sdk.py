@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import assert_type
 
 import muster
+from muster.compat import Consumer, TopicPartition
 from muster.testing import Cluster
 
 
@@ -41,14 +42,24 @@ def own_assignor(
     return {members[0].member_id: [muster.TopicPartition(t, 0) for t in partition_counts]}
 
 
+class Listener(muster.RebalanceListener):
+    """Functions and coroutines; what is left out is nothing."""
+
+    def assigned(self, group: muster.Group, assignment: muster.Assignment) -> None:
+        """Pause and seek."""
+        assert_type(assignment.partitions, tuple[muster.TopicPartition, ...])
+        group.pause(assignment.partitions)
+        group.resume([assignment.partitions[0]])
+        group.seek(assignment.partitions[0], 5)
+        assert_type(group.paused, frozenset[muster.TopicPartition])
+
+    async def lost(self, group: muster.Group, assignment: muster.Assignment) -> None:
+        """A coroutine."""
+        assert_type(assignment.fencing_token, int)
+
+
 async def assignments(c: muster.Client) -> None:
     """One assignment after the other."""
-
-    def on_assigned(assignment: muster.Assignment) -> None:
-        assert_type(assignment.partitions, tuple[muster.TopicPartition, ...])
-
-    async def on_lost(assignment: muster.Assignment) -> None:
-        assert_type(assignment.fencing_token, int)
 
     async def on_change(change: muster.CoordinatorChange) -> None:
         assert_type(change.new.term, int)
@@ -63,9 +74,7 @@ async def assignments(c: muster.Client) -> None:
         rebalance_timeout_ms=60_000,
         group_instance_id="rack-1",
         commit_interval_ms=100,
-        on_assigned=on_assigned,
-        on_revoked=on_assigned,
-        on_lost=on_lost,
+        listener=Listener(),
         on_coordinator_change=on_change,
     ) as group:
         assert_type(group, muster.Group)
@@ -82,6 +91,7 @@ async def assignments(c: muster.Client) -> None:
         assert_type(committed[key], muster.CommittedOffset | None)
         assert_type(committed.offset(key), int | None)
         assert_type(committed.term, int)
+        assert_type(await group.position(key), int | None)
 
 
 async def run(c: muster.Client) -> None:
@@ -94,7 +104,9 @@ async def run(c: muster.Client) -> None:
         assert_type((p.fencing_token, p.generation, p.member_id), tuple[int, int, str])
         assert_type(p.committed, int | None)
         assert_type(p.revoking.is_set(), bool)
-        p.commit(1, "note", end_offset=2)
+        assert_type((p.position, p.paused), tuple[int | None, bool])
+        await p.resumed()
+        p.commit(1, "note", end_offset=2, start_offset=0)
 
     @group.on_partition(grace_ms=500)
     async def patient(p: muster.Partition) -> None:
@@ -103,6 +115,30 @@ async def run(c: muster.Client) -> None:
     await group.run(handle_sigterm=False)
     group.stop()
     await group.close()
+
+
+def synchronous() -> None:
+    """The consumer without a loop."""
+
+    def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        assert_type(consumer.position(partitions), list[TopicPartition])
+
+    def on_commit(error: Exception | None, partitions: list[TopicPartition]) -> None:
+        assert_type(partitions[0].offset, int)
+
+    with Consumer({"bootstrap.servers": "n1:7070", "group.id": "g", "on_commit": on_commit}) as c:
+        c.subscribe(["orders"], on_assign=on_assign, on_revoke=on_assign, on_lost=on_assign)
+        c.poll(1.0)
+        owned = c.assignment()
+        assert_type(owned, list[TopicPartition])
+        assert_type(c.commit(offsets=owned, asynchronous=False), list[TopicPartition] | None)
+        assert_type(c.committed(owned, timeout=1.0), list[TopicPartition])
+        c.pause(owned)
+        c.resume(owned)
+        c.seek(TopicPartition("orders", 0, 5))
+        assert_type((c.paused(), c.fencing_token), tuple[list[TopicPartition], int])
+        assert_type(c.memberid(), str)
+        c.unsubscribe()
 
 
 def errors(error: muster.MusterError) -> None:

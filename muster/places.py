@@ -1,0 +1,101 @@
+"""Where a member stands in each partition that it owns: paused or not, and where to read on."""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+
+from muster.types import TopicPartition
+
+
+class Place:
+    """One owned partition's. It lives as long as the partition is owned without a break."""
+
+    def __init__(self) -> None:
+        self.is_paused = False
+        self.position: int | None = None
+        """The next offset to read, where a seek or a commit told it."""
+        self.seeks = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def pause(self) -> None:
+        """From now on `resumed` waits."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Let go on whoever waits."""
+        self.is_paused = False
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def resumed(self) -> None:
+        """Wait until it is not paused."""
+        while self.is_paused:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiting.discard(waiter)
+
+    def abandon(self) -> None:
+        """Nobody will resume it for those who wait: they are cancelled."""
+        for waiter in self._waiting:
+            waiter.cancel()
+
+    def seek(self, offset: int) -> None:
+        """What is committed by work that began before this does not move the position any more."""
+        self.position = offset
+        self.seeks += 1
+
+    def move(self, offset: int, *, seeks: int) -> None:
+        """Work that began after so many seeks has come this far."""
+        if seeks == self.seeks:
+            self.position = offset
+
+
+class Places:
+    """Of one member, by partition; made when first asked for."""
+
+    def __init__(self) -> None:
+        self._places: dict[TopicPartition, Place] = {}
+
+    def __getitem__(self, key: TopicPartition) -> Place:
+        return self._places.setdefault(key, Place())
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Those that are paused."""
+        return frozenset(key for key, place in self._places.items() if place.is_paused)
+
+    def position(self, key: TopicPartition) -> int | None:
+        """None: neither sought nor committed by this member since it took over."""
+        place = self._places.get(key)
+        return None if place is None else place.position
+
+    def marks(self, keys: Iterable[TopicPartition]) -> "Marks":
+        """Take it before the work whose offsets are committed; see `Marks.moved`."""
+        return Marks({key: (self[key], self[key].seeks) for key in keys})
+
+    def drop(self, keys: Collection[TopicPartition]) -> None:
+        """They are not owned any more."""
+        for key in keys:
+            place = self._places.pop(key, None)
+            if place is not None:
+                place.abandon()
+
+    def clear(self) -> None:
+        """Nothing is owned any more."""
+        self.drop(list(self._places))
+
+
+class Marks:
+    """Where some places were when a commit was called; those dropped since are let be."""
+
+    def __init__(self, places: Mapping[TopicPartition, tuple[Place, int]]) -> None:
+        self._places = places
+
+    def moved(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """These are committed: the positions, where nothing was sought meanwhile."""
+        for key, offset in offsets.items():
+            if key in self._places:
+                place, seeks = self._places[key]
+                place.move(offset, seeks=seeks)

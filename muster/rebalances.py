@@ -1,0 +1,193 @@
+"""Why a group rebalanced: its last rounds as the coordinator kept them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from muster.v1.admin_pb2 import DescribeRebalancesResponse as Response
+
+KEPT = 32
+"""So many rounds does a group keep."""
+
+_SECOND_MS = 1_000
+_CAUSES = {
+    "member_joined": "{} joined",
+    "metadata_changed": "{} changed what it supports or subscribes to",
+    "leader_rejoined": "the group leader {} asked for a new assignment",
+    "member_left": "{} left",
+    "session_expiry": "{} fell silent",
+    "sync_timeout": "{} did not sync in time",
+    "static_replaced": "{} came back as a new process",
+    "kicked": "{} was removed by an operator",
+}
+_IN_VAIN = {
+    "not_rejoined": "which did not rejoin",
+    "absent": "which did not join",
+    "left": "which left",
+    "session_expired": "which fell silent",
+    "no_room": "which found no room",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """A member by all its names; it may be gone. "" where a name is not known, or there is none."""
+
+    member_id: str
+    client_id: str
+    instance_id: str
+
+    @property
+    def name(self) -> str:
+        """The instance id of a static member, else the member id."""
+        return self.instance_id or self.member_id
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Who held up a round.
+
+    `how` is last_to_join, assignment (of the group leader), not_rejoined, not_synced, left,
+    session_expired, no_room, absent, or, in an open round, awaited. `after_ms` counts from the
+    start of the round; that of an assignment from the moment when everybody had joined.
+    """
+
+    how: str
+    who: Who
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """One round: its one cause, how long it took, who held it up, how it ended.
+
+    Durations count the coordinator's time; of a phase that lasts they say how long it has been,
+    None where it never came to that. Of new and of missing members the first 8 are named.
+    """
+
+    round: int
+    started_wall_ms: int
+    """When, for people: milliseconds since 1970."""
+    from_generation: int
+    generation: int
+    """What it formed; 0 = nothing yet."""
+    trigger: str
+    """One of a closed list: member_joined, member_left, session_expiry, ..."""
+    culprit: Who | None
+    reason: str
+    """What the culprit said, at most 255 characters."""
+    initial: bool
+    """From a group without members: it waits a while for whoever else comes."""
+    members_before: int
+    members_after: int
+    joining_ms: int | None
+    syncing_ms: int | None
+    ended: str
+    """open, stable, superseded (by the next round), emptied."""
+    leader: Who | None
+    new_members: int
+    new_member_ids: tuple[str, ...]
+    missing_members: int
+    delays: tuple[Delay, ...]
+    awaited_members: int
+    """To join or to sync, while the round is open."""
+
+    @property
+    def sentence(self) -> str:
+        """What happened, for people."""
+        parts = [f"{self._cause()}: {self.members_before} -> {self.members_after} members"]
+        if self.joining_ms is not None and self.ended != "emptied":
+            parts.append(self._joining(self.joining_ms))
+        if self.syncing_ms is not None:
+            parts.append(self._syncing(self.syncing_ms))
+        return "; ".join(part for part in parts if part)
+
+    def _cause(self) -> str:
+        name = self.culprit.name if self.culprit is not None else ""
+        known = _CAUSES.get(self.trigger)
+        if known is None or not name:
+            cause = " ".join(filter(None, (self.trigger.replace("_", " "), name)))
+        else:
+            cause = known.format(name)
+        return f"{cause} ({self.reason})" if self.reason else cause
+
+    def _joining(self, joining_ms: int) -> str:
+        """Who was waited for the longest."""
+        vain = [delay for delay in self.delays if delay.how in _IN_VAIN]
+        last = next((delay for delay in self.delays if delay.how == "last_to_join"), None)
+        waited = f"waited {_spelled(joining_ms)}"
+        if self.ended == "open" and self.syncing_ms is None:
+            awaited = self._awaited() or "whoever else will come"
+            return f"waits for {awaited} to join, for {_spelled(joining_ms)} now"
+        longest = max(vain, key=lambda delay: delay.after_ms, default=None)
+        if longest is not None and (last is None or longest.after_ms >= last.after_ms):
+            others = self.missing_members - sum(d.how == "not_synced" for d in self.delays) - 1
+            return f"{waited} for {longest.who.name}, {_IN_VAIN[longest.how]}{_more(others)}"
+        if self.initial:
+            return f"{waited} for whoever else would come"
+        if last is not None and last.after_ms > 0:
+            return f"{waited} for {last.who.name} to join"
+        return ""
+
+    def _awaited(self) -> str:
+        names = [delay.who.name for delay in self.delays if delay.how == "awaited"]
+        return names[0] + _more(self.awaited_members - 1) if names else ""
+
+    def _syncing(self, syncing_ms: int) -> str:
+        name = self.leader.name if self.leader is not None else "the group leader"
+        spelled = _spelled(syncing_ms)
+        if self.ended == "open":
+            return f"waits for the assignment of {name}, for {spelled} now"
+        if self.ended == "superseded":
+            return f"the assignment of {name} had not come after {spelled}"
+        late = [delay.who.name for delay in self.delays if delay.how == "not_synced"]
+        tail = f"; {', '.join(late)} did not sync" if late else ""
+        return f"{spelled} for the assignment of {name}{tail}"
+
+
+def rebalances_of(response: Response) -> list[Rebalance]:
+    """The rounds of an answer, the newest first."""
+    return [_rebalance(message) for message in response.rebalances]
+
+
+def _rebalance(message: Response.Rebalance) -> Rebalance:
+    return Rebalance(
+        round=message.round,
+        started_wall_ms=message.started_wall_ms,
+        from_generation=message.from_generation,
+        generation=message.generation,
+        trigger=message.trigger,
+        culprit=_who_or_nobody(message.culprit),
+        reason=message.reason,
+        initial=message.initial,
+        members_before=message.members_before,
+        members_after=message.members_after,
+        joining_ms=message.joining_ms if message.HasField("joining_ms") else None,
+        syncing_ms=message.syncing_ms if message.HasField("syncing_ms") else None,
+        ended=message.ended,
+        leader=_who_or_nobody(message.leader),
+        new_members=message.new_members,
+        new_member_ids=tuple(message.new_member_ids),
+        missing_members=message.missing_members,
+        delays=_delays(message.delays),
+        awaited_members=message.awaited_members,
+    )
+
+
+def _delays(messages: Sequence[Response.Delay]) -> tuple[Delay, ...]:
+    return tuple(Delay(one.how, _who(one.who), one.after_ms) for one in messages)
+
+
+def _who(message: Response.Who) -> Who:
+    return Who(message.member_id, message.client_id, message.group_instance_id)
+
+
+def _who_or_nobody(message: Response.Who) -> Who | None:
+    return _who(message) if message.member_id else None
+
+
+def _more(others: int) -> str:
+    return f" (and {others} more)" if others > 0 else ""
+
+
+def _spelled(duration_ms: int) -> str:
+    return f"{duration_ms} ms" if duration_ms < _SECOND_MS else f"{duration_ms / _SECOND_MS:.1f} s"

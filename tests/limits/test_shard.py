@@ -1,0 +1,165 @@
+"""Limits that the coordinator holds before the log: calls, queues, heartbeats, groups, entries."""
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator import intake
+from coordinator.answers import Shed
+from coordinator.machine.errors import Error
+from coordinator.machine.invariants import InvariantError
+from coordinator.machine.limits import LIMITS
+from coordinator.machine.replies import Committed, Joined, Refused
+from coordinator.machine.shard_state import recount
+from coordinator.proposer import COMMAND_OVERHEAD_BYTES, ENTRY_OVERHEAD_BYTES
+from raft.contract import ENTRY_BYTES_MAX
+from tests.coordinator.fakes import Rig, commit, id_of, join
+from tests.coordinator.test_heartbeats import Held
+from tests.limits.rows import ENTRY, limit
+
+
+@pytest.fixture
+def rig():
+    """A shard that leads, on a log of one replica."""
+    rig = Rig()
+    rig.log.lead()
+    rig.turn()
+    return rig
+
+
+def simple(number, offset=1):
+    """A commit that makes a group of its own."""
+    return commit("", -1, offset, group=f"g{number}")
+
+
+def offset_of(rig, number):
+    """What is stored in that group, or None."""
+    group = rig.shard.state.groups.get(f"g{number}")
+    return None if group is None else group.offsets["t", 0].offset
+
+
+@limit("queue_max_commands")
+def test_commands_in_the_queue(rig, step):
+    """What was taken is answered; what was not is refused at once, and may come again."""
+    count = LIMITS.queue_max_commands + step
+    for number in range(count):
+        rig.ask(number, simple(number))
+    refused = {count - 1: Shed("the shard's queue of commands")} if step > 0 else {}
+    assert rig.answers == refused
+    rig.turn()
+    assert sum(isinstance(a, Committed) for a in rig.answers.values()) == count - len(refused)
+    assert [offset_of(rig, n) for n in (0, count - 1)] == [1, None if refused else 1]
+    rig.ask("again", simple(count - 1, offset=2))
+    rig.turn()
+    assert offset_of(rig, count - 1) == 2
+
+
+@limit("queue_max_bytes")
+def test_bytes_in_the_queue(rig, step):
+    """Counted as the commands are announced; one that fits is taken after one that does not."""
+    full = LIMITS.queue_max_bytes // LIMITS.command_max_bytes
+    sizes = [LIMITS.command_max_bytes] * (full - 1) + [LIMITS.command_max_bytes - 1_000]
+    for number, size in enumerate(sizes):
+        rig.ask(number, simple(number), size=size)
+    rig.ask("last", simple("last"), size=1_000 + step)
+    expected = {"last": Shed("the bytes in the shard's queue")} if step > 0 else {}
+    assert rig.answers == expected
+    assert rig.shard.proposer.bytes == LIMITS.queue_max_bytes + (-1_000 if expected else step)
+    if expected:
+        rig.ask("small", simple("small"), size=1_000)
+    rig.turn()
+    rig.turn()
+    assert rig.shard.proposer.bytes == 0
+    assert offset_of(rig, "small" if expected else "last") == 1
+    assert (offset_of(rig, "last") is None) == bool(expected)
+
+
+@limit("command_max_bytes")
+def test_bytes_of_a_command(rig, step):
+    """A larger one is refused where the request is read (test_wire.py): here it would be a bug."""
+    size = LIMITS.command_max_bytes + step
+    if step > 0:
+        with pytest.raises(InvariantError):
+            rig.ask("a", simple(0), size=size)
+        return
+    rig.ask("a", simple(0), size=size)
+    rig.turn()
+    assert offset_of(rig, 0) == 1
+
+
+@limit(ENTRY)
+def test_bytes_of_an_entry(rig, step):
+    """Two commands share an entry that stays below the limit; else each has its own."""
+    room = ENTRY_BYTES_MAX - 1 - ENTRY_OVERHEAD_BYTES - 2 * COMMAND_OVERHEAD_BYTES
+    first = LIMITS.command_max_bytes
+    rig.ask(0, simple(0), size=first)
+    rig.ask(1, simple(1), size=room - first + step)
+    rig.turn()
+    assert len(rig.log.entries) == (2 if step > 0 else 1)
+    assert [offset_of(rig, n) for n in (0, 1)] == [1, 1]
+    assert all(len(entry) < ENTRY_BYTES_MAX for entry in rig.log.entries)
+
+
+@limit("max_parked_calls")
+def test_parked_calls(rig, step):
+    """Over all shards of a node. Who is refused is in no group; the others are answered."""
+    count, groups = LIMITS.max_parked_calls + step, 20
+    for number in range(count):
+        rig.ask(number, join(f"m{number}", group=f"g{number % groups}"))
+        if number % LIMITS.queue_max_commands == LIMITS.queue_max_commands - 1:
+            rig.turn(ms=1)
+    rig.turn(ms=1)
+    assert rig.answers == ({count - 1: Shed("parked calls")} if step > 0 else {})
+    members = sum(len(group.members) for group in rig.shard.state.groups.values())
+    assert members == rig.desk.parked.used == count - max(step, 0)
+    rig.run(1_200)
+    joined = [answer for answer in rig.answers.values() if isinstance(answer, Joined)]
+    assert len(joined) == members
+    assert rig.desk.parked.used == 0
+    assert id_of(f"m{LIMITS.max_parked_calls}") not in rig.shard.state.groups["g0"].members
+
+
+@limit("max_held_heartbeats")
+def test_held_heartbeats(step):
+    """One more is refused and holds nobody's session; the others are answered in their time."""
+    node = Held()
+    node.stable("a")
+    count = LIMITS.max_held_heartbeats + step
+    held = [node.beat(n, 1, "a", nonce=f"p{n}") is not None for n in range(count)]
+    assert held == [True] * (count - max(step, 0)) + [False] * max(step, 0)
+    assert node.beats.held == node.rig.desk.breaks.held == sum(held)
+    assert node.answers == {}
+    node.beats.turn(node.rig.clock_ms + 10_000)
+    assert len(node.answers) == sum(held)
+    assert node.beats.held == 0
+    if step > 0:
+        assert node.beat("again", 2, "a", nonce=f"p{count - 1}") is not None
+
+
+@limit("shard_max_groups")
+@pytest.mark.parametrize("kind", ["commit", "join"])
+def test_groups_of_a_shard(rig, kind, step, monkeypatch):
+    """What would make one more is refused; those that are there are served.
+
+    The number is a small one here: the rule counts a map's length and nothing else.
+    """
+    most = 5
+    monkeypatch.setattr(intake, "LIMITS", replace(LIMITS, shard_max_groups=most))
+    for number in range(most - 1 + step):
+        rig.ask(number, simple(number))
+        rig.turn()
+    digest = rig.shard.state.digest
+    rig.ask("last", simple("last") if kind == "commit" else join("m", group="glast"))
+    if step > 0:
+        answer = rig.answers["last"]
+        assert isinstance(answer, Refused)
+        assert answer.error is Error.INVALID_REQUEST
+        assert "shard_max_groups" in answer.message
+    rig.turn()
+    assert ("glast" in rig.shard.state.groups) == (step <= 0)
+    if step > 0:
+        assert rig.shard.state.digest == digest
+    rig.ask("known", simple(0, offset=9))
+    rig.turn()
+    assert offset_of(rig, 0) == 9
+    assert rig.shard.state.digest == recount(rig.shard.state)

@@ -1,0 +1,117 @@
+"""Limits of what travels, over real gRPC: requests, answers, and commands made of requests."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from coordinator.machine.limits import LIMITS
+from coordinator.translate import COMMAND_MARGIN_BYTES
+from muster.v1 import group_pb2 as pb
+from muster.v1.errors_pb2 import ErrorCode
+from tests.coordinator.fakes import nonce
+from tests.coordinator.local import local_node
+from tests.coordinator.test_service import joining, with_topic
+from tests.limits.rows import limit
+
+TEST_S = 60
+
+
+def run(test):
+    """Run a coroutine to its end."""
+    return asyncio.run(asyncio.wait_for(test, TEST_S))
+
+
+def sized(request_bytes, each_bytes=3_000):
+    """A commit of topic orders that takes exactly so many bytes on the wire."""
+    request = pb.OffsetCommitRequest(group_id="g", generation=-1)
+    while request_bytes - request.ByteSize() > each_bytes:
+        rest = request_bytes - request.ByteSize()
+        metadata = "x" * (each_bytes if rest > 2 * each_bytes else each_bytes // 2)
+        request.partitions.add(topic="orders", partition=0, offset=7, metadata=metadata)
+    last = request.partitions.add(topic="orders", partition=0, offset=7, metadata="x")
+    while request.ByteSize() != request_bytes:
+        last.metadata = "x" * (len(last.metadata) + request_bytes - request.ByteSize())
+    return request
+
+
+@limit("client_message_max_bytes")
+def test_bytes_of_a_request(step):
+    """Over it gRPC refuses; up to it muster answers, though it takes less than that into the log.
+
+    The connection lives on.
+    """
+    request = sized(LIMITS.client_message_max_bytes + step, each_bytes=100_000)
+
+    async def test():
+        async with local_node() as node:
+            await with_topic(node)
+            if step > 0:
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await node.groups.OffsetCommit(request)
+                assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            else:
+                answer = await node.groups.OffsetCommit(request)
+                assert answer.status.code == ErrorCode.INVALID_REQUEST
+                assert "send less at once" in answer.status.message
+            assert all("g" not in shard.state.groups for shard in node.shards)
+            small = await node.groups.OffsetCommit(sized(1_000))
+            assert small.status.code == ErrorCode.NONE
+
+    run(test())
+
+
+@limit("command_max_bytes")
+def test_bytes_of_a_request_in_the_log(step):
+    """Refused as a whole, and the same in two halves is taken."""
+    request = sized(LIMITS.command_max_bytes - COMMAND_MARGIN_BYTES + step)
+
+    async def test():
+        async with local_node() as node:
+            await with_topic(node)
+            answer = await node.groups.OffsetCommit(request)
+            stored = [s.state.groups["g"] for s in node.shards if "g" in s.state.groups]
+            if step > 0:
+                assert answer.status.code == ErrorCode.INVALID_REQUEST
+                assert str(LIMITS.command_max_bytes) in answer.status.message
+                assert not stored
+            else:
+                assert answer.status.code == ErrorCode.NONE
+                assert {p.status.code for p in answer.partitions} == {ErrorCode.NONE}
+                assert stored[0].offsets["orders", 0].offset == 7
+
+    run(test())
+
+
+def test_the_largest_group_fits_an_answer():
+    """All members, with the longest ids, and as much metadata as the group may have.
+
+    The group leader's Join names them all, and gRPC carries it (client_message_max_bytes).
+    """
+    count = LIMITS.group_max_members
+    each = LIMITS.group_metadata_max_bytes // count - len("r")
+    id_bytes = LIMITS.id_max_bytes
+
+    def longest(number):
+        name = f"{number:04}"
+        return joining(
+            name.ljust(id_bytes - 33, "c"),
+            join_nonce=nonce(name),
+            group_instance_id=name.ljust(id_bytes, "i"),
+            protocols=[pb.JoinGroupRequest.Protocol(name="r", metadata=b"m" * each)],
+            subscribed_topics=[],
+        )
+
+    async def test():
+        async with local_node(active_calls=count) as node:
+            answers = await asyncio.gather(
+                *(node.groups.JoinGroup(longest(n)) for n in range(count))
+            )
+            assert {answer.generation for answer in answers} == {1}
+            (leader,) = (answer for answer in answers if answer.members)
+            assert len(leader.members) == count
+            assert {len(m.member_id) for m in leader.members} == {id_bytes}
+            size = leader.ByteSize()
+            assert 0.95 * LIMITS.client_message_max_bytes < size <= LIMITS.client_message_max_bytes
+
+    run(test())
