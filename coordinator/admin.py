@@ -12,6 +12,7 @@ from typing import Protocol
 from coordinator import translate
 from coordinator.answers import Answer, Loading, NotHere, Shed
 from coordinator.frontend import Context, Core, admit, refuse_group, shed
+from coordinator.group_settings import GroupSettings
 from coordinator.machine.commands import AddPartitions, CreateTopic, ShardCommand
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
@@ -179,6 +180,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self._verifier = verifier
         self._replacing = Replacing(core, cluster)
         self._removals = Removals(core)
+        self._settings = GroupSettings(core)
         self._verifying = asyncio.Lock()
         self._verifications = 0
 
@@ -194,7 +196,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             if refused is not None:
                 return pb.ListGroupsResponse(status=self._core.statuses.of(refused))
             await self._core.loaded(self._core.shards)
-            page = GroupsPage(request.states, request.after_group_id)
+            page = GroupsPage(request)
             resumed = (
                 self._core.shard_for(request.after_group_id).number if request.after_group_id else 0
             )
@@ -310,6 +312,24 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> pb.OffsetDeleteResponse:
         """Remove offsets of topics that the group does not read (group-protocol 2.10)."""
         return await self._removals.delete_offsets(request, context)
+
+    async def KickMembers(
+        self, request: pb.KickMembersRequest, context: Context
+    ) -> pb.KickMembersResponse:
+        """Remove members, whatever they do (group-protocol 2.5, P-22)."""
+        return await self._removals.kick(request, context)
+
+    async def DescribeGroupConfigs(
+        self, request: pb.DescribeGroupConfigsRequest, context: Context
+    ) -> pb.DescribeGroupConfigsResponse:
+        """What counts for each group (group-protocol 2.14)."""
+        return await self._settings.describe(request, context)
+
+    async def AlterGroupConfigs(
+        self, request: pb.AlterGroupConfigsRequest, context: Context
+    ) -> pb.AlterGroupConfigsResponse:
+        """Override the cluster's defaults for groups, or go back to them (group-protocol 2.14)."""
+        return await self._settings.alter(request, context)
 
     # ---- the cluster
 

@@ -73,13 +73,14 @@ def assemble(
     for shard in ordered:
         shard.group_moved = heartbeats.group_moved
         shard.shard_moved = heartbeats.shard_moved
+        shard.registry = lambda: ordered[0].state
         shard.on_reload.append(gc.freeze)  # a collection over a whole shard would stop the node
     directory = Directory(NodeId(driver.identity.node_id), endpoint, lambda: driver.book.endpoints)
     watch = LeaderWatch(ordered)
     core = Core(
         ordered,
         heartbeats,
-        Topics(lambda: ordered[0].state.topics),
+        Topics(lambda: ordered[0].state.topics, lambda: ordered[0].state.topics_version),
         directory,
         Statuses(directory),
         Admission(),

@@ -36,6 +36,8 @@ _NESTED: Final[dict[type, type[Message]]] = {
     commands.LeavingMember: log_pb2.LeaveGroup.Member,
     commands.PartitionCommit: log_pb2.OffsetCommit.Partition,
     commands.TopicPartition: log_pb2.TopicPartition,
+    commands.ConfigSetting: log_pb2.ConfigSetting,
+    events.ConfigValue: log_pb2.ConfigValue,
 }
 
 
@@ -132,6 +134,7 @@ def encode_entry(entry: Entry) -> bytes:
         wall_ms=entry.wall_ms,
         limits_version=entry.limits_version,
         commands=[_encode(command) for command in entry.commands],
+        topics_version=entry.topics_version,
     ).SerializeToString()
 
 
@@ -159,6 +162,7 @@ def _encode(command: Command) -> log_pb2.Command:
                     metadata=one.metadata,
                     end_offset=one.end_offset,
                     expected_offset=one.expected_offset,
+                    start_offset=one.start_offset,
                 )
                 for one in command.partitions
             ],
@@ -176,6 +180,7 @@ def decode_entry(data: bytes) -> Entry:
         wall_ms=message.wall_ms,
         limits_version=message.limits_version,
         commands=_decode(message.commands),
+        topics_version=message.topics_version,
     )
 
 
@@ -195,6 +200,7 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
                 one.metadata,
                 one.end_offset if one.HasField("end_offset") else None,
                 one.expected_offset if one.HasField("expected_offset") else None,
+                one.start_offset if one.HasField("start_offset") else None,
             )
             for one in commit.partitions
         )

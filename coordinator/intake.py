@@ -12,6 +12,7 @@ from coordinator.calls import Call
 from coordinator.liveness import Liveness, MemberKey
 from coordinator.machine import heartbeat, is_noop_join, is_noop_sync, would_refuse
 from coordinator.machine.commands import (
+    AlterGroupConfig,
     DeleteGroup,
     GroupCommand,
     JoinGroup,
@@ -29,7 +30,15 @@ from coordinator.machine.shard_state import ShardState
 from coordinator.machine.state import Group, Phase
 from coordinator.proposer import Proposer
 
-GroupRequest = JoinGroup | SyncGroup | LeaveGroup | OffsetCommit | DeleteGroup | OffsetDelete
+GroupRequest = (
+    JoinGroup
+    | SyncGroup
+    | LeaveGroup
+    | OffsetCommit
+    | DeleteGroup
+    | OffsetDelete
+    | AlterGroupConfig
+)
 
 
 class Led(Protocol):
@@ -149,6 +158,8 @@ def _creates(command: GroupRequest) -> bool:
     """True where the command makes its group, if there is none."""
     if isinstance(command, OffsetCommit):
         return command.generation < 0
+    if isinstance(command, AlterGroupConfig):
+        return bool(command.settings)
     return isinstance(command, JoinGroup) and not command.member_id
 
 

@@ -60,6 +60,8 @@ def fill_offsets(
             one.generation = stored.generation
             if stored.end_offset is not None:
                 one.end_offset = stored.end_offset
+            if stored.start_offset is not None:
+                one.start_offset = stored.start_offset
         size += one.ByteSize()
 
 
@@ -77,13 +79,18 @@ def _wanted(group: Group | None, request: OffsetsQuery) -> tuple[list[tuple[str,
 
 # ---- groups
 
+CLASSIC: Final = "classic"
+SIMPLE: Final = "simple"
+
 
 class GroupsPage:
     """Groups of one shard after the other; each shard's by id."""
 
-    def __init__(self, states: Collection[str], after_group_id: str) -> None:
-        self._states = {state.strip().lower() for state in states}
-        self._after = after_group_id
+    def __init__(self, request: admin_pb2.ListGroupsRequest) -> None:
+        self._states = _names(request.states)
+        self._types = _names(request.types)
+        self._protocol_types = _names(request.protocol_types)
+        self._after = request.after_group_id
         self._size = 0
         self.response = admin_pb2.ListGroupsResponse()
 
@@ -106,6 +113,7 @@ class GroupsPage:
                 protocol_type=group.protocol_type,
                 members=len(group.members),
                 generation=group.generation,
+                type=type_of(group),
             )
             self._size += one.ByteSize()
         self.response.more = cut  # true only where groups have vanished since they were chosen
@@ -134,4 +142,18 @@ class GroupsPage:
         return [group for group in found if group is not None], cut
 
     def _is_wanted(self, group: Group) -> bool:
-        return not self._states or group.phase.value.lower() in self._states
+        """Any of each list, all of the lists (group-protocol 2.13)."""
+        return (
+            (not self._states or group.phase.value.lower() in self._states)
+            and (not self._types or type_of(group) in self._types)
+            and (not self._protocol_types or group.protocol_type.lower() in self._protocol_types)
+        )
+
+
+def type_of(group: Group) -> str:
+    """A group that nobody ever joined, or is about to, has offsets alone, or settings."""
+    return CLASSIC if group.protocol_type or group.pending else SIMPLE
+
+
+def _names(given: Collection[str]) -> frozenset[str]:
+    return frozenset(name.strip().lower() for name in given)

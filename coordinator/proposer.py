@@ -24,8 +24,8 @@ from raft.contract import ENTRY_BYTES_MAX, Applied, Outcome
 ENTRIES_IN_FLIGHT_MAX: Final = 8
 """More would add nothing but small entries; the commands behind them gather into bigger ones."""
 
-ENTRY_OVERHEAD_BYTES: Final = 64
-"""An entry's own fields: five integers of at most ten bytes with their tags."""
+ENTRY_OVERHEAD_BYTES: Final = 80
+"""An entry's own fields: six integers of at most ten bytes with their tags."""
 
 COMMAND_OVERHEAD_BYTES: Final = 8
 """A command's tag and length inside an entry."""
@@ -62,9 +62,17 @@ class Flight:
 class Proposer:
     """The queue of one shard: at most 4,096 commands or 8 MiB, waiting or under way."""
 
-    def __init__(self, failed: Callable[[Pending, Outcome], None]) -> None:
-        """`failed` is told of each command whose entry was refused or has an unknown outcome."""
+    def __init__(
+        self,
+        failed: Callable[[Pending, Outcome], None],
+        topics_version: Callable[[], int] = int,
+    ) -> None:
+        """`failed` is told of each command whose entry was refused or has an unknown outcome.
+
+        `topics_version` is that of the registry as this node knows it now.
+        """
         self._failed = failed
+        self._topics_version = topics_version
         self._queue: deque[Pending] = deque()
         self._flights: deque[Flight] = deque()
         self._groups: Counter[str] = Counter()
@@ -134,6 +142,7 @@ class Proposer:
                 wall_ms=wall_ms,
                 limits_version=LIMITS_VERSION,
                 commands=tuple(pending.command for pending in taken),
+                topics_version=self._topics_version(),
             )
             encoded = encode_entry(entry)
             invariant(len(encoded) < ENTRY_BYTES_MAX, "an entry never takes PySyncObj's chunk path")

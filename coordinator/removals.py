@@ -1,19 +1,33 @@
-"""What an operator removes: groups and offsets (group-protocol 2.10, 2.11)."""
+"""What an operator removes: groups, offsets, members (group-protocol 2.5, 2.10, 2.11)."""
 
 import asyncio
 
 from coordinator import translate
 from coordinator.answers import Answer, Shed
 from coordinator.frontend import Context, Core, admit, refuse_group, shed
-from coordinator.machine.commands import DeleteGroup, OffsetDelete, TopicPartition
+from coordinator.machine.commands import (
+    DeleteGroup,
+    LeaveGroup,
+    LeavingMember,
+    OffsetDelete,
+    TopicPartition,
+)
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
-from coordinator.machine.replies import Done, OffsetsDeleted, Refused
+from coordinator.machine.replies import Done, Left, OffsetsDeleted, Refused
 from coordinator.machine.requests import refuse_request
 from muster.v1 import admin_pb2 as pb
 from muster.v1.errors_pb2 import Status
 
 DELETE_GROUPS_MAX = 1_000
+
+KICKED = "kicked by operator"
+"""What a round's reason begins with; members read it, too."""
+
+NOT_HERE = {
+    Error.UNKNOWN_MEMBER_ID: "The group has no such member.",
+    Error.FENCED_INSTANCE_ID: "The instance id belongs to another member.",
+}
 
 
 class Removals:
@@ -98,9 +112,57 @@ class Removals:
         finally:
             admitted.leave()
 
+    async def kick(
+        self, request: pb.KickMembersRequest, context: Context
+    ) -> pb.KickMembersResponse:
+        """Each member on its own, one round for all of them."""
+        core = self._core
+        admitted = await admit(core, context)
+        try:
+            command = _kicking(request)
+            # Each entry of the command repeats the reason.
+            size = translate.command_bytes(
+                request.ByteSize() + len(request.members) * len(KICKED + request.reason) * _UTF8
+            )
+            answer: Answer | None = (
+                refuse_group(request.group_id)
+                or refuse_request(command, LIMITS)
+                or translate.too_large(size)
+            )
+            if answer is None:
+                answer = await core.ask(core.shard_for(command.group_id), command, size, admitted)
+            if isinstance(answer, Shed):
+                await shed(context, answer.what)
+            if not isinstance(answer, Left):
+                return pb.KickMembersResponse(status=core.statuses.of(translate.failure(answer)))
+            response = pb.KickMembersResponse()
+            for member_id, error, instance_id in answer.results:
+                one = response.results.add(member_id=member_id, group_instance_id=instance_id)
+                if error is not Error.NONE:
+                    message = NOT_HERE.get(error, error.name)
+                    one.status.CopyFrom(core.statuses.error(error, message))
+            return response
+        finally:
+            admitted.leave()
+
 
 def _refuse(request: pb.OffsetDeleteRequest) -> Refused | None:
     most = LIMITS.offset_delete_max_partitions
     if len(request.partitions) > most:
         return Refused(Error.INVALID_REQUEST, f"At most {most} offsets are deleted in one call.")
     return refuse_group(request.group_id)
+
+
+_UTF8 = 4
+"""Bytes of a character at most."""
+
+
+def _kicking(request: pb.KickMembersRequest) -> LeaveGroup:
+    reason = f"{KICKED}: {request.reason}" if request.reason else KICKED
+    reason = reason[: LIMITS.reason_max_chars]
+    members = request.members[: LIMITS.group_max_members + 1]  # more is refused, and not built
+    return LeaveGroup(
+        request.group_id,
+        tuple(LeavingMember(m.member_id, reason, m.group_instance_id) for m in members),
+        kicked=True,
+    )

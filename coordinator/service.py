@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from coordinator import translate
 from coordinator.admission import Admitted
-from coordinator.answers import Answer, ParkOver, Shed
+from coordinator.answers import Answer, Loading, ParkOver, Shed
 from coordinator.fetching import Fetching
 from coordinator.frontend import Context, Core, admit, client_host, refuse_group, shed
 from coordinator.heartbeats import Beat, BeatAnswer
@@ -134,7 +134,10 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             shard = core.shard_for(command.group_id)
             answer = await core.ask(shard, command, size, admitted)
             if isinstance(answer, Joined):
-                response = translate.joined(answer, self._counts(shard, command, answer))
+                counts = self._counts(shard, command, answer)
+                if counts is None:
+                    return self._join_failed(answer.member_id, Loading())
+                response = translate.joined(answer, counts)
                 if request.with_assignment and answer.leader_id != answer.member_id:
                     await self._add_assignment(response, shard, command, began_s, admitted)
                 return response
@@ -175,11 +178,18 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         if isinstance(synced, Synced):
             response.assignment = synced.assignment
 
-    def _counts(self, shard: Shard, command: commands.JoinGroup, answer: Joined) -> dict[str, int]:
-        """Partition counts for the group leader, as this node knows them now."""
+    def _counts(
+        self, shard: Shard, command: commands.JoinGroup, answer: Joined
+    ) -> dict[str, int] | None:
+        """Partition counts for the group leader, as this node knows them now.
+
+        None while it knows less than the generation formed under: the caller asks again.
+        """
         group = shard.state.groups.get(command.group_id)
         if group is None or answer.leader_id != answer.member_id:
             return {}
+        if self._core.topics.is_behind(group):
+            return None
         return self._core.topics.counts_for(group)
 
     def _id_given(self, answer: IdGiven) -> pb.JoinGroupResponse:

@@ -16,6 +16,7 @@ from coordinator.liveness import Liveness, MemberKey
 from coordinator.machine import heartbeat
 from coordinator.machine.commands import (
     NEVER_JOINED,
+    AlterGroupConfig,
     Checkpoint,
     Command,
     DeleteGroup,
@@ -25,6 +26,7 @@ from coordinator.machine.commands import (
     OffsetCommit,
     OffsetDelete,
     SyncGroup,
+    TopicsChanged,
 )
 from coordinator.machine.envelope import RULES_VERSION, Envelope
 from coordinator.machine.errors import Error
@@ -51,6 +53,7 @@ from coordinator.shard_time import ShardTime
 from coordinator.standing import Standing, Turn
 from coordinator.sweeping import RETENTION, Retention, Sweep, command_bytes
 from coordinator.timeouts import CHECKPOINT_INTERVAL_MS
+from coordinator.topic_notices import TopicNotices
 from coordinator.waiters import Barrier, Waiters
 from raft.contract import (
     NotLeader,
@@ -74,6 +77,7 @@ GROUP_REQUESTS: Final = (
     OffsetCommit,
     DeleteGroup,
     OffsetDelete,
+    AlterGroupConfig,
 )
 """What callers ask of a group."""
 
@@ -100,7 +104,9 @@ class Shard:
         self.state = ShardState()
         self.persist = Persist()
         self.liveness = Liveness()
-        self.proposer = Proposer(self._failed)
+        self.registry: Callable[[], ShardState] = lambda: self.state
+        """Shard 0's applied state on this node; by default this shard is shard 0."""
+        self.proposer = Proposer(self._failed, lambda: self.registry().topics_version)
         self.waiters = Waiters()
         self.observers: list[Applied] = []
         self.draining = False
@@ -124,7 +130,9 @@ class Shard:
         self._heard_quorum = False
         self._orphans = Orphans()
         self._intake = Intake(self)
+        self.retention = retention
         self._sweep = Sweep(retention)
+        self._notices = TopicNotices()
         self._settling: list[tuple[int, Callable[[bool], None]]] = []
         self._checkpoint_due_ms = 0
         self._moved_since_checkpoint = True
@@ -221,7 +229,9 @@ class Shard:
         """True where nothing here has a deadline, and nobody waits for a turn."""
         if self._orphans:
             return False
-        watched = self._promoted and (self.liveness.armed or self.waiters or self.proposer.waiting)
+        watched = self._promoted and (
+            self.liveness.armed or self.waiters or self.proposer.waiting or self._notices.busy
+        )
         return not watched
 
     # ---- what callers ask
@@ -322,6 +332,7 @@ class Shard:
             limits_version=LIMITS_VERSION,
             generation_floor=self.state.generation_floor,
             limits=LIMITS,
+            topics_version=self.registry().topics_version,
         )
 
     def checkpoint_soon(self) -> bool:
@@ -378,8 +389,16 @@ class Shard:
                 self._moved_since_checkpoint = False
             self._checkpoint_due_ms = self._clock_ms + CHECKPOINT_INTERVAL_MS
         if self.proposer.drains:
-            for sweep in self._sweep.turn(self._clock_ms, self._wall_ms(), self.state.groups):
-                self.proposer.offer(sweep, command_bytes(sweep, FIRING_BYTES))
+            self._look_around()
+
+    def _look_around(self) -> None:
+        """What nobody asked for: old offsets, and topics that running groups do not know of."""
+        groups = self.state.groups
+        for sweep in self._sweep.turn(self._clock_ms, self._wall_ms(), groups):
+            self.proposer.offer(sweep, command_bytes(sweep, FIRING_BYTES))
+        for notice in self._notices.turn(self.registry(), groups):
+            if self.proposer.offer(notice, FIRING_BYTES) is not None:
+                self._notices.again(notice.group_id)
 
     def _expiry(self, key: MemberKey) -> ExpireMember | None:
         group = self.state.groups.get(key.group_id)
@@ -400,6 +419,8 @@ class Shard:
     def _failed(self, pending: Pending, outcome: Outcome) -> None:
         if isinstance(pending.command, Checkpoint):
             self._moved_since_checkpoint = True
+        if isinstance(pending.command, TopicsChanged):
+            self._notices.again(pending.command.group_id)
         call = pending.call
         if call is None or call.ended:
             return
@@ -424,6 +445,8 @@ class Shard:
             group = self.state.groups.get(group_id)
             for event in events:
                 self._watch_members(event)
+                if isinstance(event, GenerationFormed):
+                    self._notices.formed(event, self.registry())
                 self.waiters.consume(event, group)
             self.liveness.rounds_changed(group_id, group)
             if any(isinstance(event, _MOVES) for event in events):
@@ -472,6 +495,7 @@ class Shard:
         self.liveness.promote(self.state.groups.values(), self.state.time_ms)
         self._checkpoint_due_ms = self._clock_ms + CHECKPOINT_INTERVAL_MS // 10
         self._sweep.promote(self._clock_ms)
+        self._notices.promote()
         self._moved_since_checkpoint = True
         self.wake()
 

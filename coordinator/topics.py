@@ -1,5 +1,6 @@
 """The topic registry: applied on shard 0, read on every node from its own copy (architecture 6)."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,9 +38,24 @@ class Topics:
     It may lag behind shard 0's leader: topics only grow, so what it knows is true.
     """
 
-    def __init__(self, registry: Callable[[], Mapping[str, int]]) -> None:
-        """`registry` gives the applied topics of shard 0 (name -> partition count)."""
+    def __init__(
+        self,
+        registry: Callable[[], Mapping[str, int]],
+        version: Callable[[], int] = lambda: sys.maxsize,
+    ) -> None:
+        """`registry` gives the applied topics of shard 0 (name -> partition count).
+
+        `version` is their topics_version.
+        """
         self._registry = registry
+        self._version = version
+
+    def is_behind(self, group: Group) -> bool:
+        """True where the group's generation formed under a later version than is known here.
+
+        Then what `counts_for` says would be too little: another node formed it.
+        """
+        return self._version() < group.topics_version
 
     def all(self) -> Mapping[str, int]:
         """Every topic with its partition count, by name."""

@@ -165,6 +165,7 @@ def commit(request: pb.OffsetCommitRequest) -> OffsetCommit:
                 p.metadata,
                 p.end_offset if p.HasField("end_offset") else None,
                 p.expected_offset if p.HasField("expected_offset") else None,
+                p.start_offset if p.HasField("start_offset") else None,
             )
             for p in request.partitions
         ),

@@ -75,6 +75,7 @@ class EntryWriter:
             command=None if command is None else codec.encode_command(command),
             events=None if result is None else codec.encode_events(result.events),
             error=reply.error.name if isinstance(reply, Refused) else None,
+            topics_version=0 if entry is None else entry.topics_version,
         )
 
 

@@ -118,9 +118,10 @@ def check_file(folder: Path, manifest: Manifest) -> None:
 def read_rows(path: Path) -> Iterator[Row]:
     """The rows of one segment, streamed."""
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=COLUMNS.names):
-            columns = [batch.column(name).to_pylist() for name in COLUMNS.names]
-            yield from map(Row._make, zip(*columns, strict=True))
+        names = [name for name in COLUMNS.names if name in file.schema_arrow.names]
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
+            columns = [batch.column(name).to_pylist() for name in names]
+            yield from (Row(*values) for values in zip(*columns, strict=True))
 
 
 def read_records(path: Path) -> Iterator[tuple[bytes, bytes]]:

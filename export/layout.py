@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the columns and of the manifest; a reader refuses a higher one."""
 
 NOOP = "noop"
@@ -52,13 +52,18 @@ COLUMNS = pa.schema(
         pa.field("command", pa.binary()),
         pa.field("events", pa.binary()),
         pa.field("error", pa.string()),
+        pa.field("topics_version", pa.int64(), nullable=False),
     ]
 )
 """A segment's columns.
 
-`limits_version` and `generation_floor` belong to the envelope that `decide` read: without them a
-command could not be decided again (`--prove`). `group` is empty for shard-wide commands.
+`limits_version`, `generation_floor` and `topics_version` belong to the envelope that `decide` read:
+without them a command could not be decided again (`--prove`). Segments of schema version 1 have no
+`topics_version`; it is 0 there. `group` is empty for shard-wide commands.
 """
+
+COLUMNS_OF_1 = COLUMNS.remove(COLUMNS.get_field_index("topics_version"))
+"""A segment's columns in schema version 1."""
 
 BASE_COLUMNS = pa.schema(
     [
@@ -90,6 +95,7 @@ class Row(NamedTuple):
     command: bytes | None
     events: bytes | None
     error: str | None
+    topics_version: int = 0
 
 
 class LayoutError(Exception):

@@ -256,6 +256,7 @@ class ShardExporter:
             wall_ms=first.wall_ms,
             limits_version=first.limits_version,
             commands=tuple(codec.decode_command(row.command) for row in rows if row.command),
+            topics_version=first.topics_version,
         )
         again, _ = self._entries.apply(
             LogRecord(first.index, first.term, codec.encode_entry(entry))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from muster.types import Coordinator as Coordinator
     from muster.types import CoordinatorChange as CoordinatorChange
     from muster.types import Counters as Counters
+    from muster.types import GroupSetting as GroupSetting
     from muster.types import OffsetAndMetadata as OffsetAndMetadata
     from muster.types import Topic as Topic
     from muster.types import TopicPartition as TopicPartition
@@ -45,6 +46,7 @@ _HOMES = {
     "Coordinator": "types",
     "CoordinatorChange": "types",
     "Counters": "types",
+    "GroupSetting": "types",
     "OffsetAndMetadata": "types",
     "Topic": "types",
     "TopicPartition": "types",

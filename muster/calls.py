@@ -88,6 +88,22 @@ OFFSET_DELETE = Method(
     admin_pb2.OffsetDeleteResponse.FromString,
     lambda r: r.status,
 )
+KICK_MEMBERS = Method(
+    "/muster.v1.Admin/KickMembers",
+    admin_pb2.KickMembersResponse.FromString,
+    lambda r: r.status,
+)
+DESCRIBE_GROUP_CONFIGS = Method(
+    "/muster.v1.Admin/DescribeGroupConfigs",
+    admin_pb2.DescribeGroupConfigsResponse.FromString,
+    lambda r: r.groups[0].status if r.groups else errors_pb2.Status(),
+)
+"""One group a call, at its coordinator; as the next."""
+ALTER_GROUP_CONFIGS = Method(
+    "/muster.v1.Admin/AlterGroupConfigs",
+    admin_pb2.AlterGroupConfigsResponse.FromString,
+    lambda r: r.results[0].status if r.results else r.status,
+)
 
 Gate = Callable[[Coordinator], Awaitable[None]]
 """Awaited before the first attempt at each coordinator."""

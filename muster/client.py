@@ -15,9 +15,18 @@ from muster.errors import GroupClosed, InvalidConfig, MusterError
 from muster.heartbeats import Heartbeats
 from muster.nodes import Nodes, Tls, parse_endpoints
 from muster.offsets import Offsets, commit_request, fetch, partition_results
+from muster.operating import alter_group_settings, group_settings, kick_members
 from muster.removals import delete_groups, delete_offsets
 from muster.rounds import JoinOptions, UserData
-from muster.types import CommitResult, Committed, Coordinator, Counters, Topic, TopicPartition
+from muster.types import (
+    CommitResult,
+    Committed,
+    Coordinator,
+    Counters,
+    GroupSetting,
+    Topic,
+    TopicPartition,
+)
 
 ID_BYTES_MAX = 249
 """Of a group, client or topic id in UTF-8 (architecture.md 5)."""
@@ -248,6 +257,58 @@ class Client:
             InvalidRequest: none at all, or too many partitions.
         """
         return await delete_offsets(self._opened().caller, group_id, partitions, self._timeout_ms)
+
+    async def kick_members(
+        self,
+        group_id: str,
+        member_ids: Collection[str] = (),
+        *,
+        instance_ids: Collection[str] = (),
+        reason: str = "",
+    ) -> dict[str, MusterError | None]:
+        """Remove members, whatever they do. One whose process lives is told, and joins again.
+
+        Args:
+            group_id: the group.
+            member_ids: who goes.
+            instance_ids: whichever static members hold these go, too.
+            reason: for people; the group's rebalance is kept as "kicked by operator: <reason>".
+
+        Returns:
+            None for a member that is gone, by the id it was named by, else why not:
+            UnknownMemberId.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+            InvalidRequest: nobody at all, or too many.
+        """
+        caller = self._opened().caller
+        return await kick_members(
+            caller, group_id, member_ids, instance_ids, reason, self._timeout_ms
+        )
+
+    async def group_settings(self, group_id: str) -> dict[str, GroupSetting]:
+        """What counts for a group, by name; the group need not exist."""
+        return await group_settings(self._opened().caller, group_id, self._timeout_ms)
+
+    async def alter_group_settings(
+        self, group_id: str, settings: Mapping[str, int], *, removed: Collection[str] = ()
+    ) -> dict[str, GroupSetting]:
+        """Give a group settings of its own, or take them away: all of it or nothing.
+
+        Args:
+            group_id: the group; it need not exist.
+            settings: by name, such as `{"classic.max.size": 50}`; docs/groups.md has the list.
+            removed: what goes back to the cluster's default.
+
+        Returns:
+            What counts from now on.
+
+        Raises:
+            InvalidConfig: there is no such setting, or the value is out of bounds.
+        """
+        caller = self._opened().caller
+        return await alter_group_settings(caller, group_id, settings, removed, self._timeout_ms)
 
     def coordinator(self, group_id: str) -> Coordinator | None:
         """The group's coordinator as last heard; None before the first call."""

@@ -77,14 +77,15 @@ def commit_request(
             raise InvalidRequest(f"{key}: an offset is expected and none is committed")
     for (topic, partition), given in sorted(offsets.items()):
         what = OffsetAndMetadata(given) if isinstance(given, int) else given
-        if what.offset < 0:
-            raise InvalidRequest(f"{topic}-{partition}: offset {what.offset} is negative")
+        if (lowest := min(what.offset, what.start_offset or 0)) < 0:
+            raise InvalidRequest(f"{topic}-{partition}: offset {lowest} is negative")
         request.partitions.add(
             topic=topic,
             partition=partition,
             offset=what.offset,
             metadata=what.metadata,
             end_offset=what.end_offset,
+            start_offset=what.start_offset,
             expected_offset=_expected(terms, TopicPartition(topic, partition)),
         )
     return request
@@ -242,4 +243,5 @@ def _committed_offset(one: group_pb2.OffsetFetchResponse.Partition) -> Committed
         end_offset=one.end_offset if one.HasField("end_offset") else None,
         generation=one.generation,
         wall_ms=one.wall_ms,
+        start_offset=one.start_offset if one.HasField("start_offset") else None,
     )

@@ -62,20 +62,28 @@ class Partition:
     def __repr__(self) -> str:
         return f"<Partition {self.key} generation {self.generation}>"
 
-    def commit(self, offset: int, metadata: str = "", *, end_offset: int | None = None) -> None:
+    def commit(
+        self,
+        offset: int,
+        metadata: str = "",
+        *,
+        end_offset: int | None = None,
+        start_offset: int | None = None,
+    ) -> None:
         """Commit soon: the latest offset goes out every commit interval, on revoke and on exit.
 
         Args:
             offset: the next offset to read; >= 0.
             metadata: at most 4096 bytes.
             end_offset: where you saw the partition's end.
+            start_offset: where you saw its start: what is older is gone.
 
         Raises:
             IllegalGeneration: this member does not own it any more.
         """
         if self._over:
             raise IllegalGeneration(f"{self.key}: generation {self.generation} is over")
-        self.buffered = OffsetAndMetadata(offset, metadata, end_offset)
+        self.buffered = OffsetAndMetadata(offset, metadata, end_offset, start_offset)
         self._wake()
 
     def renew(self, assignment: Assignment) -> None:

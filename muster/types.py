@@ -46,6 +46,8 @@ class OffsetAndMetadata:
     """At most 4096 bytes of UTF-8."""
     end_offset: int | None = None
     """Where the member saw the partition's end; lag is known only where this is reported."""
+    start_offset: int | None = None
+    """Where it saw the start; a group can be reset to the earliest only where this is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,19 @@ class CommittedOffset:
     """The generation it was committed under; -1 = outside group management."""
     wall_ms: int
     """When, for people: milliseconds since 1970."""
+    start_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSetting:
+    """What counts for a group, and between which bounds it may be set."""
+
+    value: int
+    overridden: bool
+    """It is the group's own; else the cluster's default."""
+    default: int
+    lowest: int
+    highest: int
 
 
 @dataclass(frozen=True, slots=True)

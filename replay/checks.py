@@ -21,6 +21,7 @@ from export.layout import (
     BASE,
     BASE_COLUMNS,
     COLUMNS,
+    COLUMNS_OF_1,
     SEGMENT,
     LayoutError,
     Manifest,
@@ -232,7 +233,8 @@ def _inspect_segment(file: SourceFile) -> Inspection:
     checkpoints: list[CheckpointSeen] = []
     rows, index, sub = 0, manifest.first - 1, 0
     with pq.ParquetFile(file.path) as parquet:
-        if not parquet.schema_arrow.equals(COLUMNS):
+        expected = COLUMNS_OF_1 if manifest.schema_version == 1 else COLUMNS
+        if not parquet.schema_arrow.equals(expected):
             return _unsound(file, "content", "its columns are not those of a segment")
         for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=[*columns, "events"]):
             values = [batch.column(name).to_pylist() for name in columns]

@@ -173,7 +173,7 @@ class GroupFold:
             case Checkpoint():
                 return  # reads the whole shard; the comparison of digests proves it
             case CreateTopic() | AddPartitions() | ReplaceNode():
-                events, reply = decide_shard(self._state, command, limits)
+                events, reply = decide_shard(self._state, command, limits, row.rules_version)
             case _:
                 env = Envelope(
                     row.time_ms,
@@ -182,6 +182,7 @@ class GroupFold:
                     row.limits_version,
                     row.generation_floor,
                     limits,
+                    row.topics_version,
                 )
                 decided = decide(self._state.groups.get(self._group_id), command, env)
                 events, reply = tuple(decided.events), decided.reply

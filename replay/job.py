@@ -178,14 +178,14 @@ def _fold(spark: SparkSession, plan: Plan, *, prove: bool) -> DataFrame:
 def _segments(spark: SparkSession, shards: Sequence[ShardPlan]) -> Iterator[DataFrame]:
     """The rows of all pieces. Whole files are read in one go, parts of a file one by one."""
     pieces = [piece for shard in shards for run in shard.runs for piece in run.pieces]
-    reader = spark.read.schema(_ddl(COLUMNS))
+    reader = spark.read.schema(_ddl(COLUMNS))  # null where a segment has no such column yet
     for piece in pieces:
         if not piece.whole:
             inside = F.col("index").between(piece.first, piece.last)
-            yield reader.parquet(_uri(piece.path)).where(inside)
+            yield reader.parquet(_uri(piece.path)).where(inside).fillna(0, ["topics_version"])
     whole = [_uri(piece.path) for piece in pieces if piece.whole]
     if whole:
-        yield reader.parquet(*whole)
+        yield reader.parquet(*whole).fillna(0, ["topics_version"])
 
 
 def _bases(spark: SparkSession, shards: Sequence[ShardPlan]) -> Iterator[DataFrame]:

@@ -55,7 +55,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCommit:
-    """One partition of an OffsetCommit. `end_offset`: where the member saw the end.
+    """One partition of an OffsetCommit. `start_offset`, `end_offset`: where the member saw them.
 
     `expected_offset`: what must be stored now for this to be taken, -1 for nothing; None asks for
     no check.
@@ -67,6 +67,7 @@ class PartitionCommit:
     metadata: str
     end_offset: int | None
     expected_offset: int | None = None
+    start_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,11 @@ class SyncGroup:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """Members go of their own accord (gp-2.5)."""
+    """Members go of their own accord (gp-2.5); `kicked`: an operator removes them (gp-P-22)."""
 
     group_id: str
     members: tuple[LeavingMember, ...]
+    kicked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,38 @@ class ExpireOffsets:
     partitions: tuple[TopicPartition, ...]
 
 
+class ConfigSetting(NamedTuple):
+    """One override of a group, as somebody wrote it."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterGroupConfig:
+    """Override the cluster's defaults for one group, or go back to them: all of it or nothing.
+
+    The group need not exist (gp-2.14).
+    """
+
+    group_id: str
+    settings: tuple[ConfigSetting, ...]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsChanged:
+    """The leader tells a group that a topic has `partitions` now (architecture 6).
+
+    `topics_version` is that of the registry when that became so.
+    """
+
+    group_id: str
+    topic: str
+    partitions: int
+    topics_version: int
+
+
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
     """Shard 0: register a topic with this many partitions."""
@@ -234,6 +268,8 @@ GroupCommand = (
     | DeleteGroup
     | OffsetDelete
     | ExpireOffsets
+    | AlterGroupConfig
+    | TopicsChanged
 )
 ShardCommand = CreateTopic | AddPartitions | ReplaceNode | Checkpoint
 Command = GroupCommand | ShardCommand

@@ -1,8 +1,10 @@
 """`decide` reads the group and never changes it; one file per command family does the work."""
 
+from dataclasses import replace
 from typing import assert_never, cast
 
 from coordinator.machine.commands import (
+    AlterGroupConfig,
     CloseRound,
     DeleteGroup,
     ExpireMember,
@@ -13,7 +15,9 @@ from coordinator.machine.commands import (
     OffsetCommit,
     OffsetDelete,
     SyncGroup,
+    TopicsChanged,
 )
+from coordinator.machine.configs import decide_config, own_limits
 from coordinator.machine.decide_commit import decide_commit
 from coordinator.machine.decide_departure import decide_expiry, decide_leave
 from coordinator.machine.decide_join import decide_join
@@ -24,6 +28,7 @@ from coordinator.machine.decide_removal import (
 )
 from coordinator.machine.decide_sync import decide_sync
 from coordinator.machine.decide_timer import decide_timer
+from coordinator.machine.decide_topics import decide_topics
 from coordinator.machine.decision import Decision
 from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
@@ -33,8 +38,13 @@ from coordinator.machine.requests import refuse_request
 from coordinator.machine.state import Group, Phase
 
 
-def decide(group: Group | None, command: GroupCommand, env: Envelope) -> Decision:
+def decide(  # noqa: PLR0912 - one arm per command
+    group: Group | None, command: GroupCommand, env: Envelope
+) -> Decision:
     """The events that `command` causes and its caller's answer. `group` None: there is none yet."""
+    cluster = env
+    if group is not None and group.config:
+        env = replace(env, limits=own_limits(group, env.limits))
     refused = refuse_request(command, env.limits)
     if refused is not None:
         return Decision((), refused)
@@ -57,6 +67,10 @@ def decide(group: Group | None, command: GroupCommand, env: Envelope) -> Decisio
             return decide_offset_delete(group, command)
         case ExpireOffsets():
             return decide_sweep(group, command, env)
+        case TopicsChanged():
+            return decide_topics(group, command, env)
+        case AlterGroupConfig():
+            return decide_config(group, command, cluster)
         case _:
             assert_never(command)
 

@@ -155,6 +155,7 @@ def _commit(
         generation=command.generation,
         commit_seq=commit_seq,
         wall_ms=env.wall_ms,
+        start_offset=wanted.start_offset,
     )
     return committed, _result(wanted, Error.NONE, "")
 

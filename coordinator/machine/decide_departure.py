@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coordinator.machine.commands import NEVER_JOINED, ExpireMember, LeaveGroup, LeavingMember
-from coordinator.machine.decision import Decision, unavailable
+from coordinator.machine.decision import Decision, refuse, unavailable
 from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
 from coordinator.machine.events import (
@@ -22,12 +22,14 @@ from coordinator.machine.state import Group, Phase
 
 def decide_leave(group: Group | None, command: LeaveGroup, env: Envelope) -> Decision:
     """L2-L5: each entry on its own, against what the earlier ones left; one round for the batch."""
+    if group is None and command.kicked:
+        return refuse(Error.GROUP_ID_NOT_FOUND, f"There is no group {command.group_id!r}.")
     if group is None:
         results = [_result(entry, Error.UNKNOWN_MEMBER_ID) for entry in command.members]
         return Decision((), Left(tuple(results)))
     if group.phase is Phase.DEAD:
         return unavailable()
-    batch = _Batch(command.group_id, group)
+    batch = _Batch(command.group_id, group, command.kicked)
     results = [_result(entry, batch.take(entry, env)) for entry in command.members]
     return Decision((*batch.events, *batch.round(env)), Left(tuple(results)))
 
@@ -42,6 +44,7 @@ class _Batch:
 
     group_id: str
     group: Group
+    kicked: bool
     removed: dict[str, MemberRemoved] = field(default_factory=dict)
     dropped: dict[str, PendingRemoved] = field(default_factory=dict)
     events: list[GroupEvent] = field(default_factory=list)
@@ -51,7 +54,7 @@ class _Batch:
         group, reason = self.group, entry.reason[: env.limits.reason_max_chars]
         member_id = entry.member_id
         if member_id in group.pending and member_id not in self.dropped:
-            gone = PendingRemoved(self.group_id, member_id, RemovalCause.LEFT, reason)
+            gone = PendingRemoved(self.group_id, member_id, self._cause(), reason)
             self.dropped[member_id] = gone
             self.events.append(gone)
             return Error.NONE
@@ -62,15 +65,17 @@ class _Batch:
             return Error.UNKNOWN_MEMBER_ID
         error = identity_error(group, member_id, entry.group_instance_id)
         if error is Error.NONE:
-            self.removed[member_id] = MemberRemoved(
-                self.group_id, member_id, RemovalCause.LEFT, reason
-            )
+            self.removed[member_id] = MemberRemoved(self.group_id, member_id, self._cause(), reason)
             self.events.append(self.removed[member_id])
         return error
 
     def round(self, env: Envelope) -> list[GroupEvent]:
         """L5: once, and only where a real member left does it open a round."""
-        return after_departure(self.group, env, Trigger.MEMBER_LEFT, self.removed, self.dropped)
+        trigger = Trigger.MEMBER_KICKED if self.kicked else Trigger.MEMBER_LEFT
+        return after_departure(self.group, env, trigger, self.removed, self.dropped)
+
+    def _cause(self) -> RemovalCause:
+        return RemovalCause.KICKED if self.kicked else RemovalCause.LEFT
 
 
 def after_departure(

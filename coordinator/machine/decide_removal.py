@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from coordinator.machine.commands import DeleteGroup, ExpireOffsets, OffsetDelete, TopicPartition
+from coordinator.machine.configs import OFFSETS_RETENTION_MS
 from coordinator.machine.decision import Decision, refuse
 from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
@@ -78,7 +79,8 @@ def subscribed(group: Group) -> frozenset[str] | None:
 def decide_sweep(group: Group | None, command: ExpireOffsets, env: Envelope) -> Decision:
     """The named offsets that are due by the command's own time; who proposes it only guesses.
 
-    An Empty group goes too, once it has neither offsets nor ids that were handed out.
+    An Empty group goes too, once it has neither offsets nor ids that were handed out, nor overrides
+    of its own.
     """
     if group is None or group.phase is Phase.DEAD:
         return Decision((), Done(changed=False))
@@ -96,7 +98,7 @@ def decide_sweep(group: Group | None, command: ExpireOffsets, env: Envelope) -> 
 
 def is_idle(group: Group) -> bool:
     """True where offsets alone hold the group."""
-    return group.phase is Phase.EMPTY and not group.pending
+    return group.phase is Phase.EMPTY and not group.pending and not group.config
 
 
 def due_offsets(group: Group, wall_ms: int, retention_ms: int) -> Iterator[TopicPartition]:
@@ -112,6 +114,7 @@ class _Due:
 
     def __init__(self, group: Group, wall_ms: int, retention_ms: int) -> None:
         self._group = group
+        retention_ms = group.config.get(OFFSETS_RETENTION_MS, retention_ms)
         self._before_ms = wall_ms - retention_ms
         self._never = retention_ms <= 0
         self._kept: frozenset[str] = frozenset()

@@ -10,6 +10,7 @@ from coordinator.machine.commands import (
     ShardCommand,
 )
 from coordinator.machine.digest import digest_bytes
+from coordinator.machine.envelope import RULES_VERSION
 from coordinator.machine.errors import Error
 from coordinator.machine.events import (
     CheckpointTaken,
@@ -31,13 +32,15 @@ class ShardDecision(NamedTuple):
     reply: Reply
 
 
-def decide_shard(state: ShardState, command: ShardCommand, limits: Limits) -> ShardDecision:
+def decide_shard(
+    state: ShardState, command: ShardCommand, limits: Limits, rules_version: int = RULES_VERSION
+) -> ShardDecision:
     """Topics only grow; a repeated command with the same content is a success (rule 6)."""
     match command:
         case CreateTopic():
-            return _decide_create(state, command, limits)
+            return _decide_create(state, command, limits, rules_version)
         case AddPartitions():
-            return _decide_add(state, command, limits)
+            return _decide_add(state, command, limits, rules_version)
         case ReplaceNode():
             return _decide_replace(state, command, limits)
         case Checkpoint():
@@ -50,7 +53,9 @@ def _refused(error: Error, message: str) -> ShardDecision:
     return ShardDecision((), Refused(error, message))
 
 
-def _decide_create(state: ShardState, command: CreateTopic, limits: Limits) -> ShardDecision:
+def _decide_create(
+    state: ShardState, command: CreateTopic, limits: Limits, rules_version: int
+) -> ShardDecision:
     name_bytes = len(command.name.encode())
     if not 0 < name_bytes <= limits.id_max_bytes:
         return _refused(
@@ -70,10 +75,13 @@ def _decide_create(state: ShardState, command: CreateTopic, limits: Limits) -> S
         )
     if len(state.topics) >= limits.max_topics:
         return _refused(Error.INVALID_REQUEST, f"The cluster has its {limits.max_topics} topics.")
-    return ShardDecision((TopicCreated(command.name, command.partitions),), Done())
+    version = _version_after(state, command.partitions, rules_version)
+    return ShardDecision((TopicCreated(command.name, command.partitions, version),), Done())
 
 
-def _decide_add(state: ShardState, command: AddPartitions, limits: Limits) -> ShardDecision:
+def _decide_add(
+    state: ShardState, command: AddPartitions, limits: Limits, rules_version: int
+) -> ShardDecision:
     known = state.topics.get(command.name)
     if known is None:
         return _refused(
@@ -87,7 +95,13 @@ def _decide_add(state: ShardState, command: AddPartitions, limits: Limits) -> Sh
             Error.INVALID_PARTITIONS,
             f"Topic {command.name!r} has {known} partitions and grows to {most} at most.",
         )
-    return ShardDecision((PartitionsAdded(command.name, command.partitions),), Done())
+    version = _version_after(state, command.partitions - known, rules_version)
+    return ShardDecision((PartitionsAdded(command.name, command.partitions, version),), Done())
+
+
+def _version_after(state: ShardState, added: int, rules_version: int) -> int:
+    """Rules 1 kept no word of when a topic changed."""
+    return state.topics_version + added if rules_version >= 2 else 0  # noqa: PLR2004
 
 
 def _decide_replace(state: ShardState, command: ReplaceNode, limits: Limits) -> ShardDecision:
@@ -108,16 +122,24 @@ def evolve_shard(state: ShardState, event: ShardEvent) -> None:
     match event:
         case TopicCreated():
             invariant(event.name not in state.topics, "a topic is created once")
-            state.topics[event.name] = event.partitions
+            _set_topic(state, event)
         case PartitionsAdded():
             invariant(
                 state.topics.get(event.name, event.partitions) < event.partitions,
                 "topics only grow",
             )
-            state.topics[event.name] = event.partitions
+            _set_topic(state, event)
         case NodeReplaced():
             state.replaced_nodes[event.node_id] = event.store_uuid
         case CheckpointTaken():
             pass
         case _:
             assert_never(event)
+
+
+def _set_topic(state: ShardState, event: TopicCreated | PartitionsAdded) -> None:
+    state.topics_version += event.partitions - state.topics.get(event.name, 0)
+    state.topics[event.name] = event.partitions
+    if event.topics_version:
+        invariant(event.topics_version == state.topics_version, "another registry's version")
+        state.topics_changed[event.name] = event.topics_version

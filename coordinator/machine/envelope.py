@@ -12,7 +12,11 @@ RULES_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """`time_ms` is shard time, `wall_ms` a person's; `generation_floor` is put in at apply."""
+    """`time_ms` is shard time, `wall_ms` a person's; `generation_floor` is put in at apply.
+
+    `topics_version` is that of the topic registry as the proposer knew it: the sum of all partition
+    counts, which only rises and names one state of the registry.
+    """
 
     time_ms: int
     wall_ms: int
@@ -20,3 +24,4 @@ class Envelope:
     limits_version: int
     generation_floor: int
     limits: Limits
+    topics_version: int = 0

@@ -6,6 +6,7 @@ An event's fields are those of the message of the same name in `proto/muster/v1/
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from coordinator.machine.commands import Assignment, Protocol, RoundTimer
 
@@ -19,10 +20,12 @@ class RemovalCause(IntEnum):
     NOT_SYNCED = 4
     NO_ROOM = 10
     """The group is full of members that joined the round earlier (gp-J6)."""
+    KICKED = 11
+    """An operator removed it."""
 
 
 class Trigger(IntEnum):
-    """Why a round opened: the closed list of gp-3.4."""
+    """Why a round opened: the closed list of gp-3.4, and what an operator does."""
 
     MEMBER_JOINED = 1
     METADATA_CHANGED = 2
@@ -31,6 +34,9 @@ class Trigger(IntEnum):
     SESSION_EXPIRY = 5
     SYNC_TIMEOUT = 6
     STATIC_REPLACED = 10
+    MEMBER_KICKED = 11
+    TOPICS_CHANGED = 12
+    """A topic that the members read grew, or exists since: no member did it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +157,8 @@ class RoundExtended:
 class GenerationFormed:
     """The join barrier completed with at least one member; parked joins are answered.
 
-    `member_ids` are in join order; `deadline_ms` is the sync timer's.
+    `member_ids` are in join order; `deadline_ms` is the sync timer's. The group leader is told
+    partition counts of `topics_version` at least; 0 = not known (rules 1).
     """
 
     group_id: str
@@ -161,6 +168,7 @@ class GenerationFormed:
     leader_id: str
     member_ids: tuple[str, ...]
     deadline_ms: int
+    topics_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +213,7 @@ class OffsetCommitted:
     generation: int
     commit_seq: int
     wall_ms: int
+    start_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,20 +270,37 @@ class BlobCommitted:
     commit_seq: int
 
 
+class ConfigValue(NamedTuple):
+    """One override of a group that counts."""
+
+    name: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfigChanged:
+    """All of the group's overrides from now on, by name; creates the group where there is none."""
+
+    group_id: str
+    values: tuple[ConfigValue, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
-    """A topic is registered."""
+    """A topic is registered; the registry has `topics_version` from now on, 0 under rules 1."""
 
     name: str
     partitions: int
+    topics_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAdded:
-    """A topic has this many partitions now."""
+    """A topic has this many partitions now; the registry has `topics_version`, 0 under rules 1."""
 
     name: str
     partitions: int
+    topics_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +336,7 @@ GroupEvent = (
     | OffsetRemoved
     | GroupDeleted
     | BlobCommitted
+    | GroupConfigChanged
 )
 ShardEvent = TopicCreated | PartitionsAdded | NodeReplaced | CheckpointTaken
 Event = GroupEvent | ShardEvent

@@ -11,6 +11,7 @@ from coordinator.machine.events import (
     AssignmentPublished,
     BlobCommitted,
     GenerationFormed,
+    GroupConfigChanged,
     GroupDeleted,
     GroupEmptied,
     GroupEvent,
@@ -35,7 +36,7 @@ def evolve(group: Group | None, event: GroupEvent) -> Group | None:
     """Apply one event; returns the group, which some events may create; None: it is deleted."""
     if group is None:
         invariant(
-            isinstance(event, MemberJoined | OffsetCommitted | PendingAdded),
+            isinstance(event, MemberJoined | OffsetCommitted | PendingAdded | GroupConfigChanged),
             f"{type(event).__name__} without a group",
         )
         group = Group(event.group_id)
@@ -106,6 +107,8 @@ def _apply(group: Group, event: GroupEvent) -> None:  # noqa: PLR0912 - one arm 
             pass
         case BlobCommitted():
             group.blob = Blob(event.blob, event.member_id, event.generation, event.commit_seq)
+        case GroupConfigChanged():
+            group.config = dict(event.values)
         case OffsetRemoved():
             invariant((event.topic, event.partition) in group.offsets, "no such offset was stored")
             del group.offsets[event.topic, event.partition]
@@ -257,6 +260,7 @@ def _generation_formed(group: Group, event: GenerationFormed) -> None:
     group.generation = event.generation
     group.protocol_name = event.protocol_name
     group.leader_id = event.leader_id
+    group.topics_version = event.topics_version
     group.tally.joined = group.tally.synced = 0
     _arm(group, RoundTimer.SYNC, event.deadline_ms)
 
@@ -311,4 +315,5 @@ def _offset_committed(group: Group, event: OffsetCommitted) -> None:
         generation=event.generation,
         commit_seq=event.commit_seq,
         wall_ms=event.wall_ms,
+        start_offset=event.start_offset,
     )

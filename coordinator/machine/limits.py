@@ -34,6 +34,8 @@ class Limits:
     sweep_max_partitions: int = 1_000
     """Of one group in one command; the rest goes in the next."""
     offset_retention_ms: int = 7 * 24 * 60 * 60 * 1000
+    offset_retention_max_ms: int = 3_650 * 24 * 60 * 60 * 1000
+    """Of a group's own; 0 = for ever."""
     group_max_members: int = 2_000
     group_max_pending: int = 2_000
     """Member ids handed out and not used yet."""
@@ -52,6 +54,9 @@ class Limits:
     heartbeat_interval_ms: int = 2_000
     disconnect_grace_ms: int = 2_000
     initial_delay_ms: int = 500
+    initial_delay_max_ms: int = 5 * 60 * 1000
+    """Of a group's own."""
+    alter_config_max_settings: int = 100
     park_max_ms: int = 25_000
 
 

@@ -3,21 +3,25 @@
 Keys are relative to the shard:
 
     b"g" + group id           + b"h"                        the group without its maps
+    b"g" + group id           + b"k"                        its overrides of the defaults, if any
     b"g" + group id           + b"m" + member id            a member
     b"g" + group id           + b"o" + topic + partition    a stored offset
     b"g" + group id           + b"p" + member id            an id handed out, not used yet
     b"g" + group id           + b"s" + member id            a static member's instance
+    b"g" + group id           + b"u"                        the registry its generation formed under
     b"g" + group id           + b"v" + member id            its assignment, if it has one
     b"g" + group id           + b"w"                        since when it is Empty, if known
     b"g" + group id           + b"x"                        what an application keeps with it
     b"t" + topic                                            partitions of a topic (shard 0)
+    b"u" + topic                                            when it changed last (shard 0)
     b"n" + node id                                          the store of a replaced node (shard 0)
     b"f", b"c"                                              generation floor, shard time; not 0
 
 The group id and the topic of a key carry their length, so the records of one group share a prefix
 with no others. What static members and pending ids added has records of its own: a group without
 them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
-fields in declared order, without what the key says.
+fields in declared order, without what the key says; an offset's start is left out where none was
+reported.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,6 +44,7 @@ from coordinator.machine.events import (
     AssignmentPublished,
     BlobCommitted,
     GenerationFormed,
+    GroupConfigChanged,
     GroupDeleted,
     GroupEmptied,
     GroupEvent,
@@ -60,6 +65,7 @@ from coordinator.machine.state import Blob, Group, Member, Offset, Phase, holder
 
 GROUP_PREFIX = b"g"
 TOPIC_PREFIX = b"t"
+TOPIC_CHANGED_PREFIX = b"u"
 NODE_PREFIX = b"n"
 FLOOR_KEY = b"f"
 TIME_KEY = b"c"
@@ -72,6 +78,8 @@ _STATIC = b"s"
 _ASSIGNMENT = b"v"
 _EMPTIED = b"w"
 _BLOB = b"x"
+_CONFIG = b"k"
+_TOPICS = b"u"
 _NO_BLOB = Blob()
 _VERSION = bytes((RECORD_VERSION,))
 
@@ -101,6 +109,8 @@ class Own(Enum):
 
     EMPTIED = _EMPTIED
     BLOB = _BLOB
+    CONFIG = _CONFIG
+    TOPICS = _TOPICS
 
 
 Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | Own
@@ -154,13 +164,23 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
         case PendingOf():
             timeout_ms = group.pending.get(ref.member_id)
             return None if timeout_ms is None else put_number(timeout_ms)
+        case Own():
+            return _own_value(group, ref)
+        case _:
+            offset = group.offsets.get(ref)
+            return None if offset is None else _put_offset(offset)
+
+
+def _own_value(group: Group, ref: Own) -> bytes | None:
+    match ref:
         case Own.EMPTIED:
             return put_number(group.emptied_wall_ms) if group.emptied_wall_ms else None
         case Own.BLOB:
             return None if group.blob == _NO_BLOB else _put_blob(group.blob)
-        case _:
-            offset = group.offsets.get(ref)
-            return None if offset is None else _put_offset(offset)
+        case Own.CONFIG:
+            return _put_config(group.config) if group.config else None
+        case Own.TOPICS:
+            return put_number(group.topics_version) if group.topics_version else None
 
 
 def group_records(group: Group) -> Iterator[tuple[bytes, bytes]]:
@@ -198,6 +218,8 @@ def touched(  # noqa: PLR0912 - one arm per event
             return ((event.topic, event.partition),)
         case BlobCommitted():
             return (Own.BLOB,)
+        case GroupConfigChanged():
+            return (None, Own.CONFIG) if group is None else (Own.CONFIG,)
         case GroupDeleted():
             return () if group is None else _refs(group)
         case MemberSynced():
@@ -221,7 +243,9 @@ def touched(  # noqa: PLR0912 - one arm per event
             return (None, *map(AssignmentOf, group.members))
         case GroupEmptied():
             return (None, Own.EMPTIED)
-        case GenerationFormed() | RoundExtended():
+        case GenerationFormed():
+            return (None, Own.TOPICS)
+        case RoundExtended():
             return (None,)
         case RebalanceStarted() | AssignmentPublished():
             return (None,)
@@ -289,6 +313,12 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
     elif kind == _BLOB:
         key.end()
         group.blob = _take_blob(Reader(value))
+    elif kind == _CONFIG:
+        key.end()
+        group.config = _take_config(Reader(value))
+    elif kind == _TOPICS:
+        key.end()
+        group.topics_version = take_number(value)
     elif kind == _PENDING:
         group.pending[key.rest()] = take_number(value)
     elif kind in (_STATIC, _ASSIGNMENT):
@@ -412,6 +442,7 @@ def _put_offset(offset: Offset) -> bytes:
             put_int(offset.generation),
             put_int(offset.commit_seq),
             put_int(offset.wall_ms),
+            b"" if offset.start_offset is None else put_int(offset.start_offset),
         )
     )
 
@@ -426,6 +457,7 @@ def _take_offset(reader: Reader) -> Offset:
         generation=reader.integer(),
         commit_seq=reader.integer(),
         wall_ms=reader.integer(),
+        start_offset=reader.integer() if reader.left else None,
     )
     reader.end()
     return offset
@@ -453,6 +485,19 @@ def _take_blob(reader: Reader) -> Blob:
     )
     reader.end()
     return kept
+
+
+def _put_config(config: dict[str, int]) -> bytes:
+    """By name, whatever the order in which they were set."""
+    pairs = [put_text(name) + put_int(value) for name, value in sorted(config.items())]
+    return _VERSION + put_count(len(pairs)) + b"".join(pairs)
+
+
+def _take_config(reader: Reader) -> dict[str, int]:
+    reader.version()
+    config = {reader.text(): reader.integer() for _ in range(reader.count())}
+    reader.end()
+    return config
 
 
 def put_number(number: int) -> bytes:

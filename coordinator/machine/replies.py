@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Literal, NamedTuple
 
 from coordinator.machine.errors import Error
+from coordinator.machine.events import ConfigValue
 from coordinator.machine.state import Group, Member, Phase
 
 
@@ -121,6 +122,13 @@ class OffsetsDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class Configured:
+    """All of a group's overrides now, by name."""
+
+    values: tuple[ConfigValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """Nothing more to say: a firing, a shard command.
 
@@ -130,7 +138,7 @@ class Done:
     changed: bool = True
 
 
-Reply = Refused | Joined | IdGiven | Synced | Left | Committed | OffsetsDeleted | Done
+Reply = Refused | Joined | IdGiven | Synced | Left | Committed | OffsetsDeleted | Configured | Done
 
 
 def join_reply(group: Group, member_id: str) -> Joined:

@@ -7,6 +7,7 @@ before it proposes.
 from collections.abc import Sequence
 
 from coordinator.machine.commands import (
+    AlterGroupConfig,
     GroupCommand,
     JoinGroup,
     LeaveGroup,
@@ -37,8 +38,9 @@ def refuse_request(command: GroupCommand, limits: Limits) -> Refused | None:
     """Why this request can never be accepted, or None."""
     group_bytes = len(command.group_id.encode())
     if not 0 < group_bytes <= limits.id_max_bytes:
+        altering = isinstance(command, AlterGroupConfig)  # Kafka's answer there (gp-2.14)
         return Refused(
-            Error.INVALID_GROUP_ID,
+            Error.INVALID_REQUEST if altering else Error.INVALID_GROUP_ID,
             f"A group id has 1 to {limits.id_max_bytes} bytes; this one has {group_bytes}.",
         )
     match command:
@@ -52,6 +54,8 @@ def refuse_request(command: GroupCommand, limits: Limits) -> Refused | None:
             return _refuse_leave(command, limits)
         case OffsetDelete():
             return _refuse_offset_delete(command, limits)
+        case AlterGroupConfig():
+            return _refuse_alter_config(command, limits)
         case _:
             return None
 
@@ -121,9 +125,10 @@ def _refuse_commit(command: OffsetCommit, limits: Limits) -> Refused | None:
         return _invalid("An atomic commit names each partition once.")
     return _refuse_ids([p.topic for p in command.partitions], limits) or next(
         (
-            _invalid(f"Partition {p.partition} of {p.topic!r} at offset {p.offset}: below 0.")
+            _invalid(f"Partition {p.partition} of {p.topic!r} at offset {at}: below 0.")
             for p in command.partitions
-            if p.partition < 0 or p.offset < 0
+            for at in (p.offset, p.start_offset or 0)
+            if min(p.partition, at) < 0
         ),
         None,
     )
@@ -143,6 +148,15 @@ def _refuse_offset_delete(command: OffsetDelete, limits: Limits) -> Refused | No
     if len(command.partitions) > most:
         return _invalid(f"At most {most} offsets are deleted in one call.")
     return _refuse_ids([topic for topic, _ in command.partitions], limits)
+
+
+def _refuse_alter_config(command: AlterGroupConfig, limits: Limits) -> Refused | None:
+    names = [*(setting.name for setting in command.settings), *command.removed]
+    if len(names) > limits.alter_config_max_settings:
+        return _invalid(f"At most {limits.alter_config_max_settings} settings change in one call.")
+    if len(dict.fromkeys(names)) != len(names):
+        return _invalid("A setting is named twice: set it or remove it, once.")
+    return None
 
 
 def _refuse_ids(topics: Sequence[str], limits: Limits) -> Refused | None:

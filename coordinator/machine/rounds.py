@@ -140,4 +140,5 @@ def close(
         leader_id=leader.member_id,
         member_ids=tuple(member.member_id for member in members),
         deadline_ms=env.time_ms + rebalance_timeout_ms(members),
+        topics_version=env.topics_version,
     )

@@ -10,6 +10,7 @@ from coordinator.machine.records import (
     GROUP_PREFIX,
     NODE_PREFIX,
     TIME_KEY,
+    TOPIC_CHANGED_PREFIX,
     TOPIC_PREFIX,
     group_records,
     load_groups,
@@ -23,19 +24,31 @@ from coordinator.machine.state import Group
 
 @dataclass(slots=True)
 class ShardState:
-    """Everything a shard knows. `time_ms` is the largest applied, `digest` of all records."""
+    """Everything a shard knows. `time_ms` is the largest applied, `digest` of all records.
+
+    `topics_version` is the sum of all partition counts: topics only grow, so it names one state of
+    the registry, and rises with each change. `topics_changed` says at which version a topic changed
+    last; what was registered under rules 1 and did not change since is not in it.
+    """
 
     groups: dict[str, Group] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
+    topics_changed: dict[str, int] = field(default_factory=dict)
     replaced_nodes: dict[int, str] = field(default_factory=dict)
     generation_floor: int = 0
     time_ms: int = 0
     digest: int = 0
+    topics_version: int = field(default=0, metadata={"derived": True})
 
 
 def topic_key(name: str) -> bytes:
     """The key of a topic's record."""
     return TOPIC_PREFIX + name.encode()
+
+
+def topic_changed_key(name: str) -> bytes:
+    """The key of the record that says when a topic changed last."""
+    return TOPIC_CHANGED_PREFIX + name.encode()
 
 
 def node_key(node_id: int) -> bytes:
@@ -56,6 +69,8 @@ def shard_records(state: ShardState) -> Iterator[tuple[bytes, bytes]]:
         yield FLOOR_KEY, put_number(state.generation_floor)
     for name, partitions in state.topics.items():
         yield topic_key(name), put_number(partitions)
+    for name, version in state.topics_changed.items():
+        yield topic_changed_key(name), put_number(version)
     for node_id, store_uuid in state.replaced_nodes.items():
         yield node_key(node_id), put_name(store_uuid)
     for group in state.groups.values():
@@ -95,6 +110,7 @@ def load_in_slices(
         if unpaused >= slice_records:
             unpaused = 0
             yield
+    state.topics_version = sum(state.topics.values())
     return state
 
 
@@ -105,6 +121,8 @@ def _load_shard_record(state: ShardState, key: bytes, value: bytes) -> None:
         state.generation_floor = take_number(value)
     elif key[:1] == TOPIC_PREFIX:
         state.topics[Reader(key[1:]).rest()] = take_number(value)
+    elif key[:1] == TOPIC_CHANGED_PREFIX:
+        state.topics_changed[Reader(key[1:]).rest()] = take_number(value)
     elif key[:1] == NODE_PREFIX:
         reader = Reader(key[1:])
         node_id = reader.integer()

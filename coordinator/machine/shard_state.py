@@ -52,6 +52,7 @@ from coordinator.machine.shard_records import (
     recount,
     shard_records,
     time_record,
+    topic_changed_key,
     topic_key,
 )
 from coordinator.machine.state import Group
@@ -87,6 +88,7 @@ class Entry:
     wall_ms: int
     limits_version: int
     commands: tuple[Command, ...]
+    topics_version: int = 0
 
 
 class CommandResult(NamedTuple):
@@ -130,7 +132,7 @@ def _apply_command(
 ) -> CommandResult:
     match command:
         case CreateTopic() | AddPartitions() | ReplaceNode() | Checkpoint():
-            decision = decide_shard(state, command, limits)
+            decision = decide_shard(state, command, limits, entry.rules_version)
             writes = tuple(w for e in decision.events for w in evolve_shard_counted(state, e))
             return CommandResult(command, decision.events, decision.reply, writes)
         case _:
@@ -147,6 +149,7 @@ def _apply_group_command(
         limits_version=entry.limits_version,
         generation_floor=state.generation_floor,
         limits=limits,
+        topics_version=entry.topics_version,
     )
     group = state.groups.get(command.group_id)
     decision = decide(group, command, env)
@@ -209,12 +212,14 @@ def _advance_time(state: ShardState, time_ms: int) -> None:
 
 
 def evolve_shard_counted(state: ShardState, event: ShardEvent) -> tuple[Write, ...]:
-    """`evolve_shard`, keeping the digest; returns the changed record, if any."""
+    """`evolve_shard`, keeping the digest; returns the changed records."""
+    changed: tuple[tuple[bytes, bytes | None, bytes], ...] = ()
     match event:
         case TopicCreated() | PartitionsAdded():
             key, known = topic_key(event.name), state.topics.get(event.name)
             old = None if known is None else put_number(known)
             new = put_number(event.partitions)
+            changed = _changed_record(state, event)
         case NodeReplaced():
             key, store_uuid = node_key(event.node_id), state.replaced_nodes.get(event.node_id)
             old = None if store_uuid is None else put_name(store_uuid)
@@ -224,8 +229,20 @@ def evolve_shard_counted(state: ShardState, event: ShardEvent) -> tuple[Write, .
         case _:
             assert_never(event)
     evolve_shard(state, event)
-    _count(state, key, old, new)
-    return ((key, new),)
+    for one, before, after in ((key, old, new), *changed):
+        _count(state, one, before, after)
+    return ((key, new), *((one, after) for one, _, after in changed))
+
+
+def _changed_record(
+    state: ShardState, event: TopicCreated | PartitionsAdded
+) -> tuple[tuple[bytes, bytes | None, bytes], ...]:
+    """When the topic changed: its key, the value before and after; nothing under rules 1."""
+    if not event.topics_version:
+        return ()
+    known = state.topics_changed.get(event.name)
+    before = None if known is None else put_number(known)
+    return ((topic_changed_key(event.name), before, put_number(event.topics_version)),)
 
 
 def _count(state: ShardState, key: bytes, old: bytes | None, new: bytes | None) -> None:

@@ -25,6 +25,8 @@ Simple commit (-1)    stored    unknown               unknown               unkn
 DeleteGroup           gone      not empty             not empty             not empty
 OffsetDelete          gone      (4)                   (4)                   (4)
 ExpireOffsets         due: gone nothing               nothing               (5)
+TopicsChanged         nothing   nothing               (6)                   (6)
+AlterGroupConfig      stored    stored                stored                stored
 timer INITIAL_DELAY   -         extend, or close      -                     -
 timer JOIN            -         drop absent, close    -                     -
 timer SYNC            -         -                     drop unsynced, round  the same
@@ -36,7 +38,8 @@ leader opens a round, others get the current generation. (2): the new member tak
 static one, which is fenced. (3): a round only where another protocol would be selected, else the
 current generation. The timer JOIN drops dynamic members alone; while nobody has joined and static
 members remain it waits again. (4): of topics that are not subscribed; NON_EMPTY_GROUP where the
-protocol type is not "consumer". (5): of topics that are not subscribed, where due. Expiry and
+protocol type is not "consumer". (5): of topics that are not subscribed, where due. (6): a round,
+where the topic is subscribed and the generation formed before. Expiry and
 timers that name what is past do nothing. A
 round closes to CompletingRebalance, or to Empty without members. Dead answers
 COORDINATOR_NOT_AVAILABLE and is not left. Where there is no group the answers are Empty's, but a
@@ -169,6 +172,7 @@ class Offset:
     generation: int
     commit_seq: int
     wall_ms: int
+    start_offset: int | None = None
 
 
 @dataclass(slots=True)
@@ -192,8 +196,9 @@ class Group:
     `timer` is None, `deadline_ms` is 0. `remaining_ms` and `new_member_added` belong to the initial
     delay (gp-4.3). `pending` are ids handed out and not used yet, with their session timeout in ms
     (gp-J7.4). `emptied_wall_ms` says since when it is Empty, 0 where it is not, or where nobody
-    knows (rules 1, or never had members). `instances` says who holds each instance id: like `tally`
-    it follows from the members.
+    knows (rules 1, or never had members). `topics_version` is that of the topic registry under
+    which the generation formed, `config` the group's overrides by name (configs.py). `instances`
+    says who holds each instance id: like `tally` it follows from the members.
     """
 
     group_id: str
@@ -213,6 +218,8 @@ class Group:
     pending: dict[str, int] = field(default_factory=dict)
     emptied_wall_ms: int = 0
     blob: Blob = field(default_factory=Blob)
+    topics_version: int = 0
+    config: dict[str, int] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally, metadata={"derived": True})
     instances: dict[str, str] = field(default_factory=dict, metadata={"derived": True})
 

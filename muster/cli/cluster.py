@@ -18,6 +18,7 @@ from muster.cli.options import (
 )
 from muster.cli.output import Format, Result, Table, Value, show
 from muster.cli.verify import verify
+from muster.cli.watch import watchable
 from muster.v1.admin_pb2 import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -39,7 +40,7 @@ Views = list[NodeAnswer[DescribeClusterResponse]]
 def register(app: typer.Typer) -> None:
     """Add `muster cluster`."""
     family = typer.Typer(help="Nodes, shards, digests.", no_args_is_help=True)
-    family.command("status")(status)
+    family.command("status")(watchable(status))
     family.command("verify")(verify)
     family.command("replace-node")(replace_node)
     app.add_typer(family, name="cluster")

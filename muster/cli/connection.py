@@ -15,6 +15,7 @@ from typing import Generic, Protocol, Self, TypeVar, cast
 import grpc
 
 from muster.cli.errors import CommandError, ExitCode
+from muster.cli.known_nodes import learn, with_known
 from muster.cli.refusals import refused
 from muster.errors import InvalidConfig
 from muster.nodes import MESSAGE_BYTES_MAX, Tls, parse_endpoints
@@ -95,7 +96,7 @@ class Connection:
     """Channels to a cluster, opened as they are needed."""
 
     def __init__(self, bootstrap: str, timeout_s: float) -> None:
-        self._endpoints = _endpoints(bootstrap)
+        self._endpoints = with_known(_endpoints(bootstrap))
         self._credentials = credentials()
         self._deadline = time.monotonic() + timeout_s
         self._stubs: dict[str, Stubs] = {}
@@ -122,7 +123,10 @@ class Connection:
 
     def cluster(self) -> DescribeClusterResponse:
         """Some node's view of the cluster."""
-        return self.ask(lambda at, s: at.admin.DescribeCluster(DescribeClusterRequest(), timeout=s))
+        request = DescribeClusterRequest()
+        answer = self.ask(lambda at, s: at.admin.DescribeCluster(request, timeout=s))
+        learn(node.endpoint for node in answer.nodes)
+        return answer
 
     def ask_each(
         self, call: Call[A], *, attempt_s: float = ATTEMPT_S
@@ -207,7 +211,9 @@ class Connection:
         )
 
         def call(at: Stubs, timeout_s: float) -> _Found:
-            results = at.groups.FindCoordinator(request, timeout=timeout_s).results
+            answer = at.groups.FindCoordinator(request, timeout=timeout_s)
+            learn(node.endpoint for node in answer.nodes)
+            results = answer.results
             if not results or results[0].pending:
                 return _Found(Status(code=ErrorCode.COORDINATOR_NOT_AVAILABLE, retriable=True), "")
             return _Found(results[0].status, results[0].coordinator.endpoint)

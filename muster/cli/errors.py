@@ -37,3 +37,8 @@ def report(error: CommandError) -> None:
     sys.stderr.write(f"error: {error.message}\n")
     if error.next_step:
         sys.stderr.write(f"next: {error.next_step}\n")
+
+
+def note(text: str) -> None:
+    """Write to stderr what is worth knowing and no error."""
+    sys.stderr.write(f"note: {text}\n")

@@ -3,16 +3,17 @@
 Kafka's columns come first and keep their names; muster's own follow.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from collections.abc import Sequence
 
 import typer
 
-from muster.cli.connection import Connection, Stubs, next_page
-from muster.cli.errors import CommandError, ExitCode
+from muster.cli.connection import Connection
+from muster.cli.group_config import config
 from muster.cli.group_delete import delete, delete_offsets
 from muster.cli.group_list import list_groups
+from muster.cli.group_offsets import offsets
+from muster.cli.group_read import Groups, described, each
+from muster.cli.group_reset import reset_offsets
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -20,23 +21,10 @@ from muster.cli.options import (
     Output,
     Timeout,
 )
-from muster.cli.output import Format, Result, Table, Value, rfc3339, show
-from muster.cli.owners import Partition, members_of, owners, spelled
-from muster.v1.admin_pb2 import DescribeGroupsRequest, DescribeGroupsResponse
-from muster.v1.errors_pb2 import ErrorCode, Status
-from muster.v1.group_pb2 import OffsetFetchRequest, OffsetFetchResponse
+from muster.cli.output import Format, Result, Table, Value, show
+from muster.cli.owners import Group, Member, members_of, spelled
+from muster.cli.watch import DEFAULT_INTERVAL_S, Interval, repeat, watchable
 
-OFFSET_COLUMNS = (
-    "GROUP",
-    "TOPIC",
-    "PARTITION",
-    "CURRENT-OFFSET",
-    "LOG-END-OFFSET",
-    "LAG",
-    "CONSUMER-ID",
-    "HOST",
-    "CLIENT-ID",
-)
 STATE_COLUMNS = (
     "GROUP",
     "COORDINATOR (ID)",
@@ -46,10 +34,11 @@ STATE_COLUMNS = (
     "GENERATION",
     "SHARD",
 )
+INSTANCE_COLUMN = "GROUP-INSTANCE-ID"
 MEMBER_COLUMNS = (
     "GROUP",
     "CONSUMER-ID",
-    "GROUP-INSTANCE-ID",
+    INSTANCE_COLUMN,
     "HOST",
     "CLIENT-ID",
     "#PARTITIONS",
@@ -59,17 +48,18 @@ MEMBER_COLUMNS = (
     "SYNCED",
 )
 
-Group = DescribeGroupsResponse.Group
-Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Ids of groups.")]
-T = TypeVar("T")
-
 
 def register(app: typer.Typer) -> None:
     """Add `muster group`."""
     family = typer.Typer(help="Consumer groups: state, members, offsets.", no_args_is_help=True)
-    family.command("list")(list_groups)
-    family.command("describe")(describe)
-    family.command("offsets")(offsets)
+    family.command("list")(watchable(list_groups))
+    family.command("describe")(watchable(describe))
+    family.command("state")(watchable(state))
+    family.command("members")(watchable(members))
+    family.command("offsets")(watchable(offsets))
+    family.command("watch")(watch)
+    family.command("config")(config)
+    family.command("reset-offsets")(reset_offsets)
     family.command("delete")(delete)
     family.command("delete-offsets")(delete_offsets)
     app.add_typer(family, name="group")
@@ -86,15 +76,15 @@ def describe(
 ) -> None:
     """Show groups and their members. Exits 3 where one does not exist; the others are printed."""
     with Connection(bootstrap, timeout) as to:
-        found, failure = _each(groups, lambda group_id: _described(to, group_id))
+        found, failure = each(groups, lambda group_id: described(to, group_id))
     items = [_group_item(group) for group in found]
     show(
         Result(
             schema="muster.group.describe/v1",
             document={"groups": items},
             tables=[
-                Table(STATE_COLUMNS, [_state_row(group) for group in found]),
-                Table(MEMBER_COLUMNS, [row for group in found for row in _member_rows(group)]),
+                _state_table(found),
+                member_table(found),
             ],
             items=items,
             names=[group.group_id for group in found],
@@ -105,56 +95,111 @@ def describe(
         raise failure
 
 
-@dataclass(frozen=True, slots=True)
-class _Described:
-    status: Status
-    group: Group
+def watch(
+    groups: Groups,
+    interval: Interval = DEFAULT_INTERVAL_S,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show groups and their members again and again, until Ctrl-C: describe with --watch."""
+    repeat(lambda: describe(groups, output, bootstrap, timeout), interval, output)
 
 
-def _described(to: Connection, group_id: str) -> Group:
-    request = DescribeGroupsRequest(group_ids=[group_id])
-
-    def call(at: Stubs, timeout_s: float) -> _Described:
-        groups = at.admin.DescribeGroups(request, timeout=timeout_s).groups
-        group = next((group for group in groups if group.group_id == group_id), None)
-        if group is None or (group.state == "Dead" and group.status.code == ErrorCode.NONE):
-            missing = Status(
-                code=ErrorCode.GROUP_ID_NOT_FOUND, message=f"there is no group {group_id}"
-            )
-            return _Described(missing, Group())
-        return _Described(group.status, group)
-
-    return to.ask_coordinator(group_id, call).group
-
-
-def _state_row(group: Group) -> list[Value]:
-    return [
-        group.group_id,
-        f"{group.coordinator.endpoint} ({group.coordinator.node_id})",
-        group.protocol_name,
-        group.state,
-        len(group.members),
-        group.generation,
-        group.shard,
-    ]
+def state(
+    groups: Groups,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show the state of groups, without their members."""
+    with Connection(bootstrap, timeout) as to:
+        found, failure = each(groups, lambda group_id: described(to, group_id))
+    items = [{**_group_item(group), "members": len(group.members)} for group in found]
+    show(
+        Result(
+            schema="muster.group.state/v1",
+            document={"groups": items},
+            tables=[_state_table(found)],
+            items=items,
+            names=[group.group_id for group in found],
+        ),
+        output,
+    )
+    if failure:
+        raise failure
 
 
-def _member_rows(group: Group) -> list[list[Value]]:
-    return [
-        [
-            group.group_id,
-            member.member_id,
-            member.instance_id,
-            member.host,
-            member.client_id,
-            None if member.partitions is None else len(member.partitions),
-            spelled(member.partitions),
-            member.member_id == group.leader_id,
-            member.joined,
-            member.synced,
-        ]
+def members(
+    groups: Groups,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show the members of groups and what they own."""
+    with Connection(bootstrap, timeout) as to:
+        found, failure = each(groups, lambda group_id: described(to, group_id))
+    show(members_result("muster.group.members/v1", found), output)
+    if failure:
+        raise failure
+
+
+def members_result(schema: str, groups: Sequence[Group]) -> Result:
+    """The members of groups: one item each, with its group."""
+    items = [
+        {"group_id": group.group_id, **member_item(member)}
+        for group in groups
         for member in members_of(group)
     ]
+    return Result(
+        schema=schema,
+        document={"members": items},
+        tables=[member_table(groups)],
+        items=items,
+        names=[str(item["member_id"]) for item in items],
+    )
+
+
+# ---- rows and items
+
+
+def _state_table(groups: Sequence[Group]) -> Table:
+    rows: list[list[Value]] = [
+        [
+            group.group_id,
+            f"{group.coordinator.endpoint} ({group.coordinator.node_id})",
+            group.protocol_name,
+            group.state,
+            len(group.members),
+            group.generation,
+            group.shard,
+        ]
+        for group in groups
+    ]
+    return Table(STATE_COLUMNS, rows)
+
+
+def member_table(groups: Sequence[Group]) -> Table:
+    """The members of groups; the column of instance ids only where somebody has one."""
+    rows: list[dict[str, Value]] = [
+        {
+            "GROUP": group.group_id,
+            "CONSUMER-ID": member.member_id,
+            INSTANCE_COLUMN: member.instance_id,
+            "HOST": member.host,
+            "CLIENT-ID": member.client_id,
+            "#PARTITIONS": None if member.partitions is None else len(member.partitions),
+            "ASSIGNMENT": spelled(member.partitions),
+            "LEADER": member.member_id == group.leader_id,
+            "JOINED": member.joined,
+            "SYNCED": member.synced,
+        }
+        for group in groups
+        for member in members_of(group)
+    ]
+    static = any(row[INSTANCE_COLUMN] for row in rows)
+    columns = [name for name in MEMBER_COLUMNS if static or name != INSTANCE_COLUMN]
+    return Table(columns, [[row[name] for name in columns] for row in rows])
 
 
 def _group_item(group: Group) -> dict[str, object]:
@@ -172,122 +217,22 @@ def _group_item(group: Group) -> dict[str, object]:
             "term": group.coordinator.term,
         },
         "applied_index": group.applied_index,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.instance_id,
-                "client_id": member.client_id,
-                "host": member.host,
-                "session_timeout_ms": member.session_timeout_ms,
-                "rebalance_timeout_ms": member.rebalance_timeout_ms,
-                "joined": member.joined,
-                "synced": member.synced,
-                "assignment": None
-                if member.partitions is None
-                else [{"topic": topic, "partition": number} for topic, number in member.partitions],
-            }
-            for member in members_of(group)
-        ],
+        "members": [member_item(member) for member in members_of(group)],
     }
 
 
-# ---- offsets
-
-
-def offsets(
-    groups: Groups,
-    output: Output = Format.TABLE,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-) -> None:
-    """Show committed offsets, read linearizably, and who owns each partition.
-
-    LOG-END-OFFSET and LAG are `-` where members do not report the end with their commits.
-    """
-    with Connection(bootstrap, timeout) as to:
-        found, failure = _each(groups, lambda group_id: _offset_items(to, group_id))
-    items = [item for items in found for item in items]
-    show(
-        Result(
-            schema="muster.group.offsets/v1",
-            document={"offsets": items},
-            tables=[Table(OFFSET_COLUMNS, [_offset_row(item) for item in items])],
-            items=items,
-            names=[f"{item['topic']}/{item['partition']}" for item in items],
-        ),
-        output,
-    )
-    if failure:
-        raise failure
-
-
-def _offset_items(to: Connection, group_id: str) -> list[dict[str, Value]]:
-    """One item per partition that has an offset or an owner, by topic and number."""
-    group = _described(to, group_id)
-    committed = _committed(to, group_id)
-    owned = owners(group)
-    items: list[dict[str, Value]] = []
-    for key in sorted({*committed, *owned}):
-        entry, owner = committed.get(key), owned.get(key)
-        end = entry.end_offset if entry and entry.HasField("end_offset") else None
-        items.append(
-            {
-                "group_id": group_id,
-                "topic": key[0],
-                "partition": key[1],
-                "current_offset": entry.offset if entry else None,
-                "log_end_offset": end,
-                "lag": None if entry is None or end is None else max(0, end - entry.offset),
-                "consumer_id": owner.member_id if owner else None,
-                "host": owner.host if owner else None,
-                "client_id": owner.client_id if owner else None,
-                "metadata": entry.metadata if entry else None,
-                "generation": entry.generation if entry else None,
-                "committed_at": rfc3339(entry.wall_ms) if entry else None,
-            }
-        )
-    return items
-
-
-def _committed(to: Connection, group_id: str) -> dict[Partition, OffsetFetchResponse.Partition]:
-    """Every committed offset of the group, page by page."""
-    found: dict[Partition, OffsetFetchResponse.Partition] = {}
-    request = OffsetFetchRequest(group_id=group_id, all=True)
-    while True:
-        page = to.ask_coordinator(group_id, lambda at, s: at.groups.OffsetFetch(request, timeout=s))
-        found |= {(one.topic, one.partition): one for one in page.partitions if one.offset >= 0}
-        if not page.more:
-            return found
-        last = next_page(page.partitions)
-        request.after.topic, request.after.partition = last.topic, last.partition
-
-
-def _offset_row(item: dict[str, Value]) -> list[Value]:
-    return [
-        item[key]
-        for key in (
-            "group_id",
-            "topic",
-            "partition",
-            "current_offset",
-            "log_end_offset",
-            "lag",
-            "consumer_id",
-            "host",
-            "client_id",
-        )
-    ]
-
-
-def _each(group_ids: list[str], one: Callable[[str], T]) -> tuple[list[T], CommandError | None]:
-    """What was found, and the first group's absence. Any other failure ends the command."""
-    found: list[T] = []
-    failure: CommandError | None = None
-    for group_id in group_ids:
-        try:
-            found.append(one(group_id))
-        except CommandError as error:
-            if error.exit_code is not ExitCode.NOT_FOUND:
-                raise
-            failure = failure or error
-    return found, failure
+def member_item(member: Member) -> dict[str, object]:
+    """A member as JSON shows it."""
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "session_timeout_ms": member.session_timeout_ms,
+        "rebalance_timeout_ms": member.rebalance_timeout_ms,
+        "joined": member.joined,
+        "synced": member.synced,
+        "assignment": None
+        if member.partitions is None
+        else [{"topic": topic, "partition": number} for topic, number in member.partitions],
+    }

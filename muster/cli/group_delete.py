@@ -18,6 +18,7 @@ from muster.cli.options import (
     confirm,
 )
 from muster.cli.output import Format, Result, Table, Value, show
+from muster.cli.places import parse_place
 from muster.cli.refusals import refused
 from muster.v1.admin_pb2 import (
     DeleteGroupsRequest,
@@ -208,17 +209,10 @@ def _exists(to: Connection, group_id: str) -> CommandError | None:
 
 def _places(text: str, stored: dict[tuple[str, int], int]) -> list[tuple[str, int]]:
     """TOPIC, or TOPIC:0,1,2."""
-    topic, colon, numbers = text.rpartition(":")
-    if not colon:
-        return [key for key in stored if key[0] == text]
-    parts = numbers.split(",")
-    if not topic or not all(part.isdecimal() for part in parts):
-        raise CommandError(
-            f"{text!r} is neither a topic nor TOPIC:PARTITION,...",
-            next_step="give `orders` for all of a topic's offsets, `orders:0,1` for some",
-            exit_code=ExitCode.USAGE,
-        )
-    return [(topic, int(part)) for part in parts]
+    topic, numbers = parse_place(text)
+    if numbers is None:
+        return [key for key in stored if key[0] == topic]
+    return [(topic, number) for number in numbers]
 
 
 def _delete_offsets(

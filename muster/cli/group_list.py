@@ -24,11 +24,20 @@ from muster.v1.admin_pb2 import (
 from muster.v1.errors_pb2 import ErrorCode, Status
 
 STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
-COLUMNS = ("GROUP", "PROTOCOL", "STATE", "#MEMBERS", "GENERATION", "COORDINATOR (ID)")
+TYPES = ("classic", "simple")
+COLUMNS = ("GROUP", "TYPE", "PROTOCOL", "STATE", "#MEMBERS", "GENERATION", "COORDINATOR (ID)")
 
 States = Annotated[
     list[str] | None,
     typer.Option("--state", help=f"Only groups in this state: {', '.join(STATES)}."),
+]
+Types = Annotated[
+    list[str] | None,
+    typer.Option("--type", help=f"Only groups of this type: {', '.join(TYPES)}."),
+]
+ProtocolTypes = Annotated[
+    list[str] | None,
+    typer.Option("--protocol-type", help="Only groups of this protocol type, as `consumer`."),
 ]
 
 
@@ -43,15 +52,20 @@ class _NodeGroups:
 
 def list_groups(
     state: States = None,
+    type_: Types = None,
+    protocol_type: ProtocolTypes = None,
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """List the groups of all nodes. Exits 6 where a shard has no answer: the list is incomplete."""
-    states = [_known_state(name) for name in state or ()]
+    asked = ListGroupsRequest(
+        states=[_known(name, STATES, "state") for name in state or ()],
+        types=[_known(name, TYPES, "type") for name in type_ or ()],
+        protocol_types=protocol_type or (),
+    )
     with Connection(bootstrap, timeout) as to:
-        cluster, answers = to.ask_each(lambda at, _: _node_groups(to, at, states))
-    items = _items(answers)
+        items, incomplete = groups_of_all_nodes(to, asked)
     show(
         Result(
             schema="muster.group.list/v1",
@@ -62,14 +76,25 @@ def list_groups(
         ),
         output,
     )
-    _require_complete(cluster, answers)
+    if incomplete:
+        raise incomplete
 
 
-def _node_groups(to: Connection, at: Stubs, states: list[str]) -> _NodeGroups:
+def groups_of_all_nodes(
+    to: Connection, asked: ListGroupsRequest | None = None
+) -> tuple[list[dict[str, Value]], CommandError | None]:
+    """Every group that a coordinator told of, by id, and what makes that incomplete."""
+    filters = asked or ListGroupsRequest()
+    cluster, answers = to.ask_each(lambda at, _: _node_groups(to, at, filters))
+    return _items(answers), _incomplete(cluster, answers)
+
+
+def _node_groups(to: Connection, at: Stubs, filters: ListGroupsRequest) -> _NodeGroups:
     """All pages of one node, and the shards that it led in one term while it gave them."""
     view = DescribeClusterRequest()
     groups: list[ListGroupsResponse.Group] = []
-    request = ListGroupsRequest(states=states)
+    request = ListGroupsRequest()
+    request.CopyFrom(filters)
     before = at.admin.DescribeCluster(view, timeout=to.remaining_s())
     while True:
         page = at.admin.ListGroups(request, timeout=to.remaining_s())
@@ -99,6 +124,7 @@ def _items(answers: list[NodeAnswer[_NodeGroups]]) -> list[dict[str, Value]]:
             generations[group.group_id] = group.generation
             found[group.group_id] = {
                 "group_id": group.group_id,
+                "type": group.type or None,
                 "protocol_type": group.protocol_type or None,
                 "state": group.state,
                 "members": group.members,
@@ -110,19 +136,19 @@ def _items(answers: list[NodeAnswer[_NodeGroups]]) -> list[dict[str, Value]]:
 
 
 def _row(item: dict[str, Value]) -> list[Value]:
-    keys = ("group_id", "protocol_type", "state", "members", "generation")
+    keys = ("group_id", "type", "protocol_type", "state", "members", "generation")
     return [*(item[key] for key in keys), f"{item['coordinator']} ({item['coordinator_id']})"]
 
 
-def _require_complete(
+def _incomplete(
     cluster: DescribeClusterResponse, answers: list[NodeAnswer[_NodeGroups]]
-) -> None:
+) -> CommandError | None:
     led = {shard for node in answers if node.answer for shard in node.answer.led}
     missing = [shard for shard in range(cluster.shards) if shard not in led]
     if not missing:
-        return
+        return None
     silent = [f"node {node.node_id} ({node.error})" for node in answers if node.answer is None]
-    raise CommandError(
+    return CommandError(
         f"the list is incomplete: no coordinator answered for shards {', '.join(map(str, missing))}"
         + (f"; no answer from {', '.join(silent)}" if silent else ""),
         next_step="repeat; `muster cluster status` shows nodes and leaders",
@@ -130,12 +156,12 @@ def _require_complete(
     )
 
 
-def _known_state(name: str) -> str:
-    for state in STATES:
-        if state.lower() == name.lower():
-            return state
+def _known(name: str, names: tuple[str, ...], what: str) -> str:
+    for known in names:
+        if known.lower() == name.strip().lower():
+            return known
     raise CommandError(
-        f"{name!r} is no group state",
-        next_step=f"use one of {', '.join(STATES)}",
+        f"{name!r} is no group {what}",
+        next_step=f"use one of {', '.join(names)}",
         exit_code=ExitCode.USAGE,
     )

@@ -16,6 +16,7 @@ from muster.cli.options import (
 )
 from muster.cli.output import Format, Result, Table, show
 from muster.cli.refusals import refused
+from muster.cli.watch import watchable
 from muster.v1.admin_pb2 import (
     AddPartitionsRequest,
     CreateTopicRequest,
@@ -39,9 +40,10 @@ def register(app: typer.Typer) -> None:
     """Add `muster topic`."""
     family = typer.Typer(help="Topics and their partition counts.", no_args_is_help=True)
     family.command("create")(create)
+    family.command("alter")(add_partitions)
     family.command("add-partitions")(add_partitions)
-    family.command("list")(list_topics)
-    family.command("describe")(describe)
+    family.command("list")(watchable(list_topics))
+    family.command("describe")(watchable(describe))
     app.add_typer(family, name="topic")
 
 
@@ -96,10 +98,10 @@ def add_partitions(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Let a topic grow to a total. Groups share the new ones out in their next rebalance."""
+    """Let a topic grow to a total. Groups that read it rebalance at once."""
     with Connection(bootstrap, timeout) as to:
+        before = _described(to, [name]).results[0]
         if dry_run:
-            before = _described(to, [name]).results[0]
             if before.status.code != ErrorCode.NONE:
                 raise refused(before.status.code, before.status.message)
             if before.topic.partitions > partitions:
@@ -113,12 +115,15 @@ def add_partitions(
             answer = to.ask(lambda at, s: at.topics.AddPartitions(request, timeout=s))
             count = answer.topic.partitions
     word = "would be the total" if dry_run else "is the total"
-    document = {"name": name, "partitions": count, "dry_run": dry_run}
+    known = before.topic.partitions if before.status.code == ErrorCode.NONE else None
+    document = {"name": name, "partitions": count, "before": known, "dry_run": dry_run}
     show(
         Result(
             schema="muster.topic.add-partitions/v1",
             document=document,
-            tables=[Table(("TOPIC", "PARTITIONS", "RESULT"), [(name, count, word)])],
+            tables=[
+                Table(("TOPIC", "PARTITIONS", "RESULT", "BEFORE"), [(name, count, word, known)])
+            ],
             items=[document],
             names=[name],
         ),

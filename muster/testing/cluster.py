@@ -582,6 +582,8 @@ class Cluster:
                 one.generation = value.generation
                 if value.end_offset is not None:
                     one.end_offset = value.end_offset
+                if value.start_offset is not None:
+                    one.start_offset = value.start_offset
         return response
 
     async def _on_delete_groups(

@@ -393,6 +393,7 @@ class Group:
             end_offset=one.end_offset if one.HasField("end_offset") else None,
             generation=request.generation,
             wall_ms=0,
+            start_offset=one.start_offset if one.HasField("start_offset") else None,
         )
         self.offsets[key] = Stored(value, request.member_id, request.commit_seq)
 

@@ -208,25 +208,41 @@ global___AddPartitionsResponse = AddPartitionsResponse
 
 @typing.final
 class ListGroupsRequest(google.protobuf.message.Message):
-    """---- groups"""
+    """---- groups
+
+    Of each list any one matches, and all lists must; an empty list asks for nothing. Case and outer spaces do not count;
+    a name that nothing has matches nothing.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     STATES_FIELD_NUMBER: builtins.int
     AFTER_GROUP_ID_FIELD_NUMBER: builtins.int
+    TYPES_FIELD_NUMBER: builtins.int
+    PROTOCOL_TYPES_FIELD_NUMBER: builtins.int
     after_group_id: builtins.str
     """Go on after this group, the last one of an answer with more. The order is by shard, then by group id."""
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """none = all"""
 
+    @property
+    def types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """"classic", "simple": committed to without ever having had members"""
+
+    @property
+    def protocol_types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """such as "consumer"; "" for a group that has none"""
+
     def __init__(
         self,
         *,
         states: collections.abc.Iterable[builtins.str] | None = ...,
         after_group_id: builtins.str = ...,
+        types: collections.abc.Iterable[builtins.str] | None = ...,
+        protocol_types: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["after_group_id", b"after_group_id", "states", b"states"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after_group_id", b"after_group_id", "protocol_types", b"protocol_types", "states", b"states", "types", b"types"]) -> None: ...
 
 global___ListGroupsRequest = ListGroupsRequest
 
@@ -243,12 +259,14 @@ class ListGroupsResponse(google.protobuf.message.Message):
         PROTOCOL_TYPE_FIELD_NUMBER: builtins.int
         MEMBERS_FIELD_NUMBER: builtins.int
         GENERATION_FIELD_NUMBER: builtins.int
+        TYPE_FIELD_NUMBER: builtins.int
         group_id: builtins.str
         state: builtins.str
         """Kafka's names: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead"""
         protocol_type: builtins.str
         members: builtins.int
         generation: builtins.int
+        type: builtins.str
         def __init__(
             self,
             *,
@@ -257,8 +275,9 @@ class ListGroupsResponse(google.protobuf.message.Message):
             protocol_type: builtins.str = ...,
             members: builtins.int = ...,
             generation: builtins.int = ...,
+            type: builtins.str = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "members", b"members", "protocol_type", b"protocol_type", "state", b"state"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["generation", b"generation", "group_id", b"group_id", "members", b"members", "protocol_type", b"protocol_type", "state", b"state", "type", b"type"]) -> None: ...
 
     STATUS_FIELD_NUMBER: builtins.int
     GROUPS_FIELD_NUMBER: builtins.int
@@ -548,6 +567,288 @@ class OffsetDeleteResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["partitions", b"partitions", "status", b"status"]) -> None: ...
 
 global___OffsetDeleteResponse = OffsetDeleteResponse
+
+@typing.final
+class KickMembersRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Member(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        MEMBER_ID_FIELD_NUMBER: builtins.int
+        GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+        member_id: builtins.str
+        """"" with an instance id: whoever holds it"""
+        group_instance_id: builtins.str
+        def __init__(
+            self,
+            *,
+            member_id: builtins.str = ...,
+            group_instance_id: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["group_instance_id", b"group_instance_id", "member_id", b"member_id"]) -> None: ...
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    MEMBERS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    reason: builtins.str
+    """for people; kept with the round as "kicked by operator: ..." """
+    @property
+    def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___KickMembersRequest.Member]: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        members: collections.abc.Iterable[global___KickMembersRequest.Member] | None = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "members", b"members", "reason", b"reason"]) -> None: ...
+
+global___KickMembersRequest = KickMembersRequest
+
+@typing.final
+class KickMembersResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Result(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        MEMBER_ID_FIELD_NUMBER: builtins.int
+        GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
+        STATUS_FIELD_NUMBER: builtins.int
+        member_id: builtins.str
+        """as in the request"""
+        group_instance_id: builtins.str
+        @property
+        def status(self) -> muster.v1.errors_pb2.Status: ...
+        def __init__(
+            self,
+            *,
+            member_id: builtins.str = ...,
+            group_instance_id: builtins.str = ...,
+            status: muster.v1.errors_pb2.Status | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["group_instance_id", b"group_instance_id", "member_id", b"member_id", "status", b"status"]) -> None: ...
+
+    STATUS_FIELD_NUMBER: builtins.int
+    RESULTS_FIELD_NUMBER: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status:
+        """of the whole call; results are set only where it is NONE"""
+
+    @property
+    def results(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___KickMembersResponse.Result]: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        results: collections.abc.Iterable[global___KickMembersResponse.Result] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["results", b"results", "status", b"status"]) -> None: ...
+
+global___KickMembersResponse = KickMembersResponse
+
+@typing.final
+class GroupSetting(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    OVERRIDDEN_FIELD_NUMBER: builtins.int
+    DEFAULT_VALUE_FIELD_NUMBER: builtins.int
+    LOWEST_FIELD_NUMBER: builtins.int
+    HIGHEST_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    value: builtins.int
+    overridden: builtins.bool
+    default_value: builtins.int
+    lowest: builtins.int
+    """what may be set"""
+    highest: builtins.int
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        value: builtins.int = ...,
+        overridden: builtins.bool = ...,
+        default_value: builtins.int = ...,
+        lowest: builtins.int = ...,
+        highest: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["default_value", b"default_value", "highest", b"highest", "lowest", b"lowest", "name", b"name", "overridden", b"overridden", "value", b"value"]) -> None: ...
+
+global___GroupSetting = GroupSetting
+
+@typing.final
+class DescribeGroupConfigsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_IDS_FIELD_NUMBER: builtins.int
+    @property
+    def group_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        group_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_ids", b"group_ids"]) -> None: ...
+
+global___DescribeGroupConfigsRequest = DescribeGroupConfigsRequest
+
+@typing.final
+class DescribeGroupConfigsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Group(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        GROUP_ID_FIELD_NUMBER: builtins.int
+        STATUS_FIELD_NUMBER: builtins.int
+        SETTINGS_FIELD_NUMBER: builtins.int
+        APPLIED_INDEX_FIELD_NUMBER: builtins.int
+        group_id: builtins.str
+        applied_index: builtins.int
+        @property
+        def status(self) -> muster.v1.errors_pb2.Status: ...
+        @property
+        def settings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupSetting]:
+            """every one there is, by name"""
+
+        def __init__(
+            self,
+            *,
+            group_id: builtins.str = ...,
+            status: muster.v1.errors_pb2.Status | None = ...,
+            settings: collections.abc.Iterable[global___GroupSetting] | None = ...,
+            applied_index: builtins.int = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "group_id", b"group_id", "settings", b"settings", "status", b"status"]) -> None: ...
+
+    GROUPS_FIELD_NUMBER: builtins.int
+    @property
+    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupConfigsResponse.Group]: ...
+    def __init__(
+        self,
+        *,
+        groups: collections.abc.Iterable[global___DescribeGroupConfigsResponse.Group] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["groups", b"groups"]) -> None: ...
+
+global___DescribeGroupConfigsResponse = DescribeGroupConfigsResponse
+
+@typing.final
+class AlterGroupConfigsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Setting(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        name: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            name: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["name", b"name", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class Group(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        GROUP_ID_FIELD_NUMBER: builtins.int
+        SETTINGS_FIELD_NUMBER: builtins.int
+        REMOVED_FIELD_NUMBER: builtins.int
+        group_id: builtins.str
+        @property
+        def settings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___AlterGroupConfigsRequest.Setting]: ...
+        @property
+        def removed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+            """back to the default"""
+
+        def __init__(
+            self,
+            *,
+            group_id: builtins.str = ...,
+            settings: collections.abc.Iterable[global___AlterGroupConfigsRequest.Setting] | None = ...,
+            removed: collections.abc.Iterable[builtins.str] | None = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "removed", b"removed", "settings", b"settings"]) -> None: ...
+
+    GROUPS_FIELD_NUMBER: builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: builtins.int
+    validate_only: builtins.bool
+    @property
+    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___AlterGroupConfigsRequest.Group]: ...
+    def __init__(
+        self,
+        *,
+        groups: collections.abc.Iterable[global___AlterGroupConfigsRequest.Group] | None = ...,
+        validate_only: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["groups", b"groups", "validate_only", b"validate_only"]) -> None: ...
+
+global___AlterGroupConfigsRequest = AlterGroupConfigsRequest
+
+@typing.final
+class AlterGroupConfigsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Result(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        GROUP_ID_FIELD_NUMBER: builtins.int
+        STATUS_FIELD_NUMBER: builtins.int
+        BEFORE_FIELD_NUMBER: builtins.int
+        AFTER_FIELD_NUMBER: builtins.int
+        group_id: builtins.str
+        @property
+        def status(self) -> muster.v1.errors_pb2.Status: ...
+        @property
+        def before(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupSetting]: ...
+        @property
+        def after(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupSetting]: ...
+        def __init__(
+            self,
+            *,
+            group_id: builtins.str = ...,
+            status: muster.v1.errors_pb2.Status | None = ...,
+            before: collections.abc.Iterable[global___GroupSetting] | None = ...,
+            after: collections.abc.Iterable[global___GroupSetting] | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["after", b"after", "before", b"before", "group_id", b"group_id", "status", b"status"]) -> None: ...
+
+    STATUS_FIELD_NUMBER: builtins.int
+    RESULTS_FIELD_NUMBER: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    @property
+    def results(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___AlterGroupConfigsResponse.Result]:
+        """in the order of the request"""
+
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        results: collections.abc.Iterable[global___AlterGroupConfigsResponse.Result] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["results", b"results", "status", b"status"]) -> None: ...
+
+global___AlterGroupConfigsResponse = AlterGroupConfigsResponse
 
 @typing.final
 class Node(google.protobuf.message.Message):

@@ -257,6 +257,21 @@ class AdminStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.OffsetDeleteRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.OffsetDeleteResponse.FromString,
                 _registered_method=True)
+        self.KickMembers = channel.unary_unary(
+                '/muster.v1.Admin/KickMembers',
+                request_serializer=muster_dot_v1_dot_admin__pb2.KickMembersRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.KickMembersResponse.FromString,
+                _registered_method=True)
+        self.DescribeGroupConfigs = channel.unary_unary(
+                '/muster.v1.Admin/DescribeGroupConfigs',
+                request_serializer=muster_dot_v1_dot_admin__pb2.DescribeGroupConfigsRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.DescribeGroupConfigsResponse.FromString,
+                _registered_method=True)
+        self.AlterGroupConfigs = channel.unary_unary(
+                '/muster.v1.Admin/AlterGroupConfigs',
+                request_serializer=muster_dot_v1_dot_admin__pb2.AlterGroupConfigsRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.AlterGroupConfigsResponse.FromString,
+                _registered_method=True)
         self.DescribeCluster = channel.unary_unary(
                 '/muster.v1.Admin/DescribeCluster',
                 request_serializer=muster_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
@@ -305,6 +320,27 @@ class AdminServicer(object):
 
     def OffsetDelete(self, request, context):
         """Offsets of topics that no member of the group subscribes to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def KickMembers(self, request, context):
+        """Remove members, whatever they do; they are told UNKNOWN_MEMBER_ID and may join again. Answered after it is durable.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeGroupConfigs(self, request, context):
+        """What counts for a group: the cluster's defaults, or its own. The group need not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterGroupConfigs(self, request, context):
+        """A group's own settings: of each group all of it or nothing. Answered after it is durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -360,6 +396,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.OffsetDelete,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.OffsetDeleteRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.OffsetDeleteResponse.SerializeToString,
+            ),
+            'KickMembers': grpc.unary_unary_rpc_method_handler(
+                    servicer.KickMembers,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.KickMembersRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.KickMembersResponse.SerializeToString,
+            ),
+            'DescribeGroupConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeGroupConfigs,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.DescribeGroupConfigsRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.DescribeGroupConfigsResponse.SerializeToString,
+            ),
+            'AlterGroupConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterGroupConfigs,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.AlterGroupConfigsRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.AlterGroupConfigsResponse.SerializeToString,
             ),
             'DescribeCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeCluster,
@@ -490,6 +541,87 @@ class Admin(object):
             '/muster.v1.Admin/OffsetDelete',
             muster_dot_v1_dot_admin__pb2.OffsetDeleteRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.OffsetDeleteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def KickMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/KickMembers',
+            muster_dot_v1_dot_admin__pb2.KickMembersRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.KickMembersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeGroupConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/DescribeGroupConfigs',
+            muster_dot_v1_dot_admin__pb2.DescribeGroupConfigsRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.DescribeGroupConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterGroupConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/AlterGroupConfigs',
+            muster_dot_v1_dot_admin__pb2.AlterGroupConfigsRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.AlterGroupConfigsResponse.FromString,
             options,
             channel_credentials,
             insecure,

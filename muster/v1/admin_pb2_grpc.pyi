@@ -123,6 +123,24 @@ class AdminStub:
     ]
     """Offsets of topics that no member of the group subscribes to."""
 
+    KickMembers: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.KickMembersRequest,
+        muster.v1.admin_pb2.KickMembersResponse,
+    ]
+    """Remove members, whatever they do; they are told UNKNOWN_MEMBER_ID and may join again. Answered after it is durable."""
+
+    DescribeGroupConfigs: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DescribeGroupConfigsRequest,
+        muster.v1.admin_pb2.DescribeGroupConfigsResponse,
+    ]
+    """What counts for a group: the cluster's defaults, or its own. The group need not exist."""
+
+    AlterGroupConfigs: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.AlterGroupConfigsRequest,
+        muster.v1.admin_pb2.AlterGroupConfigsResponse,
+    ]
+    """A group's own settings: of each group all of it or nothing. Answered after it is durable."""
+
     DescribeCluster: grpc.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.DescribeClusterRequest,
         muster.v1.admin_pb2.DescribeClusterResponse,
@@ -171,6 +189,24 @@ class AdminAsyncStub:
         muster.v1.admin_pb2.OffsetDeleteResponse,
     ]
     """Offsets of topics that no member of the group subscribes to."""
+
+    KickMembers: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.KickMembersRequest,
+        muster.v1.admin_pb2.KickMembersResponse,
+    ]
+    """Remove members, whatever they do; they are told UNKNOWN_MEMBER_ID and may join again. Answered after it is durable."""
+
+    DescribeGroupConfigs: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.DescribeGroupConfigsRequest,
+        muster.v1.admin_pb2.DescribeGroupConfigsResponse,
+    ]
+    """What counts for a group: the cluster's defaults, or its own. The group need not exist."""
+
+    AlterGroupConfigs: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.AlterGroupConfigsRequest,
+        muster.v1.admin_pb2.AlterGroupConfigsResponse,
+    ]
+    """A group's own settings: of each group all of it or nothing. Answered after it is durable."""
 
     DescribeCluster: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.DescribeClusterRequest,
@@ -228,6 +264,30 @@ class AdminServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[muster.v1.admin_pb2.OffsetDeleteResponse, collections.abc.Awaitable[muster.v1.admin_pb2.OffsetDeleteResponse]]:
         """Offsets of topics that no member of the group subscribes to."""
+
+    @abc.abstractmethod
+    def KickMembers(
+        self,
+        request: muster.v1.admin_pb2.KickMembersRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.KickMembersResponse, collections.abc.Awaitable[muster.v1.admin_pb2.KickMembersResponse]]:
+        """Remove members, whatever they do; they are told UNKNOWN_MEMBER_ID and may join again. Answered after it is durable."""
+
+    @abc.abstractmethod
+    def DescribeGroupConfigs(
+        self,
+        request: muster.v1.admin_pb2.DescribeGroupConfigsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.DescribeGroupConfigsResponse, collections.abc.Awaitable[muster.v1.admin_pb2.DescribeGroupConfigsResponse]]:
+        """What counts for a group: the cluster's defaults, or its own. The group need not exist."""
+
+    @abc.abstractmethod
+    def AlterGroupConfigs(
+        self,
+        request: muster.v1.admin_pb2.AlterGroupConfigsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.AlterGroupConfigsResponse, collections.abc.Awaitable[muster.v1.admin_pb2.AlterGroupConfigsResponse]]:
+        """A group's own settings: of each group all of it or nothing. Answered after it is durable."""
 
     @abc.abstractmethod
     def DescribeCluster(

@@ -563,6 +563,7 @@ class OffsetCommitRequest(google.protobuf.message.Message):
         METADATA_FIELD_NUMBER: builtins.int
         END_OFFSET_FIELD_NUMBER: builtins.int
         EXPECTED_OFFSET_FIELD_NUMBER: builtins.int
+        START_OFFSET_FIELD_NUMBER: builtins.int
         topic: builtins.str
         partition: builtins.int
         offset: builtins.int
@@ -572,6 +573,8 @@ class OffsetCommitRequest(google.protobuf.message.Message):
         """where the member saw the end; lag is known only where this is reported"""
         expected_offset: builtins.int
         """Compare and set: INVALID_UPDATE_VERSION where another offset is stored. -1 = none may be stored."""
+        start_offset: builtins.int
+        """Where the member saw the start (what is older is gone): groups are reset to the earliest where this is reported."""
         def __init__(
             self,
             *,
@@ -581,13 +584,16 @@ class OffsetCommitRequest(google.protobuf.message.Message):
             metadata: builtins.str = ...,
             end_offset: builtins.int | None = ...,
             expected_offset: builtins.int | None = ...,
+            start_offset: builtins.int | None = ...,
         ) -> None: ...
-        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "start_offset", b"start_offset"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic"]) -> None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_expected_offset", b"_expected_offset"]) -> typing.Literal["expected_offset"] | None: ...
+        @typing.overload
+        def WhichOneof(self, oneof_group: typing.Literal["_start_offset", b"_start_offset"]) -> typing.Literal["start_offset"] | None: ...
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     MEMBER_ID_FIELD_NUMBER: builtins.int
@@ -790,6 +796,7 @@ class OffsetFetchResponse(google.protobuf.message.Message):
         WALL_MS_FIELD_NUMBER: builtins.int
         END_OFFSET_FIELD_NUMBER: builtins.int
         GENERATION_FIELD_NUMBER: builtins.int
+        START_OFFSET_FIELD_NUMBER: builtins.int
         topic: builtins.str
         partition: builtins.int
         offset: builtins.int
@@ -800,6 +807,7 @@ class OffsetFetchResponse(google.protobuf.message.Message):
         end_offset: builtins.int
         generation: builtins.int
         """the generation it was committed under; -1 = outside group management"""
+        start_offset: builtins.int
         def __init__(
             self,
             *,
@@ -810,10 +818,14 @@ class OffsetFetchResponse(google.protobuf.message.Message):
             wall_ms: builtins.int = ...,
             end_offset: builtins.int | None = ...,
             generation: builtins.int = ...,
+            start_offset: builtins.int | None = ...,
         ) -> None: ...
-        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "end_offset", b"end_offset"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "end_offset", b"end_offset", "generation", b"generation", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic", "wall_ms", b"wall_ms"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "start_offset", b"start_offset"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "generation", b"generation", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic", "wall_ms", b"wall_ms"]) -> None: ...
+        @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
+        @typing.overload
+        def WhichOneof(self, oneof_group: typing.Literal["_start_offset", b"_start_offset"]) -> typing.Literal["start_offset"] | None: ...
 
     @typing.final
     class Group(google.protobuf.message.Message):

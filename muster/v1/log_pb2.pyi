@@ -54,6 +54,8 @@ class _RemovalCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     NOT_SYNCED: _RemovalCause.ValueType  # 4
     NO_ROOM: _RemovalCause.ValueType  # 10
     """the group is full of members that joined the round earlier"""
+    KICKED: _RemovalCause.ValueType  # 11
+    """by an operator"""
 
 class RemovalCause(_RemovalCause, metaclass=_RemovalCauseEnumTypeWrapper): ...
 
@@ -64,6 +66,8 @@ NOT_REJOINED: RemovalCause.ValueType  # 3
 NOT_SYNCED: RemovalCause.ValueType  # 4
 NO_ROOM: RemovalCause.ValueType  # 10
 """the group is full of members that joined the round earlier"""
+KICKED: RemovalCause.ValueType  # 11
+"""by an operator"""
 global___RemovalCause = RemovalCause
 
 class _Trigger:
@@ -80,6 +84,8 @@ class _TriggerEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     SESSION_EXPIRY: _Trigger.ValueType  # 5
     SYNC_TIMEOUT: _Trigger.ValueType  # 6
     STATIC_REPLACED: _Trigger.ValueType  # 10
+    MEMBER_KICKED: _Trigger.ValueType  # 11
+    TOPICS_CHANGED: _Trigger.ValueType  # 12
 
 class Trigger(_Trigger, metaclass=_TriggerEnumTypeWrapper):
     """Why a round opened: the closed list of group-protocol section 3.4."""
@@ -92,6 +98,8 @@ MEMBER_LEFT: Trigger.ValueType  # 4
 SESSION_EXPIRY: Trigger.ValueType  # 5
 SYNC_TIMEOUT: Trigger.ValueType  # 6
 STATIC_REPLACED: Trigger.ValueType  # 10
+MEMBER_KICKED: Trigger.ValueType  # 11
+TOPICS_CHANGED: Trigger.ValueType  # 12
 global___Trigger = Trigger
 
 class _Ending:
@@ -127,6 +135,7 @@ class Entry(google.protobuf.message.Message):
     WALL_MS_FIELD_NUMBER: builtins.int
     LIMITS_VERSION_FIELD_NUMBER: builtins.int
     COMMANDS_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
     format: builtins.int
     """1"""
     rules_version: builtins.int
@@ -136,6 +145,8 @@ class Entry(google.protobuf.message.Message):
     wall_ms: builtins.int
     """for people, and for day-scale retention"""
     limits_version: builtins.int
+    topics_version: builtins.int
+    """of the topic registry, as the proposer knew it: the sum of all partition counts"""
     @property
     def commands(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Command]: ...
     def __init__(
@@ -147,8 +158,9 @@ class Entry(google.protobuf.message.Message):
         wall_ms: builtins.int = ...,
         limits_version: builtins.int = ...,
         commands: collections.abc.Iterable[global___Command] | None = ...,
+        topics_version: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["commands", b"commands", "format", b"format", "limits_version", b"limits_version", "rules_version", b"rules_version", "time_ms", b"time_ms", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["commands", b"commands", "format", b"format", "limits_version", b"limits_version", "rules_version", b"rules_version", "time_ms", b"time_ms", "topics_version", b"topics_version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Entry = Entry
 
@@ -165,6 +177,8 @@ class Command(google.protobuf.message.Message):
     DELETE_GROUP_FIELD_NUMBER: builtins.int
     OFFSET_DELETE_FIELD_NUMBER: builtins.int
     EXPIRE_OFFSETS_FIELD_NUMBER: builtins.int
+    ALTER_GROUP_CONFIG_FIELD_NUMBER: builtins.int
+    TOPICS_CHANGED_FIELD_NUMBER: builtins.int
     CREATE_TOPIC_FIELD_NUMBER: builtins.int
     ADD_PARTITIONS_FIELD_NUMBER: builtins.int
     REPLACE_NODE_FIELD_NUMBER: builtins.int
@@ -187,6 +201,10 @@ class Command(google.protobuf.message.Message):
     def offset_delete(self) -> global___OffsetDelete: ...
     @property
     def expire_offsets(self) -> global___ExpireOffsets: ...
+    @property
+    def alter_group_config(self) -> global___AlterGroupConfig: ...
+    @property
+    def topics_changed(self) -> global___TopicsChanged: ...
     @property
     def create_topic(self) -> global___CreateTopic:
         """shard 0"""
@@ -215,14 +233,16 @@ class Command(google.protobuf.message.Message):
         delete_group: global___DeleteGroup | None = ...,
         offset_delete: global___OffsetDelete | None = ...,
         expire_offsets: global___ExpireOffsets | None = ...,
+        alter_group_config: global___AlterGroupConfig | None = ...,
+        topics_changed: global___TopicsChanged | None = ...,
         create_topic: global___CreateTopic | None = ...,
         add_partitions: global___AddPartitions | None = ...,
         replace_node: global___ReplaceNode | None = ...,
         checkpoint: global___Checkpoint | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "sync_group", b"sync_group"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "sync_group", b"sync_group"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "create_topic", "add_partitions", "replace_node", "checkpoint"] | None: ...
+    def HasField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_group_config", b"alter_group_config", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["add_partitions", b"add_partitions", "alter_group_config", b"alter_group_config", "checkpoint", b"checkpoint", "close_round", b"close_round", "create_topic", b"create_topic", "delete_group", b"delete_group", "expire_member", b"expire_member", "expire_offsets", b"expire_offsets", "join_group", b"join_group", "kind", b"kind", "leave_group", b"leave_group", "offset_commit", b"offset_commit", "offset_delete", b"offset_delete", "replace_node", b"replace_node", "sync_group", b"sync_group", "topics_changed", b"topics_changed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["join_group", "sync_group", "leave_group", "expire_member", "close_round", "offset_commit", "delete_group", "offset_delete", "expire_offsets", "alter_group_config", "topics_changed", "create_topic", "add_partitions", "replace_node", "checkpoint"] | None: ...
 
 global___Command = Command
 
@@ -377,7 +397,10 @@ class LeaveGroup(google.protobuf.message.Message):
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     MEMBERS_FIELD_NUMBER: builtins.int
+    KICKED_FIELD_NUMBER: builtins.int
     group_id: builtins.str
+    kicked: builtins.bool
+    """an operator removes them"""
     @property
     def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LeaveGroup.Member]: ...
     def __init__(
@@ -385,8 +408,9 @@ class LeaveGroup(google.protobuf.message.Message):
         *,
         group_id: builtins.str = ...,
         members: collections.abc.Iterable[global___LeaveGroup.Member] | None = ...,
+        kicked: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "members", b"members"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "kicked", b"kicked", "members", b"members"]) -> None: ...
 
 global___LeaveGroup = LeaveGroup
 
@@ -459,6 +483,7 @@ class OffsetCommit(google.protobuf.message.Message):
         METADATA_FIELD_NUMBER: builtins.int
         END_OFFSET_FIELD_NUMBER: builtins.int
         EXPECTED_OFFSET_FIELD_NUMBER: builtins.int
+        START_OFFSET_FIELD_NUMBER: builtins.int
         topic: builtins.str
         partition: builtins.int
         offset: builtins.int
@@ -466,6 +491,7 @@ class OffsetCommit(google.protobuf.message.Message):
         end_offset: builtins.int
         expected_offset: builtins.int
         """refused where another one is stored; -1 = none stored"""
+        start_offset: builtins.int
         def __init__(
             self,
             *,
@@ -475,13 +501,16 @@ class OffsetCommit(google.protobuf.message.Message):
             metadata: builtins.str = ...,
             end_offset: builtins.int | None = ...,
             expected_offset: builtins.int | None = ...,
+            start_offset: builtins.int | None = ...,
         ) -> None: ...
-        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "start_offset", b"start_offset"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_expected_offset", b"_expected_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "expected_offset", b"expected_offset", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic"]) -> None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
         @typing.overload
         def WhichOneof(self, oneof_group: typing.Literal["_expected_offset", b"_expected_offset"]) -> typing.Literal["expected_offset"] | None: ...
+        @typing.overload
+        def WhichOneof(self, oneof_group: typing.Literal["_start_offset", b"_start_offset"]) -> typing.Literal["start_offset"] | None: ...
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     MEMBER_ID_FIELD_NUMBER: builtins.int
@@ -614,6 +643,77 @@ class ExpireOffsets(google.protobuf.message.Message):
 global___ExpireOffsets = ExpireOffsets
 
 @typing.final
+class ConfigSetting(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    value: builtins.str
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        value: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "value", b"value"]) -> None: ...
+
+global___ConfigSetting = ConfigSetting
+
+@typing.final
+class AlterGroupConfig(google.protobuf.message.Message):
+    """Overrides of the cluster's defaults for one group: all of it or nothing."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    SETTINGS_FIELD_NUMBER: builtins.int
+    REMOVED_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    @property
+    def settings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ConfigSetting]: ...
+    @property
+    def removed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """back to the default"""
+
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        settings: collections.abc.Iterable[global___ConfigSetting] | None = ...,
+        removed: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "removed", b"removed", "settings", b"settings"]) -> None: ...
+
+global___AlterGroupConfig = AlterGroupConfig
+
+@typing.final
+class TopicsChanged(google.protobuf.message.Message):
+    """A topic that the group reads has more partitions, or exists since: known to the proposer at topics_version."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    TOPIC_FIELD_NUMBER: builtins.int
+    PARTITIONS_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    topic: builtins.str
+    partitions: builtins.int
+    topics_version: builtins.int
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        topic: builtins.str = ...,
+        partitions: builtins.int = ...,
+        topics_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "partitions", b"partitions", "topic", b"topic", "topics_version", b"topics_version"]) -> None: ...
+
+global___TopicsChanged = TopicsChanged
+
+@typing.final
 class CreateTopic(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -704,6 +804,7 @@ class Event(google.protobuf.message.Message):
     PARTITIONS_ADDED_FIELD_NUMBER: builtins.int
     NODE_REPLACED_FIELD_NUMBER: builtins.int
     CHECKPOINT_TAKEN_FIELD_NUMBER: builtins.int
+    GROUP_CONFIG_CHANGED_FIELD_NUMBER: builtins.int
     @property
     def member_joined(self) -> global___MemberJoined: ...
     @property
@@ -746,6 +847,8 @@ class Event(google.protobuf.message.Message):
     def node_replaced(self) -> global___NodeReplaced: ...
     @property
     def checkpoint_taken(self) -> global___CheckpointTaken: ...
+    @property
+    def group_config_changed(self) -> global___GroupConfigChanged: ...
     def __init__(
         self,
         *,
@@ -770,10 +873,11 @@ class Event(google.protobuf.message.Message):
         partitions_added: global___PartitionsAdded | None = ...,
         node_replaced: global___NodeReplaced | None = ...,
         checkpoint_taken: global___CheckpointTaken | None = ...,
+        group_config_changed: global___GroupConfigChanged | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken"] | None: ...
+    def HasField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment_published", b"assignment_published", "blob_committed", b"blob_committed", "checkpoint_taken", b"checkpoint_taken", "generation_formed", b"generation_formed", "group_config_changed", b"group_config_changed", "group_deleted", b"group_deleted", "group_emptied", b"group_emptied", "kind", b"kind", "member_joined", b"member_joined", "member_rejoined", b"member_rejoined", "member_removed", b"member_removed", "member_replaced", b"member_replaced", "member_synced", b"member_synced", "node_replaced", b"node_replaced", "offset_committed", b"offset_committed", "offset_removed", b"offset_removed", "offset_superseded", b"offset_superseded", "partitions_added", b"partitions_added", "pending_added", b"pending_added", "pending_removed", b"pending_removed", "rebalance_started", b"rebalance_started", "round_extended", b"round_extended", "topic_created", b"topic_created"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["member_joined", "member_rejoined", "member_removed", "rebalance_started", "round_extended", "generation_formed", "member_synced", "assignment_published", "group_emptied", "offset_committed", "offset_superseded", "offset_removed", "group_deleted", "blob_committed", "member_replaced", "pending_added", "pending_removed", "topic_created", "partitions_added", "node_replaced", "checkpoint_taken", "group_config_changed"] | None: ...
 
 global___Event = Event
 
@@ -1068,6 +1172,7 @@ class GenerationFormed(google.protobuf.message.Message):
     LEADER_ID_FIELD_NUMBER: builtins.int
     MEMBER_IDS_FIELD_NUMBER: builtins.int
     DEADLINE_MS_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     generation: builtins.int
@@ -1075,6 +1180,8 @@ class GenerationFormed(google.protobuf.message.Message):
     leader_id: builtins.str
     deadline_ms: builtins.int
     """of the sync timer"""
+    topics_version: builtins.int
+    """the entry's; 0 = not known (rules 1)"""
     @property
     def member_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """in join order"""
@@ -1089,8 +1196,9 @@ class GenerationFormed(google.protobuf.message.Message):
         leader_id: builtins.str = ...,
         member_ids: collections.abc.Iterable[builtins.str] | None = ...,
         deadline_ms: builtins.int = ...,
+        topics_version: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "member_ids", b"member_ids", "protocol_name", b"protocol_name", "round", b"round"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "member_ids", b"member_ids", "protocol_name", b"protocol_name", "round", b"round", "topics_version", b"topics_version"]) -> None: ...
 
 global___GenerationFormed = GenerationFormed
 
@@ -1180,6 +1288,7 @@ class OffsetCommitted(google.protobuf.message.Message):
     GENERATION_FIELD_NUMBER: builtins.int
     COMMIT_SEQ_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
+    START_OFFSET_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     topic: builtins.str
     partition: builtins.int
@@ -1190,6 +1299,7 @@ class OffsetCommitted(google.protobuf.message.Message):
     generation: builtins.int
     commit_seq: builtins.int
     wall_ms: builtins.int
+    start_offset: builtins.int
     def __init__(
         self,
         *,
@@ -1203,10 +1313,14 @@ class OffsetCommitted(google.protobuf.message.Message):
         generation: builtins.int = ...,
         commit_seq: builtins.int = ...,
         wall_ms: builtins.int = ...,
+        start_offset: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "end_offset", b"end_offset"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "commit_seq", b"commit_seq", "end_offset", b"end_offset", "generation", b"generation", "group_id", b"group_id", "member_id", b"member_id", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic", "wall_ms", b"wall_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_start_offset", b"_start_offset", "end_offset", b"end_offset", "start_offset", b"start_offset"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_end_offset", b"_end_offset", "_start_offset", b"_start_offset", "commit_seq", b"commit_seq", "end_offset", b"end_offset", "generation", b"generation", "group_id", b"group_id", "member_id", b"member_id", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic", "wall_ms", b"wall_ms"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_end_offset", b"_end_offset"]) -> typing.Literal["end_offset"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_start_offset", b"_start_offset"]) -> typing.Literal["start_offset"] | None: ...
 
 global___OffsetCommitted = OffsetCommitted
 
@@ -1325,20 +1439,63 @@ class BlobCommitted(google.protobuf.message.Message):
 global___BlobCommitted = BlobCommitted
 
 @typing.final
+class ConfigValue(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    value: builtins.int
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        value: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "value", b"value"]) -> None: ...
+
+global___ConfigValue = ConfigValue
+
+@typing.final
+class GroupConfigChanged(google.protobuf.message.Message):
+    """All of the group's overrides from now on, by name. Creates the group where there is none."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    VALUES_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ConfigValue]: ...
+    def __init__(
+        self,
+        *,
+        group_id: builtins.str = ...,
+        values: collections.abc.Iterable[global___ConfigValue] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "values", b"values"]) -> None: ...
+
+global___GroupConfigChanged = GroupConfigChanged
+
+@typing.final
 class TopicCreated(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
     name: builtins.str
     partitions: builtins.int
+    topics_version: builtins.int
+    """of the registry from now on; 0 = not kept (rules 1)"""
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         partitions: builtins.int = ...,
+        topics_version: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions", "topics_version", b"topics_version"]) -> None: ...
 
 global___TopicCreated = TopicCreated
 
@@ -1348,15 +1505,18 @@ class PartitionsAdded(google.protobuf.message.Message):
 
     NAME_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
+    TOPICS_VERSION_FIELD_NUMBER: builtins.int
     name: builtins.str
     partitions: builtins.int
+    topics_version: builtins.int
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         partitions: builtins.int = ...,
+        topics_version: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "partitions", b"partitions", "topics_version", b"topics_version"]) -> None: ...
 
 global___PartitionsAdded = PartitionsAdded
 

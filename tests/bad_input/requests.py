@@ -770,6 +770,75 @@ def delete_unknown_group(world: World):
     return [delete_group(world, "nope"), status_seen(delete_offset(world, "nope").status)]
 
 
+def kick(world: World, group, **who):
+    """KickMembers of one."""
+    request = admin.KickMembersRequest(group_id=group)
+    request.members.add(**who)
+    return world.anywhere(
+        lambda n: world.admin(n).KickMembers(request, timeout=ATTEMPT_S),
+        lambda answer: answer.status,
+    )
+
+
+@case("kick_nobody")
+def kick_nobody(world: World):
+    group = fresh()
+    world.member(group)
+    answers = [kick(world, group, member_id="z"), kick(world, group, group_instance_id="z")]
+    return [status_seen(answer.results[0].status) for answer in answers]
+
+
+@case("kick_unknown_group")
+def kick_unknown_group(world: World):
+    return status_seen(kick(world, "nope", member_id="z").status)
+
+
+def alter(world: World, group, removed=(), **settings):
+    """What AlterGroupConfigs says of a group; `_` stands for `.`."""
+    request = admin.AlterGroupConfigsRequest()
+    one = request.groups.add(group_id=group, removed=removed)
+    for name, value in settings.items():
+        one.settings.add(name=name.replace("_", "."), value=str(value))
+    answer = world.anywhere(
+        lambda n: world.admin(n).AlterGroupConfigs(request, timeout=ATTEMPT_S),
+        lambda answer: answer.results[0].status,
+    )
+    return status_seen(answer.results[0].status)
+
+
+@case("group_setting_unknown")
+def group_setting_unknown(world: World):
+    return alter(world, fresh(), max_size=5)
+
+
+@case("group_setting_bounds")
+def group_setting_bounds(world: World):
+    return [alter(world, fresh(), classic_max_size=value) for value in (0, 2_001, "many", "-1", "")]
+
+
+@case("group_setting_order")
+def group_setting_order(world: World):
+    bounds = {"classic_min_session_timeout_ms": 20_000, "classic_max_session_timeout_ms": 10_000}
+    return alter(world, fresh(), **bounds)
+
+
+@case("group_setting_twice")
+def group_setting_twice(world: World):
+    return alter(world, fresh(), ["classic.max.size"], classic_max_size=5)
+
+
+@case("group_setting_of_nobody")
+def group_setting_of_nobody(world: World):
+    return alter(world, "", classic_max_size=5)
+
+
+@case("group_setting_session")
+def group_setting_session(world: World):
+    group = fresh()
+    assert alter(world, group, classic_min_session_timeout_ms=20_000).answer == "NONE (0)"
+    return refused(world.join(group))
+
+
 @case("delete_offset_in_use")
 def delete_offset_in_use(world: World):
     group = fresh()

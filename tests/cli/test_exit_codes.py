@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli import cluster, group, group_list
+from muster.cli import cluster, group, group_list, group_offsets, group_reset
 from muster.cli.errors import ExitCode
 from muster.cli.refusals import BY_CODE, refused
 from muster.v1 import admin_pb2
@@ -27,7 +27,8 @@ def test_documented_columns_are_the_columns():
     """docs/cli.md shows the columns that the commands print."""
     text = DOCS.read_text()
     for columns in (
-        *(group.OFFSET_COLUMNS, group.STATE_COLUMNS, group.MEMBER_COLUMNS, group_list.COLUMNS),
+        *(group.STATE_COLUMNS, group.MEMBER_COLUMNS, group_list.COLUMNS),
+        *(group_offsets.OFFSET_COLUMNS, group_reset.COLUMNS),
         *(cluster.NODE_COLUMNS, cluster.SHARD_COLUMNS, cluster.REFUSAL_COLUMNS),
     ):
         assert f"`{' '.join(columns)}`" in text

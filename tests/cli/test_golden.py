@@ -13,6 +13,8 @@ import pytest
 
 from muster.v1 import admin_pb2, group_pb2
 from muster.v1.errors_pb2 import Coordinator, ErrorCode
+from tests.cli.offset_store import Entry, OffsetStore
+from tests.cli.operator_store import SettingsStore, kicking
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "testdata" / "cli").glob("*.txt"))
 Described = admin_pb2.DescribeGroupsResponse
@@ -81,6 +83,10 @@ def _audit(cluster) -> Described.Group:
     )
 
 
+def _type(group) -> str:
+    return "classic" if group.protocol_type else "simple"
+
+
 def _where(node) -> Coordinator:
     return Coordinator(node_id=node.node_id, endpoint=node.endpoint, term=7)
 
@@ -105,6 +111,16 @@ def _offsets() -> group_pb2.OffsetFetchResponse:
             entry(topic="old", partition=0, offset=2**62, wall_ms=WALL_MS, generation=-1),
         ],
     )
+
+
+def _idle() -> list[Entry]:
+    """Offsets of a group that nobody is in; some with the ends of their partitions."""
+    return [
+        Entry(topic="orders", partition=0, offset=40, start_offset=10, end_offset=52),
+        Entry(topic="orders", partition=1, offset=7, metadata="m"),
+        Entry(topic="orders", partition=2, offset=20, start_offset=18, end_offset=21),
+        Entry(topic="payments", partition=0, offset=5, end_offset=9),
+    ]
 
 
 def _deleting(groups, no):
@@ -207,12 +223,18 @@ def scene(cluster, no):
                 protocol_type=group.protocol_type,
                 members=len(group.members),
                 generation=group.generation,
+                type=_type(group),
             )
             for group in groups.values()
-            if not request.states or group.state in request.states
+            if (not request.states or group.state in request.states)
+            and (not request.types or _type(group) in request.types)
+            and (not request.protocol_types or group.protocol_type in request.protocol_types)
         ]
         return admin_pb2.ListGroupsResponse(groups=rows)
 
+    delay = {"classic.initial.rebalance.delay.ms": 3_000}
+    settings = SettingsStore({"billing": delay}, no)
+    store = OffsetStore({"idle-1": _idle()}, topics)
     view = cluster.nodes[0].script["DescribeCluster"]
 
     def replace(request):
@@ -242,9 +264,13 @@ def scene(cluster, no):
     cluster.nodes[1].script |= {
         "ListGroups": list_groups,
         "DescribeGroups": describe_groups,
-        "OffsetFetch": _offsets(),
+        "OffsetFetch": lambda r: _offsets() if r.group_id == "billing" else store.fetch(r),
+        "OffsetCommit": store.commit,
         "DeleteGroups": _deleting(groups, no),
         "OffsetDelete": _deleting_offsets(no),
+        "DescribeGroupConfigs": settings.describe,
+        "AlterGroupConfigs": settings.alter,
+        "KickMembers": kicking(groups, no),
     }
     cluster.coordinate(cluster.nodes[1])
     refused = admin_pb2.Node(node_id=3, store_uuid="feedface-0000-4000-8000-000000000003")
@@ -286,6 +312,8 @@ def test_scenarios_cover_every_command():
     commands = (
         *("topic create", "topic add-partitions", "topic list", "topic describe"),
         *("group list", "group describe", "group offsets", "group delete", "group delete-offsets"),
+        *("group reset-offsets", "group state", "group members", "topic alter"),
+        *("member list", "member describe", "member kick", "group config"),
         *("cluster status", "cluster verify", "cluster replace-node"),
     )
     for command in commands:

@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.dev import DevCluster
 from coordinator.routing import shard_of
-from muster.cli.group import OFFSET_COLUMNS
+from muster.cli.group_offsets import OFFSET_COLUMNS
 from muster.v1 import group_pb2 as pb
 from muster.v1.group_pb2_grpc import GroupCoordinatorStub
 from raft.identity import load_identity

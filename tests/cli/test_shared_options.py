@@ -39,6 +39,27 @@ def test_every_command_takes_output_from_flag_and_environment(name):
     assert (set(output.opts), output.envvar) == ({"--output", "-o"}, "MUSTER_OUTPUT")
 
 
+NEITHER = {
+    *("serve", "init", "dev", "demo", "export", "replay", "version"),
+    *("cluster verify", "group watch"),
+}
+"""Neither reads a running cluster's state to show it once, nor changes it."""
+
+
+def test_watch_is_where_the_page_says_and_on_every_command_that_reads():
+    """The documented list is the list; --watch, -w and --interval come together."""
+    sentence = re.search(r"What shows a cluster \((.*?)\) takes `-w, --watch`", DOCS.read_text())
+    documented = set(re.findall(r"`([a-z -]+)`", sentence[1]))
+    watched = {name for name, one in commands().items() if option(one, "--watch")}
+    assert documented == watched
+    for name in watched:
+        assert set(option(commands()[name], "--watch").opts) == {"--watch", "-w"}, name
+        assert option(commands()[name], "--interval"), name
+    changing = {name for name, one in commands().items() if option(one, "--dry-run")}
+    assert not changing & watched
+    assert commands().keys() - changing - watched == NEITHER
+
+
 def test_dry_run_is_where_the_page_says():
     """The documented list is the list."""
     sentence = re.search(r"What changes a cluster \((.*?)\) has `--dry-run`", DOCS.read_text())

@@ -248,12 +248,13 @@ async def test_committed_says_where_nothing_was_committed(open_cluster):
     """None for a partition without an offset; what is there comes with metadata and generation."""
     async with open_cluster(1) as (_, client), client.group("g", ["t"]) as group:
         await group.next_assignment()
-        await group.commit({T[1]: OffsetAndMetadata(3, "note", end_offset=9)})
+        await group.commit({T[1]: OffsetAndMetadata(3, "note", end_offset=9, start_offset=2)})
         found = await group.committed([T[0], T[1]])
         assert found[T[0]] is None
         assert found.offset(T[0]) is None
         stored = found[T[1]]
-        assert (stored.offset, stored.metadata, stored.end_offset) == (3, "note", 9)
+        assert (stored.offset, stored.metadata) == (3, "note")
+        assert (stored.start_offset, stored.end_offset) == (2, 9)
         assert stored.generation == 1
         assert set(await group.committed()) == {T[1]}
 

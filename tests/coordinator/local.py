@@ -60,12 +60,16 @@ class LocalNode:
         for shard in self.shards:
             shard.group_moved = self.heartbeats.group_moved
             shard.shard_moved = self.heartbeats.shard_moved
+            shard.registry = lambda: self.shards[0].state
         self.endpoints = {}
         self.directory = Directory(NodeId(0), "127.0.0.1:1", lambda: self.endpoints)
         self.core = Core(
             self.shards,
             self.heartbeats,
-            Topics(lambda: self.shards[0].state.topics),
+            Topics(
+                lambda: self.shards[0].state.topics,
+                lambda: self.shards[0].state.topics_version,
+            ),
             self.directory,
             Statuses(self.directory),
             Admission(active_calls),

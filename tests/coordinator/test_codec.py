@@ -32,6 +32,8 @@ NESTED = {
     "LeavingMember": log_pb2.LeaveGroup.Member,
     "PartitionCommit": log_pb2.OffsetCommit.Partition,
     "TopicPartition": log_pb2.TopicPartition,
+    "ConfigSetting": log_pb2.ConfigSetting,
+    "ConfigValue": log_pb2.ConfigValue,
 }
 ENUMS = {
     "timer": commands.RoundTimer,
@@ -70,7 +72,8 @@ def _values(cls: type, descriptor: FieldDescriptor) -> st.SearchStrategy:
                 for name, message in NESTED.items()
                 if message.DESCRIPTOR.full_name == descriptor.message_type.full_name
             ]
-            one = values_of(getattr(commands, inner), NESTED[inner])
+            home = commands if hasattr(commands, inner) else events
+            one = values_of(getattr(home, inner), NESTED[inner])
         case _:
             raise AssertionError(f"{cls.__name__}.{descriptor.name}: unknown type")
     if descriptor.is_repeated:
@@ -92,6 +95,7 @@ ENTRIES = st.builds(
     wall_ms=INT64,
     limits_version=st.just(1),
     commands=st.lists(COMMANDS, max_size=5).map(tuple),
+    topics_version=INT64,
 )
 ENTRY = Entry(1, 1, 10, 20, 1, (commands.Checkpoint(), commands.CreateTopic("t", 3)))
 

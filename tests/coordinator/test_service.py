@@ -113,6 +113,12 @@ async def test_a_group_from_join_to_commit_and_fetch():
         assert fetched.term == 1
         everything = await node.groups.OffsetFetch(pb.OffsetFetchRequest(group_id="g", all=True))
         assert [(p.topic, p.offset) for p in everything.partitions] == [("orders", 42)]
+        assert not any(p.HasField("start_offset") for p in everything.partitions)
+        told = committing(43, a.member_id, a.generation, seq=2)
+        told.partitions[0].start_offset, told.partitions[0].end_offset = 40, 50
+        await node.groups.OffsetCommit(told)
+        everything = await node.groups.OffsetFetch(pb.OffsetFetchRequest(group_id="g", all=True))
+        assert [(p.start_offset, p.end_offset) for p in everything.partitions] == [(40, 50)]
         left = await node.groups.LeaveGroup(
             pb.LeaveGroupRequest(
                 group_id="g",
@@ -620,7 +626,7 @@ def test_a_group_that_vanishes_while_a_page_is_made_ends_no_list(monkeypatch):
         groups.pop("b", None)
 
     async def made():
-        page = pages.GroupsPage((), "")
+        page = pages.GroupsPage(admin.ListGroupsRequest())
         return await page.add(shard, resumed=False), page.response
 
     monkeypatch.setattr(pages.asyncio, "sleep", pause)

@@ -5,9 +5,10 @@ from dataclasses import fields
 from enum import IntEnum
 
 from coordinator.machine.commands import Assignment, Protocol
-from coordinator.machine.events import CheckpointTaken, Event, GroupEmptied
+from coordinator.machine.events import CheckpointTaken, ConfigValue, Event, GroupEmptied
 from coordinator.machine.replies import (
     Committed,
+    Configured,
     Done,
     IdGiven,
     Joined,
@@ -22,7 +23,7 @@ WALL_MS = 1_800_000_000_000
 """Wall time at shard time 0."""
 
 
-def put_value(value: object) -> str:
+def put_value(value: object) -> str:  # noqa: PLR0911
     """One field, short."""
     match value:
         case IntEnum():
@@ -31,6 +32,8 @@ def put_value(value: object) -> str:
             return value.decode(errors="replace")
         case Protocol():
             return f"{value.name}:{put_value(value.metadata)}"
+        case ConfigValue():
+            return f"{value.name}:{value.value}"
         case Assignment():
             return f"{value.member_id}:{put_value(value.assignment)}"
         case tuple():
@@ -60,6 +63,8 @@ def put_event(event: Event) -> str:
         value = getattr(event, field.name)
         if value in ("", (), None) or USUAL.get(field.name) == value:
             continue
+        if field.name == "topics_version" and not value:
+            continue  # no topic is registered
         if field.name == "wall_ms":
             if isinstance(event, GroupEmptied):
                 continue  # its command's; sweeps show that it is kept
@@ -103,6 +108,8 @@ def put_reply(reply: object) -> str:  # noqa: PLR0911
             return "deleted " + " ".join(
                 f"{r.topic}/{r.partition}:{r.error.name}" for r in reply.partitions
             )
+        case Configured():
+            return f"configured {put_value(reply.values) or '-'}"
         case Done():
             return "done"
         case _:
@@ -135,11 +142,15 @@ def put_group(group: Group) -> Iterator[str]:
         yield f"  {member_id} pending for {timeout_ms}"
     for (topic, partition), offset in group.offsets.items():
         yield (
-            f"  {topic}/{partition}={offset.offset}"
+            f"  {topic}/{partition}="
+            + (f"{offset.start_offset}.." if offset.start_offset is not None else "")
+            + f"{offset.offset}"
             + (f"@{offset.end_offset}" if offset.end_offset is not None else "")
             + (f":{offset.metadata}" if offset.metadata else "")
             + f" by {offset.member_id or '-'} generation={offset.generation}"
             + f" seq={offset.commit_seq}"
         )
+    for name, own in sorted(group.config.items()):
+        yield f"  {name}={own}"
     if group.blob.blob:
         yield f"  blob={put_value(group.blob.blob)} by {group.blob.member_id or '-'}"

@@ -12,8 +12,10 @@ import pytest
 from coordinator.machine import decide, evolve, heartbeat
 from coordinator.machine.commands import (
     NEVER_JOINED,
+    AlterGroupConfig,
     Assignment,
     CloseRound,
+    ConfigSetting,
     DeleteGroup,
     ExpireMember,
     ExpireOffsets,
@@ -28,6 +30,7 @@ from coordinator.machine.commands import (
     RoundTimer,
     SyncGroup,
     TopicPartition,
+    TopicsChanged,
 )
 from coordinator.machine.digest import digest_of
 from coordinator.machine.events import GroupDeleted
@@ -36,6 +39,7 @@ from coordinator.machine.records import group_records
 from coordinator.machine.replies import (
     PARKED,
     Committed,
+    Configured,
     Done,
     IdGiven,
     Joined,
@@ -113,6 +117,11 @@ def sync(member_id: str, generation: int, instance: str = "") -> SyncGroup:
     return SyncGroup("g", member_id, generation, "", "", (Assignment("b-1", b"B"),), instance)
 
 
+def config(name: str, value: str) -> AlterGroupConfig:
+    """One setting."""
+    return AlterGroupConfig("g", (ConfigSetting(name, value),), ())
+
+
 @dataclass(frozen=True)
 class Armed:
     """What the group stands at: commands name it."""
@@ -147,6 +156,13 @@ COMMANDS = {
     "sweep": lambda _: ExpireOffsets("g", 2 * WALL_MS, 1, (TopicPartition("u", 0),)),
     "sweep early": lambda _: ExpireOffsets("g", WALL_MS, 1, (TopicPartition("u", 0),)),
     "sweep, never": lambda _: ExpireOffsets("g", 2 * WALL_MS, 0, (TopicPartition("u", 0),)),
+    "topic changed": lambda _: TopicsChanged("g", "t", 2, 1),
+    "topic changed, known": lambda _: TopicsChanged("g", "t", 2, 0),
+    "topic changed, other": lambda _: TopicsChanged("g", "u", 2, 1),
+    "kick": lambda _: LeaveGroup("g", (LeavingMember("b-1", ""),), kicked=True),
+    "kick stranger": lambda _: LeaveGroup("g", (LeavingMember("z-1", ""),), kicked=True),
+    "config": lambda _: config("classic.max.size", "7"),
+    "config, unknown": lambda _: config("max.size", "7"),
 }
 
 UNKNOWN = "UNKNOWN_MEMBER_ID"
@@ -194,6 +210,14 @@ TABLE = {
                             "OffsetRemoved done", "done"],
     "sweep early":         ["done"] * 6,
     "sweep, never":        ["done"] * 6,
+    "topic changed":       [*["done"] * 3, *["RebalanceStarted done"] * 2, "done"],
+    "topic changed, known": ["done"] * 6,
+    "topic changed, other": ["done"] * 6,
+    "kick":                [MISSING, "left UNKNOWN_MEMBER_ID", "MemberRemoved left NONE",
+                            f"{GONE} left NONE", f"{GONE} left NONE", CNA],
+    "kick stranger":       [MISSING, *["left UNKNOWN_MEMBER_ID"] * 4, CNA],
+    "config":              [*["GroupConfigChanged configured"] * 5, CNA],
+    "config, unknown":     [*["INVALID_CONFIG"] * 5, CNA],
 }  # fmt: skip
 
 HEARTBEATS = {
@@ -219,7 +243,7 @@ def outcome(events, reply) -> str:
             words.append("id")
         case OffsetsDeleted():
             words.append("deleted " + " ".join(r.error.name for r in reply.partitions))
-        case Joined() | Synced() | Committed() | Done():
+        case Joined() | Synced() | Committed() | Configured() | Done():
             words.append(type(reply).__name__.lower())
         case _:
             assert reply is PARKED

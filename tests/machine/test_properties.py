@@ -21,9 +21,11 @@ from coordinator.machine import (
 from coordinator.machine.commands import (
     NEVER_JOINED,
     AddPartitions,
+    AlterGroupConfig,
     Assignment,
     Checkpoint,
     CloseRound,
+    ConfigSetting,
     CreateTopic,
     ExpireMember,
     GroupCommand,
@@ -35,7 +37,9 @@ from coordinator.machine.commands import (
     Protocol,
     RoundTimer,
     SyncGroup,
+    TopicsChanged,
 )
+from coordinator.machine.configs import INITIAL_DELAY_MS, MAX_SIZE
 from coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
 from coordinator.machine.errors import Error
 from coordinator.machine.events import (
@@ -44,6 +48,7 @@ from coordinator.machine.events import (
     GroupEmptied,
     OffsetCommitted,
     RebalanceStarted,
+    Trigger,
 )
 from coordinator.machine.invariants import check
 from coordinator.machine.limits import LIMITS, LIMITS_VERSION
@@ -70,7 +75,7 @@ CHOICES = {
         *(("join", "rejoin") * 2),
         *("static", "idless"),
         *(("sync", "fire", "commit") * 3),
-        *("leave", "expire", "simple", "topic", "restart"),
+        *("leave", "expire", "simple", "topic", "restart", "told", "config"),
     ),
     "group": ("g", "g", "g", "h"),
     "member": [f"{client}-{nonce}" for client in ("z", "m", "a") for nonce in "112"],
@@ -94,7 +99,7 @@ CHOICES = {
 STEPS = st.fixed_dictionaries({name: st.sampled_from(v) for name, v in CHOICES.items()})
 
 
-def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911 - one per kind
+def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911, PLR0912 - one per kind
     """The command a step stands for, as a caller who knows the applied state would send it."""
     group_id, member_id = step["group"], step["member"]
     group = state.groups.get(group_id)
@@ -132,7 +137,8 @@ def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911 - one per
         case "leave":
             one = LeavingMember(member_id, "")
             other = LeavingMember("", "", step["instance"])
-            return LeaveGroup(group_id, (one, other, one) if step["seq"] == 0 else (one,))
+            members = (one, other, one) if step["seq"] == 0 else (one,)
+            return LeaveGroup(group_id, members, kicked=step["seq"] == 1)
         case "expire":
             member = group.members.get(member_id) if group else None
             joined = (member.joined_round if member else NEVER_JOINED) + step["off"]
@@ -144,6 +150,14 @@ def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911 - one per
         case "topic":
             new = "t" not in state.topics
             return CreateTopic("t", 1) if new else AddPartitions("t", step["seq"])
+        case "told":
+            known = state.topics_changed.get("t", 0) + step["off"]
+            return TopicsChanged(group_id, "t", state.topics.get("t", 0), known)
+        case "config":
+            name = INITIAL_DELAY_MS if step["partition"] else MAX_SIZE
+            if step["seq"] == 0:
+                return AlterGroupConfig(group_id, (), (name,))
+            return AlterGroupConfig(group_id, (ConfigSetting(name, str(step["seq"])),), ())
         case "restart":
             return Checkpoint()
         case _:
@@ -158,9 +172,9 @@ def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911 - one per
             )
 
 
-def entry_of(command, now_ms: int) -> Entry:
-    """One command, one entry."""
-    return Entry(FORMAT, RULES_VERSION, now_ms, now_ms + 7, LIMITS_VERSION, (command,))
+def entry_of(command, now_ms: int, known: int = 0) -> Entry:
+    """One command, one entry; `known`: the topics_version of the proposer's registry."""
+    return Entry(FORMAT, RULES_VERSION, now_ms, now_ms + 7, LIMITS_VERSION, (command,), known)
 
 
 def live(history) -> tuple[ShardState, list[Entry], list]:
@@ -173,7 +187,7 @@ def live(history) -> tuple[ShardState, list[Entry], list]:
             group = state.groups.get(step["group"])
             now_ms = max(now_ms, group.deadline_ms if group else 0)
         command = make(step, state, now_ms)
-        entries.append(entry_of(command, now_ms))
+        entries.append(entry_of(command, now_ms, state.topics_version))
         results += apply_entry(state, decode_entry(encode_entry(entries[-1])), index)
         assert state.digest == recount(state)
         for group in state.groups.values():
@@ -286,7 +300,7 @@ def test_generations_rise_and_name_one_member_set(history):
                 assert event.round == rounds.get(event.group_id, 0) + 1
                 rounds[event.group_id] = event.round
                 assert event.trigger
-                assert event.member_id
+                assert event.member_id or event.trigger is Trigger.TOPICS_CHANGED
             case _:
                 pass
     assert len(published) == len({*published})
@@ -386,9 +400,27 @@ def test_no_generation_has_more_members_than_the_group_may_have(history):
                 check(group)
 
 
+@SETTINGS
+@given(HISTORIES)
+def test_a_group_is_told_of_a_topic_once_and_knows_more_each_time(history):
+    """A round for a topic is of a generation that knew less; the next knows what its entry did."""
+    _, entries, results = live(history)
+    knew: dict[str, int] = {}
+    for entry, result in zip(entries, results, strict=True):
+        for event in result.events:
+            match event:
+                case GenerationFormed():
+                    assert event.topics_version == entry.topics_version
+                    knew[event.group_id] = event.topics_version
+                case RebalanceStarted() if event.trigger is Trigger.TOPICS_CHANGED:
+                    assert knew[event.group_id] < result.command.topics_version
+                case _:
+                    pass
+
+
 def test_random_histories_reach_every_phase_and_answer():
     """The properties above say something: their histories get everywhere."""
-    phases, kinds, errors = [], [], []
+    phases, kinds, errors, triggers = [], [], [], []
     rng = Random(1)
     for _ in range(150):
         history = [{name: rng.choice(v) for name, v in CHOICES.items()} for _ in range(60)]
@@ -396,6 +428,7 @@ def test_random_histories_reach_every_phase_and_answer():
         phases.extend(group.phase for group in state.groups.values())
         for result in results:
             kinds.extend(type(event).__name__ for event in result.events)
+            triggers.extend(getattr(event, "trigger", None) for event in result.events)
             errors.extend([result.reply.error] if isinstance(result.reply, Refused) else [])
     assert {*Phase} - {*phases} == {Phase.DEAD}
     assert {
@@ -416,7 +449,9 @@ def test_random_histories_reach_every_phase_and_answer():
         "TopicCreated",
         "PartitionsAdded",
         "CheckpointTaken",
+        "GroupConfigChanged",
     } <= {*kinds}
+    assert {*Trigger} <= {*triggers}
     assert {
         Error.UNKNOWN_MEMBER_ID,
         Error.ILLEGAL_GENERATION,

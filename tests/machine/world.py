@@ -12,13 +12,17 @@ Several commands of one log entry stand on one line, between ` ; `.
     rejoin MEMBER ...     a Join that names its member id
     sync MEMBER [gen=N] [type=] [name=] [instance=] [MEMBER:ASSIGNMENT ...]
     leave MEMBER[@INSTANCE] ... [reason=]     member `-`: whoever holds the instance
+    kick MEMBER[@INSTANCE] ... [reason=]      the same by an operator
     expire MEMBER [gen=N] [round=N]           as armed now, unless told otherwise
     fire                                      move to the armed deadline and fire it
     close ROUND TIMER DEADLINE                fire what is named
-    commit MEMBER TOPIC/PARTITION=OFFSET[@END][:METADATA] ... [gen=N] [seq=N]
+    commit MEMBER TOPIC/PARTITION=[START..]OFFSET[@END][:METADATA] ... [gen=N] [seq=N]
                                               [instance=]; member `-`: a simple commit
               also: [expect=N,M,...] one expected offset per partition, `-` for no check;
                     [atomic=1] [forward=1] [generation=N: expected of the group] [blob=TEXT]
+    config NAME=VALUE ... [delete=NAME,...]   overrides of the group; SHORT names, see below
+    changed TOPIC [version=N]                 the leader tells the group, as the registry is now
+    stale                                     what the leader would tell the group now
     delete-group | delete-offsets TOPIC/PARTITION ...
     sweep TOPIC/PARTITION ... [retention=MS] [wall=MS]    wall time counts as shard time does
     due [retention=MS]    what the leader would name in a sweep now
@@ -47,10 +51,12 @@ from coordinator.machine import deadlines, decide, evolve, heartbeat
 from coordinator.machine.commands import (
     NEVER_JOINED,
     AddPartitions,
+    AlterGroupConfig,
     Assignment,
     Checkpoint,
     CloseRound,
     Command,
+    ConfigSetting,
     CreateTopic,
     DeleteGroup,
     ExpireMember,
@@ -67,6 +73,14 @@ from coordinator.machine.commands import (
     ShardCommand,
     SyncGroup,
     TopicPartition,
+    TopicsChanged,
+)
+from coordinator.machine.configs import (
+    INITIAL_DELAY_MS,
+    MAX_SESSION_TIMEOUT_MS,
+    MAX_SIZE,
+    MIN_SESSION_TIMEOUT_MS,
+    OFFSETS_RETENTION_MS,
 )
 from coordinator.machine.decide_removal import due_offsets
 from coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
@@ -137,6 +151,7 @@ class World:
             wall_ms=WALL_MS + self.now_ms,
             limits_version=LIMITS_VERSION,
             commands=commands,
+            topics_version=self.topics_version(),
         )
         assert decode_entry(encode_entry(entry)) == entry
         self.index += 1
@@ -157,7 +172,12 @@ class World:
             limits_version=LIMITS_VERSION,
             generation_floor=self.state.generation_floor,
             limits=self.limits,
+            topics_version=self.topics_version(),
         )
+
+    def topics_version(self) -> int:
+        """As the leader knows it: this shard is the registry's own. Rules 1 had none."""
+        return self.state.topics_version if self.rules_version > 1 else 0
 
     def _decide_first(self, command: Command) -> tuple[Event, ...] | None:
         """Decide apart from applying: nothing changes, and every event keeps the invariants."""
@@ -282,6 +302,27 @@ class World:
             options.get("group", "g"), tuple(_leaving(name, reason) for name in plain)
         )
 
+    def do_kick(self, plain, options):
+        return replace(self.do_leave(plain, options), kicked=True)
+
+    def do_config(self, plain, options):
+        names = {key: value for key, value in options.items() if key not in ("group", "delete")}
+        return AlterGroupConfig(
+            options.get("group", "g"),
+            tuple(ConfigSetting(SHORT.get(n, n), value) for n, value in names.items()),
+            tuple(SHORT.get(n, n) for n in options.get("delete", "").split(",") if n),
+        )
+
+    def do_changed(self, plain, options):
+        (topic,) = plain
+        known = self.state.topics_changed.get(topic, 0)
+        return TopicsChanged(
+            options.get("group", "g"),
+            topic,
+            self.state.topics.get(topic, 0),
+            int(options.get("version", known)),
+        )
+
     def do_expire(self, plain, options):
         group = self.group(options)
         member = group.members.get(plain[0]) if group else None
@@ -379,6 +420,16 @@ class World:
         self.out += ["no group"] if group is None else list(put_group(group))
 
 
+SHORT = {
+    "delay": INITIAL_DELAY_MS,
+    "longest": MAX_SESSION_TIMEOUT_MS,
+    "size": MAX_SIZE,
+    "least": MIN_SESSION_TIMEOUT_MS,
+    "retention": OFFSETS_RETENTION_MS,
+}
+"""Settings as the lines of `config` name them."""
+
+
 def _leaving(text: str, reason: str) -> LeavingMember:
     member_id, _, instance_id = text.partition("@")
     return LeavingMember("" if member_id == "-" else member_id, reason, instance_id)
@@ -404,4 +455,12 @@ def _partition(text: str) -> PartitionCommit:
     topic, _, partition = place.rpartition("/")
     value, _, metadata = value.partition(":")
     offset, _, end = value.partition("@")
-    return PartitionCommit(topic, int(partition), int(offset), metadata, int(end) if end else None)
+    start, _, offset = offset.rpartition("..")
+    return PartitionCommit(
+        topic,
+        int(partition),
+        int(offset),
+        metadata,
+        int(end) if end else None,
+        start_offset=int(start) if start else None,
+    )

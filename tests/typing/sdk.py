@@ -94,7 +94,7 @@ async def run(c: muster.Client) -> None:
         assert_type((p.fencing_token, p.generation, p.member_id), tuple[int, int, str])
         assert_type(p.committed, int | None)
         assert_type(p.revoking.is_set(), bool)
-        p.commit(1, "note", end_offset=2)
+        p.commit(1, "note", end_offset=2, start_offset=0)
 
     @group.on_partition(grace_ms=500)
     async def patient(p: muster.Partition) -> None:

@@ -1,0 +1,165 @@
+"""What counts for a group: its own settings and the cluster's defaults (group-protocol 2.14)."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from coordinator import translate
+from coordinator.answers import Answer, Shed
+from coordinator.frontend import Context, Core, admit
+from coordinator.machine import decide
+from coordinator.machine.commands import AlterGroupConfig, ConfigSetting
+from coordinator.machine.configs import OFFSETS_RETENTION_MS, SETTINGS
+from coordinator.machine.errors import Error
+from coordinator.machine.limits import LIMITS
+from coordinator.machine.replies import Configured, Refused, Reply
+from coordinator.machine.requests import refuse_request
+from coordinator.shard import Shard
+from coordinator.standing import Standing
+from muster.v1 import admin_pb2 as pb
+from muster.v1.errors_pb2 import Status
+
+GROUPS_MAX = 1_000
+"""Groups in one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Altered:
+    """Own settings before, as far as this node had applied them, and the log's answer."""
+
+    before: Mapping[str, int]
+    answer: Answer
+
+
+class GroupSettings:
+    """The calls of `Admin` about settings of groups."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def describe(
+        self, request: pb.DescribeGroupConfigsRequest, context: Context
+    ) -> pb.DescribeGroupConfigsResponse:
+        """One answer per id, from applied state, labelled with its index."""
+        core = self._core
+        admitted = await admit(core, context)
+        try:
+            response = pb.DescribeGroupConfigsResponse()
+            if len(request.group_ids) > GROUPS_MAX:
+                status = core.statuses.of(_too_many())
+                response.groups.add(group_id=request.group_ids[0], status=status)
+                return response
+            shards = {(shard := core.shard_for(g)).number: shard for g in request.group_ids}
+            await core.loaded(shards.values())
+            for group_id in request.group_ids:
+                self._describe(response.groups.add(group_id=group_id))
+            return response
+        finally:
+            admitted.leave()
+
+    def _describe(self, described: pb.DescribeGroupConfigsResponse.Group) -> None:
+        core = self._core
+        refused = refuse_request(AlterGroupConfig(described.group_id, (), ()), LIMITS)
+        shard = core.shard_for(described.group_id)
+        if refused is not None:
+            described.status.CopyFrom(core.statuses.of(refused))
+        elif shard.standing is Standing.LOADING:
+            described.status.CopyFrom(core.statuses.loading())
+        elif shard.standing is Standing.ELSEWHERE:
+            described.status.CopyFrom(core.statuses.of(shard.elsewhere()))
+        else:
+            described.applied_index = shard.log.applied_index
+            described.settings.extend(_settings(_own(shard, described.group_id), shard))
+
+    async def alter(
+        self, request: pb.AlterGroupConfigsRequest, context: Context
+    ) -> pb.AlterGroupConfigsResponse:
+        """Each group on its own, all of it or nothing; with `validate_only` nothing is changed."""
+        core = self._core
+        admitted = await admit(core, context)
+        try:
+            refused = _refuse(request)
+            if refused is not None:
+                return pb.AlterGroupConfigsResponse(status=core.statuses.of(refused))
+
+            async def one(asked: pb.AlterGroupConfigsRequest.Group) -> _Altered:
+                settings = tuple(ConfigSetting(s.name, s.value) for s in asked.settings)
+                command = AlterGroupConfig(asked.group_id, settings, tuple(asked.removed))
+                size = translate.command_bytes(asked.ByteSize())
+                wrong = translate.too_large(size) or refuse_request(command, LIMITS)
+                if wrong is not None:
+                    return _Altered({}, wrong)
+                shard = core.shard_for(command.group_id)
+                before = dict(_own(shard, command.group_id))
+                if request.validate_only:
+                    return _Altered(before, await self._validate(shard, command))
+                return _Altered(before, await core.ask(shard, command, size, admitted))
+
+            found = await asyncio.gather(*map(one, request.groups))
+            response = pb.AlterGroupConfigsResponse()
+            for asked, altered in zip(request.groups, found, strict=True):
+                self._fill(response.results.add(group_id=asked.group_id), altered)
+            return response
+        finally:
+            admitted.leave()
+
+    async def _validate(self, shard: Shard, command: AlterGroupConfig) -> Answer:
+        """What the log would answer, once a quorum has confirmed that this node leads."""
+        elsewhere = await self._core.confirmed(shard)
+        if elsewhere is not None:
+            return elsewhere
+        group = shard.state.groups.get(command.group_id)
+        return cast("Reply", decide(group, command, shard.envelope()).reply)
+
+    def _fill(self, result: pb.AlterGroupConfigsResponse.Result, altered: _Altered) -> None:
+        answer, shard = altered.answer, self._core.shard_for(result.group_id)
+        if isinstance(answer, Configured):
+            result.before.extend(_settings(altered.before, shard))
+            result.after.extend(_settings(dict(answer.values), shard))
+        else:
+            result.status.CopyFrom(self._status(answer))
+
+    def _status(self, answer: Answer) -> Status:
+        """One group of several: overload is its own, too."""
+        if isinstance(answer, Shed):
+            message = f"{answer.what}: the limit is reached, nothing was done; repeat later."
+            return self._core.statuses.error(Error.COORDINATOR_NOT_AVAILABLE, message)
+        return self._core.statuses.of(translate.failure(answer))
+
+
+def _refuse(request: pb.AlterGroupConfigsRequest) -> Refused | None:
+    if len(request.groups) > GROUPS_MAX:
+        return _too_many()
+    if len({group.group_id for group in request.groups}) != len(request.groups):
+        return Refused(Error.INVALID_REQUEST, "A group is named twice: name each once.")
+    return None
+
+
+def _too_many() -> Refused:
+    return Refused(Error.INVALID_REQUEST, f"At most {GROUPS_MAX} groups go into one call.")
+
+
+def _own(shard: Shard, group_id: str) -> Mapping[str, int]:
+    group = shard.state.groups.get(group_id)
+    return {} if group is None else group.config
+
+
+def _settings(own: Mapping[str, int], shard: Shard) -> list[pb.GroupSetting]:
+    found: list[pb.GroupSetting] = []
+    for name, setting in SETTINGS.items():
+        lowest, highest = setting.bounds(LIMITS)
+        default = getattr(LIMITS, setting.limit)
+        if name == OFFSETS_RETENTION_MS:
+            default = shard.retention.offsets_ms
+        found.append(
+            pb.GroupSetting(
+                name=name,
+                value=own.get(name, default),
+                overridden=name in own,
+                default_value=default,
+                lowest=lowest,
+                highest=highest,
+            )
+        )
+    return found

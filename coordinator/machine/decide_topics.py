@@ -1,0 +1,28 @@
+"""TopicsChanged (architecture 6): what a running group reads has more partitions than it shares."""
+
+from coordinator.machine.commands import TopicsChanged
+from coordinator.machine.decision import Decision
+from coordinator.machine.envelope import Envelope
+from coordinator.machine.events import Trigger
+from coordinator.machine.replies import Done
+from coordinator.machine.rounds import Roster, rebalance
+from coordinator.machine.state import Group, Phase
+from coordinator.machine.subscriptions import is_subscribed
+
+FORMED = (Phase.COMPLETING_REBALANCE, Phase.STABLE)
+"""In the others no generation shares partitions yet: the next one is told of all there are."""
+
+
+def decide_topics(group: Group | None, command: TopicsChanged, env: Envelope) -> Decision:
+    """Open a round, once: a generation that formed under this version or a later one knows."""
+    if (
+        group is None
+        or group.phase not in FORMED
+        or group.topics_version >= command.topics_version
+        or not is_subscribed(group, command.topic)
+    ):
+        return Decision((), Done(changed=False))
+    reason = f"topic {command.topic!r} has {command.partitions} partitions"
+    return Decision(
+        tuple(rebalance(group, env, Roster(group), Trigger.TOPICS_CHANGED, "", reason)), Done()
+    )

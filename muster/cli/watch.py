@@ -1,0 +1,161 @@
+"""`--watch`: a reading command again and again, until Ctrl-C or until nobody reads on.
+
+A terminal is drawn anew each time. Anything else gets blocks one after the other: tables with an
+empty line between them, JSON as one line a round. What goes wrong in a round is shown, and the next
+round tries again; only a wrong argument or a missing permission ends it.
+"""
+
+import functools
+import inspect
+import io
+import os
+import shlex
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from muster.cli.errors import CommandError, ExitCode, report
+from muster.cli.known_nodes import kept_nodes
+from muster.cli.output import Format, line
+
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
+]
+Interval = Annotated[
+    float,
+    typer.Option(
+        "--interval", min=0.1, max=3600, metavar="SECONDS", help="With --watch: between two looks."
+    ),
+]
+DEFAULT_INTERVAL_S = 2.0
+
+_ENDS = {ExitCode.USAGE, ExitCode.NOT_PERMITTED}
+_HOME, _CLEAR, _LINE_END, _REST = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
+
+
+def watchable(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with `--watch` and `--interval`. It must read only, and show one result."""
+
+    @functools.wraps(command)
+    def run(
+        *args: object, watch: bool = False, interval: float = DEFAULT_INTERVAL_S, **options: object
+    ) -> None:
+        once = functools.partial(command, *args, **options)
+        if watch:
+            repeat(once, interval, _form(options))
+        else:
+            once()
+
+    added = {"watch": (Watch, False), "interval": (Interval, DEFAULT_INTERVAL_S)}
+    signature = inspect.signature(command)
+    own = [p.replace(kind=p.KEYWORD_ONLY) for p in signature.parameters.values()]
+    new = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in added.items()
+    ]
+    run.__signature__ = signature.replace(parameters=[*own, *new])  # type: ignore[attr-defined]
+    run.__annotations__ = {
+        **command.__annotations__,
+        **{name: kind for name, (kind, _) in added.items()},
+    }
+    return run
+
+
+def repeat(once: Callable[[], None], interval_s: float, form: Format) -> None:
+    """Run `once` and show what it wrote, then wait; ends with Ctrl-C or a closed pipe, as success.
+
+    Raises:
+        CommandError: what no further round would change (usage, not permitted).
+    """
+    screen = _Screen(form)
+    try:
+        with kept_nodes():
+            while True:
+                screen.show(*_round(once, terminal=screen.redraws))
+                time.sleep(interval_s)
+    except KeyboardInterrupt:
+        return
+    except BrokenPipeError:
+        # Nobody reads on. What Python would still flush at its end goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Captured(io.StringIO):
+    """What a round writes; it says of itself what the real stdout would say."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+def _round(once: Callable[[], None], *, terminal: bool) -> tuple[str, CommandError | None]:
+    captured = _Captured(terminal=terminal)
+    try:
+        with redirect_stdout(captured):
+            once()
+    except CommandError as error:
+        if error.exit_code in _ENDS:
+            raise
+        return captured.getvalue(), error
+    return captured.getvalue(), None
+
+
+class _Screen:
+    """Where the rounds go."""
+
+    def __init__(self, form: Format) -> None:
+        self._form = form
+        self._rounds = 0
+        dumb = os.environ.get("TERM", "dumb") == "dumb"
+        self.redraws = sys.stdout.isatty() and not dumb and form in {Format.TABLE, Format.NAME}
+
+    def show(self, text: str, error: CommandError | None) -> None:
+        """One round."""
+        if self.redraws:
+            text = self._frame(text, error)
+        elif self._form is Format.JSON and text:
+            text = _one_line(text)
+        elif self._form is Format.TABLE and self._rounds and text:
+            text = "\n" + text
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        if error is not None and not self.redraws:
+            report(error)
+        self._rounds += 1
+
+    def _frame(self, text: str, error: CommandError | None) -> str:
+        """The terminal's new content: as much as fits, no line left of what was there before."""
+        size = shutil.get_terminal_size()
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        lines = [f"{moment}  {shlex.join(['muster', *sys.argv[1:]])}"[: size.columns], ""]
+        if error is not None:
+            for text_line in (f"error: {error.message}", f"next: {error.next_step}"):
+                lines += textwrap.wrap(line(text_line), size.columns)
+            lines.append("")
+        lines += text.splitlines()
+        most = max(size.lines - 1, 1)
+        if len(lines) > most:
+            lines = [*lines[: most - 1], f"({len(lines) - most + 1} more lines)"[: size.columns]]
+        drawn = "".join(f"{one}{_LINE_END}\n" for one in lines)
+        return ("" if self._rounds else _CLEAR) + _HOME + drawn + _REST
+
+
+def _one_line(text: str) -> str:
+    import msgspec  # noqa: PLC0415  # not needed for tables
+
+    return msgspec.json.format(text, indent=-1) + "\n"
+
+
+def _form(options: dict[str, object]) -> Format:
+    form = options.get("output")
+    return form if isinstance(form, Format) else Format.TABLE

@@ -1,0 +1,142 @@
+"""Groups on a real cluster: offsets are reset, and a watch outlives the coordinator."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import muster
+from coordinator.dev import DevCluster
+from muster.cli.offset_file import read_offsets
+
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+PATIENCE_S = 60.0
+GROUP = "billing"
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    """Three nodes that are ready."""
+    with DevCluster(tmp_path_factory.mktemp("live"), nodes=3, shards=2) as cluster:
+        cluster.wait_ready()
+        yield cluster
+
+
+def _muster(live, *args):
+    command = [sys.executable, "-m", "muster.cli", *args, f"--bootstrap={live.bootstrap}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def _items(ran):
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+@contextmanager
+def _watching(bootstrap, *args):
+    """A watch as a process of its own: yields a function that reads its next line."""
+    command = [sys.executable, "-m", "muster.cli", *args, f"--bootstrap={bootstrap}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            yield lambda: json.loads(running.stdout.readline())
+        finally:
+            running.kill()
+
+
+async def _run(live, *args):
+    return await asyncio.to_thread(_muster, live, *args)
+
+
+async def _commit(live, group_id, topic, offsets):
+    """Be a member, commit, leave: the ends are 0 and 100."""
+    async with muster.Client(live.bootstrap) as client:
+        await client.create_topic(topic, len(offsets), exist_ok=True)
+        async with client.group(group_id, [topic]) as group:
+            assignment = await group.next_assignment()
+            entry = muster.OffsetAndMetadata
+            await group.commit(
+                {
+                    key: entry(offsets[key.partition], start_offset=0, end_offset=100)
+                    for key in assignment.partitions
+                }
+            )
+            refused = await _run(
+                live,
+                *("group", "reset-offsets", group_id, "--topic", topic, "--to-offset=0"),
+                "--execute",
+            )
+            assert (refused.returncode, "NON_EMPTY_GROUP" in refused.stderr) == (4, True)
+            assert "stop its members first" in refused.stderr
+
+
+def _stored(live, group_id):
+    ran = _muster(live, "group", "offsets", group_id, "-o", "jsonl")
+    return {(i["topic"], i["partition"]): i["current_offset"] for i in _items(ran)}
+
+
+def test_the_page_s_example_runs_and_ends_where_it_began(live, tmp_path):
+    """docs/cli.md as a user types it: copy, look, reset, back; a group in use is refused."""
+    asyncio.run(_commit(live, GROUP, "orders", {0: 40, 1: 7}))
+    before = _stored(live, GROUP)
+    assert before == {("orders", 0): 40, ("orders", 1): 7}
+    [block] = re.findall(r"```sh\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "MUSTER_BOOTSTRAP": live.bootstrap}
+    seen = []
+    for line in block.splitlines():
+        ran = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ran.returncode == 0, (line, ran)
+        seen.append(_stored(live, GROUP)["orders", 0])
+    assert seen == [40, 40, 30, 0, 0, 40]
+    assert _stored(live, GROUP) == before == read_offsets(tmp_path / "before.csv")
+
+
+def test_every_way_to_reset_on_real_nodes(live):
+    """Earliest, latest, shift with both ends, an offset for a new group; the ends stay known."""
+    asyncio.run(_commit(live, "g", "t", {0: 40}))
+    scope = ("group", "reset-offsets", "g", "--topic=t", "--execute", "-o", "jsonl")
+    for args, expected in (
+        (("--to-latest",), 100),
+        (("--to-earliest",), 0),
+        (("--shift-by=-1",), 0),
+        (("--shift-by=1000",), 100),
+        (("--to-offset=7",), 7),
+        (("--to-current",), 7),
+    ):
+        [item] = _items(_muster(live, *scope, *args))
+        assert item["new_offset"] == expected, args
+        assert item["result"] == ("reset" if item["prior_offset"] != expected else "unchanged")
+        assert _stored(live, "g") == {("t", 0): expected}
+    ran = _muster(live, "group", "reset-offsets", "new", "--topic=t", "--to-offset=5", "--execute")
+    assert (ran.returncode, "there is no group 'new' yet" in ran.stderr) == (0, True)
+    assert _stored(live, "new") == {("t", 0): 5}
+
+
+def test_a_watch_outlives_the_coordinator_it_was_started_with(live):
+    """Bootstrapped from the coordinator alone: it is killed, and the next one is shown."""
+    asyncio.run(_commit(live, "watched", "t", {0: 40}))
+    [first] = _items(_muster(live, "group", "state", "watched", "-o", "jsonl"))
+    victim = first["coordinator"]["node_id"]
+    args = ("group", "watch", "watched", "--interval=0.2", "--output=jsonl")
+    with _watching(live.nodes[victim].endpoint, *args) as next_line:
+        assert next_line()["coordinator"]["node_id"] == victim
+        live.kill(victim)
+        while next_line()["coordinator"]["node_id"] == victim:
+            pass
+        live.start_node(victim)
+    live.wait_ready()
