@@ -133,10 +133,6 @@ def problems(book: Book, run: Run, testdata: Path = TESTDATA) -> list[str]:
         for name in set(book.left_out) & (named | set(book.tests))
     ]
     found += [
-        f"{name}: a golden file shows it, tests.toml need not name it"
-        for name in named & set(book.tests)
-    ]
-    found += [
         f"{name}: differs.toml names it, and no test shows it"
         for entry in book.differs
         for name in set(entry["ids"]) - covered

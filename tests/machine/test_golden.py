@@ -46,7 +46,9 @@ def test_scenarios_say_why_they_exist():
     assert len(SCENARIOS) >= 25
     for path in SCENARIOS:
         first = path.read_text().splitlines()[0]
-        assert re.match(r"# (gp|sc|arch)-\w[\w.]*(, (gp|sc|arch)-\w[\w.]*)*: \w", first), path.name
+        assert re.match(r"# (gp|sc|arch)-\w[\w.-]*(, (gp|sc|arch)-\w[\w.-]*)*: \w", first), (
+            path.name
+        )
 
 
 def test_every_rules_version_has_scenarios():
