@@ -125,7 +125,11 @@ class Asking:
 
     def list(self, _plain, options):
         states = [s.replace("_", " ") for s in options.get("states", "").split(",") if s]
-        return "ListGroups", admin.ListGroupsRequest(states=states)
+        types = [t for t in options.get("types", "").split(",") if t]
+        of = options.get("protocol-types")
+        return "ListGroups", admin.ListGroupsRequest(
+            states=states, types=types, protocol_types=[] if of is None else of.split(",")
+        )
 
     def describe(self, plain, _options):
         groups = _groups(one for one in plain if one != "confirmed")

@@ -14,7 +14,7 @@ be held; its answer is printed where it comes, as `   X: ...`, or never.
     commit GROUP [MEMBER GENERATION] TOPIC/PARTITION=OFFSET[:METADATA-BYTES] ... [seq=N] [instance=]
     fetch GROUP ... [TOPIC/PARTITION ... | all] [stable]     several groups: one call
     find GROUP[@KNOWN-TERM] ...
-    list [states=A,B]                  `_` in a name is a space
+    list [states=A,B] [types=A,B] [protocol-types=A,B]      `_` in a state is a space
     describe GROUP ... [confirmed]     `confirmed`: by a quorum, first
     delete GROUP ... | delete-offsets GROUP TOPIC/PARTITION ...
     cut X                              the call's connection breaks
