@@ -48,8 +48,8 @@ class Delay:
     """Who held up a round.
 
     `how` is last_to_join, assignment (of the group leader), not_rejoined, not_synced, left,
-    session_expired, kicked, no_room, absent, or, in an open round, awaited. `after_ms` counts from the
-    start of the round; that of an assignment from the moment when everybody had joined.
+    session_expired, kicked, no_room, absent, or, in an open round, awaited. `after_ms` counts from
+    the start of the round; that of an assignment from the moment when everybody had joined.
     """
 
     how: str
