@@ -9,6 +9,7 @@ from itertools import islice
 from coordinator.frontend import Context, Core, admit, refuse_group
 from coordinator.machine.commands import RoundTimer
 from coordinator.machine.errors import Error
+from coordinator.machine.evolve_history import last_round, rounds_of
 from coordinator.machine.history import NAMES_MAX, Ended, Rebalance, Who
 from coordinator.machine.state import Group, Member, Phase
 from coordinator.shard import Shard
@@ -40,7 +41,7 @@ def wait_of(group: Group, time_ms: int, wall_ms: int) -> Wait | None:
         return None
     wait = Wait(kind=group.timer.name.lower(), remaining_ms=max(0, group.deadline_ms - time_ms))
     wait.until_wall_ms = wall_ms + wait.remaining_ms
-    current = group.rebalances.get(group.round)
+    current = last_round(group)
     if current is not None:
         since_ms = current.started_ms + (current.joining_ms or 0)
         wait.waited_ms = max(0, time_ms - since_ms)
@@ -104,8 +105,7 @@ class Explaining:
             status = self._core.statuses.error(Error.GROUP_ID_NOT_FOUND, message)
             response.status.CopyFrom(status)
             return
-        newest = reversed(group.rebalances.items())
-        for number, record in islice(newest, most or None):
+        for number, record in islice(rounds_of(group), most or None):
             response.rebalances.append(told(group, number, record, shard.time_ms))
 
 

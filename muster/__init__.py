@@ -11,14 +11,20 @@ if TYPE_CHECKING:
     from muster.assignors import Assignor as Assignor
     from muster.assignors import FunctionAssignor as FunctionAssignor
     from muster.assignors import Subscriber as Subscriber
+    from muster.ballot import Leader as Leader
     from muster.client import Client as Client
     from muster.consumer import Group as Group
+    from muster.election import Election as Election
+    from muster.election import Leadership as Leadership
     from muster.errors import ErrorCode as ErrorCode
     from muster.errors import MusterError as MusterError
     from muster.listener import RebalanceListener as RebalanceListener
     from muster.nodes import Tls as Tls
     from muster.partitions import Partition as Partition
     from muster.rebalances import Rebalance as Rebalance
+    from muster.task_group import Tasks as Tasks
+    from muster.task_store import Definition as Definition
+    from muster.task_work import Task as Task
     from muster.types import Assignment as Assignment
     from muster.types import CommitResult as CommitResult
     from muster.types import Committed as Committed
@@ -35,13 +41,19 @@ _HOMES = {
     "Assignor": "assignors",
     "FunctionAssignor": "assignors",
     "Subscriber": "assignors",
+    "Leader": "ballot",
     "Client": "client",
     "Group": "consumer",
+    "Election": "election",
+    "Leadership": "election",
     "ErrorCode": "errors",
     "MusterError": "errors",
     "RebalanceListener": "listener",
     "Tls": "nodes",
     "Partition": "partitions",
+    "Tasks": "task_group",
+    "Definition": "task_store",
+    "Task": "task_work",
     "Rebalance": "rebalances",
     "Assignment": "types",
     "CommitResult": "types",

@@ -1,25 +1,33 @@
 """The way in: a client has channels to all nodes and everything that its groups share."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from muster import admin, timeouts
 from muster.actions import MemberConfig
-from muster.assignors import Choice, resolve
+from muster.assignors import Assignor, Choice, resolve
+from muster.ballot import Ballot
 from muster.calls import COMMIT, Caller
 from muster.committer import CoordinatorHook
 from muster.consumer import Group, GroupOptions
 from muster.discovery import Discovery, Routes
+from muster.election import Election
 from muster.errors import GroupClosed, InvalidConfig, MusterError
 from muster.heartbeats import Heartbeats
+from muster.kinds import Kind
 from muster.listener import SILENT, RebalanceListener
+from muster.managed import Calls, ManagedGroup
 from muster.nodes import Nodes, Tls, parse_endpoints
 from muster.offsets import Offsets, commit_request, fetch, partition_results
 from muster.operating import alter_group_settings, group_settings, kick_members
 from muster.rebalances import KEPT, Rebalance
 from muster.removals import delete_groups, delete_offsets
 from muster.rounds import JoinOptions, UserData
+from muster.task_group import OnLost, Tasks
+from muster.task_shares import ASSIGNOR, TaskKind
+from muster.task_store import TaskStore
 from muster.types import (
     CommitResult,
     Committed,
@@ -200,6 +208,106 @@ class Client:
             on_coordinator_change=on_coordinator_change,
         )
         group = Group(core.caller, core.heartbeats, options, forget=self._forget)
+        self._groups.append(group)
+        return group
+
+    def election(self, name: str, value: str = "", *, session_timeout_ms: int = 10_000) -> Election:
+        """One process's part in an election: one member at a time leads (docs/election.md).
+
+        Args:
+            name: the group id; 1 to 249 bytes of UTF-8.
+            value: what the others are told of this member while it leads, its address for example;
+                at most 4096 bytes.
+            session_timeout_ms: how long a leader may be silent until another one is elected. It
+                stops by itself after 0.9 of this.
+        """
+
+        def make(election: Election, ballot: Ballot) -> ManagedGroup:
+            join = self._managed(name, ballot, resolve("cooperative-sticky"), session_timeout_ms)
+            join = replace(
+                join,
+                # A candidate that does not come back in time must not cost the leader its lease.
+                rebalance_timeout_ms=max(1, session_timeout_ms // 3),
+                user_data=ballot.statement,
+            )
+            return self._manage(
+                join, listener=Calls(revoked=election.on_revoked, lost=election.on_lost)
+            )
+
+        return Election(name, value, session_timeout_ms, make)
+
+    def tasks(
+        self,
+        group_id: str,
+        *,
+        session_timeout_ms: int = 10_000,
+        rebalance_timeout_ms: int = 60_000,
+        group_instance_id: str = "",
+        commit_interval_ms: int = timeouts.COMMIT_INTERVAL_MS,
+        on_lost: OnLost | None = None,
+    ) -> Tasks:
+        """One member of a group that shares named tasks instead of partitions (docs/tasks.md).
+
+        Args:
+            group_id: 1 to 249 bytes of UTF-8.
+            session_timeout_ms: how long the member may be silent.
+            rebalance_timeout_ms: how long it may take to give up its tasks.
+            group_instance_id: see `group`.
+            commit_interval_ms: how often progress goes out (`Task.commit`), at most.
+            on_lost: called with the names when this member was fenced: another one may already
+                work on them, commits are refused.
+        """
+
+        def make(tasks: Tasks, kind: TaskKind) -> ManagedGroup:
+            join = self._managed(group_id, kind, (ASSIGNOR,), session_timeout_ms, group_instance_id)
+            join = replace(
+                join, rebalance_timeout_ms=rebalance_timeout_ms, user_data=kind.statement
+            )
+            return self._manage(
+                join,
+                commit_interval_ms=commit_interval_ms,
+                listener=Calls(tasks.on_assigned, tasks.on_revoked, tasks.on_lost),
+            )
+
+        store = TaskStore(
+            self._opened().caller,
+            group_id,
+            instance_id=group_instance_id,
+            timeout_ms=self._timeout_ms,
+        )
+        return Tasks(group_id, store, make, on_lost)
+
+    def _managed(
+        self,
+        group_id: str,
+        kind: Kind,
+        assignors: tuple[Assignor, ...],
+        session_timeout_ms: int,
+        group_instance_id: str = "",
+    ) -> JoinOptions:
+        """How a member joins that owns something else than partitions of registered topics."""
+        _checked_id("group_id", group_id)
+        if group_instance_id:
+            _checked_id("group_instance_id", group_instance_id)
+        config = MemberConfig(group_id, self._client_id, assignors, group_instance_id)
+        return JoinOptions(config, (), session_timeout_ms, 60_000, kind=kind)
+
+    def _manage(
+        self,
+        join: JoinOptions,
+        *,
+        listener: RebalanceListener,
+        commit_interval_ms: int = timeouts.COMMIT_INTERVAL_MS,
+    ) -> ManagedGroup:
+        core = self._opened()
+        options = GroupOptions(
+            join=join,
+            commit_interval_ms=commit_interval_ms,
+            request_timeout_ms=self._timeout_ms,
+            listener=listener,
+            on_coordinator_change=None,
+        )
+        group = ManagedGroup(core.caller, core.heartbeats, options, forget=self._forget)
         self._groups.append(group)
         return group
 

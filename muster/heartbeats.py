@@ -26,6 +26,8 @@ EARLY_MS = 25
 """An answer without news sooner than this is met with a pause: no server makes a client spin."""
 
 _ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_SIGN_OF_LIFE = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
+_BROKEN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 Answered = Callable[[Identity, Refusal], None]
 
 
@@ -47,6 +49,10 @@ class Pulse:
         self.due_at = 0.0
         self.failures = 0
         self.beat: _Beat | None = None
+        self.acknowledged_at: float | None = None
+        """When the last call that the coordinator took as a sign of life was sent (loop time)."""
+        self.broken_at: float | None = None
+        """When a connection broke under a call, where nothing was acknowledged since."""
         self._beats = beats
         self._want: Want | None = None
         self._unwatch = beats.caller.routes.watch(group_id, self._on_route)
@@ -307,6 +313,8 @@ class _Beat:
             status = by_member.get((pulse.group_id, identity.member_id))
             if pulse in self._pulses and pulse.identity == identity and status is not None:
                 any_news |= self._on_status(pulse, status)
+                if int(status.code) in _SIGN_OF_LIFE:
+                    pulse.acknowledged_at, pulse.broken_at = call.started_at, None
         self._pause_if_early(call, any_news=any_news)
 
     def _pause_if_early(self, call: _Call, *, any_news: bool) -> None:
@@ -358,6 +366,8 @@ class _Beat:
         for pulse in call.pulses:
             if pulse in self._pulses:
                 self._retry_later(pulse)
+                if code in _BROKEN and pulse.broken_at is None:
+                    pulse.broken_at = self._loop.time()
         if code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
             self._search(call)
 

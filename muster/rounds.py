@@ -22,8 +22,9 @@ from muster.actions import (
 )
 from muster.assignors import Assignor, wants_owned
 from muster.calls import JOIN, LEAVE, SYNC, Caller
-from muster.embedded import PROTOCOL_TYPE, encode_subscription
+from muster.embedded import encode_subscription
 from muster.errors import ErrorCode, MusterError
+from muster.kinds import CONSUMERS, Kind
 from muster.v1 import errors_pb2, group_pb2
 
 log = logging.getLogger("muster")
@@ -44,6 +45,7 @@ class JoinOptions:
     rebalance_timeout_ms: int
     rack: str = ""
     user_data: UserData = b""
+    kind: Kind = CONSUMERS
 
 
 class _Parked(Protocol):
@@ -88,7 +90,7 @@ class Rounds:
             join_nonce=action.join_nonce,
             session_timeout_ms=options.session_timeout_ms,
             rebalance_timeout_ms=options.rebalance_timeout_ms,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=options.kind.protocol_type,
             protocols=[
                 group_pb2.JoinGroupRequest.Protocol(
                     name=a.name, metadata=self._metadata(a, action.claim, user_data)
@@ -114,7 +116,7 @@ class Rounds:
         if int(answer.status.code) != ErrorCode.NONE:
             held_ms = _since_ms(started_at)
             return JoinRefused(action.call_id, _refusal(answer), answer.member_id, held_ms)
-        return JoinAnswered(
+        joined = JoinAnswered(
             call_id=action.call_id,
             member_id=answer.member_id,
             generation=answer.generation,
@@ -125,18 +127,28 @@ class Rounds:
             skip_assignment=answer.skip_assignment,
             assignment=answer.assignment if answer.HasField("assignment") else None,
         )
+        try:
+            if joined.assignment is not None:
+                options.kind.on_assigned(joined.assignment, started_at)
+            elif joined.leader_id == joined.member_id and not joined.skip_assignment:
+                joined = await options.kind.on_joined(joined)
+        except MusterError as error:
+            return JoinRefused(action.call_id, _from_error(error))
+        return joined
 
     async def sync(self, action: SendSync) -> SyncAnswered | SyncRefused:
         """Call SyncGroup; it may be parked."""
+        kind = self._options.kind
+        assignments = kind.on_assigning(action.assignments) if action.assignments else ()
         request = group_pb2.SyncGroupRequest(
             group_id=self._group_id,
             member_id=action.identity.member_id,
             generation=action.identity.generation,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=kind.protocol_type,
             protocol_name=action.protocol_name,
             assignments=[
                 group_pb2.SyncGroupRequest.Assignment(member_id=m, assignment=a)
-                for m, a in action.assignments
+                for m, a in assignments
             ],
             group_instance_id=self._options.config.instance_id,
         )
@@ -152,6 +164,10 @@ class Rounds:
             return SyncRefused(action.call_id, _from_error(error))
         if int(answer.status.code) != ErrorCode.NONE:
             return SyncRefused(action.call_id, _refusal(answer), _since_ms(started_at))
+        try:
+            kind.on_assigned(answer.assignment, started_at)
+        except MusterError as error:
+            return SyncRefused(action.call_id, _from_error(error), _since_ms(started_at))
         return SyncAnswered(action.call_id, answer.assignment, answer.protocol_name)
 
     async def leave(self, action: SendLeave) -> LeaveAnswered:

@@ -58,6 +58,9 @@ JOIN_SPREAD_MS = 50
 HEARTBEAT_GAP_MS = 20
 """Between the starts of two heartbeat calls: members that come together share one."""
 
+LEASE_AFTER_BREAK_MS = 2_000
+"""After a broken connection an elected leader leads so long, without a new acknowledgement."""
+
 SYNC_MARGIN_MS = 1_000
 """The synchronous consumer waits so much longer than the call's own limit for its result."""
 

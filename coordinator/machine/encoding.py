@@ -110,11 +110,12 @@ class Reader:
         except UnicodeDecodeError as error:
             raise RecordError("text of a record is not UTF-8") from error
 
-    def version(self) -> None:
-        """Each value starts with the version that wrote it."""
+    def version(self, last: int = RECORD_VERSION) -> int:
+        """Each value starts with the version of its form; the last one of this kind is `last`."""
         version = self.take(1)[0]
-        if version != RECORD_VERSION:
-            raise RecordError(f"a record of version {version}; this build reads {RECORD_VERSION}")
+        if not RECORD_VERSION <= version <= last:
+            raise RecordError(f"a record of version {version}; this build reads {last}")
+        return version
 
     def end(self) -> None:
         """Nothing may be left."""

@@ -32,7 +32,6 @@ from coordinator.machine.evolve_history import (
     note_assignment,
     note_emptied,
     note_generation,
-    note_join,
     note_removal,
     note_start,
 )
@@ -66,6 +65,7 @@ def member_from(event: MemberJoined, join_seq: int) -> Member:
         join_seq=join_seq,
         joined_round=event.joined_round,
         instance_id=event.group_instance_id,
+        joined_ms=event.time_ms,
     )
 
 
@@ -85,6 +85,7 @@ def rejoined(member: Member, event: MemberRejoined) -> Member:
         assignment=member.assignment,
         instance_id=member.instance_id,
         replaced_id=member.replaced_id,
+        joined_ms=event.time_ms,
     )
 
 
@@ -104,6 +105,7 @@ def replaced(member: Member, event: MemberReplaced) -> Member:
         assignment=member.assignment,
         instance_id=member.instance_id,
         replaced_id=member.member_id,
+        joined_ms=event.time_ms,
     )
 
 
@@ -180,7 +182,6 @@ def _disarm_when_all_synced(group: Group) -> None:
 
 def _member_joined(group: Group, event: MemberJoined) -> None:
     invariant(event.member_id not in group.members, "a member joined twice")
-    note_join(group, event)
     if not group.members:
         group.protocol_type = event.protocol_type
         group.leader_id = event.member_id
@@ -198,7 +199,6 @@ def _member_joined(group: Group, event: MemberJoined) -> None:
 
 def _member_rejoined(group: Group, event: MemberRejoined) -> None:
     invariant(event.member_id in group.members, "a stranger rejoined")
-    note_join(group, event)
     before = group.members[event.member_id]
     after = rejoined(before, event)
     group.tally.add(group, before, -1)
@@ -227,7 +227,6 @@ def _member_replaced(group: Group, event: MemberReplaced) -> None:
         bool(event.group_instance_id) and before.instance_id == event.group_instance_id,
         "replaced by another instance (I3)",
     )
-    note_join(group, event)
     after = replaced(before, event)
     group.tally.add(group, before, -1)
     group.members = {

@@ -4,15 +4,14 @@ Called before the event changes anything else. A round that opened under rules 1
 and nothing is noted of it.
 """
 
+from collections.abc import Iterator
+
 from coordinator.machine.commands import RoundTimer
 from coordinator.machine.events import (
     AssignmentPublished,
     GenerationFormed,
     GroupEmptied,
-    MemberJoined,
-    MemberRejoined,
     MemberRemoved,
-    MemberReplaced,
     PendingRemoved,
     RebalanceStarted,
     RemovalCause,
@@ -21,18 +20,25 @@ from coordinator.machine.events import (
 from coordinator.machine.history import (
     HISTORY_ROUNDS,
     NAMES_MAX,
-    NOBODY,
     Ended,
-    LastJoin,
     Rebalance,
     Who,
+    put_rebalance,
+    take_rebalance,
 )
 from coordinator.machine.state import Group, Phase
 
 
-def notes_joins(group: Group) -> bool:
-    """True where the last to join is noted: a round is open, and it has a record."""
-    return group.phase is Phase.PREPARING_REBALANCE and group.round in group.rebalances
+def last_round(group: Group) -> Rebalance | None:
+    """The open round, or the one that was the last; None where it left no history."""
+    kept = group.rebalances.get(group.round)
+    return None if isinstance(kept, bytes) else kept
+
+
+def rounds_of(group: Group) -> Iterator[tuple[int, Rebalance]]:
+    """All rounds that are kept, with their numbers, the newest first."""
+    for number, kept in reversed(group.rebalances.items()):
+        yield number, take_rebalance(kept) if isinstance(kept, bytes) else kept
 
 
 def is_missed(group: Group, event: MemberRemoved | PendingRemoved) -> bool:
@@ -40,7 +46,7 @@ def is_missed(group: Group, event: MemberRemoved | PendingRemoved) -> bool:
 
     An id that was handed out holds up every round but an initial one (gp-P8).
     """
-    if group.round not in group.rebalances:
+    if last_round(group) is None:
         return False
     if isinstance(event, PendingRemoved):
         return group.phase is Phase.PREPARING_REBALANCE and not group.from_empty
@@ -55,33 +61,25 @@ def pushed_out(group: Group) -> list[int]:
     return list(group.rebalances)[: max(0, len(group.rebalances) + 1 - HISTORY_ROUNDS)]
 
 
-def note_join(group: Group, event: MemberJoined | MemberRejoined | MemberReplaced) -> None:
-    """In an open round; who opens one is noted as it opens."""
-    if notes_joins(group):
-        group.last_join = LastJoin(event.member_id, event.time_ms)
-
-
 def note_removal(group: Group, event: MemberRemoved | PendingRemoved) -> None:
     """Only of whom the round waited for."""
-    if is_missed(group, event):
-        current = group.rebalances[group.round]
-        who = _who(group, event.member_id)
-        current.miss(who, event.cause, event.time_ms)
+    current = last_round(group)
+    if current is not None and is_missed(group, event):
+        current.miss(_who(group, event.member_id), event.cause, event.time_ms)
 
 
 def note_start(group: Group, event: RebalanceStarted) -> None:
     """Another round: the one before is superseded, unless it had ended."""
-    before = group.rebalances.get(group.round)
-    if before is not None and before.ended is Ended.OPEN:
-        before.ended = Ended.SUPERSEDED
-        before.syncing_ms = event.time_ms - before.started_ms - (before.joining_ms or 0)
+    before = last_round(group)
+    if before is not None:
+        if before.ended is Ended.OPEN:
+            before.ended = Ended.SUPERSEDED
+            before.syncing_ms = event.time_ms - before.started_ms - (before.joining_ms or 0)
+        group.rebalances[group.round] = put_rebalance(before)
     for number in pushed_out(group):
         del group.rebalances[number]
     if not event.wall_ms:
         return
-    joined = group.members.get(event.member_id)
-    if joined is not None and joined.joined_round == event.round:
-        group.last_join = LastJoin(event.member_id, event.time_ms)
     group.rebalances[event.round] = Rebalance(
         started_ms=event.time_ms,
         started_wall_ms=event.wall_ms,
@@ -100,10 +98,17 @@ def note_generation(group: Group, event: GenerationFormed) -> None:
 
     Ids that were handed out stay, too; a round that they hold up ends with its timer.
     """
-    current = group.rebalances.get(event.round)
+    current = last_round(group)
     if current is None:
         return
-    _close_joining(group, current, event)
+    _close_joining(current, event)
+    last = None
+    for member in group.members.values():
+        if group.has_joined(member) and (last is None or member.joined_ms >= last.joined_ms):
+            last = member
+    if last is not None:
+        current.last_joined = _who(group, last.member_id)
+        current.last_join_ms = last.joined_ms - current.started_ms
     current.members_after = len(group.members)
     current.leader = _who(group, event.leader_id)
     fresh = []
@@ -124,7 +129,7 @@ def note_generation(group: Group, event: GenerationFormed) -> None:
 
 def note_assignment(group: Group, event: AssignmentPublished) -> None:
     """The round is over: the group leader's assignment stands."""
-    current = group.rebalances.get(group.round)
+    current = last_round(group)
     if current is not None:
         current.syncing_ms = event.time_ms - current.started_ms - (current.joining_ms or 0)
         current.ended = Ended.STABLE
@@ -132,22 +137,15 @@ def note_assignment(group: Group, event: AssignmentPublished) -> None:
 
 def note_emptied(group: Group, event: GroupEmptied) -> None:
     """The round is over: nobody is left."""
-    current = group.rebalances.get(event.round)
+    current = last_round(group)
     if current is not None:
-        _close_joining(group, current, event)
+        _close_joining(current, event)
         current.ended = Ended.EMPTIED
 
 
-def _close_joining(
-    group: Group, current: Rebalance, event: GenerationFormed | GroupEmptied
-) -> None:
+def _close_joining(current: Rebalance, event: GenerationFormed | GroupEmptied) -> None:
     current.generation = event.generation
     current.joining_ms = event.time_ms - current.started_ms
-    last = group.last_join
-    if last.member_id:
-        current.last_joined = _who(group, last.member_id)
-        current.last_join_ms = last.time_ms - current.started_ms
-    group.last_join = NOBODY
 
 
 def _who(group: Group, member_id: str) -> Who:

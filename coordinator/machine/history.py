@@ -4,8 +4,10 @@ A group keeps HISTORY_ROUNDS of them, the open one among them, each a record of 
 grows with the group: of who is missing or new NAMES_MAX are named, and all are counted. So a
 record has at most RECORD_MAX_BYTES (usually 300), a group's history at most 500 KiB (10).
 
-What a Join changes in an open round is one small record, `LastJoin`; it goes into the round's own
-when the round closes. Entries under rules 1 carry no times, so their rounds leave no history.
+A Join of an open round changes nothing here: when the round closes, the members say when they
+joined. Of the rounds that are over a group holds the stored bytes, a third of what the objects
+take, and nothing is decoded at a failover. Entries under rules 1 carry no times, so their rounds
+leave no history.
 """
 
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from coordinator.machine.encoding import (
     RECORD_VERSION,
     Reader,
     RecordError,
+    put_bytes,
     put_count,
     put_int,
     put_optional,
@@ -53,17 +56,6 @@ class Who:
 
 
 @dataclass(frozen=True, slots=True)
-class LastJoin:
-    """Who joined the open round last, and when, in ms of shard time."""
-
-    member_id: str = ""
-    time_ms: int = 0
-
-
-NOBODY = LastJoin()
-
-
-@dataclass(frozen=True, slots=True)
 class Missing:
     """One that the round waited for in vain: a member, or an id that was handed out.
 
@@ -83,7 +75,8 @@ class Rebalance:
 
     `generation` is what it formed, 0 while none. `joining_ms` and `syncing_ms` say how long the two
     phases took, None while they last or where the second never began. `first_join_seq`: members
-    from here on in join order are new. `last_join_ms` counts from the start.
+    from here on in join order are new. `last_join_ms` counts from the start; of several that joined
+    in that ms `last_joined` is the last in join order.
     """
 
     started_ms: int
@@ -117,9 +110,8 @@ class Rebalance:
 
 
 def put_rebalance(record: Rebalance) -> bytes:
-    """Its record."""
+    """Its record: with its length, so that it can be checked without being read."""
     parts = [
-        _VERSION,
         put_int(record.started_ms),
         put_int(record.started_wall_ms),
         put_int(record.from_generation),
@@ -150,12 +142,12 @@ def put_rebalance(record: Rebalance) -> bytes:
             put_optional(one.cause),
             put_int(one.after_ms),
         )
-    return b"".join(parts)
+    return _VERSION + put_bytes(b"".join(parts))
 
 
-def take_rebalance(reader: Reader) -> Rebalance:
+def take_rebalance(value: bytes) -> Rebalance:
     """Back from `put_rebalance`. Raises RecordError."""
-    reader.version()
+    reader = Reader(_body(value))
     try:
         record = Rebalance(
             started_ms=reader.integer(),
@@ -186,17 +178,25 @@ def take_rebalance(reader: Reader) -> Rebalance:
     return record
 
 
-def put_last_join(last: LastJoin) -> bytes:
-    """Its record."""
-    return _VERSION + put_text(last.member_id) + put_int(last.time_ms)
+def put_round(kept: Rebalance | bytes) -> bytes:
+    """A kept round's record."""
+    return kept if isinstance(kept, bytes) else put_rebalance(kept)
 
 
-def take_last_join(reader: Reader) -> LastJoin:
-    """Back from `put_last_join`."""
+def take_round(value: bytes, *, last: bool) -> Rebalance | bytes:
+    """A kept round: the last one to work on, one before it as it is stored."""
+    if last:
+        return take_rebalance(value)
+    _body(value)
+    return value
+
+
+def _body(value: bytes) -> bytes:
+    reader = Reader(value)
     reader.version()
-    last = LastJoin(reader.text(), reader.integer())
+    body = reader.blob()
     reader.end()
-    return last
+    return body
 
 
 def _put_who(who: Who) -> bytes:

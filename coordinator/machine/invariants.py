@@ -1,7 +1,13 @@
 """What must hold whatever happens. A broken invariant stops the process: a bug, not an outcome."""
 
 from coordinator.machine.commands import RoundTimer
-from coordinator.machine.history import HISTORY_ROUNDS, NAMES_MAX, NOBODY, Ended
+from coordinator.machine.history import (
+    HISTORY_ROUNDS,
+    NAMES_MAX,
+    Ended,
+    Rebalance,
+    take_rebalance,
+)
 from coordinator.machine.state import Group, Phase, holders, recount
 
 
@@ -67,12 +73,13 @@ def _check_history(group: Group, where: str) -> None:
     invariant(rounds == sorted(rounds), where + "the history is not in the order of its rounds")
     invariant(not rounds or rounds[-1] == group.round, where + "the last round is not in it")
     open_now = group.phase in {Phase.PREPARING_REBALANCE, Phase.COMPLETING_REBALANCE}
-    for number, record in group.rebalances.items():
-        expected = open_now and number == group.round
+    for number, kept in group.rebalances.items():
+        is_last = number == group.round
+        invariant(isinstance(kept, Rebalance) == is_last, where + f"round {number}'s form")
+        record = kept if isinstance(kept, Rebalance) else take_rebalance(kept)
+        expected = open_now and is_last
         invariant((record.ended is Ended.OPEN) == expected, where + f"round {number} is open")
         invariant(len(record.missing) <= NAMES_MAX, where + "more names than are kept")
-    joining = group.phase is Phase.PREPARING_REBALANCE and group.round in group.rebalances
-    invariant(joining or group.last_join == NOBODY, where + "a last Join of no open round")
 
 
 def _check_timer(group: Group, where: str, *, at_rest: bool) -> None:

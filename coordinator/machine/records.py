@@ -5,7 +5,6 @@ Keys are relative to the shard:
     b"g" + group id           + b"h"                        the group without its maps
     b"g" + group id           + b"k"                        its overrides of the defaults, if any
     b"g" + group id           + b"m" + member id            a member
-    b"g" + group id           + b"l"                        who joined the open round last
     b"g" + group id           + b"o" + topic + partition    a stored offset
     b"g" + group id           + b"p" + member id            an id handed out, not used yet
     b"g" + group id           + b"r" + round                one of its last rounds (history.py)
@@ -22,8 +21,8 @@ Keys are relative to the shard:
 The group id and the topic of a key carry their length, so the records of one group share a prefix
 with no others. What static members and pending ids added has records of its own: a group without
 them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
-fields in declared order, without what the key says; an offset's start is left out where none was
-reported.
+fields in declared order, without what the key says; a member that says when it joined has a version
+of its own, an offset's start is left out where none was reported.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -63,14 +62,8 @@ from coordinator.machine.events import (
     RebalanceStarted,
     RoundExtended,
 )
-from coordinator.machine.evolve_history import is_missed, notes_joins, pushed_out
-from coordinator.machine.history import (
-    NOBODY,
-    put_last_join,
-    put_rebalance,
-    take_last_join,
-    take_rebalance,
-)
+from coordinator.machine.evolve_history import is_missed, pushed_out
+from coordinator.machine.history import put_round, take_round
 from coordinator.machine.state import Blob, Group, Member, Offset, Phase, holders, recount
 
 GROUP_PREFIX = b"g"
@@ -81,7 +74,6 @@ FLOOR_KEY = b"f"
 TIME_KEY = b"c"
 
 HEADER = b"h"
-_LAST_JOIN = b"l"
 _MEMBER = b"m"
 _OFFSET = b"o"
 _PENDING = b"p"
@@ -94,6 +86,9 @@ _CONFIG = b"k"
 _TOPICS = b"u"
 _NO_BLOB = Blob()
 _VERSION = bytes((RECORD_VERSION,))
+_TIMED_VERSION = RECORD_VERSION + 1
+"""Of a member's record that says when it joined, in one field more."""
+_TIMED = bytes((_TIMED_VERSION,))
 _T = TypeVar("_T")
 
 
@@ -126,7 +121,6 @@ class RoundOf(NamedTuple):
 class Own(Enum):
     """Names a record of the group itself, beside its header."""
 
-    LAST_JOIN = _LAST_JOIN
     EMPTIED = _EMPTIED
     BLOB = _BLOB
     CONFIG = _CONFIG
@@ -185,7 +179,8 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
         case PendingOf():
             return _put_known(group.pending.get(ref.member_id), put_number)
         case RoundOf():
-            return _put_known(group.rebalances.get(ref.round), put_rebalance)
+            kept = group.rebalances.get(ref.round)
+            return None if kept is None else put_round(kept)
         case Own():
             return _own_value(group, ref)
         case _:
@@ -194,8 +189,6 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
 
 def _own_value(group: Group, own: Own) -> bytes | None:
     match own:
-        case Own.LAST_JOIN:
-            return None if group.last_join == NOBODY else put_last_join(group.last_join)
         case Own.EMPTIED:
             return put_number(group.emptied_wall_ms) if group.emptied_wall_ms else None
         case Own.BLOB:
@@ -260,14 +253,14 @@ def touched(  # noqa: PLR0912 - one arm per event
             return (None, *_records_of(event.member_id), *_missed(group, event))
         case MemberReplaced():
             old, new = _records_of(event.replaced_id), _records_of(event.member_id)
-            return (None, *old, *new, *_noted(group))
+            return (None, *old, *new)
         case PendingRemoved():
             return (PendingOf(event.member_id), *_missed(group, event))
         case PendingAdded():
             pending = PendingOf(event.member_id)
             return (None, pending) if group is None else (pending,)
         case MemberRejoined():
-            return (event.member_id, *_noted(group))
+            return (event.member_id,)
         case RebalanceStarted() if group is not None:
             cleared = group.phase is Phase.COMPLETING_REBALANCE
             cleared_of = map(AssignmentOf, group.members) if cleared else ()
@@ -275,9 +268,9 @@ def touched(  # noqa: PLR0912 - one arm per event
         case AssignmentPublished() if group is not None:
             return (None, *map(AssignmentOf, group.members), RoundOf(group.round))
         case GroupEmptied():
-            return (None, Own.EMPTIED, Own.LAST_JOIN, RoundOf(event.round))
+            return (None, Own.EMPTIED, RoundOf(event.round))
         case GenerationFormed():
-            return (None, Own.LAST_JOIN, Own.TOPICS, RoundOf(event.round))
+            return (None, Own.TOPICS, RoundOf(event.round))
         case RoundExtended():
             return (None,)
         case RebalanceStarted() | AssignmentPublished():
@@ -301,12 +294,6 @@ def _beside(group: Group | None, event: MemberJoined) -> Iterator[Ref]:
         yield StaticOf(event.member_id)
     if group is not None and event.member_id in group.pending:
         yield PendingOf(event.member_id)
-    yield from _noted(group)
-
-
-def _noted(group: Group | None) -> tuple[Ref, ...]:
-    """What a Join touches of the round's history."""
-    return (Own.LAST_JOIN,) if group is not None and notes_joins(group) else ()
 
 
 def _missed(group: Group | None, event: MemberRemoved | PendingRemoved) -> tuple[Ref, ...]:
@@ -317,7 +304,7 @@ def _missed(group: Group | None, event: MemberRemoved | PendingRemoved) -> tuple
 def _opened(group: Group, event: RebalanceStarted) -> tuple[Ref, ...]:
     """The round before, the new one, those that make room for it."""
     rounds = (group.round, event.round, *pushed_out(group))
-    return (Own.LAST_JOIN, *map(RoundOf, rounds))
+    return tuple(map(RoundOf, rounds))
 
 
 def _records_of(member_id: str) -> tuple[Ref, ...]:
@@ -360,7 +347,7 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
     elif kind == _ROUND:
         number = key.integer()
         key.end()
-        group.rebalances[number] = take_rebalance(Reader(value))
+        group.rebalances[number] = take_round(value, last=number == group.round)
     elif kind == _PENDING:
         group.pending[key.rest()] = take_number(value)
     elif kind in (_STATIC, _ASSIGNMENT):
@@ -379,8 +366,6 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
 def _take_own(group: Group, kind: bytes, value: bytes) -> None:
     if kind == _EMPTIED:
         group.emptied_wall_ms = take_number(value)
-    elif kind == _LAST_JOIN:
-        group.last_join = take_last_join(Reader(value))
     elif kind == _BLOB:
         group.blob = _take_blob(Reader(value))
     elif kind == _CONFIG:
@@ -461,11 +446,14 @@ def _put_member(member: Member) -> bytes:
         put_int(member.joined_round),
         put_int(member.synced_generation),
     )
+    if member.joined_ms:  # where it is known: under rules 1 a member is stored as ever
+        parts[0] = _TIMED
+        parts.append(put_int(member.joined_ms))
     return b"".join(parts)
 
 
 def _take_member(member_id: str, reader: Reader) -> Member:
-    reader.version()
+    version = reader.version(_TIMED_VERSION)
     member = Member(
         member_id=member_id,
         client_id=reader.text(),
@@ -478,6 +466,8 @@ def _take_member(member_id: str, reader: Reader) -> Member:
         joined_round=reader.integer(),
         synced_generation=reader.integer(),
     )
+    if version == _TIMED_VERSION:
+        member.joined_ms = reader.integer()
     reader.end()
     return member
 

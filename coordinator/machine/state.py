@@ -53,7 +53,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from coordinator.machine.commands import Protocol, RoundTimer
-from coordinator.machine.history import LastJoin, Rebalance
+from coordinator.machine.history import Rebalance
 
 
 class Phase(StrEnum):
@@ -98,6 +98,7 @@ class Member:
     `joined_round` is the last round it joined, `synced_generation` the last generation it synced in
     (both replicated, so that an open round survives a failover: architecture section 3, rule 5).
     `instance_id` is "" for a dynamic member; `replaced_id` whose place a static one took last.
+    `joined_ms` is the shard time of its last Join, 0 under rules 1.
     """
 
     member_id: str
@@ -113,6 +114,7 @@ class Member:
     assignment: bytes = b""
     instance_id: str = ""
     replaced_id: str = ""
+    joined_ms: int = 0
 
     def supports(self, name: str) -> bool:
         """True where `name` is among this member's protocols."""
@@ -197,11 +199,10 @@ class Group:
     `timer` is None, `deadline_ms` is 0. `remaining_ms` and `new_member_added` belong to the initial
     delay (gp-4.3). `pending` are ids handed out and not used yet, with their session timeout in ms
     (gp-J7.4). `emptied_wall_ms` says since when it is Empty, 0 where it is not, or where nobody
-    knows (rules 1, or never had members). `rebalances` are the last rounds by number, the open one
-    among them (history.py); `last_join` is of the open one. `topics_version` is that of the topic
-    registry under which the generation formed, `config` the group's overrides by name
-    (configs.py). `instances` says who holds each instance id: like `tally` it follows from the
-    members.
+    knows (rules 1, or never had members). `rebalances` are the last rounds by number, with what
+    became of them (history.py). `topics_version` is that of the topic registry under which the
+    generation formed, `config` the group's overrides by name (configs.py). `instances` says who
+    holds each instance id: like `tally` it follows from the members.
     """
 
     group_id: str
@@ -223,8 +224,7 @@ class Group:
     blob: Blob = field(default_factory=Blob)
     topics_version: int = 0
     config: dict[str, int] = field(default_factory=dict)
-    rebalances: dict[int, Rebalance] = field(default_factory=dict)
-    last_join: LastJoin = field(default_factory=LastJoin)
+    rebalances: dict[int, Rebalance | bytes] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally, metadata={"derived": True})
     instances: dict[str, str] = field(default_factory=dict, metadata={"derived": True})
 

@@ -350,14 +350,27 @@ class Group:
             self.hear(self.members[request.member_id])
         response = group_pb2.OffsetCommitResponse()
         for one in request.partitions:
-            answer = response.partitions.add(topic=one.topic, partition=one.partition)
-            if one.partition >= self._topics.get(one.topic, 0):
-                answer.status.CopyFrom(
-                    status(Code.UNKNOWN_TOPIC_OR_PARTITION, "no such partition", retriable=True)
-                )
-            else:
+            response.partitions.add(
+                topic=one.topic, partition=one.partition, status=self._refusal(one)
+            )
+        if request.atomic and any(p.status.code for p in response.partitions):
+            for answer in response.partitions:
+                if not answer.status.code:
+                    answer.status.CopyFrom(status(Code.OPERATION_NOT_ATTEMPTED, "it is atomic"))
+        for one, answer in zip(request.partitions, response.partitions, strict=True):
+            if not answer.status.code:
                 self._store(request, one, answer)
         return response
+
+    def _refusal(self, one: group_pb2.OffsetCommitRequest.Partition) -> errors_pb2.Status | None:
+        """Why one partition cannot be committed, if so."""
+        if one.partition >= self._topics.get(one.topic, 0):
+            return status(Code.UNKNOWN_TOPIC_OR_PARTITION, "no such partition", retriable=True)
+        kept = self.offsets.get(TopicPartition(one.topic, one.partition))
+        stored = -1 if kept is None else kept.value.offset
+        if one.HasField("expected_offset") and one.expected_offset != stored:
+            return status(Code.INVALID_UPDATE_VERSION, "another offset is stored")
+        return None
 
     def _may_commit(self, member_id: str, generation: int, instance_id: str) -> ErrorCode:
         if generation < 0 and not member_id:

@@ -33,6 +33,7 @@ async def start(cluster, code, **environment):
         "-c",
         HEAD + code,
         cluster.bootstrap,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment},
@@ -61,14 +62,10 @@ async def test_a_process_ends_although_nothing_was_closed(open_cluster):
 async def test_a_process_ends_with_its_error_although_the_cluster_is_gone(open_cluster):
     """The traceback is the user's; leaving has a limit."""
     async with open_cluster(1) as (cluster, _):
-        worker = await start(
-            cluster,
-            "c = joined()\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})\nsay('on')\n"
-            "signal.sigwait({signal.SIGUSR1})\n1 / 0",
-        )
+        worker = await start(cluster, "c = joined()\nsay('on')\nsys.stdin.read()\n1 / 0")
         await worker.stdout.readline()
         await cluster.kill(1)
-        worker.send_signal(signal.SIGUSR1)
+        worker.stdin.close()
         code, _, err = await ended(worker)
         assert code == 1
         assert "ZeroDivisionError" in err

@@ -51,9 +51,13 @@ async def test_terms_go_out_with_a_members_commit(open_cluster):
     """Expected offsets and a blob make a commit atomic; None expects nothing stored."""
     async with open_cluster(1) as (cluster, client), client.group("g", ["t"]) as group:
         await group.next_assignment()
+        await group.commit({P1: 6})
         await group.commit({P0: 5, P1: 7}, expected={P0: None, P1: 6}, forward_only=True, blob=b"b")
-        await group.commit({P0: 6})
-        terms, plain = [call.request for call in cluster.seen("OffsetCommit")]
+        with pytest.raises(InvalidUpdateVersion):
+            await group.commit({P0: 9, P1: 9}, expected={P1: 6})
+        stored = await group.committed([P0, P1])
+        assert [stored.offset(P0), stored.offset(P1)] == [5, 7], "all or nothing"
+        plain, terms, _ = [call.request for call in cluster.seen("OffsetCommit")]
     assert (terms.atomic, terms.forward_only, terms.blob) == (True, True, b"b")
     assert [one.expected_offset for one in terms.partitions] == [-1, 6]
     assert (plain.atomic, plain.forward_only, plain.HasField("blob")) == (False, False, False)

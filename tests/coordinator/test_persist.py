@@ -7,7 +7,7 @@ import pytest
 from coordinator.machine.commands import Checkpoint
 from coordinator.machine.digest import digest_bytes
 from coordinator.machine.encoding import RecordError
-from coordinator.machine.records import AssignmentOf, group_key, group_prefix
+from coordinator.machine.records import AssignmentOf, RoundOf, group_key, group_prefix
 from coordinator.machine.shard_records import load_in_slices
 from coordinator.machine.shard_state import ShardState, recount, shard_records
 from coordinator.persist import (
@@ -123,7 +123,7 @@ def test_an_entry_writes_only_what_it_changed(stored):
 
 
 def test_an_assignment_is_written_without_the_members_metadata(stored):
-    """A vector rewrites what it assigns; the members' descriptions, often larger, stay."""
+    """A vector rewrites what it assigns and its round's record; the members' descriptions stay."""
     for line in ("join a", "join b", "fire", "fire"):
         stored.run(f"{line} group=new")
     before = dict(stored.disk.state)
@@ -132,7 +132,7 @@ def test_an_assignment_is_written_without_the_members_metadata(stored):
     changed = {k for k, v in stored.disk.state.items() if before.get(k) != v}
     assert changed == {
         group_key("new", ref)
-        for ref in (None, "a-1", "b-1", AssignmentOf("a-1"), AssignmentOf("b-1"))
+        for ref in (None, "a-1", "b-1", AssignmentOf("a-1"), AssignmentOf("b-1"), RoundOf(1))
     }
     assert len(stored.disk.state[group_key("new", AssignmentOf("b-1"))]) == 6
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 from hypothesis import given
 
-from coordinator.machine import encoding
 from coordinator.machine.commands import JoinGroup, Protocol
 from coordinator.machine.events import (
     AssignmentPublished,
@@ -18,6 +17,7 @@ from coordinator.machine.events import (
     RemovalCause,
     Trigger,
 )
+from coordinator.machine.evolve_history import rounds_of
 from coordinator.machine.history import (
     HISTORY_ROUNDS,
     NAMES_MAX,
@@ -29,13 +29,13 @@ from coordinator.machine.history import (
     put_rebalance,
     take_rebalance,
 )
-from coordinator.machine.records import Own, RoundOf, group_key, group_records
+from coordinator.machine.records import RoundOf, group_key, group_records
 from coordinator.machine.shard_state import load_state, recount, shard_records
 from tests.machine.test_properties import HISTORIES, SETTINGS, live
 from tests.machine.world import World
 
 
-def rounds_of(world, count):
+def with_rounds(world, count):
     """One member that changes what it says, again and again: a round each."""
     world.run("join a ; join a")
     world.run("fire")
@@ -51,7 +51,7 @@ def test_the_33rd_round_pushes_out_the_first():
     """At, under and over the limit; of the records on disk, too."""
     for count, first in ((31, 1), (32, 1), (33, 2), (40, 9)):
         world = World()
-        group = rounds_of(world, count)
+        group = with_rounds(world, count)
         assert list(group.rebalances) == list(range(first, count + 1))
         assert len(group.rebalances) <= HISTORY_ROUNDS
         kept = {key for key, _ in group_records(group)}
@@ -63,10 +63,11 @@ def test_the_33rd_round_pushes_out_the_first():
 def test_rules_1_leave_no_history_and_the_digest_of_before():
     """Old entries decide, store and hash what they always did."""
     world = World(rules_version=1)
-    group = rounds_of(world, 5)
+    group = with_rounds(world, 5)
     world.now_ms += 100
     world.run("join b")
-    assert (group.round, group.rebalances, group.last_join.member_id) == (6, {}, "")
+    assert (group.round, group.rebalances) == (6, {})
+    assert {member.joined_ms for member in group.members.values()} == {0}
     assert f"{recount(world.state):032x}" == "62cfa423102db5d0589eeb498fa978ab"
 
 
@@ -83,8 +84,8 @@ def test_a_round_that_opened_under_rules_1_is_not_written_up_later():
     assert list(world.state.groups["g"].rebalances) == [3]
 
 
-def test_a_join_of_a_large_group_writes_one_small_record_for_the_history():
-    """No Join rewrites the round: of many members none costs more than the first."""
+def test_a_join_of_a_large_group_writes_its_member_alone():
+    """The open round's record is not touched until the last has joined."""
     world, members = World(), 40
     for number in range(members):
         world.run(f"join c{number}")
@@ -95,15 +96,11 @@ def test_a_join_of_a_large_group_writes_one_small_record_for_the_history():
         world.run(f"sync c{number}-1")
     world.now_ms += 1_000
     world.run("rejoin c0-1")
-    own = group_key("g", Own.LAST_JOIN)
     for number in range(1, members - 1):
         (result,) = world.apply(rejoin(f"c{number}"))
-        member = group_key("g", f"c{number}-1")
-        assert [key for key, _ in result.writes] == [member, own]
-        assert sum(len(value) for _, value in result.writes) < 400
+        assert [key for key, _ in result.writes] == [group_key("g", f"c{number}-1")]
     (result,) = world.apply(rejoin(f"c{members - 1}"))
     assert group_key("g", RoundOf(2)) in [key for key, _ in result.writes]
-    assert dict(result.writes)[own] is None
 
 
 def rejoin(client_id):
@@ -137,7 +134,7 @@ def test_the_largest_record_is_within_its_maximum():
     assert (len(record.missing), record.missing_members) == (NAMES_MAX, 2_000)
     stored = put_rebalance(record)
     assert len(stored) <= RECORD_MAX_BYTES
-    assert take_rebalance(encoding.Reader(stored)) == record
+    assert take_rebalance(stored) == record
 
 
 @dataclass
@@ -150,7 +147,8 @@ class Told:
     joining_ms: int | None = None
     ended: Ended = Ended.OPEN
     members_after: int = 0
-    last_joined: str = ""
+    last_joined: tuple[set[str], int] = field(default_factory=lambda: (set(), 0))
+    """Who may be called the last to join, and when it was."""
 
 
 @dataclass
@@ -159,31 +157,36 @@ class Reader:
 
     rounds: dict[int, Told] = field(default_factory=dict)
     started_ms: int = 0
-    joined: str = ""
+    joins: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Member -> round and time of its last Join."""
 
     def on(self, event, time_ms):
         """The next event."""
         last = self.rounds[max(self.rounds)] if self.rounds else None
         match event:
-            case MemberJoined() | MemberRejoined():
-                self.joined = event.member_id
-            case MemberReplaced() if last is not None and event.joined_round >= len(self.rounds):
-                self.joined = event.member_id
+            case MemberJoined() | MemberRejoined() | MemberReplaced():
+                self.joins[event.member_id] = (event.joined_round, time_ms)
             case RebalanceStarted():
                 if last is not None and last.ended is Ended.OPEN:
                     last.ended = Ended.SUPERSEDED
                 self.rounds[event.round] = Told(event.trigger, event.member_id)
                 self.started_ms = time_ms
-                self.joined = self.joined if self.joined == event.member_id else ""
             case GenerationFormed() | GroupEmptied():
                 last.generation = event.generation
                 last.joining_ms = time_ms - self.started_ms
                 last.members_after = len(getattr(event, "member_ids", ()))
-                last.last_joined, self.joined = self.joined, ""
+                last.last_joined = self.latest(event)
                 if isinstance(event, GroupEmptied):
                     last.ended = Ended.EMPTIED
             case AssignmentPublished():
                 last.ended = Ended.STABLE
+
+    def latest(self, event):
+        """Of the members of a generation those that joined it last."""
+        members = getattr(event, "member_ids", ())
+        joins = {m: self.joins[m][1] for m in members if self.joins[m][0] == event.round}
+        when_ms = max(joins.values(), default=0)
+        return {m for m, at_ms in joins.items() if at_ms == when_ms}, when_ms
 
 
 def told(results, entries):
@@ -207,12 +210,15 @@ def test_the_history_is_what_a_reader_of_the_events_writes(history):
     for group_id, group in state.groups.items():
         rounds = expected.get(group_id, {})
         assert list(group.rebalances) == list(rounds)[-HISTORY_ROUNDS:]
-        for number, record in group.rebalances.items():
+        for number, record in rounds_of(group):
             one = rounds[number]
             assert (record.trigger, record.culprit.member_id) == (one.trigger, one.culprit)
             assert (record.generation, record.ended) == (one.generation, one.ended)
             assert (record.joining_ms, record.members_after) == (one.joining_ms, one.members_after)
-            assert record.last_joined.member_id == one.last_joined
+            latest, when_ms = one.last_joined
+            assert (record.last_joined.member_id in latest) == bool(latest)
+            if latest:
+                assert record.started_ms + record.last_join_ms == when_ms
             assert record.started_wall_ms == record.started_ms + 7
             assert (record.syncing_ms is None) == (record.ended in {Ended.OPEN, Ended.EMPTIED})
             assert (record.syncing_ms or 0) >= 0
@@ -223,4 +229,4 @@ def test_a_missing_member_without_a_cause_is_read_back():
     record = Rebalance(0, 1, 0, Trigger.MEMBER_JOINED, Who("a-1", "a"), "", False, 1, 0)
     record.miss(Who("b-1", "b", "i"), None, 60)
     assert record.missing == {"b-1": Missing("b", "i", None, 60)}
-    assert take_rebalance(encoding.Reader(put_rebalance(record))) == record
+    assert take_rebalance(put_rebalance(record)) == record

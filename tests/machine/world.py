@@ -93,6 +93,7 @@ from coordinator.machine.events import (
     MemberReplaced,
     RebalanceStarted,
 )
+from coordinator.machine.evolve_history import rounds_of
 from coordinator.machine.invariants import check
 from coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from coordinator.machine.replies import (
@@ -419,7 +420,7 @@ class World:
 
     def do_why(self, _plain, options):
         group = self.group(options)
-        for number, record in group.rebalances.items() if group else ():
+        for number, record in reversed([*rounds_of(group)] if group else []):
             self.out += put_rebalance(number, record)
         self.out = self.out or ["no history"]
 

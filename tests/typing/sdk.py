@@ -4,7 +4,7 @@ A change of a type here is a change that users have to make in their code.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import assert_type
+from typing import Any, assert_type
 
 import muster
 from muster.compat import Consumer, TopicPartition
@@ -115,6 +115,51 @@ async def run(c: muster.Client) -> None:
     await group.run(handle_sigterm=False)
     group.stop()
     await group.close()
+
+
+async def elections(c: muster.Client) -> None:
+    """One leader at a time."""
+    async with c.election("nightly", "http://n1", session_timeout_ms=10_000) as election:
+        assert_type(election, muster.Election)
+        term = await election.lead()
+        assert_type(term, muster.Leadership)
+        assert_type((term.token, term.is_held, term.reason), tuple[int, bool, str])
+        assert_type(term.remaining_s, float)
+        assert_type(await term.run(run(c)), bool)
+        async for again in election:
+            assert_type(again, muster.Leadership)
+        async for leader in election.watch():
+            assert_type(leader, muster.Leader | None)
+        assert_type(election.leader, muster.Leader | None)
+        assert_type(election.leadership, muster.Leadership | None)
+        await election.resign()
+
+
+async def named_tasks(c: muster.Client) -> None:
+    """Named tasks instead of partitions."""
+
+    def on_lost(names: tuple[str, ...]) -> None:
+        assert_type(names, tuple[str, ...])
+
+    async with c.tasks("pollers", group_instance_id="rack-1", on_lost=on_lost) as tasks:
+        assert_type(tasks, muster.Tasks)
+
+        @tasks.on_task
+        async def work(task: muster.Task) -> None:
+            assert_type((task.name, task.fencing_token, task.version), tuple[str, int, int])
+            assert_type(task.config, Mapping[str, Any])
+            assert_type((task.committed, task.metadata), tuple[int | None, str])
+            task.commit(1, "note", end_offset=2)
+
+        @tasks.on_task(grace_ms=500)
+        async def patient(task: muster.Task) -> None:
+            await task.revoking.wait()
+
+        assert_type(await tasks.put({"news": {"url": "u"}}), int)
+        assert_type(await tasks.remove("news", "weather"), int)
+        assert_type(await tasks.definitions(), dict[str, muster.Definition])
+        assert_type(tasks.owned, tuple[str, ...])
+        await tasks.run(handle_sigterm=False)
 
 
 def synchronous() -> None:

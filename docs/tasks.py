@@ -1,0 +1,47 @@
+"""A fleet that shares named tasks, which come and go while it runs.
+
+Workers, and then somebody who changes the tasks:
+
+    python docs/tasks.py 127.0.0.1:7070 work &
+    python docs/tasks.py 127.0.0.1:7070 work &
+    python docs/tasks.py 127.0.0.1:7070 put news '{"url": "https://example.com", "every_s": 1}'
+    python docs/tasks.py 127.0.0.1:7070 remove news
+"""
+
+import asyncio
+import json
+import sys
+
+import muster
+
+
+async def work(tasks: muster.Tasks) -> None:
+    """Do what this process is given, until SIGTERM."""
+
+    @tasks.on_task
+    async def poll(task: muster.Task) -> None:
+        done = task.committed or 0
+        while True:
+            done += 1
+            print(task.name, "visit", done, "of", task.config["url"], flush=True)
+            task.commit(done)  # whoever has the task next goes on here
+            await asyncio.sleep(task.config["every_s"])
+
+    await tasks.run()
+
+
+async def main(addresses: str, command: str, *arguments: str) -> None:
+    """`work`, `put NAME JSON`, `remove NAME` or `list`."""
+    async with muster.Client(addresses) as client, client.tasks("pollers") as tasks:
+        if command == "work":
+            await work(tasks)
+        elif command == "put":
+            await tasks.put({arguments[0]: json.loads(arguments[1])})
+        elif command == "remove":
+            await tasks.remove(*arguments)
+        for name, one in (await tasks.definitions()).items() if command == "list" else ():
+            print(name, json.dumps(one.config))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

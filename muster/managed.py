@@ -1,0 +1,99 @@
+"""A membership that the SDK itself uses: for `muster.Tasks` and `muster.Election`."""
+
+from collections.abc import Awaitable, Callable
+
+from muster import timeouts
+from muster.actions import HeartbeatAnswered, Refusal, Start
+from muster.consumer import Group
+from muster.errors import ErrorCode
+from muster.listener import RebalanceListener
+from muster.membership import State
+from muster.types import Assignment
+
+Told = Callable[[Assignment], Awaitable[None] | None]
+
+
+class Calls(RebalanceListener):
+    """A listener of three functions, which know their group."""
+
+    def __init__(
+        self, assigned: Told | None = None, revoked: Told | None = None, lost: Told | None = None
+    ) -> None:
+        self._assigned = assigned
+        self._revoked = revoked
+        self._lost = lost
+
+    def assigned(self, group: Group, assignment: Assignment) -> Awaitable[None] | None:  # noqa: ARG002
+        """New ones."""
+        return None if self._assigned is None else self._assigned(assignment)
+
+    def revoked(self, group: Group, assignment: Assignment) -> Awaitable[None] | None:  # noqa: ARG002
+        """In good order."""
+        return None if self._revoked is None else self._revoked(assignment)
+
+    def lost(self, group: Group, assignment: Assignment) -> Awaitable[None] | None:  # noqa: ARG002
+        """Fenced."""
+        return None if self._lost is None else self._lost(assignment)
+
+
+class ManagedGroup(Group):
+    """A member of a group that owns something else than partitions of registered topics."""
+
+    _synced_at = 0.0
+    _heard_at = 0.0
+    _broken_at: float | None = None
+
+    async def _first_join(self) -> None:
+        """Join at once: there are no topics to look for."""
+        self._feed(Start())
+
+    def rejoin(self) -> bool:
+        """Start a round, where this member says something else than it said when it joined last.
+
+        Returns:
+            False: one is under way, or there is no membership now; an assignment will follow.
+        """
+        if self._machine.state is not State.STABLE:
+            return False
+        asked = Refusal(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._feed(HeartbeatAnswered(self._machine.identity, asked))
+        return True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is closed, or closing and nothing is owned any more."""
+        return self._is_over() or self._ended
+
+    def synced(self, sent_at: float) -> None:
+        """What brought the assignment was sent at this loop time: the session is counted from it."""
+        self._synced_at = sent_at
+
+    def session_end(self, session_timeout_ms: int) -> float:
+        """The loop time until which no coordinator can have ended this member's session.
+
+        A session is counted from when a call arrived; here from when the last call was *sent* that
+        was answered, which is earlier. Where a connection broke under a held call the server counts
+        a shorter time from the break (architecture.md 3, rule 5): it is taken to have broken there
+        when it was seen here, which is all that can be known.
+        """
+        self._note_pulse()
+        end = max(self._synced_at, self._heard_at) + session_timeout_ms / 1000
+        if self._broken_at is not None and self._broken_at > self._synced_at:
+            end = min(end, self._broken_at + timeouts.LEASE_AFTER_BREAK_MS / 1000)
+        return end
+
+    def _note_pulse(self) -> None:
+        pulse = self._pulse
+        if pulse is not None and pulse.acknowledged_at is not None:
+            self._heard_at = max(self._heard_at, pulse.acknowledged_at)
+            self._broken_at = pulse.broken_at
+        elif pulse is not None and pulse.broken_at is not None:
+            self._broken_at = pulse.broken_at
+
+    def _stop_pulse(self) -> None:
+        self._note_pulse()
+        super()._stop_pulse()
+
+    def fail(self, error: BaseException) -> None:
+        """Close; what waits for an assignment raises it."""
+        self._crash(error)
