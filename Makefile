@@ -31,13 +31,17 @@ lint: venv ## ruff, mypy --strict, import contracts
 
 .PHONY: test
 test: venv .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --conformance check
 	.venv-sdk-floor/bin/python -m pytest tests/client
 
 .venv-sdk-%/.installed: requirements/sdk-%.txt
 	test -x .venv-sdk-$*/bin/python || $(PYTHON) -m venv .venv-sdk-$*
 	.venv-sdk-$*/bin/python -m pip install --quiet --require-hashes -r $<
 	touch $@
+
+.PHONY: conformance
+conformance: venv ## write docs/conformance.md from the golden files, which run and pass first
+	$(BIN)/python -m pytest -n 2 --dist loadfile --conformance write $$($(BIN)/python -m tests.conformance)
 
 .PHONY: test-sdk
 test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's tests on its oldest and newest dependencies

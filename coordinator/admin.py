@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from coordinator import translate
-from coordinator.answers import Answer, Shed
+from coordinator.answers import Answer, Loading, NotHere, Shed
 from coordinator.explain import Explaining, is_awaited, wait_of
 from coordinator.frontend import Context, Core, admit, refuse_group, shed
 from coordinator.group_settings import GroupSettings
@@ -216,7 +216,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def DescribeGroups(
         self, request: pb.DescribeGroupsRequest, context: Context
     ) -> pb.DescribeGroupsResponse:
-        """One answer per id, from applied state, labelled with its index (group-protocol 2.12)."""
+        """One answer per id, from applied state, labelled with its index (group-protocol 2.12).
+
+        `linearizable`: after a quorum confirmed that this node leads, one round per shard.
+        """
         admitted = await admit(self._core, context)
         try:
             response = pb.DescribeGroupsResponse()
@@ -227,13 +230,28 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 )
                 response.groups.add(group_id=request.group_ids[0], status=status)
                 return response
+            deposed = await self._deposed(request) if request.linearizable else {}
             for group_id in request.group_ids:
-                response.groups.append(await self._describe(group_id))
+                response.groups.append(await self._describe(group_id, deposed))
             return response
         finally:
             admitted.leave()
 
-    async def _describe(self, group_id: str) -> pb.DescribeGroupsResponse.Group:
+    async def _deposed(self, request: pb.DescribeGroupsRequest) -> dict[int, NotHere | Loading]:
+        """The shards of the request that no quorum confirms."""
+        core = self._core
+        named = [g for g in dict.fromkeys(request.group_ids) if refuse_group(g) is None]
+        shards = {(shard := core.shard_for(g)).number: shard for g in named}
+        confirmed = await asyncio.gather(*map(core.confirmed, shards.values()))
+        return {
+            number: known
+            for number, known in zip(shards, confirmed, strict=True)
+            if known is not None
+        }
+
+    async def _describe(
+        self, group_id: str, deposed: Mapping[int, NotHere | Loading]
+    ) -> pb.DescribeGroupsResponse.Group:
         refused = refuse_group(group_id)
         if refused is not None:
             status = self._core.statuses.of(refused)
@@ -241,7 +259,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         shard = self._core.shard_for(group_id)
         await self._core.loaded((shard,))
         described = pb.DescribeGroupsResponse.Group(group_id=group_id, shard=shard.number)
-        if shard.standing is Standing.LOADING:
+        if shard.number in deposed:
+            described.status.CopyFrom(self._core.statuses.of(deposed[shard.number]))
+        elif shard.standing is Standing.LOADING:
             described.status.CopyFrom(self._core.statuses.loading())
         elif shard.standing is Standing.ELSEWHERE:
             described.status.CopyFrom(self._core.statuses.of(shard.elsewhere()))
@@ -265,7 +285,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return
         described.state = group.phase.value
         described.protocol_type = group.protocol_type
-        described.protocol_name = group.protocol_name
+        stable = group.phase is Phase.STABLE  # else what was said may be changing (gp-2.12, gp-0.4)
+        described.protocol_name = group.protocol_name if stable else ""
         described.generation = group.generation
         described.leader_id = group.leader_id
         for member in group.members.values():
@@ -273,7 +294,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 member_id=member.member_id,
                 client_id=member.client_id,
                 host=member.client_host,
-                metadata=member.metadata_of(group.protocol_name),
+                metadata=member.metadata_of(group.protocol_name) if stable else b"",
                 assignment=member.assignment,
                 session_timeout_ms=member.session_timeout_ms,
                 rebalance_timeout_ms=member.rebalance_timeout_ms,

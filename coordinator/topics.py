@@ -68,7 +68,7 @@ class Topics:
     def split(self, command: OffsetCommit) -> Split:
         """Refuse, before anything is proposed, what does not exist here (group-protocol O2).
 
-        Where nothing remains of a commit that had partitions, the coordinator is not consulted.
+        Where nothing remains, or nothing was there, the coordinator is not consulted (gp-0.4).
         """
         registry = self._registry()
         refused = tuple(_refuse(partition, registry) for partition in command.partitions)
@@ -80,9 +80,11 @@ class Topics:
             for partition, result in zip(command.partitions, refused, strict=True)
             if result is None
         )
+        if not kept:
+            return Split(None, refused)
         if len(kept) == len(refused):
             return Split(command, refused)
-        return Split(replace(command, partitions=kept) if kept else None, refused)
+        return Split(replace(command, partitions=kept), refused)
 
     def unknown(self, topic: str, partition: int) -> str | None:
         """Why there is no such partition, as far as is known here; None where there is."""

@@ -65,7 +65,7 @@ class ManagedGroup(Group):
         return self._is_over() or self._ended
 
     def synced(self, sent_at: float) -> None:
-        """What brought the assignment was sent at this loop time: the session is counted from it."""
+        """What brought the assignment was sent at this loop time: the session counts from it."""
         self._synced_at = sent_at
 
     def session_end(self, session_timeout_ms: int) -> float:

@@ -1,8 +1,13 @@
-"""What all tests share: `--rewrite`, which writes golden files anew."""
+"""What all tests share: `--rewrite`, which writes golden files anew, and `--conformance`."""
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from tests.conformance import plugin
+from tests.conformance.ledger import TESTDATA
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -13,15 +18,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="write golden files anew instead of comparing them",
     )
+    plugin.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """A run that rewrites its own expectations proves nothing."""
-    if config.getoption("--rewrite") and os.environ.get("CI"):
-        raise pytest.UsageError("--rewrite is forbidden where CI is set")
+    rewrites = config.getoption("--rewrite") or config.getoption("--conformance") == "write"
+    if rewrites and os.environ.get("CI"):
+        raise pytest.UsageError("--rewrite and --conformance=write are forbidden where CI is set")
+    plugin.configure(config)
 
 
 @pytest.fixture
 def rewrite(request: pytest.FixtureRequest) -> bool:
     """True where golden files are to be written anew."""
     return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture
+def golden(record_property: Callable[[str, object], None], rewrite: bool) -> Callable[[Path], None]:
+    """A golden test says which file it ran; that counts once the test has passed."""
+
+    def ran(path: Path) -> None:
+        if not rewrite:
+            record_property(plugin.PROPERTY, path.relative_to(TESTDATA).as_posix())
+
+    return ran

@@ -64,11 +64,6 @@ class Reader:
         self._at = end
         return taken
 
-    @property
-    def left(self) -> bool:
-        """True while there is more: a field that only some values have comes last."""
-        return self._at < len(self._data)
-
     def integer(self) -> int:
         """A signed integer."""
         return int.from_bytes(self.take(_INT.size), "big", signed=True)

@@ -21,8 +21,8 @@ Keys are relative to the shard:
 The group id and the topic of a key carry their length, so the records of one group share a prefix
 with no others. What static members and pending ids added has records of its own: a group without
 them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
-fields in declared order, without what the key says; a member that says when it joined has a version
-of its own, an offset's start is left out where none was reported.
+fields in declared order, without what the key says; a member that says when it joined, and an offset
+that says where its partition starts, have one field and one version more.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -86,9 +86,9 @@ _CONFIG = b"k"
 _TOPICS = b"u"
 _NO_BLOB = Blob()
 _VERSION = bytes((RECORD_VERSION,))
-_TIMED_VERSION = RECORD_VERSION + 1
-"""Of a member's record that says when it joined, in one field more."""
-_TIMED = bytes((_TIMED_VERSION,))
+_LONGER_VERSION = RECORD_VERSION + 1
+"""Of a record with one field more: when a member joined, where an offset's partition starts."""
+_LONGER = bytes((_LONGER_VERSION,))
 _T = TypeVar("_T")
 
 
@@ -447,13 +447,13 @@ def _put_member(member: Member) -> bytes:
         put_int(member.synced_generation),
     )
     if member.joined_ms:  # where it is known: under rules 1 a member is stored as ever
-        parts[0] = _TIMED
+        parts[0] = _LONGER
         parts.append(put_int(member.joined_ms))
     return b"".join(parts)
 
 
 def _take_member(member_id: str, reader: Reader) -> Member:
-    version = reader.version(_TIMED_VERSION)
+    version = reader.version(_LONGER_VERSION)
     member = Member(
         member_id=member_id,
         client_id=reader.text(),
@@ -466,7 +466,7 @@ def _take_member(member_id: str, reader: Reader) -> Member:
         joined_round=reader.integer(),
         synced_generation=reader.integer(),
     )
-    if version == _TIMED_VERSION:
+    if version == _LONGER_VERSION:
         member.joined_ms = reader.integer()
     reader.end()
     return member
@@ -482,7 +482,7 @@ def _take_static(member: Member, reader: Reader) -> None:
 def _put_offset(offset: Offset) -> bytes:
     return b"".join(
         (
-            _VERSION,
+            _VERSION if offset.start_offset is None else _LONGER,
             put_int(offset.offset),
             put_text(offset.metadata),
             put_optional(offset.end_offset),
@@ -496,7 +496,7 @@ def _put_offset(offset: Offset) -> bytes:
 
 
 def _take_offset(reader: Reader) -> Offset:
-    reader.version()
+    longer = reader.version(_LONGER_VERSION) == _LONGER_VERSION
     offset = Offset(
         offset=reader.integer(),
         metadata=reader.text(),
@@ -505,7 +505,7 @@ def _take_offset(reader: Reader) -> Offset:
         generation=reader.integer(),
         commit_seq=reader.integer(),
         wall_ms=reader.integer(),
-        start_offset=reader.integer() if reader.left else None,
+        start_offset=reader.integer() if longer else None,
     )
     reader.end()
     return offset

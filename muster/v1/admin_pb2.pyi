@@ -305,14 +305,20 @@ class DescribeGroupsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     GROUP_IDS_FIELD_NUMBER: builtins.int
+    LINEARIZABLE_FIELD_NUMBER: builtins.int
+    linearizable: builtins.bool
+    """Ask a quorum first: the answer then has everything that was acknowledged before this call. Else it is what this
+    node has applied, which may be a moment behind while leadership moves.
+    """
     @property
     def group_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
         self,
         *,
         group_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        linearizable: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group_ids", b"group_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_ids", b"group_ids", "linearizable", b"linearizable"]) -> None: ...
 
 global___DescribeGroupsRequest = DescribeGroupsRequest
 

@@ -11,9 +11,10 @@ FILES = sorted(TESTDATA.glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_scenario_runs_as_recorded(path, rewrite):
+def test_scenario_runs_as_recorded(path, rewrite, golden):
     """A difference is a change of behaviour; `pytest --rewrite` records it: read the diff."""
     recorded, produced = run_file(path)
+    golden(path)
     if rewrite:
         path.write_text(produced)
         return

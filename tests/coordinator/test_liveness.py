@@ -168,10 +168,11 @@ FILES = sorted(HERE.glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_scenario(path, request):
+def test_scenario(path, request, golden):
     """The output of each block is what the file says."""
     text = path.read_text("utf-8")
     played = _play(text)
+    golden(path)
     if request.config.getoption("--rewrite", default=False):
         path.write_text(played, "utf-8")
     assert played == text

@@ -28,12 +28,13 @@ def scenario_limits(monkeypatch):
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 @pytest.mark.usefixtures("scenario_limits")
-def test_outcomes_are_as_recorded(path, rewrite):
+def test_outcomes_are_as_recorded(path, rewrite, golden):
     """Rule 7: an outcome recorded under a rules version holds for ever.
 
     `--rewrite` fills blocks without output; a recorded one is taken out by hand, and said why.
     """
     recorded, produced = run_file(path)
+    golden(path)
     if rewrite:
         path.write_text(fill(recorded, produced))
     else:
@@ -45,7 +46,9 @@ def test_scenarios_say_why_they_exist():
     assert len(SCENARIOS) >= 25
     for path in SCENARIOS:
         first = path.read_text().splitlines()[0]
-        assert re.match(r"# (gp|sc|arch)-\w[\w.]*(, (gp|sc|arch)-\w[\w.]*)*: \w", first), path.name
+        assert re.match(r"# (gp|sc|arch)-\w[\w.-]*(, (gp|sc|arch)-\w[\w.-]*)*: \w", first), (
+            path.name
+        )
 
 
 def test_every_rules_version_has_scenarios():

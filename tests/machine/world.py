@@ -5,6 +5,7 @@ Several commands of one log entry stand on one line, between ` ; `.
 
     time MS               shard time from here on
     limits NAME=VALUE ... replicated limits of this scenario
+    rules N               the rules version of entries from here on, as of an older leader
     join CLIENT [nonce=1] [protocols=range] [meta=x] [topics=t,u] [type=consumer]
                 [session=MS] [rebalance=MS] [reason=] [instance=]
                 `nonce= drawn=N`: without a nonce; the coordinator draws N
@@ -259,6 +260,10 @@ class World:
     def do_limits(self, _plain, options):
         self.limits = replace(self.limits, **{name: int(v) for name, v in options.items()})
         self.out.append("ok")
+
+    def do_rules(self, plain, _options):
+        self.rules_version = int(plain[0])
+        self.out.append(f"rules {self.rules_version}")
 
     def do_join(self, plain, options):
         return self._join("", plain[0], options)
