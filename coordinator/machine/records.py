@@ -21,8 +21,8 @@ Keys are relative to the shard:
 The group id and the topic of a key carry their length, so the records of one group share a prefix
 with no others. What static members and pending ids added has records of its own: a group without
 them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
-fields in declared order, without what the key says; a member that says when it joined, and an offset
-that says where its partition starts, have one field and one version more.
+fields in declared order, without what the key says; a member that says when it joined, and an
+offset that says where its partition starts, have one field and one version more.
 """
 
 from collections.abc import Callable, Iterable, Iterator
