@@ -37,7 +37,7 @@ def decide_delete(group: Group | None, command: DeleteGroup) -> Decision:
     cause = RemovalCause.LEFT
     dropped = [
         PendingRemoved(group.group_id, member_id, cause, GROUP_WAS_DELETED)
-        for member_id in group.pending
+        for member_id in sorted(group.pending)
     ]
     return Decision((*dropped, _deleted(group, Ending.DELETED)), Done())
 

@@ -123,7 +123,7 @@ def note_generation(group: Group, event: GenerationFormed) -> None:
             if not group.has_joined(member):
                 current.miss(_who(group, member.member_id), None, event.time_ms)
     if not group.from_empty:
-        for member_id in group.pending:
+        for member_id in sorted(group.pending):
             current.miss(Who(member_id), None, event.time_ms)
 
 

@@ -198,11 +198,12 @@ class Group:
     `round` is the number of the open or last round, `generation` of the last that formed. While
     `timer` is None, `deadline_ms` is 0. `remaining_ms` and `new_member_added` belong to the initial
     delay (gp-4.3). `pending` are ids handed out and not used yet, with their session timeout in ms
-    (gp-J7.4). `emptied_wall_ms` says since when it is Empty, 0 where it is not, or where nobody
-    knows (rules 1, or never had members). `rebalances` are the last rounds by number, with what
-    became of them (history.py). `topics_version` is that of the topic registry under which the
-    generation formed, `config` the group's overrides by name (configs.py). `instances` says who
-    holds each instance id: like `tally` it follows from the members.
+    (gp-J7.4); they have no order: who goes through them sorts, or a replica that was loaded would
+    differ from one that was not. `emptied_wall_ms` says since when it is Empty, 0 where it is not,
+    or where nobody knows (rules 1, or never had members). `rebalances` are the last rounds by
+    number, with what became of them (history.py). `topics_version` is that of the topic registry
+    under which the generation formed, `config` the group's overrides by name (configs.py).
+    `instances` says who holds each instance id: like `tally` it follows from the members.
     """
 
     group_id: str
