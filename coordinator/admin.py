@@ -1,4 +1,4 @@
-"""The gRPC frontend for operators and tools: topics, groups, the cluster. Any node answers.
+"""The gRPC frontend for operators and tools: groups and the cluster. Any node answers.
 
 What must be led (a topic's creation, a node's replacement, a group's description) answers
 NOT_COORDINATOR with the endpoint where this node does not lead it.
@@ -9,19 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from coordinator import translate
-from coordinator.answers import Answer, Loading, NotHere, Shed
+from coordinator.answers import Loading, NotHere
 from coordinator.explain import Explaining, is_awaited, wait_of
 from coordinator.frontend import Context, Core, admit, refuse_group, shed
 from coordinator.group_settings import GroupSettings
-from coordinator.machine.commands import AddPartitions, CreateTopic, ShardCommand
 from coordinator.machine.errors import Error
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.replies import Done, Refused
 from coordinator.machine.state import Group, Phase
 from coordinator.pages import GroupsPage
 from coordinator.removals import Removals
-from coordinator.replacing import CLUSTER_SHARD, Replacing
+from coordinator.replacing import Replacing
 from coordinator.shard import Shard
 from coordinator.standing import Standing
 from coordinator.verify import Verifier
@@ -29,11 +25,7 @@ from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
 from muster.v1.errors_pb2 import Status
 
-SHARD_COMMAND_BYTES = 1_024
-"""A shard-wide command's encoding is shorter: a name of at most 249 bytes and a number."""
-
 DESCRIBE_GROUPS_MAX = 1_000
-DESCRIBE_TOPICS_MAX = LIMITS.max_topics
 VERIFICATIONS_MAX = 8
 """Verify calls at a node: one runs, the others wait."""
 
@@ -94,82 +86,6 @@ class ClusterView(Protocol):
     def log(self, shard: int) -> LogView:
         """Where a shard's log begins and ends here."""
         ...
-
-
-class TopicService(admin_pb2_grpc.TopicsServicer):
-    """muster.v1.Topics."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-
-    async def CreateTopic(
-        self, request: pb.CreateTopicRequest, context: Context
-    ) -> pb.CreateTopicResponse:
-        """Register a topic; the same name with the same count is success."""
-        answer = await _ask_shard_0(
-            self._core, CreateTopic(request.name, request.partitions), request.name, context
-        )
-        if not isinstance(answer, Done):
-            return pb.CreateTopicResponse(status=answer)
-        topic = pb.Topic(name=request.name, partitions=request.partitions)
-        return pb.CreateTopicResponse(topic=topic, created=answer.changed)
-
-    async def AddPartitions(
-        self, request: pb.AddPartitionsRequest, context: Context
-    ) -> pb.AddPartitionsResponse:
-        """Let a topic grow to a new total."""
-        answer = await _ask_shard_0(
-            self._core, AddPartitions(request.name, request.partitions), request.name, context
-        )
-        if not isinstance(answer, Done):
-            return pb.AddPartitionsResponse(status=answer)
-        topic = pb.Topic(name=request.name, partitions=request.partitions)
-        return pb.AddPartitionsResponse(topic=topic)
-
-    async def ListTopics(
-        self, request: pb.ListTopicsRequest, context: Context
-    ) -> pb.ListTopicsResponse:
-        """Every topic this node's copy of the registry knows, by name."""
-        del request
-        admitted = await admit(self._core, context)
-        try:
-            return pb.ListTopicsResponse(
-                topics=[
-                    pb.Topic(name=name, partitions=count)
-                    for name, count in self._core.topics.all().items()
-                ]
-            )
-        finally:
-            admitted.leave()
-
-    async def DescribeTopics(
-        self, request: pb.DescribeTopicsRequest, context: Context
-    ) -> pb.DescribeTopicsResponse:
-        """One result per name, from this node's copy of the registry."""
-        admitted = await admit(self._core, context)
-        try:
-            if len(request.names) > DESCRIBE_TOPICS_MAX:
-                status = self._core.statuses.error(
-                    Error.INVALID_REQUEST,
-                    f"At most {DESCRIBE_TOPICS_MAX} topics are described in one call.",
-                )
-                return pb.DescribeTopicsResponse(status=status)
-            response = pb.DescribeTopicsResponse()
-            for name in request.names:
-                count = self._core.topics.count(name)
-                result = response.results.add(name=name)
-                if count is None:
-                    result.status.CopyFrom(
-                        self._core.statuses.error(
-                            Error.UNKNOWN_TOPIC_OR_PARTITION,
-                            f"There is no topic {name!r}: create it first.",
-                        )
-                    )
-                else:
-                    result.topic.CopyFrom(pb.Topic(name=name, partitions=count))
-            return response
-        finally:
-            admitted.leave()
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
@@ -429,35 +345,6 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 message = f"There are shards 0 to {count - 1}, not {number}."
                 return self._core.statuses.error(Error.INVALID_REQUEST, message)
         return None
-
-
-async def _ask_shard_0(
-    core: Core, command: ShardCommand, what: str, context: Context
-) -> Done | Status:
-    """Propose a cluster-wide command; `Done` as the log decided it, or what to tell the caller."""
-    admitted = await admit(core, context)
-    try:
-        refused = _too_long(what)
-        answer: Answer = refused or await core.ask(
-            core.shards[CLUSTER_SHARD], command, SHARD_COMMAND_BYTES, admitted
-        )
-        if isinstance(answer, Shed):
-            await shed(context, answer.what)
-        if isinstance(answer, Done):
-            return answer
-        return core.statuses.of(translate.failure(answer))
-    finally:
-        admitted.leave()
-
-
-def _too_long(name: str) -> Refused | None:
-    size = len(name.encode())
-    if size <= LIMITS.id_max_bytes:
-        return None
-    return Refused(
-        Error.INVALID_TOPIC_EXCEPTION,
-        f"A topic's name has 1 to {LIMITS.id_max_bytes} bytes; this one has {size}.",
-    )
 
 
 def _node(node: NodeView) -> pb.Node:

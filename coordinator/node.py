@@ -14,7 +14,7 @@ import structlog
 from grpc_reflection.v1alpha import reflection
 
 from coordinator import export_cursor
-from coordinator.admin import AdminService, LogView, NodeView, TopicService
+from coordinator.admin import AdminService, LogView, NodeView
 from coordinator.assembly import Assembly, assemble
 from coordinator.config import ConfigError, Settings, split_address
 from coordinator.door import Door
@@ -36,6 +36,7 @@ from coordinator.timeouts import (
     ORPHAN_HOLD_MS,
     STOP_GRACE_MS,
 )
+from coordinator.topic_service import TopicService
 from coordinator.verify import Frozen, Verifier
 from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
 from raft.contract import NodeId, ShardId

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from coordinator.codec import decode_events
 from coordinator.machine.events import CheckpointTaken
-from coordinator.machine.records import FLOOR_KEY, TIME_KEY, take_number
+from coordinator.machine.record_forms import take_number
+from coordinator.machine.records import FLOOR_KEY, TIME_KEY
 from export.history import BATCH_ROWS, read_records
 from export.layout import (
     BASE,

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from coordinator.machine.digest import DIGEST_MODULUS, record_digest
-from coordinator.machine.records import FLOOR_KEY, TIME_KEY, put_number
+from coordinator.machine.record_forms import put_number
+from coordinator.machine.records import FLOOR_KEY, TIME_KEY
 from export.layout import BASE, Manifest
 from replay.checks import Conflict, Inspection, SourceFile, Survey, finding
 from replay.rows import Piece

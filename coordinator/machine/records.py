@@ -29,17 +29,11 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple, TypeVar, assert_never
 
-from coordinator.machine.commands import Protocol, RoundTimer
 from coordinator.machine.encoding import (
-    RECORD_VERSION,
     Reader,
     RecordError,
-    put_bytes,
-    put_count,
     put_int,
-    put_optional,
     put_text,
-    put_texts,
 )
 from coordinator.machine.events import (
     AssignmentPublished,
@@ -64,7 +58,25 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.evolve_history import is_missed, pushed_out
 from coordinator.machine.history import put_round, take_round
-from coordinator.machine.state import Blob, Group, Member, Offset, Phase, holders, recount
+from coordinator.machine.record_forms import (
+    put_assignment,
+    put_blob,
+    put_config,
+    put_header,
+    put_member,
+    put_number,
+    put_offset,
+    put_static,
+    take_assignment,
+    take_blob,
+    take_config,
+    take_header,
+    take_member,
+    take_number,
+    take_offset,
+    take_static,
+)
+from coordinator.machine.state import Blob, Group, Phase, holders, recount
 
 GROUP_PREFIX = b"g"
 TOPIC_PREFIX = b"t"
@@ -85,10 +97,6 @@ _BLOB = b"x"
 _CONFIG = b"k"
 _TOPICS = b"u"
 _NO_BLOB = Blob()
-_VERSION = bytes((RECORD_VERSION,))
-_LONGER_VERSION = RECORD_VERSION + 1
-"""Of a record with one field more: when a member joined, where an offset's partition starts."""
-_LONGER = bytes((_LONGER_VERSION,))
 _T = TypeVar("_T")
 
 
@@ -163,19 +171,19 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
         return None
     match ref:
         case None:
-            return _put_header(group)
+            return put_header(group)
         case str():
-            return _put_known(group.members.get(ref), _put_member)
+            return _put_known(group.members.get(ref), put_member)
         case AssignmentOf():
             member = group.members.get(ref.member_id)
             if member is None or not member.assignment:
                 return None
-            return _VERSION + put_bytes(member.assignment)
+            return put_assignment(member.assignment)
         case StaticOf():
             member = group.members.get(ref.member_id)
             if member is None or not (member.instance_id or member.replaced_id):
                 return None
-            return _VERSION + put_text(member.instance_id) + put_text(member.replaced_id)
+            return put_static(member)
         case PendingOf():
             return _put_known(group.pending.get(ref.member_id), put_number)
         case RoundOf():
@@ -184,7 +192,7 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
         case Own():
             return _own_value(group, ref)
         case _:
-            return _put_known(group.offsets.get(ref), _put_offset)
+            return _put_known(group.offsets.get(ref), put_offset)
 
 
 def _own_value(group: Group, own: Own) -> bytes | None:
@@ -192,9 +200,9 @@ def _own_value(group: Group, own: Own) -> bytes | None:
         case Own.EMPTIED:
             return put_number(group.emptied_wall_ms) if group.emptied_wall_ms else None
         case Own.BLOB:
-            return None if group.blob == _NO_BLOB else _put_blob(group.blob)
+            return None if group.blob == _NO_BLOB else put_blob(group.blob)
         case Own.CONFIG:
-            return _put_config(group.config) if group.config else None
+            return put_config(group.config) if group.config else None
         case Own.TOPICS:
             return put_number(group.topics_version) if group.topics_version else None
         case _:
@@ -327,7 +335,7 @@ def load_groups(records: Iterable[tuple[bytes, bytes]]) -> Iterator[Group]:
             reader.end()
             if group is not None:
                 yield _finished(group)
-            group = _take_header(group_id, Reader(value))
+            group = take_header(group_id, Reader(value))
             continue
         if group is None or group.group_id != group_id:
             raise RecordError(f"a record of group {group_id!r} before its header")
@@ -339,11 +347,11 @@ def load_groups(records: Iterable[tuple[bytes, bytes]]) -> Iterator[Group]:
 def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
     if kind == _MEMBER:
         member_id = key.rest()
-        group.members[member_id] = _take_member(member_id, Reader(value))
+        group.members[member_id] = take_member(member_id, Reader(value))
     elif kind == _OFFSET:
         topic, partition = key.text(), key.integer()
         key.end()
-        group.offsets[topic, partition] = _take_offset(Reader(value))
+        group.offsets[topic, partition] = take_offset(Reader(value))
     elif kind == _ROUND:
         number = key.integer()
         key.end()
@@ -355,9 +363,9 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
         if member is None:
             raise RecordError(f"a record of nobody in group {group.group_id!r}")
         if kind == _ASSIGNMENT:
-            member.assignment = take_blob(value)
+            member.assignment = take_assignment(value)
         else:
-            _take_static(member, Reader(value))
+            take_static(member, Reader(value))
     else:
         key.end()
         _take_own(group, kind, value)
@@ -367,9 +375,9 @@ def _take_own(group: Group, kind: bytes, value: bytes) -> None:
     if kind == _EMPTIED:
         group.emptied_wall_ms = take_number(value)
     elif kind == _BLOB:
-        group.blob = _take_blob(Reader(value))
+        group.blob = take_blob(Reader(value))
     elif kind == _CONFIG:
-        group.config = _take_config(Reader(value))
+        group.config = take_config(Reader(value))
     elif kind == _TOPICS:
         group.topics_version = take_number(value)
     else:
@@ -383,203 +391,3 @@ def _finished(group: Group) -> Group:
     group.tally = recount(group)
     group.instances = holders(group)
     return group
-
-
-def _put_header(group: Group) -> bytes:
-    return b"".join(
-        (
-            _VERSION,
-            put_text(group.phase.value),
-            put_text(group.protocol_type),
-            put_text(group.protocol_name),
-            put_int(group.generation),
-            put_int(group.round),
-            put_text(group.leader_id),
-            put_int(group.next_join_seq),
-            put_optional(group.timer),
-            put_int(group.deadline_ms),
-            put_int(group.remaining_ms),
-            b"\x01" if group.new_member_added else b"\x00",
-        )
-    )
-
-
-def _take_header(group_id: str, reader: Reader) -> Group:
-    reader.version()
-    try:
-        phase = Phase(reader.text())
-        group = Group(
-            group_id=group_id,
-            phase=phase,
-            protocol_type=reader.text(),
-            protocol_name=reader.text(),
-            generation=reader.integer(),
-            round=reader.integer(),
-            leader_id=reader.text(),
-            next_join_seq=reader.integer(),
-        )
-        timer = reader.optional()
-        group.timer = None if timer is None else RoundTimer(timer)
-    except ValueError as error:
-        raise RecordError(f"group {group_id!r}: {error}") from error
-    group.deadline_ms = reader.integer()
-    group.remaining_ms = reader.integer()
-    group.new_member_added = reader.flag()
-    reader.end()
-    return group
-
-
-def _put_member(member: Member) -> bytes:
-    parts = [
-        _VERSION,
-        put_text(member.client_id),
-        put_text(member.client_host),
-        put_int(member.session_timeout_ms),
-        put_int(member.rebalance_timeout_ms),
-        put_count(len(member.protocols)),
-    ]
-    for protocol in member.protocols:
-        parts += (put_text(protocol.name), put_bytes(protocol.metadata))
-    parts += (
-        put_texts(member.subscribed_topics),
-        put_int(member.join_seq),
-        put_int(member.joined_round),
-        put_int(member.synced_generation),
-    )
-    if member.joined_ms:  # where it is known: under rules 1 a member is stored as ever
-        parts[0] = _LONGER
-        parts.append(put_int(member.joined_ms))
-    return b"".join(parts)
-
-
-def _take_member(member_id: str, reader: Reader) -> Member:
-    version = reader.version(_LONGER_VERSION)
-    member = Member(
-        member_id=member_id,
-        client_id=reader.text(),
-        client_host=reader.text(),
-        session_timeout_ms=reader.integer(),
-        rebalance_timeout_ms=reader.integer(),
-        protocols=tuple(Protocol(reader.text(), reader.blob()) for _ in range(reader.count())),
-        subscribed_topics=reader.texts(),
-        join_seq=reader.integer(),
-        joined_round=reader.integer(),
-        synced_generation=reader.integer(),
-    )
-    if version == _LONGER_VERSION:
-        member.joined_ms = reader.integer()
-    reader.end()
-    return member
-
-
-def _take_static(member: Member, reader: Reader) -> None:
-    reader.version()
-    member.instance_id = reader.text()
-    member.replaced_id = reader.text()
-    reader.end()
-
-
-def _put_offset(offset: Offset) -> bytes:
-    return b"".join(
-        (
-            _VERSION if offset.start_offset is None else _LONGER,
-            put_int(offset.offset),
-            put_text(offset.metadata),
-            put_optional(offset.end_offset),
-            put_text(offset.member_id),
-            put_int(offset.generation),
-            put_int(offset.commit_seq),
-            put_int(offset.wall_ms),
-            b"" if offset.start_offset is None else put_int(offset.start_offset),
-        )
-    )
-
-
-def _take_offset(reader: Reader) -> Offset:
-    longer = reader.version(_LONGER_VERSION) == _LONGER_VERSION
-    offset = Offset(
-        offset=reader.integer(),
-        metadata=reader.text(),
-        end_offset=reader.optional(),
-        member_id=reader.text(),
-        generation=reader.integer(),
-        commit_seq=reader.integer(),
-        wall_ms=reader.integer(),
-        start_offset=reader.integer() if longer else None,
-    )
-    reader.end()
-    return offset
-
-
-def _put_blob(kept: Blob) -> bytes:
-    return b"".join(
-        (
-            _VERSION,
-            put_bytes(kept.blob),
-            put_text(kept.member_id),
-            put_int(kept.generation),
-            put_int(kept.commit_seq),
-        )
-    )
-
-
-def _take_blob(reader: Reader) -> Blob:
-    reader.version()
-    kept = Blob(
-        blob=reader.blob(),
-        member_id=reader.text(),
-        generation=reader.integer(),
-        commit_seq=reader.integer(),
-    )
-    reader.end()
-    return kept
-
-
-def _put_config(config: dict[str, int]) -> bytes:
-    """By name, whatever the order in which they were set."""
-    pairs = [put_text(name) + put_int(value) for name, value in sorted(config.items())]
-    return _VERSION + put_count(len(pairs)) + b"".join(pairs)
-
-
-def _take_config(reader: Reader) -> dict[str, int]:
-    reader.version()
-    config = {reader.text(): reader.integer() for _ in range(reader.count())}
-    reader.end()
-    return config
-
-
-def put_number(number: int) -> bytes:
-    """The value of a shard-wide record that is one number."""
-    return _VERSION + put_int(number)
-
-
-def take_number(value: bytes) -> int:
-    """Back from `put_number`."""
-    reader = Reader(value)
-    reader.version()
-    number = reader.integer()
-    reader.end()
-    return number
-
-
-def take_blob(value: bytes) -> bytes:
-    """The value of a record that is one run of bytes."""
-    reader = Reader(value)
-    reader.version()
-    blob = reader.blob()
-    reader.end()
-    return blob
-
-
-def put_name(name: str) -> bytes:
-    """The value of a shard-wide record that is one text."""
-    return _VERSION + put_text(name)
-
-
-def take_name(value: bytes) -> str:
-    """Back from `put_name`."""
-    reader = Reader(value)
-    reader.version()
-    name = reader.text()
-    reader.end()
-    return name

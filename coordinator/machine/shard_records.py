@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from coordinator.machine.digest import DIGEST_MODULUS, digest_of, record_digest
 from coordinator.machine.encoding import Reader, RecordError, put_int
+from coordinator.machine.record_forms import put_name, put_number, take_name, take_number
 from coordinator.machine.records import (
     FLOOR_KEY,
     GROUP_PREFIX,
@@ -14,10 +15,6 @@ from coordinator.machine.records import (
     TOPIC_PREFIX,
     group_records,
     load_groups,
-    put_name,
-    put_number,
-    take_name,
-    take_number,
 )
 from coordinator.machine.state import Group
 

@@ -34,14 +34,13 @@ from coordinator.machine.events import (
 from coordinator.machine.evolve import evolve
 from coordinator.machine.invariants import InvariantError
 from coordinator.machine.limits import LIMITS_BY_VERSION, Limits
+from coordinator.machine.record_forms import put_name, put_number
 from coordinator.machine.records import (
     FLOOR_KEY,
     TIME_KEY,
     Ref,
     group_key,
     group_value,
-    put_name,
-    put_number,
     touched,
 )
 from coordinator.machine.replies import Parked, Reply

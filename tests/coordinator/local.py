@@ -6,7 +6,7 @@ import time
 
 import grpc
 
-from coordinator.admin import AdminService, LogView, NodeView, TopicService
+from coordinator.admin import AdminService, LogView, NodeView
 from coordinator.admission import Admission
 from coordinator.bridge import Bridge
 from coordinator.calls import Desk
@@ -18,6 +18,7 @@ from coordinator.service import GroupService
 from coordinator.shard import Shard
 from coordinator.standing import Turn
 from coordinator.statuses import Statuses
+from coordinator.topic_service import TopicService
 from coordinator.topics import Topics
 from coordinator.verify import Frozen, Verifier
 from coordinator.watch import LeaderWatch

@@ -8,9 +8,10 @@ that the coordinator drew are numbered d1, d2, ... in the order in which they we
 import asyncio
 import re
 
-from coordinator.admin import AdminService, TopicService
+from coordinator.admin import AdminService
 from coordinator.service import GroupService
 from coordinator.standing import Turn
+from coordinator.topic_service import TopicService
 from coordinator.verify import Verifier
 from raft.contract import NodeId, Role
 from tests.coordinator.local import LocalNode, NoPeers

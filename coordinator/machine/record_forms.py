@@ -1,0 +1,243 @@
+"""The values of records: the forms that are stored, sent and hashed, one pair of functions each.
+
+A field added later makes a form longer under a version of its own; a form never changes.
+"""
+
+from coordinator.machine.commands import Protocol, RoundTimer
+from coordinator.machine.encoding import (
+    RECORD_VERSION,
+    Reader,
+    RecordError,
+    put_bytes,
+    put_count,
+    put_int,
+    put_optional,
+    put_text,
+    put_texts,
+)
+from coordinator.machine.state import Blob, Group, Member, Offset, Phase
+
+_VERSION = bytes((RECORD_VERSION,))
+_LONGER_VERSION = RECORD_VERSION + 1
+"""Of a record with one field more: when a member joined, where an offset's partition starts."""
+_LONGER = bytes((_LONGER_VERSION,))
+
+
+def put_header(group: Group) -> bytes:
+    """The group without its maps."""
+    return b"".join(
+        (
+            _VERSION,
+            put_text(group.phase.value),
+            put_text(group.protocol_type),
+            put_text(group.protocol_name),
+            put_int(group.generation),
+            put_int(group.round),
+            put_text(group.leader_id),
+            put_int(group.next_join_seq),
+            put_optional(group.timer),
+            put_int(group.deadline_ms),
+            put_int(group.remaining_ms),
+            b"\x01" if group.new_member_added else b"\x00",
+        )
+    )
+
+
+def take_header(group_id: str, reader: Reader) -> Group:
+    """Back from `put_header`."""
+    reader.version()
+    try:
+        phase = Phase(reader.text())
+        group = Group(
+            group_id=group_id,
+            phase=phase,
+            protocol_type=reader.text(),
+            protocol_name=reader.text(),
+            generation=reader.integer(),
+            round=reader.integer(),
+            leader_id=reader.text(),
+            next_join_seq=reader.integer(),
+        )
+        timer = reader.optional()
+        group.timer = None if timer is None else RoundTimer(timer)
+    except ValueError as error:
+        raise RecordError(f"group {group_id!r}: {error}") from error
+    group.deadline_ms = reader.integer()
+    group.remaining_ms = reader.integer()
+    group.new_member_added = reader.flag()
+    reader.end()
+    return group
+
+
+def put_member(member: Member) -> bytes:
+    """A member, without what has records of its own."""
+    parts = [
+        _VERSION,
+        put_text(member.client_id),
+        put_text(member.client_host),
+        put_int(member.session_timeout_ms),
+        put_int(member.rebalance_timeout_ms),
+        put_count(len(member.protocols)),
+    ]
+    for protocol in member.protocols:
+        parts += (put_text(protocol.name), put_bytes(protocol.metadata))
+    parts += (
+        put_texts(member.subscribed_topics),
+        put_int(member.join_seq),
+        put_int(member.joined_round),
+        put_int(member.synced_generation),
+    )
+    if member.joined_ms:  # where it is known: under rules 1 a member is stored as ever
+        parts[0] = _LONGER
+        parts.append(put_int(member.joined_ms))
+    return b"".join(parts)
+
+
+def take_member(member_id: str, reader: Reader) -> Member:
+    """Back from `put_member`."""
+    version = reader.version(_LONGER_VERSION)
+    member = Member(
+        member_id=member_id,
+        client_id=reader.text(),
+        client_host=reader.text(),
+        session_timeout_ms=reader.integer(),
+        rebalance_timeout_ms=reader.integer(),
+        protocols=tuple(Protocol(reader.text(), reader.blob()) for _ in range(reader.count())),
+        subscribed_topics=reader.texts(),
+        join_seq=reader.integer(),
+        joined_round=reader.integer(),
+        synced_generation=reader.integer(),
+    )
+    if version == _LONGER_VERSION:
+        member.joined_ms = reader.integer()
+    reader.end()
+    return member
+
+
+def put_static(member: Member) -> bytes:
+    """What makes a member static."""
+    return _VERSION + put_text(member.instance_id) + put_text(member.replaced_id)
+
+
+def take_static(member: Member, reader: Reader) -> None:
+    """Back from `put_static`, into the member."""
+    reader.version()
+    member.instance_id = reader.text()
+    member.replaced_id = reader.text()
+    reader.end()
+
+
+def put_offset(offset: Offset) -> bytes:
+    """A stored offset."""
+    return b"".join(
+        (
+            _VERSION if offset.start_offset is None else _LONGER,
+            put_int(offset.offset),
+            put_text(offset.metadata),
+            put_optional(offset.end_offset),
+            put_text(offset.member_id),
+            put_int(offset.generation),
+            put_int(offset.commit_seq),
+            put_int(offset.wall_ms),
+            b"" if offset.start_offset is None else put_int(offset.start_offset),
+        )
+    )
+
+
+def take_offset(reader: Reader) -> Offset:
+    """Back from `put_offset`."""
+    longer = reader.version(_LONGER_VERSION) == _LONGER_VERSION
+    offset = Offset(
+        offset=reader.integer(),
+        metadata=reader.text(),
+        end_offset=reader.optional(),
+        member_id=reader.text(),
+        generation=reader.integer(),
+        commit_seq=reader.integer(),
+        wall_ms=reader.integer(),
+        start_offset=reader.integer() if longer else None,
+    )
+    reader.end()
+    return offset
+
+
+def put_blob(kept: Blob) -> bytes:
+    """What an application keeps with its group."""
+    return b"".join(
+        (
+            _VERSION,
+            put_bytes(kept.blob),
+            put_text(kept.member_id),
+            put_int(kept.generation),
+            put_int(kept.commit_seq),
+        )
+    )
+
+
+def take_blob(reader: Reader) -> Blob:
+    """Back from `put_blob`."""
+    reader.version()
+    kept = Blob(
+        blob=reader.blob(),
+        member_id=reader.text(),
+        generation=reader.integer(),
+        commit_seq=reader.integer(),
+    )
+    reader.end()
+    return kept
+
+
+def put_config(config: dict[str, int]) -> bytes:
+    """By name, whatever the order in which they were set."""
+    pairs = [put_text(name) + put_int(value) for name, value in sorted(config.items())]
+    return _VERSION + put_count(len(pairs)) + b"".join(pairs)
+
+
+def take_config(reader: Reader) -> dict[str, int]:
+    """Back from `put_config`."""
+    reader.version()
+    config = {reader.text(): reader.integer() for _ in range(reader.count())}
+    reader.end()
+    return config
+
+
+def put_number(number: int) -> bytes:
+    """The value of a shard-wide record that is one number."""
+    return _VERSION + put_int(number)
+
+
+def take_number(value: bytes) -> int:
+    """Back from `put_number`."""
+    reader = Reader(value)
+    reader.version()
+    number = reader.integer()
+    reader.end()
+    return number
+
+
+def put_assignment(assignment: bytes) -> bytes:
+    """What a member was given."""
+    return _VERSION + put_bytes(assignment)
+
+
+def take_assignment(value: bytes) -> bytes:
+    """Back from `put_assignment`."""
+    reader = Reader(value)
+    reader.version()
+    blob = reader.blob()
+    reader.end()
+    return blob
+
+
+def put_name(name: str) -> bytes:
+    """The value of a shard-wide record that is one text."""
+    return _VERSION + put_text(name)
+
+
+def take_name(value: bytes) -> str:
+    """Back from `put_name`."""
+    reader = Reader(value)
+    reader.version()
+    name = reader.text()
+    reader.end()
+    return name
