@@ -1,16 +1,14 @@
 # ruff: noqa: D103  # docs/errors.toml says what each case is
 """Bad requests of which it takes thousands: one more than a group has room for."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
-import grpc
-
 from coordinator.machine.limits import LIMITS
+from muster.v1 import admin_pb2
 from muster.v1 import group_pb2 as pb
 from tests.bad_input.registry import case
 from tests.bad_input.requests import fresh, refused
-from tests.bad_input.world import PARKED_S, POLL_S, World, patiently
+from tests.bad_input.world import PARKED_S, World, patiently, wait_for
 
 THREADS = 16
 
@@ -22,28 +20,35 @@ def joins(world: World, group, count, **changes):
 
 @case("many_members")
 def many_members(world: World):
-    """All at once: which one is refused is nobody's choice."""
+    """All at once, into a first round that stays open: which one is refused is nobody's choice."""
     group = fresh("crowd")
-    stub = world.groups(world.coordinator(group).node_id)
-    asked = joins(world, group, LIMITS.group_max_members + 1, rebalance_timeout_ms=20_000)
-    calls = [(one, stub.JoinGroup.future(one, timeout=PARKED_S)) for one in asked]
-    answers = []
-    while calls:
-        time.sleep(POLL_S)
-        ended = [(one, call) for one, call in calls if call.done()]
-        calls = [(one, call) for one, call in calls if not call.done()]
-        for one, call in ended:
-            error = call.exception()
-            if error is None:
-                answers.append(call.result())
-            elif error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:  # the node or its door
-                calls.append((one, stub.JoinGroup.future(one, timeout=PARKED_S)))
-            else:
-                raise error
-    refusals = [answer for answer in answers if answer.status.code]
-    assert len(refusals) == 1, "all others are in the group"
-    assert len({answer.generation for answer in answers}) == 2, "in one generation"
-    return refused(refusals[0])
+    node_id = world.coordinator(group).node_id
+    stub, operator = world.groups(node_id), world.admin(node_id)
+    patience = {"classic.initial.rebalance.delay.ms": "60000"}
+    altered = admin_pb2.AlterGroupConfigsRequest.Group(group_id=group)
+    altered.settings.extend(
+        admin_pb2.AlterGroupConfigsRequest.Setting(name=name, value=value)
+        for name, value in patience.items()
+    )
+    answer = operator.AlterGroupConfigs(
+        admin_pb2.AlterGroupConfigsRequest(groups=[altered]), timeout=PARKED_S
+    )
+    assert answer.results[0].status.code == 0
+    asked = joins(world, group, LIMITS.group_max_members + 1, rebalance_timeout_ms=120_000)
+    calls = [stub.JoinGroup.future(one, timeout=PARKED_S) for one in asked]
+
+    def members():
+        described = operator.DescribeGroups(
+            admin_pb2.DescribeGroupsRequest(group_ids=[group]), timeout=PARKED_S
+        )
+        return len(described.groups[0].members)
+
+    wait_for(lambda: members() == LIMITS.group_max_members, "a full group")
+    (turned_away,) = wait_for(lambda: [call for call in calls if call.done()], "a refusal")
+    for call in calls:
+        call.cancel()
+    assert members() == LIMITS.group_max_members, "all others are in the group"
+    return refused(turned_away.result())
 
 
 @case("many_ids")

@@ -188,11 +188,16 @@ def test_every_watched_command_shows_the_same_as_once(cluster, muster, rounds, c
 def _started(*args, **more):
     """A process of its own that is gone afterwards, whatever happened."""
     command = [sys.executable, "-m", "muster.cli", *args]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **more) as running:
-        try:
-            yield running
-        finally:
-            running.kill()
+    # Whoever runs the tests in the background of a shell ignores Ctrl-C, and so would the child.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **more) as running:
+            try:
+                yield running
+            finally:
+                running.kill()
+    finally:
+        signal.signal(signal.SIGINT, inherited)
 
 
 def test_ctrl_c_ends_a_watch_with_0_and_without_a_word(cluster):

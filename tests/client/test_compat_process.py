@@ -28,16 +28,21 @@ def say(*words):
 
 async def start(cluster, code, **environment):
     """Run this after HEAD in a process of its own."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        HEAD + code,
-        cluster.bootstrap,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment},
-    )
+    # Whoever runs the tests in the background of a shell ignores Ctrl-C, and so would the child.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            HEAD + code,
+            cluster.bootstrap,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment},
+        )
+    finally:
+        signal.signal(signal.SIGINT, inherited)
 
 
 async def ended(worker):

@@ -6,7 +6,7 @@ import time
 from random import Random
 
 from coordinator.init import initialise
-from raft.contract import ShardId
+from raft.contract import Applied, ShardId
 from raft.driver import Driver
 from raft.runner import LoopRunner
 from raft.settings import RaftSettings
@@ -117,6 +117,16 @@ class LoopbackCluster:
         self.leader(shard).driver.replicas[ShardId(shard)].propose(entry, outcomes.append)
         await self.until(lambda: outcomes)
         return outcomes[0]
+
+    async def commit(self, shard, entry):
+        """Propose until it is applied, once: an outcome that is unknown is looked up.
+
+        A leader that is ready has applied all that was committed before it led.
+        """
+        while not isinstance(await self.propose(shard, entry), Applied):
+            await self.until(lambda: self.leader(shard))
+            if entry in self.applied(self.leader(shard).number, shard):
+                return
 
     def applied(self, number, shard):
         return [entry for _, entry in self.nodes[number].machines[ShardId(shard)].applied]
