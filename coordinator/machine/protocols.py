@@ -36,9 +36,13 @@ def select(members: Sequence[Member], leader: Member) -> str:
     """
     invariant(bool(members), "a protocol is selected among members (sc-G07)")
     votes = dict.fromkeys((p.name for p in leader.protocols), 0)
+    before: list[str] = []
     for member in members:
-        listed = dict.fromkeys(p.name for p in member.protocols)
-        votes = {name: 0 for name in votes if name in listed}
+        names = [protocol.name for protocol in member.protocols]
+        if names != before:  # mostly all list the same
+            listed = dict.fromkeys(names)
+            votes = {name: 0 for name in votes if name in listed}
+            before = names
     invariant(bool(votes), "members without a protocol in common (I5)")
     for member in members:
         votes[next(p.name for p in member.protocols if p.name in votes)] += 1
