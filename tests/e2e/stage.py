@@ -119,6 +119,7 @@ class Stage:
         """Everybody is in, and has committed 1."""
         await asyncio.gather(*(actor.enter() for actor in self.actors))
         self.note()
+        assert self.whole == any(actor.given_at > 0 for actor in self.followers)
         await asyncio.gather(*(actor.commit(1) for actor in self.actors))
 
     @property
