@@ -38,9 +38,8 @@ def many_members(world: World):
     calls = [stub.JoinGroup.future(one, timeout=PARKED_S) for one in asked]
 
     def members():
-        described = operator.DescribeGroups(
-            admin_pb2.DescribeGroupsRequest(group_ids=[group]), timeout=PARKED_S
-        )
+        wanted = admin_pb2.DescribeGroupsRequest(group_ids=[group])
+        described = patiently(lambda: operator.DescribeGroups(wanted, timeout=PARKED_S))
         return len(described.groups[0].members)
 
     wait_for(lambda: members() == LIMITS.group_max_members, "a full group")
