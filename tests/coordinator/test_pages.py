@@ -457,6 +457,7 @@ async def test_a_request_that_names_too_much_is_refused_before_it_is_looked_at()
             group.settings.add(name="n", value="1")
         answer = await node.admin.AlterGroupConfigs(many)
         assert answer.results[0].status.code == ErrorCode.INVALID_REQUEST
+        assert "this one has 101" in answer.results[0].status.message  # counted before it is built
 
 
 @run
