@@ -9,23 +9,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from coordinator.answers import Loading, NotHere
-from coordinator.explain import Explaining, is_awaited, wait_of
-from coordinator.frontend import Context, Core, admit, refuse_group, shed
+from coordinator.describing import Describing
+from coordinator.explain import Explaining
+from coordinator.frontend import Context, Core, admit, refuse_bytes, refuse_group, shed
 from coordinator.group_settings import GroupSettings
 from coordinator.machine.errors import Error
-from coordinator.machine.state import Group, Phase
-from coordinator.pages import GroupsPage
+from coordinator.pages import GroupsPage, refuse_filters
 from coordinator.removals import Removals
 from coordinator.replacing import Replacing
 from coordinator.shard import Shard
+from coordinator.slices import Slices
 from coordinator.standing import Standing
 from coordinator.verify import Verifier
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
 from muster.v1.errors_pb2 import Status
 
-DESCRIBE_GROUPS_MAX = 1_000
 VERIFICATIONS_MAX = 8
 """Verify calls at a node: one runs, the others wait."""
 
@@ -98,6 +97,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self._replacing = Replacing(core, cluster)
         self._removals = Removals(core)
         self._settings = GroupSettings(core)
+        self._describing = Describing(core)
         self._explaining = Explaining(core)
         self._verifying = asyncio.Lock()
         self._verifications = 0
@@ -110,21 +110,24 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         """The groups this node coordinates, by shard and id, in pages (group-protocol 2.13)."""
         admitted = await admit(self._core, context)
         try:
-            refused = refuse_group(request.after_group_id) if request.after_group_id else None
+            refused = refuse_filters(request) or refuse_bytes(request.ByteSize())
+            if refused is None and request.after_group_id:
+                refused = refuse_group(request.after_group_id)
             if refused is not None:
                 return pb.ListGroupsResponse(status=self._core.statuses.of(refused))
             await self._core.loaded(self._core.shards)
-            page = GroupsPage(request)
             resumed = (
                 self._core.shard_for(request.after_group_id).number if request.after_group_id else 0
             )
-            for shard in self._core.shards[resumed:]:
-                if shard.standing is Standing.LOADING:
-                    return pb.ListGroupsResponse(status=self._core.statuses.loading())
-                if shard.standing is Standing.SERVING and not await page.add(
-                    shard, resumed=shard.number == resumed
-                ):
-                    break
+            async with Slices(self._core.one_long_read) as slices:
+                page = GroupsPage(request, slices)
+                for shard in self._core.shards[resumed:]:
+                    if shard.standing is Standing.LOADING:
+                        return pb.ListGroupsResponse(status=self._core.statuses.loading())
+                    if shard.standing is Standing.SERVING and not await page.add(
+                        shard, resumed=shard.number == resumed
+                    ):
+                        break
             return page.response
         finally:
             admitted.leave()
@@ -136,93 +139,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
         `linearizable`: after a quorum confirmed that this node leads, one round per shard.
         """
-        admitted = await admit(self._core, context)
-        try:
-            response = pb.DescribeGroupsResponse()
-            if len(request.group_ids) > DESCRIBE_GROUPS_MAX:
-                status = self._core.statuses.error(
-                    Error.INVALID_REQUEST,
-                    f"At most {DESCRIBE_GROUPS_MAX} groups are described in one call.",
-                )
-                response.groups.add(group_id=request.group_ids[0], status=status)
-                return response
-            deposed = await self._deposed(request) if request.linearizable else {}
-            for group_id in request.group_ids:
-                response.groups.append(await self._describe(group_id, deposed))
-            return response
-        finally:
-            admitted.leave()
-
-    async def _deposed(self, request: pb.DescribeGroupsRequest) -> dict[int, NotHere | Loading]:
-        """The shards of the request that no quorum confirms."""
-        core = self._core
-        named = [g for g in dict.fromkeys(request.group_ids) if refuse_group(g) is None]
-        shards = {(shard := core.shard_for(g)).number: shard for g in named}
-        confirmed = await asyncio.gather(*map(core.confirmed, shards.values()))
-        return {
-            number: known
-            for number, known in zip(shards, confirmed, strict=True)
-            if known is not None
-        }
-
-    async def _describe(
-        self, group_id: str, deposed: Mapping[int, NotHere | Loading]
-    ) -> pb.DescribeGroupsResponse.Group:
-        refused = refuse_group(group_id)
-        if refused is not None:
-            status = self._core.statuses.of(refused)
-            return pb.DescribeGroupsResponse.Group(group_id=group_id, status=status)
-        shard = self._core.shard_for(group_id)
-        await self._core.loaded((shard,))
-        described = pb.DescribeGroupsResponse.Group(group_id=group_id, shard=shard.number)
-        if shard.number in deposed:
-            described.status.CopyFrom(self._core.statuses.of(deposed[shard.number]))
-        elif shard.standing is Standing.LOADING:
-            described.status.CopyFrom(self._core.statuses.loading())
-        elif shard.standing is Standing.ELSEWHERE:
-            described.status.CopyFrom(self._core.statuses.of(shard.elsewhere()))
-        else:
-            self._fill(described, shard, shard.state.groups.get(group_id))
-        return described
-
-    def _fill(
-        self, described: pb.DescribeGroupsResponse.Group, shard: Shard, group: Group | None
-    ) -> None:
-        described.applied_index = shard.log.applied_index
-        own = self._core.directory.own
-        described.coordinator.CopyFrom(self._core.statuses.coordinator(own, shard.log.term))
-        if group is None:
-            described.state = Phase.DEAD.value
-            described.status.CopyFrom(
-                self._core.statuses.error(
-                    Error.GROUP_ID_NOT_FOUND, f"There is no group {described.group_id!r}."
-                )
-            )
-            return
-        described.state = group.phase.value
-        described.protocol_type = group.protocol_type
-        stable = group.phase is Phase.STABLE  # else what was said may be changing (gp-2.12, gp-0.4)
-        described.protocol_name = group.protocol_name if stable else ""
-        described.generation = group.generation
-        described.leader_id = group.leader_id
-        for member in group.members.values():
-            described.members.add(
-                member_id=member.member_id,
-                client_id=member.client_id,
-                host=member.client_host,
-                metadata=member.metadata_of(group.protocol_name) if stable else b"",
-                assignment=member.assignment,
-                session_timeout_ms=member.session_timeout_ms,
-                rebalance_timeout_ms=member.rebalance_timeout_ms,
-                joined=group.has_joined(member),
-                synced=group.has_synced(member),
-                group_instance_id=member.instance_id,
-                subscribed_topics=member.subscribed_topics,
-                awaited=is_awaited(group, member),
-            )
-        wait = wait_of(group, shard.time_ms, shard.envelope().wall_ms)
-        if wait is not None:
-            described.wait.CopyFrom(wait)
+        return await self._describing.describe(request, context)
 
     async def DescribeRebalances(
         self, request: pb.DescribeRebalancesRequest, context: Context

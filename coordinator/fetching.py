@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 
-from coordinator.frontend import Core, refuse_group
+from coordinator.frontend import Core, refuse_bytes, refuse_group
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Refused
-from coordinator.pages import PAGE_BYTES, OffsetsAnswer, OffsetsQuery, fill_offsets
+from coordinator.pages import OffsetsAnswer, OffsetsPage, OffsetsQuery
+from coordinator.slices import Slices
+from coordinator.standing import Standing
 from muster.v1 import group_pb2 as pb
 
 FETCH_GROUPS_MAX = 1_000
@@ -23,12 +25,12 @@ class Fetching:
     async def fetch(self, request: pb.OffsetFetchRequest) -> pb.OffsetFetchResponse:
         """Page by page. Of many groups each has its own outcome (sc-O31)."""
         response = pb.OffsetFetchResponse()
-        if not request.groups:
-            await self._read([request], [response], stable=request.require_stable)
-            return response
-        refused = _refuse_many(request)
+        refused = refuse_bytes(request.ByteSize()) or _refuse_many(request)
         if refused is not None:
             response.status.CopyFrom(self._core.statuses.of(refused))
+            return response
+        if not request.groups:
+            await self._read([request], [response], stable=request.require_stable)
             return response
         answers = [response.groups.add(group_id=query.group_id) for query in request.groups]
         await self._read(request.groups, answers, stable=request.require_stable)
@@ -52,31 +54,37 @@ class Fetching:
             *(core.confirmed(shard, settled=stable) for shard in shards.values())
         )
         elsewhere = dict(zip(shards, confirmed, strict=True))
-        room = PAGE_BYTES
-        for query, answer, refused in zip(queries, answers, refusals, strict=True):
-            if refused is not None:
-                answer.status.CopyFrom(core.statuses.of(refused))
-                continue
-            shard = core.shard_for(query.group_id)
-            known = elsewhere[shard.number]
-            if known is not None:
-                answer.status.CopyFrom(core.statuses.of(known))
-                continue
-            answer.applied_index, answer.term = shard.log.applied_index, shard.log.term
-            if room > 0:
-                fill_offsets(shard.state.groups.get(query.group_id), query, answer, room)
-                room -= answer.ByteSize()
-            else:
-                answer.more = True
+        async with Slices(core.one_long_read) as slices:
+            page = OffsetsPage(slices)
+            for query, answer, refused in zip(queries, answers, refusals, strict=True):
+                if refused is not None:
+                    answer.status.CopyFrom(core.statuses.of(refused))
+                    continue
+                shard = core.shard_for(query.group_id)
+                known = elsewhere[shard.number]
+                if known is None and shard.standing is Standing.ELSEWHERE:
+                    known = shard.elsewhere()  # since the quorum confirmed it
+                if known is not None:
+                    answer.status.CopyFrom(core.statuses.of(known))
+                    continue
+                answer.applied_index, answer.term = shard.log.applied_index, shard.log.term
+                if page.full:
+                    answer.more = True
+                else:
+                    await page.add(shard.state.groups.get(query.group_id), query, answer)
 
 
 def _refuse_many(request: pb.OffsetFetchRequest) -> Refused | None:
+    if not request.groups:
+        return None
     if request.group_id or request.partitions or request.all or request.HasField("after"):
         return Refused(Error.INVALID_REQUEST, "Ask for one group or for `groups`, not both.")
     if len(request.groups) > FETCH_GROUPS_MAX:
         return Refused(
             Error.INVALID_REQUEST, f"At most {FETCH_GROUPS_MAX} groups are fetched in one call."
         )
+    if len({query.group_id for query in request.groups}) != len(request.groups):
+        return Refused(Error.INVALID_REQUEST, "A group is named twice: name each once.")
     if sum(len(query.partitions) for query in request.groups) > LIMITS.commit_max_partitions:
         return _too_many_partitions()
     return None

@@ -1,9 +1,9 @@
 """What the gRPC frontends share: their view of the node, admission, and the way into the core."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
 
@@ -24,6 +24,15 @@ from coordinator.watch import LeaderWatch
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+LISTED_BYTES_MAX: Final = LIMITS.client_message_max_bytes // 4
+"""Of a request that names many groups: an answer that repeats every name fits a message."""
+
+TOGETHER_MAX: Final = 50
+"""Commands of one call that are under way at once: a log entry that holds them is soon applied."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
 
 @dataclass(frozen=True, slots=True)
 class Core:
@@ -37,6 +46,8 @@ class Core:
     admission: Admission
     watch: LeaderWatch
     bridge: Bridge
+    one_long_read: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """See slices.py."""
 
     def shard_for(self, group_id: str) -> Shard:
         """The shard a group lives in."""
@@ -96,6 +107,17 @@ async def admit(core: Core, context: Context, *, patient: bool = False) -> Admit
     return admitted
 
 
+async def some_at_a_time(
+    one: Callable[[T], Awaitable[R]], items: Sequence[T], done: Callable[[T, R], None]
+) -> None:
+    """Await `one` of each item, a few at once; `done` is told of each, in order."""
+    for start in range(0, len(items), TOGETHER_MAX):
+        some = items[start : start + TOGETHER_MAX]
+        answers = await asyncio.gather(*map(one, some))
+        for item, answer in zip(some, answers, strict=True):
+            done(item, answer)
+
+
 def client_host(peer: str) -> str:
     """The host of a gRPC peer such as "ipv4:10.0.0.7:5123" or "ipv6:%5B::1%5D:5123"."""
     kind, _, rest = peer.partition(":")
@@ -113,4 +135,14 @@ def refuse_group(group_id: str) -> Refused | None:
     return Refused(
         Error.INVALID_GROUP_ID,
         f"A group id has 1 to {LIMITS.id_max_bytes} bytes; this one has {size}.",
+    )
+
+
+def refuse_bytes(size: int) -> Refused | None:
+    """What is wrong with the size of a request that names many groups, or None."""
+    if size <= LISTED_BYTES_MAX:
+        return None
+    return Refused(
+        Error.INVALID_REQUEST,
+        f"The request takes {size} bytes; at most {LISTED_BYTES_MAX} are taken: ask less at once.",
     )

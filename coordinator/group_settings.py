@@ -1,13 +1,12 @@
 """What counts for a group: its own settings and the cluster's defaults (group-protocol 2.14)."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from coordinator import translate
 from coordinator.answers import Answer, Shed
-from coordinator.frontend import Context, Core, admit
+from coordinator.frontend import Context, Core, admit, refuse_bytes, some_at_a_time
 from coordinator.machine import decide
 from coordinator.machine.commands import AlterGroupConfig, ConfigSetting
 from coordinator.machine.configs import OFFSETS_RETENTION_MS, SETTINGS
@@ -16,6 +15,7 @@ from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Configured, Refused, Reply
 from coordinator.machine.requests import refuse_request
 from coordinator.shard import Shard
+from coordinator.slices import Slices
 from coordinator.standing import Standing
 from muster.v1 import admin_pb2 as pb
 from muster.v1.errors_pb2 import Status
@@ -46,14 +46,17 @@ class GroupSettings:
         admitted = await admit(core, context)
         try:
             response = pb.DescribeGroupConfigsResponse()
-            if len(request.group_ids) > GROUPS_MAX:
-                status = core.statuses.of(_too_many())
-                response.groups.add(group_id=request.group_ids[0], status=status)
+            refused = _refuse_named(request)
+            if refused is not None:
+                named = next(iter(request.group_ids), "")[: LIMITS.id_max_bytes]
+                response.groups.add(group_id=named, status=core.statuses.of(refused))
                 return response
             shards = {(shard := core.shard_for(g)).number: shard for g in request.group_ids}
             await core.loaded(shards.values())
-            for group_id in request.group_ids:
-                self._describe(response.groups.add(group_id=group_id))
+            async with Slices(core.one_long_read) as slices:
+                for group_id in request.group_ids:
+                    self._describe(response.groups.add(group_id=group_id))
+                    await slices.did(1 + len(SETTINGS))
             return response
         finally:
             admitted.leave()
@@ -84,6 +87,9 @@ class GroupSettings:
                 return pb.AlterGroupConfigsResponse(status=core.statuses.of(refused))
 
             async def one(asked: pb.AlterGroupConfigsRequest.Group) -> _Altered:
+                few = translate.too_many_settings(asked)
+                if few is not None:
+                    return _Altered({}, few)
                 settings = tuple(ConfigSetting(s.name, s.value) for s in asked.settings)
                 command = AlterGroupConfig(asked.group_id, settings, tuple(asked.removed))
                 size = translate.command_bytes(asked.ByteSize())
@@ -96,10 +102,12 @@ class GroupSettings:
                     return _Altered(before, await self._validate(shard, command))
                 return _Altered(before, await core.ask(shard, command, size, admitted))
 
-            found = await asyncio.gather(*map(one, request.groups))
             response = pb.AlterGroupConfigsResponse()
-            for asked, altered in zip(request.groups, found, strict=True):
+
+            def done(asked: pb.AlterGroupConfigsRequest.Group, altered: _Altered) -> None:
                 self._fill(response.results.add(group_id=asked.group_id), altered)
+
+            await some_at_a_time(one, request.groups, done)
             return response
         finally:
             admitted.leave()
@@ -133,7 +141,11 @@ def _refuse(request: pb.AlterGroupConfigsRequest) -> Refused | None:
         return _too_many()
     if len({group.group_id for group in request.groups}) != len(request.groups):
         return Refused(Error.INVALID_REQUEST, "A group is named twice: name each once.")
-    return None
+    return refuse_bytes(request.ByteSize())
+
+
+def _refuse_named(request: pb.DescribeGroupConfigsRequest) -> Refused | None:
+    return _too_many() if len(request.group_ids) > GROUPS_MAX else refuse_bytes(request.ByteSize())
 
 
 def _too_many() -> Refused:

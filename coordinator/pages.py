@@ -4,14 +4,15 @@ A caller goes on where the last page ended; every page is read anew, so what cha
 be seen or not, but nothing that stood before the first page and still stands is left out.
 """
 
-import asyncio
 from collections.abc import Collection
-from heapq import nsmallest
 from typing import Final
 
+from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
-from coordinator.machine.state import Group
+from coordinator.machine.replies import Refused
+from coordinator.machine.state import Group, Offset
 from coordinator.shard import Shard
+from coordinator.slices import KEYS_PER_ENTRY, Slices
 from muster.v1 import admin_pb2, group_pb2
 
 PAGE_BYTES: Final = LIMITS.client_message_max_bytes // 4
@@ -27,54 +28,105 @@ SLICE_GROUPS: Final = 1_000
 """Groups looked at between two pauses for the loop."""
 
 
+FILTERS_MAX: Final = 100
+"""Names that one ListGroups may filter by."""
+
+SLICE_KEYS: Final = 2_000
+"""Keys of offsets sorted between two pauses."""
+
+KEYS_MAX: Final = 2 * LIMITS.group_max_offsets
+"""Keys of offsets looked at in one call: the group that reaches this is the last one answered."""
+
+
 # ---- offsets
 
+Key = tuple[str, int]
 OffsetsQuery = group_pb2.OffsetFetchRequest | group_pb2.OffsetFetchRequest.Group
 OffsetsAnswer = group_pb2.OffsetFetchResponse | group_pb2.OffsetFetchResponse.Group
 
 
-def fill_offsets(
-    group: Group | None,
-    request: OffsetsQuery,
-    response: OffsetsAnswer,
-    page_bytes: int = PAGE_BYTES,
-) -> None:
-    """The offsets asked for, in the request's order, or with `all` in the order of their keys.
+class OffsetsPage:
+    """Offsets of one group after the other, until the answer is full or has cost enough."""
 
-    -1 where none is committed (group-protocol F3, F5). `more` where the page did not hold all.
-    """
-    if group is not None and group.blob.blob:
-        response.blob = group.blob.blob
-    wanted, response.more = _wanted(group, request)
-    size = 0
-    for topic, partition in wanted:
-        if size >= page_bytes:
-            response.more = True
-            break
-        stored = group.offsets.get((topic, partition)) if group else None
-        one = response.partitions.add(topic=topic, partition=partition, offset=-1, generation=-1)
-        if stored is not None:
-            one.offset = stored.offset
-            one.metadata = stored.metadata
-            one.wall_ms = stored.wall_ms
-            one.generation = stored.generation
-            if stored.end_offset is not None:
-                one.end_offset = stored.end_offset
-            if stored.start_offset is not None:
-                one.start_offset = stored.start_offset
-        size += one.ByteSize()
+    def __init__(self, slices: Slices) -> None:
+        self._slices = slices
+        self._room = PAGE_BYTES
+        self._keys = KEYS_MAX
 
+    @property
+    def full(self) -> bool:
+        """True where nothing more is to be added."""
+        return self._room <= 0 or self._keys <= 0
 
-def _wanted(group: Group | None, request: OffsetsQuery) -> tuple[list[tuple[str, int]], bool]:
-    """The keys of a page, and whether there are more than a page may hold."""
-    if not request.all:
-        return [(p.topic, p.partition) for p in request.partitions], False
-    if group is None:
+    async def add(self, group: Group | None, query: OffsetsQuery, answer: OffsetsAnswer) -> None:
+        """The offsets asked for, in the request's order, or with `all` in the order of their keys.
+
+        -1 where none is committed (group-protocol F3, F5). `more` where the page did not hold all.
+        What is answered stood at one moment, with the blob.
+        """
+        if query.all:
+            found, answer.more = await self._next(group, query)
+        else:
+            found = [
+                (key, group.offsets.get(key) if group else None)
+                for key in ((p.topic, p.partition) for p in query.partitions)
+            ]
+            self._keys -= len(found)
+        if group is not None and group.blob.blob:
+            answer.blob = group.blob.blob
+        size = 0
+        for key, stored in found:
+            if size >= self._room:
+                answer.more = True
+                break
+            size += _add_offset(answer, key, stored)
+            await self._slices.did(1)
+        self._room -= answer.ByteSize()
+        await self._slices.did(1)
+
+    async def _next(
+        self, group: Group | None, query: OffsetsQuery
+    ) -> tuple[list[tuple[Key, Offset | None]], bool]:
+        """With `all` what comes next, and whether there is more than a page may hold."""
+        after = (query.after.topic, query.after.partition) if query.HasField("after") else None
+        while group is not None:
+            keys, more = await self._first(group, after)
+            found = [(key, stored) for key in keys if (stored := group.offsets.get(key))]
+            if found or not more:
+                return list(found), more
+            after = keys[-1]  # all of them were removed during the pauses
         return [], False
-    after = (request.after.topic, request.after.partition) if request.HasField("after") else None
-    keys = (key for key in group.offsets if after is None or key > after)
-    found = nsmallest(PAGE_OFFSETS + 1, keys)
-    return found[:PAGE_OFFSETS], len(found) > PAGE_OFFSETS
+
+    async def _first(self, group: Group, after: Key | None) -> tuple[list[Key], bool]:
+        """The next keys in their order, and whether there are others."""
+        keys = list(group.offsets)
+        self._keys -= len(keys)
+        first: list[Key] = []
+        for start in range(0, len(keys), SLICE_KEYS):
+            some = keys[start : start + SLICE_KEYS]
+            if after is not None:
+                some = [key for key in some if key > after]
+            if len(first) > PAGE_OFFSETS:
+                some = [key for key in some if key < first[-1]]
+            if some:
+                first = sorted(first + some)[: PAGE_OFFSETS + 1]
+            await self._slices.looked_at(SLICE_KEYS + KEYS_PER_ENTRY * len(some) // 10)
+        return first[:PAGE_OFFSETS], len(first) > PAGE_OFFSETS
+
+
+def _add_offset(answer: OffsetsAnswer, key: Key, stored: Offset | None) -> int:
+    """One partition; returns the bytes it takes."""
+    one = answer.partitions.add(topic=key[0], partition=key[1], offset=-1, generation=-1)
+    if stored is not None:
+        one.offset = stored.offset
+        one.metadata = stored.metadata
+        one.wall_ms = stored.wall_ms
+        one.generation = stored.generation
+        if stored.end_offset is not None:
+            one.end_offset = stored.end_offset
+        if stored.start_offset is not None:
+            one.start_offset = stored.start_offset
+    return one.ByteSize()
 
 
 # ---- groups
@@ -86,7 +138,8 @@ SIMPLE: Final = "simple"
 class GroupsPage:
     """Groups of one shard after the other; each shard's by id."""
 
-    def __init__(self, request: admin_pb2.ListGroupsRequest) -> None:
+    def __init__(self, request: admin_pb2.ListGroupsRequest, slices: Slices) -> None:
+        self._slices = slices
         self._states = _names(request.states)
         self._types = _names(request.types)
         self._protocol_types = _names(request.protocol_types)
@@ -116,6 +169,7 @@ class GroupsPage:
                 type=type_of(group),
             )
             self._size += one.ByteSize()
+            await self._slices.did(1)
         self.response.more = cut  # true only where groups have vanished since they were chosen
         return not cut
 
@@ -130,7 +184,7 @@ class GroupsPage:
         cut = False
         for start in range(0, len(groups), SLICE_GROUPS):
             if start:
-                await asyncio.sleep(0)
+                await self._slices.pause()
             some = [
                 group.group_id
                 for group in groups[start : start + SLICE_GROUPS]
@@ -157,3 +211,12 @@ def type_of(group: Group) -> str:
 
 def _names(given: Collection[str]) -> frozenset[str]:
     return frozenset(name.strip().lower() for name in given)
+
+
+def refuse_filters(request: admin_pb2.ListGroupsRequest) -> Refused | None:
+    """What is wrong with the filters, or None."""
+    count = len(request.states) + len(request.types) + len(request.protocol_types)
+    if count <= FILTERS_MAX:
+        return None
+    message = f"Groups are listed by at most {FILTERS_MAX} states and types; here are {count}."
+    return Refused(Error.INVALID_REQUEST, message)

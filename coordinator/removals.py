@@ -1,10 +1,17 @@
 """What an operator removes: groups, offsets, members (group-protocol 2.5, 2.10, 2.11)."""
 
-import asyncio
-
 from coordinator import translate
 from coordinator.answers import Answer, Shed
-from coordinator.frontend import Context, Core, admit, refuse_group, shed
+from coordinator.departing import depart, parts
+from coordinator.frontend import (
+    Context,
+    Core,
+    admit,
+    refuse_bytes,
+    refuse_group,
+    shed,
+    some_at_a_time,
+)
 from coordinator.machine.commands import (
     DeleteGroup,
     LeaveGroup,
@@ -43,10 +50,9 @@ class Removals:
         core = self._core
         admitted = await admit(core, context)
         try:
-            if len(request.group_ids) > DELETE_GROUPS_MAX:
-                message = f"At most {DELETE_GROUPS_MAX} groups are deleted in one call."
-                status = core.statuses.error(Error.INVALID_REQUEST, message)
-                return pb.DeleteGroupsResponse(status=status)
+            wrong = _refuse_many(request) or refuse_bytes(request.ByteSize())
+            if wrong is not None:
+                return pb.DeleteGroupsResponse(status=core.statuses.of(wrong))
             group_ids = list(dict.fromkeys(request.group_ids))  # sc-E21
 
             async def one(group_id: str) -> Answer:
@@ -58,12 +64,14 @@ class Removals:
                     core.shard_for(group_id), DeleteGroup(group_id), size, admitted
                 )
 
-            answers = await asyncio.gather(*map(one, group_ids))
             response = pb.DeleteGroupsResponse()
-            for group_id, answer in zip(group_ids, answers, strict=True):
+
+            def done(group_id: str, answer: Answer) -> None:
                 result = response.results.add(group_id=group_id)
                 if not isinstance(answer, Done):
                     result.status.CopyFrom(self._status(answer))
+
+            await some_at_a_time(one, group_ids, done)
             return response
         finally:
             admitted.leave()
@@ -120,17 +128,14 @@ class Removals:
         admitted = await admit(core, context)
         try:
             command = _kicking(request)
-            # Each entry of the command repeats the reason.
-            size = translate.command_bytes(
-                request.ByteSize() + len(request.members) * len(KICKED + request.reason) * _UTF8
-            )
+            wanted = parts(command)
             answer: Answer | None = (
                 refuse_group(request.group_id)
                 or refuse_request(command, LIMITS)
-                or translate.too_large(size)
+                or translate.too_large(max(size for _, size in wanted))
             )
             if answer is None:
-                answer = await core.ask(core.shard_for(command.group_id), command, size, admitted)
+                answer = await depart(core, wanted, admitted)
             if isinstance(answer, Shed):
                 await shed(context, answer.what)
             if not isinstance(answer, Left):
@@ -146,15 +151,18 @@ class Removals:
             admitted.leave()
 
 
+def _refuse_many(request: pb.DeleteGroupsRequest) -> Refused | None:
+    if len(request.group_ids) <= DELETE_GROUPS_MAX:
+        return None
+    message = f"At most {DELETE_GROUPS_MAX} groups are deleted in one call."
+    return Refused(Error.INVALID_REQUEST, message)
+
+
 def _refuse(request: pb.OffsetDeleteRequest) -> Refused | None:
     most = LIMITS.offset_delete_max_partitions
     if len(request.partitions) > most:
         return Refused(Error.INVALID_REQUEST, f"At most {most} offsets are deleted in one call.")
     return refuse_group(request.group_id)
-
-
-_UTF8 = 4
-"""Bytes of a character at most."""
 
 
 def _kicking(request: pb.KickMembersRequest) -> LeaveGroup:

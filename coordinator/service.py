@@ -12,8 +12,17 @@ from uuid import uuid4
 from coordinator import translate
 from coordinator.admission import Admitted
 from coordinator.answers import Answer, Loading, ParkOver, Shed
+from coordinator.departing import depart, parts
 from coordinator.fetching import Fetching
-from coordinator.frontend import Context, Core, admit, client_host, refuse_group, shed
+from coordinator.frontend import (
+    Context,
+    Core,
+    admit,
+    client_host,
+    refuse_bytes,
+    refuse_group,
+    shed,
+)
 from coordinator.heartbeats import Beat, BeatAnswer
 from coordinator.liveness import MemberKey
 from coordinator.machine import commands
@@ -57,8 +66,9 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         """Name coordinators of later terms than the caller knows; wait up to 1 s for the first."""
         admitted = await admit(self._core, context)
         try:
-            if len(request.keys) > FIND_KEYS_MAX:
-                return self._find_invalid(request)
+            refused = _refuse_find(request)
+            if refused is not None:
+                return self._find_invalid(request, refused)
             admitted.leave()
             return await self._find(request)
         finally:
@@ -68,17 +78,22 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         core = self._core
         pairs = [(key.group_id, key.known_term, refuse_group(key.group_id)) for key in request.keys]
 
+        known: dict[int, int] = {}
+        for group_id, known_term, _ in pairs:
+            number = core.shard_for(group_id).number
+            known[number] = min(known_term, known.get(number, known_term))
+        at_once = not pairs or any(refused is not None for _, _, refused in pairs)
+
         def found() -> bool:
-            return not pairs or any(
-                refused is not None or self._later(group_id, known_term) is not None
-                for group_id, known_term, refused in pairs
+            return at_once or any(
+                self._later(core.shards[number], term) for number, term in known.items()
             )
 
         await core.watch.until(found, FIND_COORDINATOR_HOLD_MS)
         response = pb.FindCoordinatorResponse()
         for group_id, known_term, refused in pairs:
             result = response.results.add(group_id=group_id)
-            leader = self._later(group_id, known_term)
+            leader = self._later(core.shard_for(group_id), known_term)
             if refused is not None:
                 result.status.CopyFrom(core.statuses.of(refused))
             elif leader is not None:
@@ -95,19 +110,16 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             response.nodes.add(node_id=node, endpoint=endpoint)
         return response
 
-    def _find_invalid(self, request: pb.FindCoordinatorRequest) -> pb.FindCoordinatorResponse:
-        status = self._core.statuses.error(
-            Error.INVALID_REQUEST, f"A FindCoordinator has at most {FIND_KEYS_MAX} keys."
-        )
-        return pb.FindCoordinatorResponse(
-            results=[
-                pb.FindCoordinatorResponse.Result(group_id=key.group_id, status=status)
-                for key in request.keys[:1]
-            ]
-        )
+    def _find_invalid(
+        self, request: pb.FindCoordinatorRequest, refused: Refused
+    ) -> pb.FindCoordinatorResponse:
+        response = pb.FindCoordinatorResponse()
+        named = next(iter(request.keys)).group_id[: LIMITS.id_max_bytes] if request.keys else ""
+        response.results.add(group_id=named, status=self._core.statuses.of(refused))
+        return response
 
-    def _later(self, group_id: str, known_term: int) -> tuple[NodeId, int] | None:
-        log = self._core.shard_for(group_id).log
+    def _later(self, shard: Shard, known_term: int) -> tuple[NodeId, int] | None:
+        log = shard.log
         leader, term = log.leader, log.term
         if leader is None or term <= known_term or not self._core.directory.endpoint(leader):
             return None
@@ -247,9 +259,8 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             answer: Answer | None = translate.too_large(size) or translate.too_many_leave(request)
             if answer is None:
                 command = translate.leave(request)
-                answer = refuse_request(command, LIMITS) or await core.ask(
-                    core.shard_for(command.group_id), command, size, admitted
-                )
+                refused = refuse_request(command, LIMITS)
+                answer = refused or await depart(core, parts(command), admitted)
             if isinstance(answer, Shed):
                 await shed(context, answer.what)
             if not isinstance(answer, Left):
@@ -376,6 +387,13 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             return await Fetching(core).fetch(request)
         finally:
             admitted.leave()
+
+
+def _refuse_find(request: pb.FindCoordinatorRequest) -> Refused | None:
+    if len(request.keys) > FIND_KEYS_MAX:
+        message = f"A FindCoordinator has at most {FIND_KEYS_MAX} keys."
+        return Refused(Error.INVALID_REQUEST, message)
+    return refuse_bytes(request.ByteSize())
 
 
 def _commit_response(results: Sequence[PartitionResult]) -> pb.OffsetCommitResponse:

@@ -23,6 +23,7 @@ from coordinator.machine.invariants import invariant
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Joined, PartitionResult, Refused, Synced
 from coordinator.statuses import ServerAnswer
+from muster.v1 import admin_pb2
 from muster.v1 import group_pb2 as pb
 
 COMMAND_MARGIN_BYTES: Final = 512
@@ -88,6 +89,13 @@ def too_many_committed(request: pb.OffsetCommitRequest) -> Refused | None:
     """The limit of a commit."""
     what = "The partitions of one commit are"
     return _too_many(len(request.partitions), LIMITS.commit_max_partitions, what)
+
+
+def too_many_settings(asked: admin_pb2.AlterGroupConfigsRequest.Group) -> Refused | None:
+    """The limit of one group's changes."""
+    what = "The settings that change at once are"
+    count = len(asked.settings) + len(asked.removed)
+    return _too_many(count, LIMITS.alter_config_max_settings, what)
 
 
 def join(request: pb.JoinGroupRequest, client_host: str, drawn_nonce: str) -> JoinGroup:

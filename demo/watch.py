@@ -70,20 +70,26 @@ class Watch:
 
     async def _describe(self, node_id: int, group_id: str) -> Standing | None:
         request = admin_pb2.DescribeGroupsRequest(group_ids=[group_id])
-        try:
-            response = await self._ask(node_id).DescribeGroups(request, timeout=ATTEMPT_S)
-        except grpc.aio.AioRpcError:
-            return None
-        (group,) = response.groups
-        if group.status.code != errors_pb2.NONE:
-            return None
+        members = 0
+        while True:
+            try:
+                response = await self._ask(node_id).DescribeGroups(request, timeout=ATTEMPT_S)
+            except grpc.aio.AioRpcError:
+                return None
+            (group,) = response.groups
+            if group.status.code != errors_pb2.NONE:
+                return None
+            members += len(group.members)
+            if not group.next_member:
+                break
+            request.first_member = group.next_member
         return Standing(
             node_id,
             group.coordinator.term,
             group.shard,
             group.state,
             group.generation,
-            len(group.members),
+            members,
         )
 
     async def _led(self, node_id: int) -> list[int] | None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from muster.cli.connection import Connection, Stubs
+from muster.cli.connection import Connection, Stubs, next_page
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.group_read import described
 from muster.cli.options import (
@@ -25,8 +25,6 @@ from muster.cli.refusals import refused
 from muster.v1.admin_pb2 import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
     OffsetDeleteRequest,
 )
 from muster.v1.errors_pb2 import ErrorCode, Status
@@ -101,14 +99,8 @@ def _delete(to: Connection, group_id: str) -> CommandError | None:
 
 def _why_not(to: Connection, group_id: str) -> CommandError | None:
     """What a deletion would be refused for now."""
-    found: list[DescribeGroupsResponse.Group] = []
-    request = DescribeGroupsRequest(group_ids=[group_id])
-
-    def call(at: Stubs, timeout_s: float) -> _OfGroup:
-        found[:] = at.admin.DescribeGroups(request, timeout=timeout_s).groups
-        return _OfGroup(found[0].status)
-
-    failure = _refusal(lambda: to.ask_coordinator(group_id, call))
+    found: list[Group] = []
+    failure = _refusal(lambda: found.append(described(to, group_id)))
     if failure is None and found[0].members:
         message = f"Group {group_id!r} has {len(found[0].members)} members: stop them first."
         return refused(ErrorCode.NON_EMPTY_GROUP, message)
@@ -203,7 +195,7 @@ def _stored(to: Connection, group_id: str) -> dict[tuple[str, int], int]:
         found |= {(one.topic, one.partition): one.offset for one in page.partitions}
         if not page.more:
             return found
-        last = page.partitions[-1]
+        last = next_page(page.partitions)
         request.after.topic, request.after.partition = last.topic, last.partition
 
 

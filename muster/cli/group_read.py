@@ -25,8 +25,33 @@ class _Described:
 
 
 def described(to: Connection, group_id: str) -> Group:
-    """The group as its coordinator knows it. Raises CommandError where there is none."""
-    request = DescribeGroupsRequest(group_ids=[group_id])
+    """The group as its coordinator knows it, all of its members. Raises CommandError: none there.
+
+    Where the group moves on between two pages it begins anew.
+    """
+    found = Group()
+    while True:
+        page = _page(to, group_id, found.next_member)
+        if found.next_member and _standing(page) != _standing(found):
+            found = Group()
+            continue
+        if page.next_member:
+            next_page(page.members)
+        earlier = list(found.members)
+        found = Group()
+        found.CopyFrom(page)
+        del found.members[:]
+        found.members.extend([*earlier, *page.members])
+        if not found.next_member:
+            return found
+
+
+def _standing(group: Group) -> tuple[str, int, int]:
+    return group.state, group.generation, group.coordinator.term
+
+
+def _page(to: Connection, group_id: str, first_member: int) -> Group:
+    request = DescribeGroupsRequest(group_ids=[group_id], first_member=first_member)
 
     def call(at: Stubs, timeout_s: float) -> _Described:
         groups = at.admin.DescribeGroups(request, timeout=timeout_s).groups

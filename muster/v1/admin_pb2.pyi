@@ -306,10 +306,13 @@ class DescribeGroupsRequest(google.protobuf.message.Message):
 
     GROUP_IDS_FIELD_NUMBER: builtins.int
     LINEARIZABLE_FIELD_NUMBER: builtins.int
+    FIRST_MEMBER_FIELD_NUMBER: builtins.int
     linearizable: builtins.bool
     """Ask a quorum first: the answer then has everything that was acknowledged before this call. Else it is what this
     node has applied, which may be a moment behind while leadership moves.
     """
+    first_member: builtins.int
+    """Go on with the members of the first group: `next_member` of an answer that did not hold them all."""
     @property
     def group_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -317,8 +320,9 @@ class DescribeGroupsRequest(google.protobuf.message.Message):
         *,
         group_ids: collections.abc.Iterable[builtins.str] | None = ...,
         linearizable: builtins.bool = ...,
+        first_member: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group_ids", b"group_ids", "linearizable", b"linearizable"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["first_member", b"first_member", "group_ids", b"group_ids", "linearizable", b"linearizable"]) -> None: ...
 
 global___DescribeGroupsRequest = DescribeGroupsRequest
 
@@ -435,6 +439,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         COORDINATOR_FIELD_NUMBER: builtins.int
         APPLIED_INDEX_FIELD_NUMBER: builtins.int
         SHARD_FIELD_NUMBER: builtins.int
+        NEXT_MEMBER_FIELD_NUMBER: builtins.int
         WAIT_FIELD_NUMBER: builtins.int
         group_id: builtins.str
         state: builtins.str
@@ -444,6 +449,8 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         leader_id: builtins.str
         applied_index: builtins.int
         shard: builtins.int
+        next_member: builtins.int
+        """Other members follow these: ask again, for this group first, with this as `first_member`. 0 = these are all."""
         @property
         def status(self) -> muster.v1.errors_pb2.Status: ...
         @property
@@ -470,20 +477,29 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             coordinator: muster.v1.errors_pb2.Coordinator | None = ...,
             applied_index: builtins.int = ...,
             shard: builtins.int = ...,
+            next_member: builtins.int = ...,
             wait: global___DescribeGroupsResponse.Wait | None = ...,
         ) -> None: ...
         def HasField(self, field_name: typing.Literal["coordinator", b"coordinator", "status", b"status", "wait", b"wait"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "coordinator", b"coordinator", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "shard", b"shard", "state", b"state", "status", b"status", "wait", b"wait"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "coordinator", b"coordinator", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "members", b"members", "next_member", b"next_member", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "shard", b"shard", "state", b"state", "status", b"status", "wait", b"wait"]) -> None: ...
 
     GROUPS_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
+    more: builtins.bool
+    """The answer is full: ask again for the groups without an answer, and first for the last one where it has a
+    `next_member`.
+    """
     @property
-    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupsResponse.Group]: ...
+    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DescribeGroupsResponse.Group]:
+        """in the order of the request; one that is named twice counts once"""
+
     def __init__(
         self,
         *,
         groups: collections.abc.Iterable[global___DescribeGroupsResponse.Group] | None = ...,
+        more: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["groups", b"groups"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["groups", b"groups", "more", b"more"]) -> None: ...
 
 global___DescribeGroupsResponse = DescribeGroupsResponse
 

@@ -718,7 +718,7 @@ class OffsetFetchRequest(google.protobuf.message.Message):
 
     @typing.final
     class Group(google.protobuf.message.Message):
-        """Many groups in one call, each as above. The fields 1 to 4 are not set then, and the answers are in `groups`."""
+        """Many groups in one call, each once and as above. The fields 1 to 4 are not set then, and the answers are in `groups`."""
 
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -829,7 +829,7 @@ class OffsetFetchResponse(google.protobuf.message.Message):
 
     @typing.final
     class Group(google.protobuf.message.Message):
-        """One per group of the request, in its order. `more` without partitions: the message was full, ask again."""
+        """One per group of the request, in its order. `more` without partitions: this call had enough to do, ask again."""
 
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

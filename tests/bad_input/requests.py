@@ -336,6 +336,38 @@ def fetch_after_without_all(world: World):
     return refused(fetch(world, fresh(), 1, after=after))
 
 
+@case("fetch_a_group_twice")
+def fetch_a_group_twice(world: World):
+    groups = [pb.OffsetFetchRequest.Group(group_id="g", all=True)] * 2
+    request = pb.OffsetFetchRequest(groups=groups)
+    return refused(patiently(lambda: world.groups().OffsetFetch(request, timeout=ATTEMPT_S)))
+
+
+@case("many_long_names")
+def many_long_names(world: World):
+    long = [f"{n}".ljust(4_000, "x") for n in range(300)]
+    described = admin.DescribeGroupsRequest(group_ids=long)
+    deleted = admin.DeleteGroupsRequest(group_ids=long)
+    first = patiently(lambda: world.admin().DescribeGroups(described, timeout=ATTEMPT_S)).groups[0]
+    return [
+        status_seen(first.status),
+        refused(patiently(lambda: world.admin().DeleteGroups(deleted, timeout=ATTEMPT_S))),
+    ]
+
+
+@case("list_many_filters")
+def list_many_filters(world: World):
+    request = admin.ListGroupsRequest(states=["Empty"] * 101)
+    return refused(patiently(lambda: world.admin().ListGroups(request, timeout=ATTEMPT_S)))
+
+
+@case("describe_below_the_first")
+def describe_below_the_first(world: World):
+    request = admin.DescribeGroupsRequest(group_ids=["g"], first_member=-1)
+    answer = patiently(lambda: world.admin().DescribeGroups(request, timeout=ATTEMPT_S))
+    return status_seen(answer.groups[0].status)
+
+
 # ---- joins, syncs, leaves, heartbeats
 
 

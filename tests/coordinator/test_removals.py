@@ -86,7 +86,11 @@ async def test_many_groups_are_fetched_in_one_call():
         node.logs[away.number].follow()
         query = pb.OffsetFetchRequest.Group
         wanted = [query(group_id=group, all=True) for group in (*here, "c", "")]
-        wanted.append(query(group_id=here[0], partitions=[pb.OffsetFetchRequest.Partition()]))
+        of_none = query(partitions=[pb.OffsetFetchRequest.Partition()])
+        of_none.group_id = next(
+            g for g in map(str, range(99)) if node.core.shard_for(g) is not away
+        )
+        wanted.append(of_none)
         for stable in (False, True):
             request = pb.OffsetFetchRequest(groups=wanted, require_stable=stable)
             answer = await node.groups.OffsetFetch(request)
@@ -98,6 +102,8 @@ async def test_many_groups_are_fetched_in_one_call():
             assert [p.offset for p in answer.groups[-1].partitions] == [-1]
         both = pb.OffsetFetchRequest(group_id="a", groups=wanted)
         assert (await node.groups.OffsetFetch(both)).status.code == ErrorCode.INVALID_REQUEST
+        twice = await node.groups.OffsetFetch(pb.OffsetFetchRequest(groups=[wanted[0]] * 2))
+        assert (twice.status.code, len(twice.groups)) == (ErrorCode.INVALID_REQUEST, 0)
 
 
 @run

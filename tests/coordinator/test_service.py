@@ -14,6 +14,7 @@ from coordinator.frontend import client_host
 from coordinator.machine.state import Group, Phase
 from coordinator.routing import shard_of
 from coordinator.rpc import READY, Health, make_server
+from coordinator.slices import Slices
 from coordinator.verify import Verifier
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
@@ -626,10 +627,11 @@ def test_a_group_that_vanishes_while_a_page_is_made_ends_no_list(monkeypatch):
         groups.pop("b", None)
 
     async def made():
-        page = pages.GroupsPage(admin.ListGroupsRequest())
-        return await page.add(shard, resumed=False), page.response
+        async with Slices(asyncio.Lock()) as slices:
+            page = pages.GroupsPage(admin.ListGroupsRequest(), slices)
+            return await page.add(shard, resumed=False), page.response
 
-    monkeypatch.setattr(pages.asyncio, "sleep", pause)
+    monkeypatch.setattr(asyncio, "sleep", pause)
     complete, response = asyncio.run(made())
     assert ([one.group_id for one in response.groups], response.more) == (["a", "c", "d"], True)
     assert not complete

@@ -1,0 +1,60 @@
+"""Long reads, cut in slices: no call holds up the loop for longer than one takes."""
+
+import asyncio
+from types import TracebackType
+from typing import Final, Self
+
+SLICE_ENTRIES: Final = 400
+"""Entries of an answer between two pauses: two to three milliseconds."""
+
+KEYS_PER_ENTRY: Final = 50
+"""So many keys are looked at in the time that one entry takes."""
+
+
+class Slices:
+    """The work of one call. Of all calls on a node one has a slice at a time, after its first.
+
+    Otherwise a hundred long reads at once would hold up the loop for a hundred slices.
+    """
+
+    __slots__ = ("_done", "_held", "_one_at_a_time")
+
+    def __init__(self, one_at_a_time: asyncio.Lock) -> None:
+        """`one_at_a_time` is the node's; nothing else may be awaited while the context is open."""
+        self._one_at_a_time = one_at_a_time
+        self._held = False
+        self._done = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._let_go()
+
+    async def did(self, entries: int) -> None:
+        """Say what was done since the last call; pauses where a slice is full."""
+        self._done += entries
+        if self._done >= SLICE_ENTRIES:
+            await self.pause()
+
+    async def looked_at(self, keys: int) -> None:
+        """The same, in keys that were compared."""
+        await self.did(keys // KEYS_PER_ENTRY)
+
+    async def pause(self) -> None:
+        """Let the loop go round once at least."""
+        self._done = 0
+        self._let_go()
+        await asyncio.sleep(0)
+        await self._one_at_a_time.acquire()
+        self._held = True
+
+    def _let_go(self) -> None:
+        if self._held:
+            self._held = False
+            self._one_at_a_time.release()
