@@ -153,6 +153,10 @@ async def test_an_instance_id_that_is_a_members_id_too_means_both(open_cluster):
         told = await client.kick_members("g", ["three"], instance_ids=["three"])
         assert isinstance(told["three"], UnknownMemberId), "no member holds it as an instance id"
         assert not group.members
+        open_member(cluster, "four", "five")
+        told = await client.kick_members("g", ["five"], instance_ids=["five"])
+        assert isinstance(told["five"], UnknownMemberId), "no member has it as its id"
+        assert not group.members
 
 
 async def test_a_text_is_no_list_of_names(open_cluster):
