@@ -111,9 +111,7 @@ def _kick(to: Connection, group_id: str, wanted: list[Who], reason: str) -> dict
     instance_of = {members[who]: who[1] for who in members if who[1]}
     request = KickMembersRequest(group_id=group_id, reason=reason)
     for member_id in dict.fromkeys(members.values()):
-        request.members.add(
-            member_id=member_id, group_instance_id=instance_of.get(member_id, "")
-        )
+        request.members.add(member_id=member_id, group_instance_id=instance_of.get(member_id, ""))
     removal = Removal[KickMembersResponse](lambda at, s: at.admin.KickMembers(request, timeout=s))
     answer = to.ask_coordinator(group_id, removal)
     gone = {ErrorCode.NONE, *(_GONE if removal.in_doubt else ())}

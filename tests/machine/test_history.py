@@ -235,7 +235,9 @@ def test_the_history_is_what_a_reader_of_the_events_writes(history):
             assert (record.syncing_ms is None) == (record.ended in {Ended.OPEN, Ended.EMPTIED})
             assert (record.syncing_ms or 0) >= 0
             if record.trigger in NOBODY_WENT and record.members_after:
-                gone = [m for m, who in record.missing.items() if who.cause in OUT and who.client_id]
+                gone = [
+                    m for m, who in record.missing.items() if who.cause in OUT and who.client_id
+                ]
                 there = record.members_before + record.new_members - len(gone)
                 assert record.members_after == there, "nobody goes unnamed"
 
