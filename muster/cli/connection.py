@@ -93,6 +93,7 @@ class Removal(Generic[A]):
         self._call = call
 
     def __call__(self, at: Stubs, timeout_s: float) -> A:
+        """Try it at a node."""
         try:
             answer = self._call(at, timeout_s)
         except grpc.RpcError:
