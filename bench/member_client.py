@@ -36,8 +36,8 @@ class ClientProcess:
             Member(group, config["name"], session_timeout_ms=config["session_timeout_ms"])
             for group in config["groups"]
         ]
-        self._outside: set[int] = set()
-        """Members that have left, by identity."""
+        self._outside: set[int] = {id(member) for member in self._members}
+        """Members that have not joined yet, or have left, by identity."""
         self._nonce = secrets.token_hex(16)
         self._seq = 0
         self._loops: set[asyncio.Task[None]] = set()

@@ -1,8 +1,9 @@
 """How long a group of 100 or 1,000 members takes to agree again after one of them comes or goes.
 
 Three nodes, members by raw stubs in client processes of their own, one held heartbeat call per
-process. Every figure is the time from the first request that caused the round to the last Sync of
-the new generation, over all members.
+process. Every figure is the time from the first request that caused the round to the last
+assignment of the new generation, over all members. Who leaves comes from one process after the
+other. Beside each stands what Kafka showed.
 """
 
 import argparse
@@ -18,26 +19,36 @@ from bench.report import Report, median
 
 PROCESSES = 20
 SESSION_MS = 10_000
+LEAVES_OF_MANY = 3
 PATIENCE_S = 120.0
 
 START_MAX_S = 3.0
 LEAVE_100_MAX_S, LEAVE_1000_MAX_S, JOIN_100_MAX_S = 0.2, 1.0, 0.2
 OWNED_AGAIN_MAX_S = 3.0
 
+KAFKA = {
+    "start_1000_s": "6.3 s; 0.4 s without its initial delay; modern protocol 10.6 s",
+    "leave_1_of_100_s": "0.5 s; modern protocol 3.9 s",
+    "leave_1_of_1000_s": "1.7 s; modern protocol 3.9 s",
+    "join_1_to_100_s": "0.9 s; cooperative 4.8 s; modern protocol 5.0 s",
+    "kill9_member_owned_again_s": "45 s",
+}
+"""Three brokers of Kafka 4.4 with their defaults, on a machine of this size."""
+
 
 class Fleet:
     """One group's members, spread evenly over client processes."""
 
     def __init__(self, cluster: Cluster, group: str, members: int) -> None:
-        """Start the processes; nobody joins yet."""
+        """Start the processes, each with one member more than its share; nobody joins yet."""
         self._cluster = cluster
-        each = members // PROCESSES
+        self._each = each = members // PROCESSES
         self.processes = [
             Child(
                 "bench.member_client",
                 {
                     "endpoints": cluster.endpoints,
-                    "groups": [group] * each,
+                    "groups": [group] * (each + 1),
                     "session_timeout_ms": SESSION_MS,
                     "name": f"{group}-{number}",
                 },
@@ -48,8 +59,8 @@ class Fleet:
             process.ready(timeout_s=60)
 
     def start(self) -> float:
-        """Everybody joins at once: seconds from the first Join to the last Sync."""
-        began = ask_all(self.processes, "join", PATIENCE_S)
+        """Everybody joins at once: seconds from the first Join to the last assignment."""
+        began = ask_all(self.processes, "join", PATIENCE_S, count=self._each)
         generation, stable_s = self.agreed(above=0)
         if generation != 1:
             raise ValueError(f"the start took {generation} generations")
@@ -79,7 +90,7 @@ class Fleet:
         return stable_s - min(one["began_s"] for one in began), after - before
 
     def join(self, process: Child, count: int) -> float:
-        """`count` members that left come back: seconds until all agree."""
+        """`count` members that are not in the group join: seconds until all agree."""
         before, _ = self.agreed(above=0)
         began = process.ask("join", PATIENCE_S, count=count)
         _, stable_s = self.agreed(above=before)
@@ -121,9 +132,12 @@ def _small(report: Report, cluster: Cluster, rounds: int) -> None:
     try:
         report.say(f"100 members agree after {fleet.start():.2f} s")
         left, joined = [], []
-        for _ in range(rounds):
-            left.append(fleet.leave(fleet.processes[:1], 1)[0])
-            joined.append(fleet.join(fleet.processes[0], 1))
+        for number in range(rounds):
+            process = fleet.processes[number % PROCESSES]
+            joined.append(fleet.join(process, 1))
+            fleet.leave([process], 1)
+            left.append(fleet.leave([process], 1)[0])
+            fleet.join(process, 1)
         report.add("leave_1_of_100_s", left, "s")
         report.add("join_1_to_100_s", joined, "s")
         killed = [fleet.kill() for _ in range(min(rounds, 5))]
@@ -131,7 +145,7 @@ def _small(report: Report, cluster: Cluster, rounds: int) -> None:
     finally:
         fleet.close()
     _at_most(report, "one of 100 leaves: median", median(left), LEAVE_100_MAX_S)
-    _at_most(report, "one more joins 99: median", median(joined), JOIN_100_MAX_S)
+    _at_most(report, "one more joins 100: median", median(joined), JOIN_100_MAX_S)
     _at_most(report, "a killed process' share is owned again", max(killed), OWNED_AGAIN_MAX_S)
 
 
@@ -143,19 +157,26 @@ def _large(report: Report, cluster: Cluster, starts: int, rounds: int, members: 
             took.append(fleet.start())
             report.say(f"start {number + 1}: {members} members agree after {took[-1]:.2f} s")
             if number == starts - 1:
-                left = []
-                for _ in range(rounds):
-                    left.append(fleet.leave(fleet.processes[:1], 1)[0])
-                    fleet.join(fleet.processes[0], 1)
-                _, many = fleet.leave(fleet.processes, members // PROCESSES // 5)
+                left, many = [], []
+                for turn in range(rounds):
+                    process = fleet.processes[turn % PROCESSES]
+                    left.append(fleet.leave([process], 1)[0])
+                    fleet.join(process, 1)
+                fifth = members // PROCESSES // 5
+                for _ in range(LEAVES_OF_MANY):
+                    many.append(fleet.leave(fleet.processes, fifth)[1])
+                    ask_all(fleet.processes, "join", PATIENCE_S, count=fifth)
+                    fleet.agreed(above=0)
         finally:
             fleet.close()
     report.add("start_1000_s", took, "s")
     report.add("leave_1_of_1000_s", left, "s")
-    report.add_count("leave_200_of_1000_rounds", many)
+    report.add("leave_200_of_1000_rounds", many, "rounds")
     _at_most(report, "all join at once: longest", max(took), START_MAX_S)
     _at_most(report, "one of all leaves: median", median(left), LEAVE_1000_MAX_S)
-    report.require(many == 1, f"a fifth leaves at once: {many} rounds, one wanted")
+    report.require(max(many) == 1, f"a fifth leaves at once: {max(many)} rounds, one wanted")
+    for key, seen in KAFKA.items():
+        report.say(f"Kafka 4.4 beside {key}: {seen}")
 
 
 def _at_most(report: Report, what: str, seconds: float, most_s: float) -> None:

@@ -54,8 +54,8 @@ def figure(values: Sequence[float], unit: str) -> Figure:
 
 
 def count(value: int, unit: str = "count") -> Figure:
-    """A plain count: all five numbers are it."""
-    return {"n": value, "min": value, "median": value, "p95": value, "max": value, "unit": unit}
+    """A plain count, taken once: all four numbers are it."""
+    return {"n": 1, "min": value, "median": value, "p95": value, "max": value, "unit": unit}
 
 
 def cores() -> int:

@@ -14,7 +14,7 @@ from typing import Final
 from coordinator.answers import Answer
 from coordinator.calls import Call
 from coordinator.codec import encode_entry
-from coordinator.machine.commands import Command
+from coordinator.machine.commands import Command, SyncGroup
 from coordinator.machine.envelope import FORMAT, RULES_VERSION
 from coordinator.machine.invariants import invariant
 from coordinator.machine.limits import LIMITS, LIMITS_VERSION
@@ -115,7 +115,8 @@ class Proposer:
 
         The name of the limit where it is shed.
         """
-        invariant(size <= LIMITS.command_max_bytes, "commands are measured before they are offered")
+        most = LIMITS.sync_max_bytes if type(command) is SyncGroup else LIMITS.command_max_bytes
+        invariant(size <= most, "commands are measured before they are offered")
         if self.commands >= LIMITS.queue_max_commands:
             self.shed_total += 1
             return "the shard's queue of commands"

@@ -216,7 +216,9 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         admitted = await admit(core, context, patient=True)
         try:
             size = translate.command_bytes(request.ByteSize())
-            answer: Answer | None = translate.too_large(size) or translate.too_many_in_sync(request)
+            most = LIMITS.sync_max_bytes
+            large = translate.too_large(size, most)
+            answer: Answer | None = large or translate.too_many_in_sync(request)
             if answer is None:
                 command = translate.sync(request)
                 answer = refuse_request(command, LIMITS) or await core.ask(

@@ -43,9 +43,8 @@ def failure(answer: Answer) -> ServerAnswer:
     return cast("ServerAnswer", answer)
 
 
-def too_large(size: int) -> Refused | None:
+def too_large(size: int, most: int = LIMITS.command_max_bytes) -> Refused | None:
     """A command that no entry may hold."""
-    most = LIMITS.command_max_bytes
     if size <= most:
         return None
     return Refused(
@@ -65,10 +64,12 @@ def _too_many(count: int, most: int, what: str) -> Refused | None:
 
 
 def too_many_in_join(request: pb.JoinGroupRequest) -> Refused | None:
-    """Each protocol and each topic weighs at least a byte of the member's metadata."""
-    count = len(request.protocols) + len(request.subscribed_topics)
-    what = "The protocols and topics that a member names are"
-    return _too_many(count, LIMITS.member_metadata_max_bytes, what)
+    """The limit of protocols; a topic weighs at least a byte of the member's metadata."""
+    what = "The protocols that a member lists are"
+    listed = _too_many(len(request.protocols), LIMITS.member_max_protocols, what)
+    what = "The topics that a member names are"
+    count = len(request.subscribed_topics)
+    return listed or _too_many(count, LIMITS.member_metadata_max_bytes, what)
 
 
 def too_many_in_sync(request: pb.SyncGroupRequest) -> Refused | None:

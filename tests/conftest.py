@@ -5,9 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.conformance import plugin
 from tests.conformance.ledger import TESTDATA
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("muster", deadline=None, print_blob=True)
+settings.load_profile("muster")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -45,7 +45,7 @@ def decide(  # noqa: PLR0912 - one arm per command
     cluster = env
     if group is not None and group.config:
         env = replace(env, limits=own_limits(group, env.limits))
-    refused = refuse_request(command, env.limits)
+    refused = refuse_request(command, env.limits, env.rules_version)
     if refused is not None:
         return Decision((), refused)
     match command:

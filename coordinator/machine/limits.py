@@ -18,13 +18,18 @@ class Limits:
 
     client_message_max_bytes: int = 4 * MIB
     command_max_bytes: int = 512 * KIB
+    sync_max_bytes: int = 700 * KIB
+    """Of a SyncGroup: an assignment vector, and the ids of its members (docs/adr/0010)."""
     id_max_bytes: int = 249
     """Group id, member id, instance id, topic name."""
     reason_max_chars: int = 255
     """A longer reason is cut, not refused (KIP-800)."""
     member_metadata_max_bytes: int = 64 * KIB
     """Of one member: names and metadata of its protocols, and the topics it names."""
+    member_max_protocols: int = 100
+    """From rules 2 on; a frontend refuses more whatever the rules."""
     group_metadata_max_bytes: int = 3 * MIB
+    """Of all members; from rules 2 on with their ids, and an overhead each (state.naming_bytes)."""
     member_assignment_max_bytes: int = 64 * KIB
     assignments_max_bytes: int = 512 * KIB
     offset_metadata_max_bytes: int = 4096

@@ -15,6 +15,7 @@ from coordinator.machine.commands import (
     OffsetDelete,
     SyncGroup,
 )
+from coordinator.machine.envelope import RULES_VERSION
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import Limits
 from coordinator.machine.replies import Refused
@@ -34,7 +35,9 @@ def joining_id(command: JoinGroup) -> str:
     return f"{command.group_instance_id or command.client_id}-{command.drawn_nonce}"
 
 
-def refuse_request(command: GroupCommand, limits: Limits) -> Refused | None:
+def refuse_request(
+    command: GroupCommand, limits: Limits, rules_version: int = RULES_VERSION
+) -> Refused | None:
     """Why this request can never be accepted, or None."""
     group_bytes = len(command.group_id.encode())
     if not 0 < group_bytes <= limits.id_max_bytes:
@@ -45,7 +48,7 @@ def refuse_request(command: GroupCommand, limits: Limits) -> Refused | None:
         )
     match command:
         case JoinGroup():
-            return _refuse_join(command, limits)
+            return _refuse_join(command, limits, rules_version)
         case SyncGroup():
             return _refuse_sync(command, limits)
         case OffsetCommit():
@@ -64,7 +67,7 @@ def _invalid(message: str) -> Refused:
     return Refused(Error.INVALID_REQUEST, message)
 
 
-def _refuse_join(command: JoinGroup, limits: Limits) -> Refused | None:
+def _refuse_join(command: JoinGroup, limits: Limits, rules_version: int) -> Refused | None:
     low, high = limits.session_timeout_min_ms, limits.session_timeout_max_ms
     if not low <= command.session_timeout_ms <= high:
         return Refused(
@@ -85,6 +88,11 @@ def _refuse_join(command: JoinGroup, limits: Limits) -> Refused | None:
         return _invalid(f"A client id has at most {limits.id_max_bytes} bytes.")
     if len(command.protocol_type.encode()) > limits.id_max_bytes:
         return _invalid(f"A protocol type has at most {limits.id_max_bytes} bytes.")
+    listed, most = len(command.protocols), limits.member_max_protocols
+    if rules_version >= 2 and listed > most:  # noqa: PLR2004 - the version in which this came
+        return _invalid(
+            f"The protocols that a member lists are at most {most}; this one has {listed}."
+        )
     if any(not protocol.name for protocol in command.protocols):
         return _invalid("A protocol needs a name.")
     weight = metadata_bytes(command.protocols, command.subscribed_topics)

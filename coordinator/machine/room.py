@@ -9,7 +9,7 @@ from coordinator.machine.events import MemberRemoved, PendingRemoved, RemovalCau
 from coordinator.machine.identity import identity_error
 from coordinator.machine.replies import Refused
 from coordinator.machine.requests import joining_id
-from coordinator.machine.state import Group, Member, Phase, metadata_bytes
+from coordinator.machine.state import Group, Member, Phase, metadata_bytes, naming_bytes
 
 NO_ROOM = "the group is full"
 
@@ -25,21 +25,37 @@ def refuse_full(
     if group is None:
         return None
     if not _has_room(group, member, env):
-        return _turn_away(group, command, member, env)
+        says = f"The group has its {env.limits.group_max_members} members."
+        return _turn_away(group, command, member, env, says)
     most = env.limits.group_metadata_max_bytes
-    weight = metadata_bytes(command.protocols, command.subscribed_topics)
-    before = member or holder
+    now, more = _weights(group, command, member or holder, env)
+    if more <= 0 or now + more <= most:
+        return None
+    if env.rules_version < 2:  # noqa: PLR2004 - the version in which this changed
+        says = f"The members' metadata together is at most {most} bytes."
+        return Decision((), Refused(Error.GROUP_MAX_SIZE_REACHED, says))
+    says = f"The members' ids, metadata and topics together are at most {most} bytes."
+    return _turn_away(group, command, member, env, says)
+
+
+def _weights(
+    group: Group, command: JoinGroup, before: Member | None, env: Envelope
+) -> tuple[int, int]:
+    """What the group weighs, and how much more it would with this Join, in bytes.
+
+    Rules 1 counted metadata alone. Where it would not weigh more there is room, whatever it weighs:
+    a group that formed under rules 1 may come back.
+    """
+    now, topics = group.tally.metadata_bytes, command.subscribed_topics
+    more = metadata_bytes(command.protocols, topics)
     if before is not None:
-        weight -= metadata_bytes(before.protocols, before.subscribed_topics)
-    if group.tally.metadata_bytes + weight > most:
-        return Decision(
-            (),
-            Refused(
-                Error.GROUP_MAX_SIZE_REACHED,
-                f"The members' metadata together is at most {most} bytes.",
-            ),
-        )
-    return None
+        more -= metadata_bytes(before.protocols, before.subscribed_topics)
+    if env.rules_version >= 2:  # noqa: PLR2004 - the version in which this changed
+        now += group.tally.naming_bytes
+        more += naming_bytes(joining_id(command), command.group_instance_id, topics)
+        if before is not None:
+            more -= naming_bytes(before.member_id, before.instance_id, before.subscribed_topics)
+    return now, more
 
 
 def _has_room(group: Group, member: Member | None, env: Envelope) -> bool:
@@ -55,11 +71,11 @@ def _has_room(group: Group, member: Member | None, env: Envelope) -> bool:
     return member is not None or len(group.members) < most
 
 
-def _turn_away(group: Group, command: JoinGroup, member: Member | None, env: Envelope) -> Decision:
+def _turn_away(
+    group: Group, command: JoinGroup, member: Member | None, env: Envelope, says: str
+) -> Decision:
     """Refuse. Who has a seat that it cannot have loses it, which may close the round (sc-M09)."""
-    refused = Refused(
-        Error.GROUP_MAX_SIZE_REACHED, f"The group has its {env.limits.group_max_members} members."
-    )
+    refused = Refused(Error.GROUP_MAX_SIZE_REACHED, says)
     member_id = joining_id(command)
     removed: dict[str, MemberRemoved] = {}
     dropped: dict[str, PendingRemoved] = {}

@@ -46,11 +46,11 @@ COORDINATOR_NOT_AVAILABLE and is not left. Where there is no group the answers a
 member's commit is GROUP_ID_NOT_FOUND.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from coordinator.machine.commands import Protocol, RoundTimer
 from coordinator.machine.history import Rebalance
@@ -132,6 +132,22 @@ def metadata_bytes(protocols: Iterable[Protocol], topics: Iterable[str]) -> int:
     )
 
 
+MEMBER_OVERHEAD_BYTES: Final = 16
+TOPIC_OVERHEAD_BYTES: Final = 10
+"""At least what protobuf adds for a member, and for a topic with its partition count, in the group
+leader's Join answer."""
+
+
+def naming_bytes(member_id: str, instance_id: str, topics: Sequence[str]) -> int:
+    """What a member weighs beside its metadata, from rules 2 on: its ids, and an overhead.
+
+    So the group leader's Join answer, which names everybody, is not longer than the group weighs
+    (but for its fields of the generation): it fits a message.
+    """
+    ids = len(member_id.encode()) + len(instance_id.encode())
+    return MEMBER_OVERHEAD_BYTES + ids + TOPIC_OVERHEAD_BYTES * len(topics)
+
+
 @dataclass(slots=True)
 class Tally:
     """What `decide` would otherwise count anew over all members, at every Join of a large group.
@@ -147,12 +163,16 @@ class Tally:
     support: dict[str, int] = field(default_factory=dict)
     """How many members list each protocol."""
     metadata_bytes: int = 0
+    naming_bytes: int = 0
 
     def add(self, group: "Group", member: Member, sign: int = 1) -> None:
         """Count a member in (1) or out (-1), as it stands now."""
         self.joined += sign * group.has_joined(member)
         self.synced += sign * group.has_synced(member)
         self.metadata_bytes += sign * metadata_bytes(member.protocols, member.subscribed_topics)
+        self.naming_bytes += sign * naming_bytes(
+            member.member_id, member.instance_id, member.subscribed_topics
+        )
         for name in dict.fromkeys(protocol.name for protocol in member.protocols):
             count = self.support.get(name, 0) + sign
             if count:

@@ -453,6 +453,13 @@ def protocol_twice(world: World):
     return refused(world.join(fresh(), protocols=[Protocol(name="range")] * 2))
 
 
+@case("many_protocols")
+def many_protocols(world: World):
+    most = [Protocol(name=f"p{number}") for number in range(100)]
+    assert world.join(fresh(), protocols=most).status.code == 0
+    return refused(world.join(fresh(), protocols=[*most, Protocol(name="one more")]))
+
+
 @case("large_member_metadata")
 def large_member_metadata(world: World):
     heavy = [Protocol(name="range", metadata=b"x" * 64 * 1024)]
@@ -472,6 +479,23 @@ def large_assignment(world: World):
     member_id, generation = world.member(group)
     heavy = pb.SyncGroupRequest.Assignment(member_id=member_id, assignment=b"x" * 65_537)
     return refused(sync(world, group, member_id, generation, [heavy]))
+
+
+@case("large_vector")
+def large_vector(world: World):
+    group = fresh()
+    member_id, generation = world.member(group)
+    heavy = pb.SyncGroupRequest.Assignment(member_id=member_id, assignment=b"x" * 60_000)
+    return refused(sync(world, group, member_id, generation, [heavy] * 9))
+
+
+@case("large_sync")
+def large_sync(world: World):
+    """No assignment is large, nor is their sum."""
+    group = fresh()
+    member_id, generation = world.member(group)
+    other = pb.SyncGroupRequest.Assignment(member_id="m" * 249, assignment=b"x" * 110)
+    return refused(sync(world, group, member_id, generation, [other] * 2_000))
 
 
 @case("many_assignments")

@@ -19,6 +19,10 @@ REQUESTS = {
         "JoinGroup",
         pb.JoinGroupRequest(**FIRST_JOIN, subscribed_topics=["t"] * (64 * 1024 + 1)),
     ),
+    "join of protocols": (
+        "JoinGroup",
+        pb.JoinGroupRequest(**FIRST_JOIN, protocols=[pb.JoinGroupRequest.Protocol()] * 101),
+    ),
     "sync": (
         "SyncGroup",
         pb.SyncGroupRequest(group_id="g", assignments=[pb.SyncGroupRequest.Assignment()] * 2_001),
@@ -46,11 +50,11 @@ def test_too_much_is_refused_untranslated(monkeypatch, name, large):
 
     method, request = REQUESTS[name]
     if large:
-        request = type(request)(group_id="g" * 600_000)
+        request = type(request)(group_id="g" * 800_000)
 
     async def ask():
         async with local_node() as node:
-            monkeypatch.setattr(translate, name, unwanted)
+            monkeypatch.setattr(translate, name.split()[0], unwanted)
             return await getattr(node.groups, method)(request)
 
     answer = asyncio.run(asyncio.wait_for(ask(), 60))

@@ -21,13 +21,15 @@ from coordinator.machine.commands import (
     SyncGroup,
     TopicPartition,
 )
-from coordinator.machine.envelope import FORMAT, RULES_VERSION
+from coordinator.machine.decide import decide
+from coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
 from coordinator.machine.errors import Error
 from coordinator.machine.events import GroupDeleted, MemberRemoved
 from coordinator.machine.invariants import check
 from coordinator.machine.limits import LIMITS, LIMITS_VERSION
-from coordinator.machine.replies import Committed, IdGiven, Refused
+from coordinator.machine.replies import PARKED, Committed, IdGiven, Refused
 from coordinator.machine.shard_state import Entry, ShardState, apply_entry, recount
+from coordinator.machine.state import MEMBER_OVERHEAD_BYTES, TOPIC_OVERHEAD_BYTES
 from tests.limits.rows import limit
 from tests.machine.printing import WALL_MS
 from tests.machine.test_phase_table import join
@@ -142,19 +144,36 @@ def test_metadata_of_a_member(shard, step):
     shard.hold_against(replace(join(), protocols=protocols), step, Error.INVALID_REQUEST)
 
 
+@limit("member_max_protocols")
+def test_protocols_of_a_member(shard, step):
+    """Entries of rules 1 knew no such limit."""
+    count = LIMITS.member_max_protocols + step
+    wanted = replace(join(), protocols=tuple(Protocol(f"p{n}", b"") for n in range(count)))
+    old = Envelope(1, 1, 1, LIMITS_VERSION, 0, LIMITS)
+    assert decide(None, wanted, old).reply is PARKED
+    shard.hold_against(wanted, step, Error.INVALID_REQUEST)
+
+
+def weight(member_id, metadata):
+    """Of a member of protocol "range" and topic "t"."""
+    texts = "range" + "t" + member_id
+    return len(texts) + metadata + MEMBER_OVERHEAD_BYTES + TOPIC_OVERHEAD_BYTES
+
+
 @limit("group_metadata_max_bytes")
 def test_metadata_of_a_group(shard, step):
-    """48 members of the most; the last brings a byte less, as much, or a byte more."""
+    """47 members of the most; the last brings a byte less, as much, or a byte more."""
     most = LIMITS.member_metadata_max_bytes - len("range") - len("t")
-    full = LIMITS.group_metadata_max_bytes // LIMITS.member_metadata_max_bytes
-    for number in range(full - 1):
-        shard.apply(join(client=f"m{number}", meta=b"x" * most))
+    names = [f"m{number:02}" for number in range(47)]
+    for name in names:
+        shard.apply(join(client=name, meta=b"x" * most))
     shard.apply(join(client="small", meta=b"x" * 100))
-    rest = most - len("range") - len("t") - 100
+    others = len(names) * weight("m00-1", most) + weight("small-1", 100)
+    rest = LIMITS.group_metadata_max_bytes - others - weight("last-1", 0)
     last = join(client="last", meta=b"x" * (rest + step))
     shard.hold_against(last, step, Error.GROUP_MAX_SIZE_REACHED)
     # nobody lost a place, and one that joins again is not counted twice
-    assert len(shard.state.groups["g"].members) == full + (step <= 0)
+    assert len(shard.state.groups["g"].members) == len(names) + 1 + (step <= 0)
     again = join("small-1", "small", meta=b"x" * (100 - min(step, 0)))
     assert not isinstance(shard.apply(again)[0].reply, Refused)
 

@@ -6,6 +6,7 @@ import pytest
 
 from coordinator import intake
 from coordinator.answers import Shed
+from coordinator.machine.commands import SyncGroup
 from coordinator.machine.errors import Error
 from coordinator.machine.invariants import InvariantError
 from coordinator.machine.limits import LIMITS
@@ -85,6 +86,19 @@ def test_bytes_of_a_command(rig, step):
     rig.ask("a", simple(0), size=size)
     rig.turn()
     assert offset_of(rig, 0) == 1
+
+
+@limit("sync_max_bytes")
+def test_bytes_of_a_sync(rig, step):
+    """More than other commands take, and alone in an entry still less than the log takes."""
+    size = LIMITS.sync_max_bytes + step
+    vector = SyncGroup("g", "a-1", 1, "", "", ())
+    if step > 0:
+        with pytest.raises(InvariantError):
+            rig.shard.proposer.offer(vector, size)
+        return
+    assert rig.shard.proposer.offer(vector, size) is None
+    assert ENTRY_OVERHEAD_BYTES + COMMAND_OVERHEAD_BYTES + size < ENTRY_BYTES_MAX
 
 
 @limit(ENTRY)

@@ -9,7 +9,6 @@ from coordinator.machine.limits import LIMITS
 from coordinator.translate import COMMAND_MARGIN_BYTES
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from tests.coordinator.fakes import nonce
 from tests.coordinator.local import local_node
 from tests.coordinator.test_service import joining, with_topic
 from tests.limits.rows import limit
@@ -83,35 +82,21 @@ def test_bytes_of_a_request_in_the_log(step):
     run(test())
 
 
-def test_the_largest_group_fits_an_answer():
-    """All members, with the longest ids, and as much metadata as the group may have.
-
-    The group leader's Join names them all, and gRPC carries it (client_message_max_bytes).
-    """
-    count = LIMITS.group_max_members
-    each = LIMITS.group_metadata_max_bytes // count - len("r")
-    id_bytes = LIMITS.id_max_bytes
-
-    def longest(number):
-        name = f"{number:04}"
-        return joining(
-            name.ljust(id_bytes - 33, "c"),
-            join_nonce=nonce(name),
-            group_instance_id=name.ljust(id_bytes, "i"),
-            protocols=[pb.JoinGroupRequest.Protocol(name="r", metadata=b"m" * each)],
-            subscribed_topics=[],
-        )
+@limit("member_max_protocols")
+def test_protocols_of_a_join(step):
+    """Refused before a Python object is made of each; the same client may come with fewer."""
+    count = LIMITS.member_max_protocols + step
+    listed = [pb.JoinGroupRequest.Protocol(name=f"p{n}") for n in range(count)]
 
     async def test():
-        async with local_node(active_calls=count) as node:
-            answers = await asyncio.gather(
-                *(node.groups.JoinGroup(longest(n)) for n in range(count))
-            )
-            assert {answer.generation for answer in answers} == {1}
-            (leader,) = (answer for answer in answers if answer.members)
-            assert len(leader.members) == count
-            assert {len(m.member_id) for m in leader.members} == {id_bytes}
-            size = leader.ByteSize()
-            assert 0.95 * LIMITS.client_message_max_bytes < size <= LIMITS.client_message_max_bytes
+        async with local_node() as node:
+            answer = await node.groups.JoinGroup(joining("a", protocols=listed))
+            if step > 0:
+                assert answer.status.code == ErrorCode.INVALID_REQUEST
+                assert f"at most {LIMITS.member_max_protocols}" in answer.status.message
+                assert all("g" not in shard.state.groups for shard in node.shards)
+                answer = await node.groups.JoinGroup(joining("a", protocols=listed[1:]))
+            assert answer.generation == 1
+            assert answer.protocol_name == listed[max(step, 0)].name
 
     run(test())

@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).parents[2]
 LIST: Final = ROOT / "tests" / "mutants.toml"
 PACKAGE: Final = "coordinator.machine"
 TESTS: Final = ("tests/machine/test_golden.py", "tests/machine/test_phase_table.py")
-MUST_CATCH: Final = 38
+MAY_SURVIVE: Final = 2
 AT_ONCE: Final = 2
 TIMEOUT_S: Final = 120
 ENVIRONMENT: Final = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -196,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     say(json.dumps(report))
     unexplained = any(not mutant.survives for mutant in alive)
-    return int(unexplained or len(alive) > len(known) - MUST_CATCH)
+    return int(unexplained or len(alive) > MAY_SURVIVE)
 
 
 if __name__ == "__main__":

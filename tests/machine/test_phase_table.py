@@ -1,7 +1,8 @@
 """Every command in every phase: the page at the head of state.py, as tables (gp-1.6).
 
 The first table has dynamic members only; the second a static member b, a pending id p-9, and the
-initial round as a column of its own.
+initial round as a column of its own. A cell says which events and which answer; trigger, culprit,
+timer and the next phase of each are those of phase_rules.py.
 """
 
 from copy import deepcopy
@@ -33,7 +34,7 @@ from coordinator.machine.commands import (
     TopicsChanged,
 )
 from coordinator.machine.digest import digest_of
-from coordinator.machine.events import GroupDeleted
+from coordinator.machine.events import GroupDeleted, RebalanceStarted
 from coordinator.machine.invariants import check
 from coordinator.machine.records import group_records
 from coordinator.machine.replies import (
@@ -49,6 +50,7 @@ from coordinator.machine.replies import (
     Synced,
 )
 from coordinator.machine.state import Group, Phase
+from tests.machine.phase_rules import OPENS, follows, opened, standing
 from tests.machine.printing import WALL_MS
 from tests.machine.world import World
 
@@ -266,10 +268,10 @@ def test_each_phase_answers_each_command_as_the_table_says(phase, name, expected
 
     Dead: sc-J34, sc-J35, sc-J48, sc-Y03, sc-L03, sc-L04; its heartbeat below: sc-H05.
     """
-    hold_against(group_in(phase), COMMANDS[name], expected)
+    hold_against(group_in(phase), name, COMMANDS[name], expected)
 
 
-def hold_against(group: Group | None, make, expected: str) -> None:
+def hold_against(group: Group | None, name: str, make, expected: str) -> None:
     """One cell: decided from `group`, then applied to a copy of it."""
     timer = group.timer if group and group.timer else RoundTimer.JOIN
     at = Armed(group.generation, group.round, timer, group.deadline_ms) if group else Armed()
@@ -287,6 +289,19 @@ def hold_against(group: Group | None, make, expected: str) -> None:
             check(after, at_rest=False)
     if after is not None:
         check(after)
+    assert standing(after) == follows(group, decision.events, after, world.now_ms)
+    for event in decision.events:
+        if isinstance(event, RebalanceStarted):
+            culprit = event.member_id or "-"
+            assert f"{event.trigger.name} {culprit}" == opened(name, group)
+
+
+def test_every_row_that_opens_a_round_says_why():
+    """And no other row does."""
+    rows = [*TABLE.items(), *MORE.items()]
+    assert {name for name, row in rows if any("RebalanceStarted" in cell for cell in row)} == {
+        *OPENS
+    }
 
 
 @pytest.mark.parametrize("phase", HEARTBEATS)
@@ -489,7 +504,7 @@ def test_the_second_table_is_complete():
 @pytest.mark.parametrize(("column", "name", "expected"), MORE_CELLS)
 def test_static_members_and_pending_ids_in_every_phase(column, name, expected):
     """As the first table: events, answer, nothing touched, the result legal."""
-    hold_against(standing_at(column), EVENTS[name], expected)
+    hold_against(standing_at(column), name, EVENTS[name], expected)
 
 
 @pytest.mark.parametrize("column", COLUMNS)

@@ -1,5 +1,6 @@
 """Random histories: live = replayed = restored = continued; what may never happen never does."""
 
+import re
 from copy import deepcopy
 from dataclasses import replace
 from random import Random
@@ -65,6 +66,7 @@ from coordinator.machine.shard_state import (
     shard_records,
 )
 from coordinator.machine.state import Phase
+from tests.machine.world import World
 
 SETTINGS = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -73,7 +75,7 @@ SETTINGS = settings(
 CHOICES = {
     "kind": (
         *(("join", "rejoin") * 2),
-        *("static", "idless"),
+        *("static", "idless", "idless"),
         *(("sync", "fire", "commit") * 3),
         *("leave", "expire", "simple", "topic", "restart", "told", "config"),
     ),
@@ -247,6 +249,22 @@ def test_a_restored_shard_goes_on_like_the_original(before, after):
         entry = entry_of(make(step, state, now_ms), now_ms)
         assert apply_entry(state, entry, index) == apply_entry(twin, entry, index)
     assert twin == state
+
+
+@SETTINGS
+@given(st.permutations(("z", "m", "a")), st.sampled_from(("fire", "delete")), st.integers(0, 3))
+def test_ids_handed_out_in_any_order_are_noted_and_dropped_in_one(order, end, loaded):
+    """Rule 2, for what has no order of its own: loaded after some of the ids or after all."""
+    joins = [f"join {client} nonce= drawn=1" for client in order]
+    world = World()
+    for line in ["join b", "fire", "sync b-1", "leave b-1"][: 3 if end == "fire" else 4]:
+        world.run(line)
+    for line in [*joins[:loaded], "restart", *joins[loaded:], "restart"]:
+        world.run(line)
+    for line in ["rejoin b-1", "fire", "why"] if end == "fire" else ["delete-group"]:
+        told = world.run(line)
+    names = re.findall(r"([zma])-1(?:\(\)|\b)", told)
+    assert names == ["a", "m", "z"]
 
 
 @SETTINGS

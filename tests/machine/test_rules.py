@@ -58,7 +58,7 @@ from coordinator.machine.shard_state import (
     evolve_shard,
     recount,
 )
-from coordinator.machine.state import Phase
+from coordinator.machine.state import Phase, naming_bytes
 from coordinator.machine.subscriptions import is_subscribed, named_topics
 from muster.v1 import errors_pb2
 from tests.machine.test_phase_table import join
@@ -165,7 +165,7 @@ def test_the_bounds_themselves_are_accepted(command):
 
 def test_a_groups_metadata_is_bounded(stable):
     """GROUP_MAX_SIZE_REACHED for the one that would exceed it; a member's old share is free."""
-    share = len("range") + len("x") + len("t")
+    share = len("range") + len("x") + len("t") + naming_bytes("a-1", "", ("t",))
     assert reply_to(stable, join(), group_metadata_max_bytes=3 * share) is PARKED
     full = reply_to(stable, join(), group_metadata_max_bytes=3 * share - 1)
     assert isinstance(full, Refused)
@@ -384,6 +384,7 @@ BROKEN = {
     "tally of the joined": lambda g: setattr(g.tally, "joined", 1),
     "tally of the protocols": lambda g: g.tally.support.clear(),
     "tally of the metadata": lambda g: setattr(g.tally, "metadata_bytes", 1),
+    "tally of the names": lambda g: setattr(g.tally, "naming_bytes", 1),
     "newcomer without initial": lambda g: setattr(g, "new_member_added", True),
 }
 

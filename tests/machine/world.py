@@ -28,13 +28,16 @@ Several commands of one log entry stand on one line, between ` ; `.
     due [retention=MS]    what the leader would name in a sweep now
     heartbeat MEMBER [gen=N] [instance=]
     topic NAME COUNT | grow NAME COUNT | replace NODE UUID | checkpoint
-    restart               a new coordinator that loads the stored records; parked calls are lost
+    restart               a new coordinator that loads the stored records; parked calls are lost.
+                          From here on the replica that was not loaded decides beside it.
+    times N LINE          the line N times; `#` is the number of the time, the last one is printed
     show                  the group as applied
     why                   its last rounds, oldest first
+    rounds                how many rounds are kept, and which
 
 Every command is held against the promises of architecture section 3: `decide` changes nothing,
-invariants hold after each event, live = restored, the running digest is the recomputed one,
-commands and events survive the codec.
+invariants hold after each event, live = restored, also in what either does from then on, the
+running digest is the recomputed one, commands and events survive the codec.
 """
 
 from copy import deepcopy
@@ -127,6 +130,7 @@ class World:
 
     def __init__(self, rules_version: int = RULES_VERSION) -> None:
         self.state = ShardState()
+        self.unloaded: ShardState | None = None
         self.limits = LIMITS
         self.rules_version = rules_version
         self.now_ms = 0
@@ -137,6 +141,9 @@ class World:
 
     def run(self, line: str) -> str:
         """One line of a block; returns what it printed."""
+        if line.startswith("times "):
+            _, count, again = line.split(" ", 2)
+            return [self.run(again.replace("#", str(n))) for n in range(1, int(count) + 1)][-1]
         self.out = []
         entry: list[Command] = []
         for words in (part.split() for part in line.split(" ; ")):
@@ -165,6 +172,9 @@ class World:
         self.index += 1
         self._forecast = self._decide_first(commands[0])
         results = apply_entry(self.state, entry, self.index, self._seen)
+        if self.unloaded is not None:
+            assert apply_entry(self.unloaded, entry, self.index) == results
+            assert self.unloaded == self.state
         assert self.state.digest == recount(self.state)
         assert load_state(sorted(shard_records(self.state))) == self.state
         return results
@@ -414,6 +424,7 @@ class World:
 
     def do_restart(self, _plain, _options):
         digest = self.state.digest
+        self.unloaded = self.unloaded or self.state
         self.state = load_state(sorted(shard_records(self.state)))
         assert self.state.digest == digest
         self.parked.clear()
@@ -428,6 +439,10 @@ class World:
         for number, record in reversed([*rounds_of(group)] if group else []):
             self.out += put_rebalance(number, record)
         self.out = self.out or ["no history"]
+
+    def do_rounds(self, _plain, options):
+        numbers = [number for number, _ in rounds_of(self.group(options))]
+        self.out.append(f"{len(numbers)} rounds, {min(numbers)} to {max(numbers)}")
 
     def do_show(self, _plain, options):
         group = self.group(options)
