@@ -11,6 +11,7 @@ Workers, and then somebody who changes the tasks:
 import asyncio
 import json
 import sys
+from typing import Any
 
 import muster
 
@@ -30,13 +31,25 @@ async def work(tasks: muster.Tasks) -> None:
     await tasks.run()
 
 
+def configuration(text: str) -> dict[str, Any]:
+    """What a task is told: a JSON object."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        sys.exit(f"{text!r} is no JSON: {error}")
+    if not isinstance(found, dict):
+        sys.exit(f"{text!r} is no JSON object")
+    return found
+
+
 async def main(addresses: str, command: str, *arguments: str) -> None:
     """`work`, `put NAME JSON`, `remove NAME` or `list`."""
+    put = {arguments[0]: configuration(arguments[1])} if command == "put" else {}
     async with muster.Client(addresses) as client, client.tasks("pollers") as tasks:
         if command == "work":
             await work(tasks)
         elif command == "put":
-            await tasks.put({arguments[0]: json.loads(arguments[1])})
+            await tasks.put(put)
         elif command == "remove":
             await tasks.remove(*arguments)
         for name, one in (await tasks.definitions()).items() if command == "list" else ():

@@ -135,6 +135,13 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejoin:
+    """Start a round: this member says something else than when it joined last."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Give everything up and leave.
 
@@ -160,6 +167,7 @@ Input = (
     | CommitRefused
     | Released
     | TimerFired
+    | Rejoin
     | Close
     | LeaveAnswered
 )

@@ -88,6 +88,12 @@ OFFSET_DELETE = Method(
     admin_pb2.OffsetDeleteResponse.FromString,
     lambda r: r.status,
 )
+DESCRIBE_GROUPS = Method(
+    "/muster.v1.Admin/DescribeGroups",
+    admin_pb2.DescribeGroupsResponse.FromString,
+    lambda r: r.groups[0].status if r.groups else errors_pb2.Status(),
+)
+"""One group a call, at its coordinator."""
 KICK_MEMBERS = Method(
     "/muster.v1.Admin/KickMembers",
     admin_pb2.KickMembersResponse.FromString,
@@ -144,6 +150,24 @@ class Caller:
             InvalidRequest: the request is longer than a message may be.
             CallFailed: gRPC refuses in a way that trying again does not mend.
         """
+        answer, coordinator, _ = await self.call_once_or_more(
+            group_id, method, request, timeout_ms=timeout_ms, gate=gate
+        )
+        return answer, coordinator
+
+    async def call_once_or_more(
+        self,
+        group_id: str,
+        method: Method[R],
+        request: bytes,
+        *,
+        timeout_ms: float,
+        gate: Gate | None = None,
+    ) -> tuple[R, Coordinator, bool]:
+        """As `call`; and whether another attempt may have been carried out, too.
+
+        Then a refusal because there is nothing (more) to remove can be the work of that attempt.
+        """
         if len(request) > MESSAGE_BYTES_MAX:
             raise InvalidRequest(
                 f"the request has {len(request)} bytes; a message has {MESSAGE_BYTES_MAX} at most"
@@ -184,9 +208,10 @@ class _Call(Generic[R]):
         self._failures = 0
         self._hints = 0  # followed in a row
         self._sent = False
+        self._in_doubt = False  # an attempt ended without saying what became of it
         self._last = "nobody was asked"
 
-    async def run(self) -> tuple[R, Coordinator]:
+    async def run(self) -> tuple[R, Coordinator, bool]:
         unwatch = self._caller.routes.watch(self._group_id, self._news.set)
         try:
             while True:
@@ -197,7 +222,7 @@ class _Call(Generic[R]):
                     coordinator = self._attempts.pop(task)
                     answer = self._judge(task, coordinator)
                     if answer is not None:
-                        return answer, coordinator
+                        return answer, coordinator, self._in_doubt or bool(self._attempts)
                 if self._want is not None and self._want.error is not None:
                     raise self._want.error
         finally:
@@ -306,6 +331,7 @@ class _Call(Generic[R]):
         outcome = task.result()
         if isinstance(outcome, grpc.aio.AioRpcError):
             self._hints = 0
+            self._in_doubt = True
             self._on_rpc_error(outcome, coordinator)
             return None
         status = self._method.status(outcome)
@@ -314,6 +340,7 @@ class _Call(Generic[R]):
         match status.code:
             case ErrorCode.NOT_COORDINATOR:
                 self._counters.not_coordinator += 1
+                self._in_doubt = True  # deposed with the request in its log, it says this, too
                 self._last = f"{coordinator.endpoint} is not the coordinator"
                 hint = coordinator_of(status.coordinator)
                 hinted = hint.endpoint != coordinator.endpoint or hint.term > coordinator.term
@@ -322,6 +349,7 @@ class _Call(Generic[R]):
                     self._caller.routes.learn(self._group_id, hint, denied=coordinator)
                 self._again(coordinator, search=True)
             case ErrorCode.COORDINATOR_NOT_AVAILABLE | ErrorCode.REQUEST_TIMED_OUT:
+                self._in_doubt = True
                 self._last = f"{coordinator.endpoint} answers {status.message or status.code}"
                 self._again(coordinator, search=True)
             case ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

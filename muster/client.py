@@ -346,8 +346,12 @@ class Client:
         """Delete groups without members, each with all its offsets; a group on its own.
 
         Returns:
-            None for a group that is gone, else why not: NonEmptyGroup, GroupIdNotFound (also where
-            an answer was lost and the call was repeated), RequestTimedOut, CoordinatorNotAvailable.
+            None for a group that is gone, else why not: NonEmptyGroup, GroupIdNotFound,
+            RequestTimedOut, CoordinatorNotAvailable. One that is not there when the call is
+            repeated after a lost answer counts as gone.
+
+        Raises:
+            InvalidRequest: a text instead of a list.
         """
         return await delete_groups(self._opened().caller, group_ids, self._timeout_ms)
 
@@ -380,16 +384,17 @@ class Client:
         Args:
             group_id: the group.
             member_ids: who goes.
-            instance_ids: whichever static members hold these go, too.
+            instance_ids: the static members that hold these when this is called go, too; never
+                ones that take their places while it is repeated.
             reason: for people; the group's rebalance is kept as "kicked by operator: <reason>".
 
         Returns:
             None for a member that is gone, by the id it was named by, else why not:
-            UnknownMemberId.
+            UnknownMemberId; FencedInstanceId where another process has just taken the place.
 
         Raises:
             GroupIdNotFound: there is no such group.
-            InvalidRequest: nobody at all, or too many.
+            InvalidRequest: nobody at all, too many, or a text instead of a list.
         """
         caller = self._opened().caller
         return await kick_members(
@@ -415,6 +420,7 @@ class Client:
 
         Raises:
             InvalidConfig: there is no such setting, or the value is out of bounds.
+            InvalidRequest: `removed` is a text instead of a list.
         """
         caller = self._opened().caller
         return await alter_group_settings(caller, group_id, settings, removed, self._timeout_ms)

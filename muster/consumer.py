@@ -46,7 +46,7 @@ from muster.errors import (
 from muster.handover import Handover
 from muster.heartbeats import Heartbeats, Pulse
 from muster.listener import RebalanceListener
-from muster.membership import Membership, State
+from muster.membership import Membership, State, one_line
 from muster.offsets import PLAIN, Offsets, Terms, fetch
 from muster.ownership import committable, owned, was_kept
 from muster.partitions import Handler, PartitionTasks, drain_on_sigterm
@@ -153,6 +153,8 @@ class Group:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if isinstance(error, Exception):
+            self.stop(one_line(error))
         await self.close()
 
     async def next_assignment(self) -> Assignment:
@@ -554,7 +556,7 @@ class Group:
     def _crash(self, error: BaseException) -> None:
         """The user's code failed, or joining is of no use: close; the waiting call raises it."""
         self._error = self._error or error
-        self.stop(f"{type(error).__name__} in this member")
+        self.stop(one_line(error))
 
 
 def _current_task() -> "asyncio.Task[object] | None":

@@ -161,7 +161,7 @@ class Election:
         if not self._ballot.is_candidate:
             self._ballot.is_candidate = True
             if self._driver is not None:
-                self._group.rejoin()
+                self._group.rejoin("a candidate came")
         while True:
             if (held := self.leadership) is not None:
                 return held
@@ -208,7 +208,7 @@ class Election:
             return
         self.resigning_task = asyncio.current_task()
         try:
-            self._group.rejoin()
+            self._group.rejoin("a candidate resigned")
             while not self._ballot.is_settled_without_this():
                 await self._wait()
         except GroupClosed:
@@ -264,13 +264,14 @@ class Election:
             self._end("the lease ran out")
             self._begin(assignment)
         if self._ballot.is_outdated(assignment.member_id):
-            self._group.rejoin()
+            self._group.rejoin("what it told of the election is out of date")
         self._notify()
 
     def _begin(self, assignment: Assignment) -> None:
         if self.lease_end <= _now():
             self._ballot.token = 0
-            self._group.rejoin()  # too late: as if it had never led; a later generation decides
+            # Too late: as if it had never led; a later generation decides.
+            self._group.rejoin("the lease ran out before it led")
             return
         self._leadership = Leadership(self, assignment.fencing_token)
         self._ballot.token = self._leadership.token
@@ -288,7 +289,7 @@ class Election:
             )
             return
         self._end("the lease ran out: nothing was acknowledged")
-        self._group.rejoin()  # a token is never used for two terms
+        self._group.rejoin("the lease ran out")  # a token is never used for two terms
 
     def _end(self, reason: str) -> None:
         self._ballot.token = 0

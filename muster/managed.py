@@ -3,9 +3,8 @@
 from collections.abc import Awaitable, Callable
 
 from muster import timeouts
-from muster.actions import HeartbeatAnswered, Refusal, Start
+from muster.actions import Rejoin, Start
 from muster.consumer import Group
-from muster.errors import ErrorCode
 from muster.listener import RebalanceListener
 from muster.membership import State
 from muster.types import Assignment
@@ -47,16 +46,18 @@ class ManagedGroup(Group):
         """Join at once: there are no topics to look for."""
         self._feed(Start())
 
-    def rejoin(self) -> bool:
+    def rejoin(self, reason: str) -> bool:
         """Start a round, where this member says something else than it said when it joined last.
+
+        Args:
+            reason: for people; kept with the round.
 
         Returns:
             False: one is under way, or there is no membership now; an assignment will follow.
         """
         if self._machine.state is not State.STABLE:
             return False
-        asked = Refusal(ErrorCode.REBALANCE_IN_PROGRESS)
-        self._feed(HeartbeatAnswered(self._machine.identity, asked))
+        self._feed(Rejoin(reason))
         return True
 
     @property

@@ -46,6 +46,7 @@ from muster.actions import (
     Lose,
     MemberConfig,
     Refusal,
+    Rejoin,
     Released,
     Revoke,
     SendJoin,
@@ -145,6 +146,7 @@ class Membership:
         self._shares_sent: tuple[tuple[str, bytes], ...] = ()
         self._reason = "first join"
         self._failed_with = 0
+        self._is_closing = False
         self._leaves = not config.instance_id
         self._out: list[Action] = []
 
@@ -183,6 +185,8 @@ class Membership:
                 self._on_released()
             case TimerFired():
                 self._on_timer(given)
+            case Rejoin():
+                self._begin_round(given.reason)
             case Close():
                 self._on_close(given)
             case LeaveAnswered():
@@ -379,17 +383,21 @@ class Membership:
             return
         code = answer.refusal.code
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            if self.state is State.STABLE:
-                self._reason = "the group is rebalancing"
-                self._wait_ms = 0
-                if self._config.cooperative:
-                    self._send_join()
-                else:
-                    self._release(State.RELEASING)
+            self._begin_round("the group is rebalancing")
         elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._on_fenced(answer.refusal)
         elif code in _FATAL_IN_HEARTBEAT and self.state not in _OVER:
             self._fail(_error(answer.refusal))
+
+    def _begin_round(self, reason: str) -> None:
+        if self.state is not State.STABLE:
+            return
+        self._reason = reason
+        self._wait_ms = 0
+        if self._config.cooperative:
+            self._send_join()
+        else:
+            self._release(State.RELEASING)
 
     def _on_commit_refused(self, answer: CommitRefused) -> None:
         # As after a heartbeat; but that a commit is not allowed says nothing about the membership.
@@ -506,12 +514,16 @@ class Membership:
             self._forget_member()  # closing goes on, and has nobody to say goodbye to
             return
         self.state = State.FAILED
+        self._is_closing = True  # only Close leads on
+        self._reason = one_line(error)
         self._out.append(Fail(error))
 
     # ---- leaving
 
     def _on_close(self, given: Close) -> None:
-        self._reason = given.reason
+        if not self._is_closing:
+            self._reason = given.reason  # the first one counts, and what it failed with before it
+        self._is_closing = True
         if given.leave is not None:
             self._leaves = given.leave
         self._timer_id += 1
@@ -548,6 +560,14 @@ class Membership:
         self.state = State.LEFT
         self._call_id += 1
         self._out += [StopKeepAlive(), AbandonCalls(), Ended()]
+
+
+def one_line(error: BaseException) -> str:
+    """An error as the reason of a Leave: its class, and the first line of what it says."""
+    name, (first, *_) = type(error).__name__, [*str(error).splitlines(), ""]
+    if first.startswith(name):
+        return first
+    return f"{name}: {first}" if first else name
 
 
 def _unknown(code: int) -> bool:

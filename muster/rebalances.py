@@ -126,7 +126,8 @@ class Rebalance:
         if self.initial:
             return f"{waited} for whoever else would come"
         if last is not None and last.after_ms > 0:
-            return f"{waited} for {last.who.name} to join"
+            gone = f"; without {longest.who.name}, {_IN_VAIN[longest.how]}" if longest else ""
+            return f"{waited} for {last.who.name} to join{gone}"
         return ""
 
     def _awaited(self) -> str:

@@ -1,16 +1,37 @@
 """Deleting groups and offsets."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Container
 
 from muster.calls import DELETE_GROUPS, OFFSET_DELETE, Caller, raise_status
 from muster.errors import ErrorCode, InvalidRequest, MusterError, error_from_status
 from muster.offsets import PARTITIONS_MAX
 from muster.types import TopicPartition
-from muster.v1 import admin_pb2
+from muster.v1 import admin_pb2, errors_pb2
 
 AT_ONCE_MAX = 64
 """Groups that are deleted beside each other."""
+
+
+def names(what: str, given: Collection[str]) -> list[str]:
+    """Each once. A text is a collection of its letters, which nobody means.
+
+    Raises:
+        InvalidRequest: it is a text.
+    """
+    if isinstance(given, str):
+        raise InvalidRequest(f"{what}: give a list of names, not the text {given!r}")
+    return list(dict.fromkeys(given))
+
+
+def removal_error(
+    status: errors_pb2.Status, gone: Container[int], *, repeated: bool
+) -> MusterError | None:
+    """Why something was not removed; None where it was, by an attempt without an answer, too."""
+    code = int(status.code)
+    if code == ErrorCode.NONE or (repeated and code in gone):
+        return None
+    return error_from_status(status)
 
 
 async def delete_groups(
@@ -23,15 +44,15 @@ async def delete_groups(
         request = admin_pb2.DeleteGroupsRequest(group_ids=[group_id]).SerializeToString()
         async with gate:
             try:
-                answer, _ = await caller.call(
+                answer, _, repeated = await caller.call_once_or_more(
                     group_id, DELETE_GROUPS, request, timeout_ms=timeout_ms
                 )
             except MusterError as error:
                 return error
         status = answer.results[0].status if answer.results else answer.status
-        return None if int(status.code) == ErrorCode.NONE else error_from_status(status)
+        return removal_error(status, {ErrorCode.GROUP_ID_NOT_FOUND}, repeated=repeated)
 
-    wanted = list(dict.fromkeys(group_ids))
+    wanted = names("group_ids", group_ids)
     return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
 
 

@@ -197,7 +197,7 @@ class Tasks:
         """A version that the last round did not know: another round is needed."""
         self._kind.known_version = max(self._kind.known_version, version)
         if version > self._kind.round_version:
-            self._group.rejoin()
+            self._group.rejoin("the set of tasks changed")
 
     # ---- membership
 

@@ -42,17 +42,21 @@ def rounds_of(group: Group) -> Iterator[tuple[int, Rebalance]]:
 
 
 def is_missed(group: Group, event: MemberRemoved | PendingRemoved) -> bool:
-    """True where the round waited for who goes: to join, or to sync in time.
+    """True where the round ends without somebody it counted on: who does not join, or goes again.
 
-    An id that was handed out holds up every round but an initial one (gp-P8).
+    While it joins that is everybody who was there when it began, joined or not; later, who does
+    not sync in time. An id that was handed out holds up every round but an initial one (gp-P8).
     """
-    if last_round(group) is None:
+    current = last_round(group)
+    if current is None:
         return False
     if isinstance(event, PendingRemoved):
         return group.phase is Phase.PREPARING_REBALANCE and not group.from_empty
     if group.phase is Phase.PREPARING_REBALANCE:
         member = group.members.get(event.member_id)
-        return member is not None and not group.has_joined(member)
+        if member is None:
+            return False
+        return not group.has_joined(member) or member.join_seq < current.first_join_seq
     return event.cause is RemovalCause.NOT_SYNCED
 
 
@@ -62,7 +66,7 @@ def pushed_out(group: Group) -> list[int]:
 
 
 def note_removal(group: Group, event: MemberRemoved | PendingRemoved) -> None:
-    """Only of whom the round waited for."""
+    """Only of whom the round counted on."""
     current = last_round(group)
     if current is not None and is_missed(group, event):
         current.miss(_who(group, event.member_id), event.cause, event.time_ms)

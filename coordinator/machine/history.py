@@ -57,7 +57,7 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """One that the round waited for in vain: a member, or an id that was handed out.
+    """One that the round counted on in vain: a member, or an id that was handed out.
 
     `cause` None: it did not join in time and stays: a static member (gp-P6.2), or such an id.
     `after_ms` counts from the start of the round.
@@ -102,7 +102,7 @@ class Rebalance:
     ended: Ended = Ended.OPEN
 
     def miss(self, who: Who, cause: RemovalCause | None, time_ms: int) -> None:
-        """Count one that was waited for; the first few by name."""
+        """Count one that was counted on; the first few by name."""
         self.missing_members += 1
         if len(self.missing) < NAMES_MAX:
             after_ms = time_ms - self.started_ms

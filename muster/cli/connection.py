@@ -46,6 +46,13 @@ _ELSEWHERE = {
     grpc.StatusCode.CANCELLED,
 }
 
+_OUTCOME_OPEN = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+}
+"""Said of a request that may be in the log already, too."""
+
 
 class Answer(Protocol):
     """A response with one outcome for the whole call."""
@@ -72,6 +79,28 @@ class Stubs:
 
 Call = Callable[[Stubs, float], A]
 """A call at a node with a timeout in seconds."""
+
+
+class Removal(Generic[A]):
+    """A call that removes something, as often as it is tried.
+
+    Repeated, it may find nothing to remove because an earlier attempt was carried out.
+    """
+
+    def __init__(self, call: Call[A]) -> None:
+        self.in_doubt = False
+        """Whether an attempt ended without saying what became of it."""
+        self._call = call
+
+    def __call__(self, at: Stubs, timeout_s: float) -> A:
+        """Try it at a node."""
+        try:
+            answer = self._call(at, timeout_s)
+        except grpc.RpcError:
+            self.in_doubt = True
+            raise
+        self.in_doubt |= answer.status.code in _OUTCOME_OPEN
+        return answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from muster.cli.connection import Connection, Stubs, next_page
+from muster.cli.connection import Connection, Removal, Stubs, next_page
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.group_read import described
 from muster.cli.options import (
@@ -70,7 +70,14 @@ def delete(
     failure: CommandError | None = None
     with Connection(bootstrap, timeout) as to:
         for group_id in wanted:
-            error = _why_not(to, group_id) if dry_run else _delete(to, group_id)
+            try:
+                error = _why_not(to, group_id) if dry_run else _delete(to, group_id)
+            except CommandError as ended:
+                if not items:
+                    raise
+                items += _not_done(wanted[len(items) :], ended)
+                failure = ended
+                break
             failure = failure or error
             items.append(_item({"group_id": group_id}, error, dry_run=dry_run))
     show(
@@ -94,7 +101,11 @@ def _delete(to: Connection, group_id: str) -> CommandError | None:
         answer: DeleteGroupsResponse = at.admin.DeleteGroups(request, timeout=timeout_s)
         return _OfGroup(answer.results[0].status if answer.results else answer.status)
 
-    return _refusal(lambda: to.ask_coordinator(group_id, call))
+    removal = Removal(call)
+    error = _refusal(lambda: to.ask_coordinator(group_id, removal))
+    if error is not None and error.exit_code is ExitCode.NOT_FOUND and removal.in_doubt:
+        return None
+    return error
 
 
 def _why_not(to: Connection, group_id: str) -> CommandError | None:
@@ -125,6 +136,17 @@ def _item(
     if error is not None:
         word = "not found" if error.exit_code is ExitCode.NOT_FOUND else "kept"
     return names | {"result": word, "error": None if error is None else error.message}
+
+
+def _not_done(group_ids: list[str], ended: CommandError) -> list[dict[str, Value]]:
+    """The group at which the command ended, and those that it did not come to."""
+    word = "kept" if ended.exit_code is ExitCode.NOT_PERMITTED else "unknown"
+    first, *others = group_ids
+    items: list[dict[str, Value]] = [{"group_id": first, "result": word, "error": ended.message}]
+    items += [
+        {"group_id": one, "result": "kept", "error": "the command ended before"} for one in others
+    ]
+    return items
 
 
 # ---- offsets

@@ -1,6 +1,7 @@
 """`muster group offsets`: what is committed, and who owns each partition."""
 
 from muster.cli.connection import Connection
+from muster.cli.errors import note
 from muster.cli.group_read import Groups, committed, described, each
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -37,8 +38,16 @@ def offsets(
 
     LOG-END-OFFSET and LAG are `-` where members do not report the end with their commits.
     """
+    without: list[str] = []
+
+    def one(group_id: str) -> list[dict[str, Value]]:
+        items = offset_items(to, group_id)
+        if not items:
+            without.append(group_id)
+        return items
+
     with Connection(bootstrap, timeout) as to:
-        found, failure = each(groups, lambda group_id: offset_items(to, group_id))
+        found, failure = each(groups, one)
     items = [item for items in found for item in items]
     show(
         Result(
@@ -50,6 +59,8 @@ def offsets(
         ),
         output,
     )
+    for group_id in without:
+        note(f"no offset of {group_id!r} is stored, and nobody owns a partition")
     if failure:
         raise failure
 

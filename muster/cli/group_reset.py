@@ -262,6 +262,8 @@ def _notes(
 ) -> None:
     if not group.state:
         note(f"there is no group {asked.group_id!r} yet: the first commit creates it")
+    if not steps and not without:
+        note(f"no offset of {asked.group_id!r} is stored: there is nothing to reset")
     if without:
         note(f"no offset is stored of {_named(list(without))}: left out")
     cut = [(step.topic, step.partition) for step in steps if step.cut]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from muster.cli.connection import Connection
+from muster.cli.connection import Connection, Removal
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.group_read import described
 from muster.cli.options import (
@@ -19,10 +19,14 @@ from muster.cli.options import (
 )
 from muster.cli.output import Format, Result, Table, Value, show
 from muster.cli.refusals import refused
-from muster.v1.admin_pb2 import KickMembersRequest
+from muster.v1.admin_pb2 import KickMembersRequest, KickMembersResponse
 from muster.v1.errors_pb2 import ErrorCode
 
 COLUMNS = ("GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "RESULT")
+
+_NO_SUCH_MEMBER = "The group has no such member."
+_GONE = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
+"""What a member that was kicked already is refused with; its instance may have a new holder."""
 
 Who = tuple[str, str]
 """A member id, or "" and an instance id."""
@@ -88,15 +92,40 @@ def kick(
 
 
 def _kick(to: Connection, group_id: str, wanted: list[Who], reason: str) -> dict[Who, CommandError]:
+    """Who was not removed, and why.
+
+    A static member is named by both of its ids: a repeated call cannot hit the process that has
+    taken its place meanwhile.
+    """
+    holders = _holders(to, group_id) if any(instance_id for _, instance_id in wanted) else {}
+    members: dict[Who, str] = {}
+    errors: dict[Who, CommandError] = {}
+    for who in wanted:
+        member_id = who[0] or holders.get(who[1])
+        if member_id:
+            members[who] = member_id
+        else:
+            errors[who] = refused(ErrorCode.UNKNOWN_MEMBER_ID, _NO_SUCH_MEMBER)
+    if not members:
+        return errors
+    instance_of = {members[who]: who[1] for who in members if who[1]}
     request = KickMembersRequest(group_id=group_id, reason=reason)
-    for member_id, instance_id in wanted:
-        request.members.add(member_id=member_id, group_instance_id=instance_id)
-    answer = to.ask_coordinator(group_id, lambda at, s: at.admin.KickMembers(request, timeout=s))
-    return {
-        (one.member_id, one.group_instance_id): refused(one.status.code, one.status.message)
-        for one in answer.results
-        if one.status.code != ErrorCode.NONE
-    }
+    for member_id in dict.fromkeys(members.values()):
+        request.members.add(member_id=member_id, group_instance_id=instance_of.get(member_id, ""))
+    removal = Removal[KickMembersResponse](lambda at, s: at.admin.KickMembers(request, timeout=s))
+    answer = to.ask_coordinator(group_id, removal)
+    gone = {ErrorCode.NONE, *(_GONE if removal.in_doubt else ())}
+    kept = {one.member_id: one.status for one in answer.results if one.status.code not in gone}
+    for who, member_id in members.items():
+        if member_id in kept:
+            errors[who] = refused(kept[member_id].code, kept[member_id].message)
+    return errors
+
+
+def _holders(to: Connection, group_id: str) -> dict[str, str]:
+    """Which member holds which instance id now."""
+    group = described(to, group_id)
+    return {one.group_instance_id: one.member_id for one in group.members if one.group_instance_id}
 
 
 def _missing(to: Connection, group_id: str, wanted: list[Who]) -> dict[Who, CommandError]:
@@ -105,7 +134,7 @@ def _missing(to: Connection, group_id: str, wanted: list[Who]) -> dict[Who, Comm
     there = {(one.member_id, "") for one in group.members}
     there |= {("", one.group_instance_id) for one in group.members}
     return {
-        who: refused(ErrorCode.UNKNOWN_MEMBER_ID, "The group has no such member.")
+        who: refused(ErrorCode.UNKNOWN_MEMBER_ID, _NO_SUCH_MEMBER)
         for who in wanted
         if who not in there
     }

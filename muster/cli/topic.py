@@ -40,8 +40,7 @@ def register(app: typer.Typer) -> None:
     """Add `muster topic`."""
     family = typer.Typer(help="Topics and their partition counts.", no_args_is_help=True)
     family.command("create")(create)
-    family.command("alter")(add_partitions)
-    family.command("add-partitions")(add_partitions)
+    family.command("alter")(alter)
     family.command("list")(watchable(list_topics))
     family.command("describe")(watchable(describe))
     app.add_typer(family, name="topic")
@@ -87,7 +86,7 @@ def create(
     )
 
 
-def add_partitions(
+def alter(
     name: Name,
     partitions: Annotated[
         int,
@@ -119,7 +118,7 @@ def add_partitions(
     document = {"name": name, "partitions": count, "before": known, "dry_run": dry_run}
     show(
         Result(
-            schema="muster.topic.add-partitions/v1",
+            schema="muster.topic.alter/v1",
             document=document,
             tables=[
                 Table(("TOPIC", "PARTITIONS", "RESULT", "BEFORE"), [(name, count, word, known)])

@@ -63,20 +63,28 @@ class Consumer:
         on_revoke: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Join the group; it goes on by itself.
+        """Join the group; it goes on by itself. One that is subscribed already leaves first.
 
         Args:
-            topics: names; they must exist.
+            topics: names; they must exist. There are no patterns.
             on_assign: told of what is new, before `poll` returns.
             on_revoke: told of what ends in good order; commits still count.
             on_lost: told of what others may own already; without it `on_revoke` is.
 
         Raises:
-            InvalidRequest: it is subscribed already; `unsubscribe` first.
+            InvalidRequest: no list of names, a pattern, or a second subscription in a callback.
         """
+        if not topics or isinstance(topics, str):
+            raise InvalidRequest("topics: give a list of at least one topic name")
+        patterns = [name for name in topics if name.startswith("^")]
+        if patterns:
+            raise InvalidRequest(
+                f"{patterns[0]!r} is a pattern, and there are none here",
+                hint="list the topics' names",
+            )
         self._open()
         if self._member.group is not None:
-            raise InvalidRequest("this consumer is subscribed", hint="unsubscribe() first")
+            self.unsubscribe()  # under the callbacks that it had so far
         self._teller.callbacks = {
             Kind.ASSIGNED: on_assign,
             Kind.REVOKED: on_revoke,

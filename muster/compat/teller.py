@@ -41,7 +41,9 @@ class Teller:
             InvalidRequest: called in a callback.
         """
         if self.is_in_callback:
-            raise InvalidRequest("poll, unsubscribe and close cannot be called in a callback")
+            raise InvalidRequest(
+                "poll, unsubscribe, close and a second subscribe cannot be called in a callback"
+            )
 
     def poll(self, consumer: "Consumer", timeout: float | None, check: Callable[[], Any]) -> None:
         """See `Consumer.poll`. `check` raises where there is nothing to wait for."""

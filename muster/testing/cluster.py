@@ -98,7 +98,7 @@ _RPCS: dict[str, dict[str, tuple[type[Message], type[Message]]]] = {
     },
     "Admin": {
         name: (getattr(admin_pb2, f"{name}Request"), getattr(admin_pb2, f"{name}Response"))
-        for name in ("DeleteGroups", "OffsetDelete")
+        for name in ("DeleteGroups", "OffsetDelete", "DescribeGroups", "KickMembers")
     },
     "Topics": {
         name: (getattr(admin_pb2, f"{name}Request"), getattr(admin_pb2, f"{name}Response"))
@@ -615,6 +615,38 @@ class Cluster:
                 answer.status.CopyFrom(status(Code.GROUP_SUBSCRIBED_TO_TOPIC, "it is read"))
             else:
                 group.offsets.pop(TopicPartition(one.topic, one.partition), None)
+        return response
+
+    async def _on_describe_groups(
+        self, _node: _Node, request: admin_pb2.DescribeGroupsRequest
+    ) -> admin_pb2.DescribeGroupsResponse:
+        """Who is a member; no more than that."""
+        response = admin_pb2.DescribeGroupsResponse()
+        for group_id in request.group_ids:
+            told = response.groups.add(group_id=group_id)
+            group = self.groups.get(group_id)
+            if group is None:
+                told.status.CopyFrom(status(Code.GROUP_ID_NOT_FOUND, "no such group"))
+                continue
+            for one in group.members.values():
+                told.members.add(member_id=one.member_id, group_instance_id=one.instance_id)
+        return response
+
+    async def _on_kick_members(
+        self, _node: _Node, request: admin_pb2.KickMembersRequest
+    ) -> admin_pb2.KickMembersResponse:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            missing = status(Code.GROUP_ID_NOT_FOUND, "no such group")
+            return admin_pb2.KickMembersResponse(status=missing)
+        response = admin_pb2.KickMembersResponse()
+        for one in request.members:
+            code = group.leave(one.member_id, one.group_instance_id)
+            response.results.add(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                status=status(code, code.name),
+            )
         return response
 
     # ---- inside: topics

@@ -379,9 +379,9 @@ def test_scenarios_cover_every_command():
     text = "\n".join(path.read_text() for path in SCENARIOS)
     blocks = [block for block in text.split("\n\n") if block.startswith("muster ")]
     commands = (
-        *("topic create", "topic add-partitions", "topic list", "topic describe"),
+        *("topic create", "topic alter", "topic list", "topic describe"),
         *("group list", "group describe", "group offsets", "group delete", "group delete-offsets"),
-        *("group reset-offsets", "group state", "group members", "topic alter"),
+        *("group reset-offsets", "group state", "group members"),
         *("member list", "member describe", "member kick", "group config"),
         "group why",
         *("cluster status", "cluster verify", "cluster replace-node"),

@@ -96,6 +96,18 @@ def test_nothing_is_sent_without_execute(store, muster):
     assert not store.commits
 
 
+def test_a_group_without_offsets_says_so(store, muster):
+    """Nothing is reset, nothing is shown: that is no failure, and not silent."""
+    store.stored["idle"].clear()
+    ran = muster("group", "reset-offsets", "idle", "--all-topics", "--to-latest", "--execute")
+    assert ran.exit_code == 0
+    assert ran.err == "note: no offset of 'idle' is stored: there is nothing to reset\n"
+    assert not store.commits
+    ran = muster("group", "offsets", "idle", "-o", "jsonl")
+    assert (ran.exit_code, ran.out) == (0, "")
+    assert ran.err == "note: no offset of 'idle' is stored, and nobody owns a partition\n"
+
+
 def test_an_offset_that_changed_since_is_a_conflict_and_stays(store, muster, cluster):
     """The second slice meets somebody's commit: it is kept whole, and the table tells all three."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import functools
 import gc
 import threading
 import time
@@ -325,8 +326,6 @@ def test_unsubscribe_leaves_and_one_may_subscribe_again(served):
                 call()
         assert consumer.committed(T[:1])[0].offset == OFFSET_INVALID
         consumer.subscribe(["t"], **told.callbacks())
-        with pytest.raises(InvalidRequest, match="is subscribed"):
-            consumer.subscribe(["t"])
         consumer.poll(PATIENCE_S)
         consumer.unsubscribe()
         assert consumer.assignment() == []
@@ -337,12 +336,45 @@ def test_unsubscribe_leaves_and_one_may_subscribe_again(served):
     assert [what for what, _ in told.lines] == ["assign", "revoke"] * 2
 
 
+def test_a_second_subscription_replaces_the_first(served):
+    """Its callbacks are told that all is given up; the new ones of what comes."""
+    first, second = Told(), Told()
+    with Consumer(served.config()) as consumer:
+        consumer.subscribe(["t"], **first.callbacks())
+        consumer.poll(PATIENCE_S)
+        member_id = consumer.memberid()
+        consumer.subscribe(["t"], **second.callbacks())
+        assert consumer.assignment() == []
+        assert [what for what, _ in first.lines] == ["assign", "revoke"]
+        consumer.poll(PATIENCE_S)
+        assert consumer.assignment() == T
+        assert consumer.memberid() != member_id
+    assert len(first.lines) == 2
+    assert [what for what, _ in second.lines] == ["assign", "revoke"]
+
+
+@pytest.mark.parametrize(
+    ("topics", "says"), [(["t", "^ord.*"], "is a pattern"), ("t", "a list"), ([], "a list")]
+)
+def test_what_is_no_list_of_names_is_refused_and_changes_nothing(served, topics, says):
+    """A pattern would be waited for as a topic of that name."""
+    with Consumer(served.config()) as consumer:
+        with pytest.raises(InvalidRequest, match=says):
+            consumer.subscribe(topics)
+        consumer.subscribe(["t"])
+        consumer.poll(PATIENCE_S)
+        with pytest.raises(InvalidRequest):
+            consumer.subscribe(topics)
+        assert consumer.assignment() == T
+
+
 def test_waiting_in_a_callback_for_more_callbacks_is_refused(served):
     """It would wait for itself. Everything else works there."""
     refused = []
 
     def assigned(consumer, partitions):
-        for call in (consumer.poll, consumer.close, consumer.unsubscribe):
+        again = functools.partial(consumer.subscribe, ["t"])
+        for call in (consumer.poll, consumer.close, consumer.unsubscribe, again):
             with pytest.raises(InvalidRequest, match="in a callback"):
                 call()
             refused.append(call)
@@ -353,7 +385,7 @@ def test_waiting_in_a_callback_for_more_callbacks_is_refused(served):
     with Consumer(served.config()) as consumer:
         consumer.subscribe(["t"], on_assign=assigned)
         consumer.poll(PATIENCE_S)
-        assert len(refused) == 4
+        assert len(refused) == 5
         assert consumer.paused() == T
 
 

@@ -101,7 +101,7 @@ async def test_the_election_runs_and_its_store_refuses_a_zombie(open_cluster, tm
         assert list(tokens) == sorted(set(tokens))
 
 
-async def test_the_task_program_runs(open_cluster):
+async def test_the_task_program_runs(open_cluster, capfd):
     """Two workers; a task is put, changed, moved to the other worker, and removed."""
     async with open_cluster(1, topics={}) as (cluster, client):
 
@@ -111,6 +111,11 @@ async def test_the_task_program_runs(open_cluster):
             assert program.process.returncode == 0
             return printed.decode()
 
+        for text, says in (("nojson", "'nojson' is no JSON: "), ("[1]", "'[1]' is no JSON object")):
+            program = await Program.start(DOCS / "tasks.py", cluster.bootstrap, "put", "x", text)
+            await program.process.communicate()
+            assert program.process.returncode == 1
+            assert capfd.readouterr().err.startswith(says)
         await command("put", "news", '{"url": "u1", "every_s": 0.01}')
         assert await command("list") == 'news {"every_s": 0.01, "url": "u1"}\n'
         first = await Program.start(DOCS / "tasks.py", cluster.bootstrap, "work")

@@ -130,13 +130,15 @@ async def test_run_tells_how_it_ended(open_cluster):
 
 async def test_who_resigns_is_followed_by_another_candidate_and_may_stand_again(open_cluster):
     """Also from inside the work; without another candidate nobody leads."""
-    async with open_cluster(1) as (_, client):
+    async with open_cluster(1) as (cluster, client):
         first, second = client.election("e", "1"), client.election("e", "2")
         term = await first.lead()
         await first.resign()
         assert first.leader is None
         assert first.leadership is None
         again = await first.lead()
+        reasons = [call.request.reason for call in cluster.seen("JoinGroup")]
+        assert reasons[:2] == ["first join", "a candidate resigned"]
         assert again.token > term.token
         waiting = asyncio.create_task(second.lead())
         await value_of(second, "1")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from muster import OffsetAndMetadata, TopicPartition
+from muster import OffsetAndMetadata, RebalanceListener, TopicPartition
 from muster.errors import (
     ErrorCode,
     GroupClosed,
@@ -331,6 +331,71 @@ async def test_what_a_listener_raises_closes_the_group_and_is_raised(open_cluste
         assert group.member_id not in members
         for join in joins:
             await join
+
+
+class Broken(RebalanceListener):
+    """A listener that fails."""
+
+    async def assigned(self, group, assignment):
+        """Two lines, the second one is not told."""
+        raise LookupError("no table\npassword=x")
+
+
+def fails(shares, topics):
+    """An assignor of one's own that fails."""
+    raise LookupError("no table\npassword=x")
+
+
+async def by_a_task(client):
+    """The coroutine of a partition."""
+    group = client.group("g", ["t"])
+
+    @group.on_partition
+    async def work(p):
+        raise LookupError("no table\npassword=x")
+
+    await group.run()
+
+
+async def by_a_listener(client):
+    """It is told of an assignment."""
+    async with client.group("g", ["t"], listener=Broken()) as group:
+        await group.next_assignment()
+
+
+async def by_the_caller(client):
+    """The block that uses the group."""
+    async with client.group("g", ["t"]) as group:
+        await group.next_assignment()
+        raise LookupError("no table\npassword=x")
+
+
+async def by_an_assignor(client):
+    """The group leader's."""
+    async with client.group("g", ["t"], assignor=fails) as group:
+        await group.next_assignment()
+
+
+@pytest.mark.parametrize("end", [by_a_task, by_a_listener, by_the_caller, by_an_assignor])
+async def test_a_member_that_ends_on_an_error_leaves_with_it(open_cluster, end):
+    """What the others' next round names as its reason: the class, the first line, no more."""
+    async with open_cluster(1) as (cluster, client):
+        with pytest.raises((LookupError, MusterError)):
+            await end(client)
+        (leave,) = cluster.seen("LeaveGroup")
+        reason = leave.request.members[0].reason
+        assert "LookupError: no table" in reason
+        assert "password" not in reason
+
+
+async def test_the_reason_to_stop_is_the_first_one(open_cluster):
+    """Closing afterwards, as `run` does, does not cover it up."""
+    async with open_cluster(1) as (cluster, client):
+        async with client.group("g", ["t"]) as group:
+            await group.next_assignment()
+            group.stop("scaled in")
+        (leave,) = cluster.seen("LeaveGroup")
+        assert leave.request.members[0].reason == "scaled in"
 
 
 async def test_close_leaves_and_ends_what_waits(open_cluster):

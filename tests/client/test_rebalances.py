@@ -77,6 +77,16 @@ def read(**more) -> Rebalance:
             ),
         ),
         (
+            {
+                "missing_members": 1,
+                "delays": [delay("left", "m5", 100), delay("last_to_join", "m1", 250)],
+            },
+            (
+                "m3 joined: 2 -> 3 members; waited 250 ms for m1 to join; without m5, which left; "
+                "40 ms for the assignment of m1"
+            ),
+        ),
+        (
             {"joining_ms": 7, "syncing_ms": None, "ended": "open", "trigger": "leader_rejoined"}
             | {"awaited_members": 10, "delays": [delay("awaited", f"m{n}", 7) for n in range(8)]},
             (

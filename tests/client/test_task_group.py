@@ -127,6 +127,8 @@ async def test_tasks_come_change_and_go_at_run_time(open_cluster):
             assert (new.config, new.committed, new.metadata) == ({"n": "new"}, 7, "seven")
             assert new.version == 2 > old.version
             assert cluster.groups["crawl"].generation > generation
+            reasons = {call.request.reason for call in cluster.seen("JoinGroup")}
+            assert "the set of tasks changed" in reasons
             with pytest.raises(IllegalGeneration, match="was changed"):
                 old.commit(8)
             assert await office.remove("t0", "nobody") == 3

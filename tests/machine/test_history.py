@@ -201,6 +201,18 @@ def told(results, entries):
     return {group_id: reader.rounds for group_id, reader in readers.items()}
 
 
+OUT = {*RemovalCause} - {RemovalCause.NOT_SYNCED}
+"""Why a member is gone before a generation is formed."""
+NOBODY_WENT = {
+    Trigger.MEMBER_JOINED,
+    Trigger.METADATA_CHANGED,
+    Trigger.LEADER_REJOINED,
+    Trigger.STATIC_REPLACED,
+    Trigger.TOPICS_CHANGED,
+}
+"""Who goes and thereby opens a round is counted before it, and is its culprit."""
+
+
 @SETTINGS
 @given(HISTORIES)
 def test_the_history_is_what_a_reader_of_the_events_writes(history):
@@ -222,6 +234,12 @@ def test_the_history_is_what_a_reader_of_the_events_writes(history):
             assert record.started_wall_ms == record.started_ms + 7
             assert (record.syncing_ms is None) == (record.ended in {Ended.OPEN, Ended.EMPTIED})
             assert (record.syncing_ms or 0) >= 0
+            if record.trigger in NOBODY_WENT and record.members_after:
+                gone = [
+                    m for m, who in record.missing.items() if who.cause in OUT and who.client_id
+                ]
+                there = record.members_before + record.new_members - len(gone)
+                assert record.members_after == there, "nobody goes unnamed"
 
 
 def test_a_missing_member_without_a_cause_is_read_back():
