@@ -108,17 +108,21 @@ async def kick_members(
 async def _holders(
     caller: Caller, group_id: str, instances: Collection[str], timeout_ms: float
 ) -> dict[str, str]:
-    """Which member holds which of these instance ids now."""
+    """Which member holds which of these instance ids now. Page by page: a group may be large."""
     request = admin_pb2.DescribeGroupsRequest(group_ids=[group_id], linearizable=True)
-    answer, _ = await caller.call(
-        group_id, DESCRIBE_GROUPS, request.SerializeToString(), timeout_ms=timeout_ms
-    )
-    (group,) = answer.groups
-    raise_status(group.status)
-    if group.state == "Dead":
-        raise GroupIdNotFound(f"there is no group {group_id!r}")
-    held = {one.group_instance_id: one.member_id for one in group.members}
-    return {name: held[name] for name in instances if name in held}
+    held: dict[str, str] = {}
+    while True:
+        answer, _ = await caller.call(
+            group_id, DESCRIBE_GROUPS, request.SerializeToString(), timeout_ms=timeout_ms
+        )
+        (group,) = answer.groups
+        raise_status(group.status)
+        if group.state == "Dead":
+            raise GroupIdNotFound(f"there is no group {group_id!r}")
+        held |= {one.group_instance_id: one.member_id for one in group.members}
+        if group.next_member <= request.first_member:
+            return {name: held[name] for name in instances if name in held}
+        request.first_member = group.next_member
 
 
 async def _kick(
