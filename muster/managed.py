@@ -60,11 +60,6 @@ class ManagedGroup(Group):
         self._feed(Rejoin(reason))
         return True
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it is closed, or closing and nothing is owned any more."""
-        return self._is_over() or self._ended
-
     def synced(self, sent_at: float) -> None:
         """What brought the assignment was sent at this loop time: the session counts from it."""
         self._synced_at = sent_at
