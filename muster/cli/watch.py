@@ -35,6 +35,8 @@ Interval = Annotated[
     ),
 ]
 DEFAULT_INTERVAL_S = 2.0
+HEARING_S = 0.1
+"""A wait is interrupted within this, whoever took the signal."""
 
 _ENDS = {ExitCode.USAGE, ExitCode.NOT_PERMITTED}
 _HOME, _CLEAR, _LINE_END, _REST = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
@@ -79,12 +81,19 @@ def repeat(once: Callable[[], None], interval_s: float, form: Format) -> None:
         with kept_nodes():
             while True:
                 screen.show(*_round(once, terminal=screen.redraws))
-                time.sleep(interval_s)
+                _wait(interval_s)
     except KeyboardInterrupt:
         return
     except BrokenPipeError:
         # Nobody reads on. What Python would still flush at its end goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _wait(seconds: float) -> None:
+    """Sleep in pieces: one of gRPC's threads may take the signal of Ctrl-C, and wakes nobody."""
+    end_s = time.monotonic() + seconds
+    while (left_s := end_s - time.monotonic()) > 0:
+        time.sleep(min(left_s, HEARING_S))
 
 
 class _Captured(io.StringIO):
