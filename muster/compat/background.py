@@ -12,11 +12,15 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from muster import timeouts
 from muster.errors import InvalidRequest, RequestTimedOut
+
+HEARING_S = 0.1
+"""A wait is interrupted within this, whoever took the signal."""
 
 log = logging.getLogger("muster")
 
@@ -112,8 +116,12 @@ class Background:
             RequestTimedOut: it took longer.
         """
         future = self.submit(work)
+        end_s = time.monotonic() + timeout_s
         try:
-            return future.result(timeout_s)
+            # In pieces: one of gRPC's threads may take the signal of Ctrl-C, and wakes nobody.
+            while not future.done() and (left_s := end_s - time.monotonic()) > 0:
+                concurrent.futures.wait([future], min(left_s, HEARING_S))
+            return future.result(0)
         except concurrent.futures.TimeoutError:
             raise RequestTimedOut(f"no result within {timeout_s:g} s") from None
         finally:
