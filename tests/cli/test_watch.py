@@ -12,7 +12,6 @@ import sys
 import termios
 import time
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import pytest
 
@@ -41,7 +40,7 @@ def rounds(monkeypatch):
                 raise KeyboardInterrupt
             between()
 
-        monkeypatch.setattr("muster.cli.watch.time", SimpleNamespace(sleep=sleep))
+        monkeypatch.setattr("muster.cli.watch._wait", sleep)
         return waits
 
     return end_after
