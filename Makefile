@@ -50,7 +50,7 @@ test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's te
 
 .PHONY: sim
 sim: venv ## simulate SEEDS runs of each network; its last line is JSON
-	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+	$(BIN)/python -m chaos.sim --seeds $(SEEDS)
 
 .PHONY: mutants-machine
 mutants-machine: venv ## wrong edits of the machine: golden files and tables must catch all but 2; the last line is JSON

@@ -21,7 +21,7 @@ from typing import Self, TextIO
 
 import grpc
 
-from bench.child import command_with_parent
+from chaos.child import command_with_parent
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 
 POLL_S = 0.05

@@ -9,6 +9,9 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from chaos.sim import removals
+from chaos.sim.groups import GroupsApp, GroupsChecker
+from chaos.sim.phases import Phases
 from coordinator.answers import Answer, Loading, NotHere, ParkOver, Shed, Superseded
 from coordinator.calls import Call
 from coordinator.liveness import MemberKey
@@ -28,13 +31,10 @@ from coordinator.machine.replies import Committed, IdGiven, Joined, Refused, Syn
 from coordinator.machine.shard_state import ShardState
 from coordinator.shard import Shard
 from coordinator.sweeping import RETENTION
-from tests.sim import removals
-from tests.sim.groups import GroupsApp, GroupsChecker
-from tests.sim.phases import Phases
 
 if TYPE_CHECKING:
-    from tests.sim.node import SimNode
-    from tests.sim.simulation import Simulation
+    from chaos.sim.node import SimNode
+    from chaos.sim.simulation import Simulation
 
 PARTITIONS = 4
 SESSION_MS = 1_000

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from chaos.sim.checks import ShardChecker
 from coordinator.machine.events import (
     BlobCommitted,
     Ending,
@@ -22,7 +23,6 @@ from coordinator.machine.events import (
 from coordinator.machine.shard_state import CommandResult, Entry
 from coordinator.shard import Shard
 from coordinator.sweeping import Retention
-from tests.sim.checks import ShardChecker
 
 RETENTION = Retention(offsets_ms=600, interval_ms=250)
 """So short that a group without members loses what it stored within the run."""

@@ -4,13 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.machine.commands import Assignment
-from coordinator.machine.events import AssignmentPublished, GenerationFormed, RebalanceStarted
-from coordinator.machine.state import Phase
-from tests.sim.checks import ShardChecker
-from tests.sim.mutants import FIRST_START, GROUPS, KILLS, MUTANTS, REMOVALS, STATICS
-from tests.sim.phases import Open, Phases, goes_on
-from tests.sim.run import (
+from chaos.sim.checks import ShardChecker
+from chaos.sim.mutants import FIRST_START, GROUPS, KILLS, MUTANTS, REMOVALS, STATICS
+from chaos.sim.phases import Open, Phases, goes_on
+from chaos.sim.run import (
     MINIMA,
     ONE_NODE,
     SCENARIOS,
@@ -21,7 +18,10 @@ from tests.sim.run import (
     judge,
     run_one,
 )
-from tests.sim.simulation import Scenario, Simulation
+from chaos.sim.simulation import Scenario, Simulation
+from coordinator.machine.commands import Assignment
+from coordinator.machine.events import AssignmentPublished, GenerationFormed, RebalanceStarted
+from coordinator.machine.state import Phase
 
 SEEDS = 50
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from chaos.sim.checks import ShardChecker
+from chaos.sim.removals import Promises
 from coordinator.breaks import BreakMeter
 from coordinator.calls import Desk
 from coordinator.heartbeats import Heartbeats
@@ -15,8 +17,6 @@ from coordinator.turns import Turns
 from raft.contract import Role, ShardId, StateBatch, StateView
 from raft.driver import Driver
 from raft.state import ShardView
-from tests.sim.checks import ShardChecker
-from tests.sim.removals import Promises
 
 Watch = Callable[[int, Shard, int, Entry, tuple[CommandResult, ...]], None]
 """node, its shard, index, entry, results: told of every entry that a node applies."""

@@ -13,6 +13,8 @@ from typing import Any
 
 import coordinator.shard
 import raft.driver
+from chaos.sim.faults import FIRST_START_WEIGHTS, WEIGHTS
+from chaos.sim.simulation import SETTINGS, Scenario
 from coordinator.liveness import Liveness
 from coordinator.machine import decide_commit, decide_removal, shard_state
 from coordinator.machine.commands import OffsetCommit, OffsetDelete
@@ -24,8 +26,6 @@ from raft.core import PeerNode
 from raft.journal import Journal
 from raft.peers import PeerBook
 from raft.replica import Replica
-from tests.sim.faults import FIRST_START_WEIGHTS, WEIGHTS
-from tests.sim.simulation import SETTINGS, Scenario
 
 
 class WithoutTruncationGuard(Replica):

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from tests.sim.node import SimNode
+from chaos.sim.node import SimNode
 
 if TYPE_CHECKING:
-    from tests.sim.simulation import Simulation
+    from chaos.sim.simulation import Simulation
 
 
 class Operator:

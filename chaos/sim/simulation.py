@@ -7,22 +7,22 @@ has chaos for some virtual seconds, then the world is healed and must come to re
 import heapq
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from chaos.sim import deleting
+from chaos.sim.apps import App, HistoryApp
+from chaos.sim.checks import Counts, ShardChecker, Violation
+from chaos.sim.faults import WEIGHTS, Faults, FaultyNode
+from chaos.sim.members import Members
+from chaos.sim.network import Network
+from chaos.sim.node import PowerCutError, SimNode
+from chaos.sim.operator import Operator
+from chaos.sim.views import DurableView
+from chaos.sim.workload import Commands
 from raft.contract import Role
 from raft.settings import RaftSettings
-from tests.sim import deleting
-from tests.sim.apps import App, HistoryApp
-from tests.sim.checks import Counts, ShardChecker, Violation
-from tests.sim.faults import WEIGHTS, Faults
-from tests.sim.members import Members
-from tests.sim.network import Network
-from tests.sim.node import PowerCutError, SimNode
-from tests.sim.operator import Operator
-from tests.sim.views import DurableView
-from tests.sim.workload import Commands
 
 SETTINGS = RaftSettings(
     log_disk_bytes=1600,
@@ -113,7 +113,7 @@ class Simulation:
             self.rng,
             lambda: self.now,
             self.schedule,
-            list(self.nodes),
+            [*self.nodes],
             scenario.latency_s,
         )
         self.faults = Faults(self, scenario.chaos_s, scenario.weights, scenario.pause_s)
@@ -160,7 +160,7 @@ class Simulation:
         except Exception as error:  # noqa: BLE001  whatever the shipped code raises is a finding
             where = traceback.format_exc().strip().splitlines()[-7:]
             kind = f"X-{type(error).__name__}"
-            facts = {"message": str(error)[:200], "trace": where}
+            facts: dict[str, object] = {"message": str(error)[:200], "trace": where}
             self.violations.append(Violation(kind, round(self.now, 4), facts))
         return self._result()
 
@@ -194,14 +194,14 @@ class Simulation:
             for shard, checker in enumerate(self.checkers):
                 checker.turned(node.views[shard], self.durable_views(shard))
 
-    def durable_views(self, shard: int) -> list[DurableView]:
+    def durable_views(self, shard: int) -> Sequence[DurableView]:
         """Every node's disk, whether it is up or down."""
         return [DurableView(node, shard) for node in self.nodes]
 
     # -- faults
 
     @property
-    def fault_nodes(self) -> list[SimNode]:
+    def fault_nodes(self) -> Sequence[FaultyNode]:
         return self.nodes
 
     def crash(self, number: int, *, power_cut: bool, down_s: float | None = None) -> None:

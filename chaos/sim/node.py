@@ -4,6 +4,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
+from chaos.sim.apps import App
+from chaos.sim.checks import ShardChecker
+from chaos.sim.network import Network
+from chaos.sim.views import View, has_entry
 from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.contract import Outcome, ShardId
@@ -16,10 +20,6 @@ from raft.settings import RaftSettings
 from storage import keys
 from storage.memory import MemoryStore
 from storage.store import Family
-from tests.sim.apps import App
-from tests.sim.checks import ShardChecker
-from tests.sim.network import Network
-from tests.sim.views import View, has_entry
 
 CODE_S = 5e-5
 """What one look at the clock costs, so that no loop sees time stand still."""

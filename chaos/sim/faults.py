@@ -2,10 +2,10 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tests.sim.network import Network
+from chaos.sim.network import Network
 
 WEIGHTS = {
     "crash_after_send": 20,
@@ -69,7 +69,7 @@ class FaultyWorld(Protocol):
     net: Network
 
     @property
-    def fault_nodes(self) -> list[FaultyNode]: ...
+    def fault_nodes(self) -> Sequence[FaultyNode]: ...
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
     def crash(self, node: int, *, power_cut: bool, down_s: float | None = None) -> None: ...
     def spoil(self, node: int) -> bool:

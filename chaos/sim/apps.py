@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from chaos.sim.checks import ShardChecker
+from chaos.sim.machine import History
 from raft.contract import StateMachine
 from raft.driver import Driver
-from tests.sim.checks import ShardChecker
-from tests.sim.machine import History
 
 Reloads = Callable[[], bool]
 """True while the process starts, so that a reload is no snapshot."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chaos.sim.checks import ShardChecker
 from coordinator.machine.events import (
     AssignmentPublished,
     Event,
@@ -20,10 +21,9 @@ from coordinator.machine.events import (
 from coordinator.machine.shard_state import CommandResult, Entry
 from coordinator.machine.state import Group, Phase
 from coordinator.shard import Shard
-from tests.sim.checks import ShardChecker
 
 if TYPE_CHECKING:
-    from tests.sim.simulation import Simulation
+    from chaos.sim.simulation import Simulation
 
 BEGIN_S = 3.0
 """By then everybody is in a group."""

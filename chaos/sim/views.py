@@ -10,7 +10,7 @@ from storage.memory import MemoryStore
 from storage.store import Family
 
 if TYPE_CHECKING:
-    from tests.sim.node import SimNode
+    from chaos.sim.node import SimNode
 
 
 class View:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from chaos.sim.checks import GENESIS, chain
 from raft.contract import Role, StateBatch, StateView
-from tests.sim.checks import GENESIS, chain
 
 DIGEST_KEY = b"d"
 COMMAND_KEY = b"c"

@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
+from chaos.sim.members import PARTITIONS, TOPIC, Member, Members
+from chaos.sim.removals import Key
 from coordinator.answers import Answer
 from coordinator.machine.commands import Command, DeleteGroup, OffsetDelete, TopicPartition
 from coordinator.machine.errors import Error
 from coordinator.machine.replies import Done, OffsetsDeleted, Refused
-from tests.sim.members import PARTITIONS, TOPIC, Member, Members
-from tests.sim.removals import Key
 
 if TYPE_CHECKING:
-    from tests.sim.simulation import Simulation
+    from chaos.sim.simulation import Simulation
 
 
 def start(world: "Simulation", members: Members) -> None:

@@ -1,8 +1,8 @@
 """Child processes that die with their parent and speak JSON lines.
 
-A benchmark is one parent that measures nothing itself and child processes that serve or offer
-load. The parent writes one JSON object per line to a child's stdin and reads one per line from its
-stdout; stderr is the benchmark's own.
+A run is one parent that measures nothing itself and child processes that serve or offer load. The
+parent writes one JSON object per line to a child's stdin and reads one per line from its stdout;
+stderr is the run's own.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ def command_with_parent(argv: list[str]) -> list[str]:
 
 
 class Child:
-    """One Python module of the benchmarks, run as a process."""
+    """One Python module, run as a process."""
 
     def __init__(self, module: str, config: Message) -> None:
         """Start `python -m module CONFIG`; the child says "ready" when it is (see `ready`)."""
@@ -153,7 +153,8 @@ def config() -> Message:
 
 def answer(**fields: Any) -> None:
     """Send one line to the parent."""
-    print(json.dumps(fields), flush=True)
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
 
 
 async def commands() -> AsyncIterator[Message]:

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from chaos.sim.node import SimNode
 from raft.contract import Applied, Outcome
-from tests.sim.node import SimNode
 
 if TYPE_CHECKING:
-    from tests.sim.simulation import Simulation
+    from chaos.sim.simulation import Simulation
 
 
 class Commands:

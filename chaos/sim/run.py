@@ -10,13 +10,13 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 
-from tests.sim.faults import WEIGHTS
-from tests.sim.mutants import (
+from chaos.sim.faults import WEIGHTS
+from chaos.sim.mutants import (
     CHURN,
     FIRST_START,
     GROUPS,
@@ -28,8 +28,8 @@ from tests.sim.mutants import (
     STATICS,
     Mutant,
 )
-from tests.sim.phases import AFTER, BEFORE, COMMIT, preparing
-from tests.sim.simulation import Result, Scenario, Simulation
+from chaos.sim.phases import AFTER, BEFORE, COMMIT, preparing
+from chaos.sim.simulation import Result, Scenario, Simulation
 
 THREE_NODES = tuple(Scenario(f"{net}3", network=net) for net in ("fifo", "late", "udp"))
 ONE_NODE = Scenario("fifo1", nodes=1)
@@ -62,7 +62,7 @@ EVERY |= {KILLS.name: 10}
 class Minima:
     """What the runs of one scenario do at least, or they prove nothing."""
 
-    per_seed: dict[str, float]
+    per_seed: Mapping[str, float]
     """On average."""
     faults: Iterable[str]
     """Each once at least, over all runs."""
@@ -155,7 +155,7 @@ def describe(result: Result) -> Iterator[str]:
         trace = violation.facts.get("trace", [])
         assert isinstance(trace, list)
         yield from (f"    {line}" for line in trace)
-    yield f"  replay: python -m tests.sim --replay {result.scenario}:{result.seed}"
+    yield f"  replay: python -m chaos.sim --replay {result.scenario}:{result.seed}"
 
 
 def jobs(seeds: int) -> list[tuple[str, int]]:
@@ -248,13 +248,13 @@ def replay(what: str, mutant_name: str | None) -> int:
     return 1 if result.violations else 0
 
 
-def _build(mutant: Mutant | None):
+def _build(mutant: Mutant | None) -> AbstractContextManager[None]:
     return nullcontext() if mutant is None else mutant.installed()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`python -m tests.sim`."""
-    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    """`python -m chaos.sim`."""
+    parser = argparse.ArgumentParser(prog="python -m chaos.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="of each three-node network")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--replay", metavar="SCENARIO:SEED", help="one run, with its messages")

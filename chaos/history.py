@@ -1,0 +1,159 @@
+"""What clients saw: every operation with its outcome, known or not, one JSON object per line.
+
+Each process writes a file of its own. An operation is written twice, when it begins and when its
+outcome is known, so that a client that is killed leaves operations without an end: their outcome is
+unknown, as is that of a call that timed out. Times are CLOCK_MONOTONIC in ns; all processes share
+one machine's clock, which is a limit of such a test, and is said in its report.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """What a client knows of an operation that it asked for."""
+
+    OK = "ok"
+    """It was answered and done."""
+    FAIL = "fail"
+    """It was refused: it has not been done, and never will be."""
+    UNKNOWN = "unknown"
+    """No answer, or one that says nothing of the effect: it may be done, or be done later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What an offset belongs to."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One call of one client that reads or changes an offset.
+
+    Kinds: `commit` (value: the offset committed, unique within its key unless `retry`), `read`
+    (value: the offset answered, -1 for none; linearizable), `delete` and `reset` (value: what it is
+    afterwards, -1 for none).
+    """
+
+    client: str
+    kind: str
+    key: Key
+    began_ns: int
+    ended_ns: int | None
+    """None: never answered."""
+    outcome: Outcome
+    value: int | None = None
+    member_id: str = ""
+    generation: int = -1
+    """Under which a commit was sent; -1: outside a group."""
+    node: int | None = None
+    """Who was asked, where the client knows."""
+    error: str = ""
+    """Name of the error, where there was one (`REBALANCE_IN_PROGRESS`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """One partition in the hands of one member, as the member itself confirmed it.
+
+    From the moment the member was told that it owns the partition until it had stopped to work on
+    it (it returned from `revoked`, or found that it is `lost`), or until it died.
+    """
+
+    client: str
+    key: Key
+    member_id: str
+    generation: int
+    """The generation in which it was assigned."""
+    from_ns: int
+    until_ns: int | None
+    """None: it still owned it when the history ended."""
+    ended: str = ""
+    """revoked | lost | left | died; "" while it owns it."""
+    instance_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation of a group, as one member was told of it or the server recorded it."""
+
+    group: str
+    generation: int
+    members: tuple[str, ...]
+    """All of them where the source knows (the group's leader, the server); else the one member."""
+    at_ns: int
+    source: str
+    """Name of the client or `node-N`."""
+    whole: bool
+    """Whether `members` are all."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWrite:
+    """A write to a store outside of muster that was handed a fencing token (workload chaos-W4)."""
+
+    client: str
+    key: Key
+    token: int
+    sequence: int
+    at_ns: int
+    accepted: bool
+    fenced: bool
+    """Whether this store refuses older tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSpan:
+    """One fault: from before it was injected until it was healed."""
+
+    kind: str
+    targets: tuple[str, ...]
+    """`node-1`, `node-0>node-2`, ..."""
+    began_ns: int
+    healed_ns: int
+    quorum: bool
+    """Whether a majority was up and connected throughout, so that service had to go on."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The digest that one node had at one index of one shard."""
+
+    node: int
+    shard: int
+    index: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A span in which some nodes could not reach a majority."""
+
+    nodes: tuple[int, ...]
+    from_ns: int
+    until_ns: int
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that one run left behind."""
+
+    operations: list[Operation] = field(default_factory=list)
+    ownerships: list[Ownership] = field(default_factory=list)
+    generations: list[Generation] = field(default_factory=list)
+    store_writes: list[StoreWrite] = field(default_factory=list)
+    faults: list[FaultSpan] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    minorities: list[Side] = field(default_factory=list)
+    facts: dict[str, object] = field(default_factory=dict)
+    """Timeouts, nodes, partitions: what the checkers need to know of the set-up."""
+
+    def commits(self) -> Iterator[Operation]:
+        """The commits among the operations."""
+        return (one for one in self.operations if one.kind == "commit")
