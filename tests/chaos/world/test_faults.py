@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from bench.raw import group_names
 from chaos.child import Child
 from chaos.faults.catalog import kinds
 from chaos.faults.contract import Group, create, reason_missing
@@ -82,10 +83,10 @@ def _acknowledged(world: World, client: Child) -> bool:
     return all(
         any(
             client.ask(
-                "commit", endpoint=node.endpoint, group=f"g{number}", topic=TOPIC, offset=1
+                "commit", endpoint=node.endpoint, group=group, topic=TOPIC, offset=1
             )["code"]
             == "NONE"
             for node in world.nodes.values()
         )
-        for number in range(SHARDS)
+        for group in group_names("g", SHARDS, SHARDS)
     )
