@@ -68,8 +68,10 @@ def isolated(world: World, injected: Injected, client: Child) -> None:
 def led_by_others(world: World, injected: Injected, _client: Child | None = None) -> None:
     """No node of the minority leads, and every shard is led."""
     world.wait(
-        lambda: all("Leader" not in (roles(world, one) or {"Leader"}) for one in injected.minority)
-        and len(world.leaders()) == world.shards,
+        lambda: (
+            all("Leader" not in (roles(world, one) or {"Leader"}) for one in injected.minority)
+            and len(world.leaders()) == world.shards
+        ),
         WAIT_S,
         "the minority leads nothing, the others lead every shard",
     )

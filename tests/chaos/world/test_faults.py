@@ -37,7 +37,9 @@ def world(request) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def client(world) -> Iterator[Child]:
     """A prober at a host of clients."""
-    child = Child("tests.chaos.world.prober", {"name": "client", "ports": False}, world.client_command)
+    child = Child(
+        "tests.chaos.world.prober", {"name": "client", "ports": False}, world.client_command
+    )
     child.ready()
     yield child
     child.close()
@@ -82,9 +84,7 @@ def _acknowledged(world: World, client: Child) -> bool:
     """Whether some node acknowledges a commit of a group of every shard."""
     return all(
         any(
-            client.ask(
-                "commit", endpoint=node.endpoint, group=group, topic=TOPIC, offset=1
-            )["code"]
+            client.ask("commit", endpoint=node.endpoint, group=group, topic=TOPIC, offset=1)["code"]
             == "NONE"
             for node in world.nodes.values()
         )

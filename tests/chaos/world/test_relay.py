@@ -1,4 +1,4 @@
-"""The proxy on a link: what is cut is held, what is slow is slow, and an end that vanishes is silent."""
+"""The proxy on a link: what is cut is held, what is slow is slow, a lost end is silent."""
 
 import asyncio
 import contextlib
