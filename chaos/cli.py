@@ -2,11 +2,14 @@
 
 import typer
 
+from chaos.report import cli as report
+
 chaos = typer.Typer(
     name="chaos",
     help="Break a cluster on purpose, and check what it promised.",
     no_args_is_help=True,
 )
+report.register(chaos)
 
 
 def register(app: typer.Typer) -> None:

@@ -1,0 +1,200 @@
+"""What a report is made of: run folders, the simulator's last line, mutants, soaks.
+
+Each is told by what it holds, not by its name. A file that is none of them is an error.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.run import result
+
+FILE_BYTES_MAX = 256 * 1024 * 1024
+"""A larger file is refused unread."""
+RUNS_MAX = 1_000
+"""Inputs of one report."""
+BESIDE = ("sim.json", "mutants.json", "soak.json")
+"""What may lie in a run's folder beside its result."""
+
+
+class InputError(Exception):
+    """An input is missing, damaged, or nothing that a report can show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A build without one safety rule, and what caught it."""
+
+    name: str
+    caught: bool
+    how: str
+    """By what it was caught, or why it counts as survived."""
+    layer: str = "sim"
+    seeds: int | None = None
+    """How many runs it took."""
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Simulated:
+    """What `muster chaos sim` said at its end."""
+
+    name: str
+    seeds: int
+    violations: int
+    faults: dict[str, int]
+    counts: dict[str, int]
+    seconds: float | None
+    simulated_s: float | None
+    """Virtual time of all runs together."""
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class SoakLine:
+    """The memory of one process."""
+
+    name: str
+    kind: str
+    """`node` or `worker`."""
+    points: tuple[tuple[float, float], ...]
+    """(minutes, MiB)."""
+    slope: float | None
+    """MiB/h after the warm-up; None: not judged."""
+
+
+@dataclass(slots=True)
+class Soaked:
+    """One soak."""
+
+    name: str
+    minutes: float
+    warmup_minutes: float
+    lines: list[SoakLine]
+    problems: list[str]
+
+
+@dataclass(slots=True)
+class Inputs:
+    """All of them."""
+
+    runs: list[tuple[str, result.RunResult]] = field(default_factory=list)
+    simulations: list[Simulated] = field(default_factory=list)
+    mutants: list[Mutant] = field(default_factory=list)
+    soaks: list[Soaked] = field(default_factory=list)
+
+
+def read(paths: Iterable[Path]) -> Inputs:
+    """Read every file and folder.
+
+    Raises:
+        InputError: one of them cannot be read or is nothing that belongs here, or there are none.
+    """
+    inputs = Inputs()
+    for count, path in enumerate(paths):
+        if count >= RUNS_MAX:
+            raise InputError(f"more than {RUNS_MAX} inputs")
+        if path.is_dir():
+            _read_folder(path, inputs)
+        else:
+            _read_file(path, inputs)
+    if not any((inputs.runs, inputs.simulations, inputs.mutants, inputs.soaks)):
+        raise InputError("there is nothing to report of")
+    return inputs
+
+
+def _read_folder(folder: Path, inputs: Inputs) -> None:
+    beside = [folder / name for name in BESIDE if (folder / name).exists()]
+    if (folder / result.FILE).exists():
+        try:
+            inputs.runs.append((folder.resolve().name, result.read(folder)))
+        except result.ResultError as error:
+            raise InputError(str(error)) from error
+    elif not beside:
+        raise InputError(f"{folder} holds neither {result.FILE} nor {', '.join(BESIDE)}")
+    for path in beside:
+        _read_file(path, inputs)
+
+
+def _read_file(path: Path, inputs: Inputs) -> None:
+    if path.name == result.FILE:
+        _read_folder(path.parent, inputs)
+        return
+    document = _document(path)
+    if "seeds" in document and "violations" in document:
+        inputs.simulations.append(_simulated(path, document))
+        inputs.mutants += _mutants(path, document.get("mutants", {}))
+    elif "mutants" in document:
+        inputs.mutants += _mutants(path, document["mutants"])
+    elif "processes" in document:
+        inputs.soaks.append(_soaked(path, document))
+    else:
+        raise InputError(f"{path} is neither a run, a simulation, mutants nor a soak")
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """The JSON object in the file, or in its last line (what `make sim` prints)."""
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise InputError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    for candidate in (text, text.rstrip().rpartition("\n")[2]):
+        try:
+            document = json.loads(candidate)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(document, dict):
+            return document
+    raise InputError(f"{path} holds no JSON object, neither as a whole nor in its last line")
+
+
+def _simulated(path: Path, document: Mapping[str, Any]) -> Simulated:
+    faults = document.get("faults")
+    numbers = (document["seeds"], document["violations"])
+    if not isinstance(faults, dict) or not all(isinstance(n, int) for n in numbers):
+        raise InputError(f"{path}: seeds and violations are numbers, faults is an object")
+    known = {"seeds", "violations", "seconds", "simulated_s"}
+    return Simulated(
+        name=path.stem,
+        seeds=document["seeds"],
+        violations=document["violations"],
+        faults=faults,
+        counts={k: v for k, v in document.items() if isinstance(v, int) and k not in known},
+        seconds=document.get("seconds"),
+        simulated_s=document.get("simulated_s"),
+        problems=[str(one) for one in document.get("problems", [])],
+    )
+
+
+def _mutants(path: Path, told: object) -> list[Mutant]:
+    """`{name: seed or "survived"}`, or a list of objects with name, caught and more."""
+    if isinstance(told, dict):
+        return [
+            Mutant(name, seed != "survived", "no seed" if seed == "survived" else f"seed {seed}")
+            for name, seed in told.items()
+        ]
+    if not isinstance(told, list):
+        raise InputError(f"{path}: mutants is neither an object nor a list")
+    return [_mutant(path, one) for one in told]
+
+
+def _mutant(path: Path, one: object) -> Mutant:
+    if not isinstance(one, dict) or not isinstance(one.get("caught"), bool):
+        raise InputError(f"{path}: a mutant without `name` and `caught`: {one!r}")
+    words = [str(one[key]) for key in ("by", "violation", "reason") if one.get(key)]
+    return Mutant(
+        name=str(one["name"]),
+        caught=one["caught"],
+        how=", ".join(words),
+        layer=str(one.get("layer", "sim")),
+        seeds=one.get("seeds"),
+        seconds=one.get("seconds"),
+    )
+
+
+def _soaked(path: Path, document: Mapping[str, Any]) -> Soaked:
+    raise InputError(f"{path}: soaks are not read yet ({len(document)})")
