@@ -48,12 +48,18 @@ def command_with_parent(argv: list[str]) -> list[str]:
 class Child:
     """One Python module, run as a process."""
 
-    def __init__(self, module: str, config: Message) -> None:
-        """Start `python -m module CONFIG`; the child says "ready" when it is (see `ready`)."""
+    def __init__(self, module: str, config: Message, *, outlives_parent: bool = False) -> None:
+        """Start `python -m module CONFIG`; the child says "ready" when it is (see `ready`).
+
+        `outlives_parent`: it is not killed when this process ends, but finds its stdin at an end,
+        tidies up, and ends by itself.
+        """
         argv = [sys.executable, "-m", module, json.dumps(config)]
         self.name = f"{module} {config.get('name', '')}".strip()
         self.process = subprocess.Popen(
-            command_with_parent(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            argv if outlives_parent else command_with_parent(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         self._buffer = bytearray()
 
