@@ -3,9 +3,9 @@
 A module of faults is added by one line here.
 """
 
-from chaos.faults import process
+from chaos.faults import clock, damage, disk, process, resources
 from chaos.faults.contract import kinds
 
-MODULES = (process,)
+MODULES = (process, disk, damage, clock, resources)
 
 __all__ = ["MODULES", "kinds"]

@@ -5,7 +5,8 @@ others reach them through `/proc/PID/root`. It ends when its stdin does, so also
 killed: then it thaws what is frozen, unmounts, and removes the control groups it was told of.
 
 Verbs, one JSON object per line: make (disk, size_mb), cut (disks), remount (disks), freeze (disks,
-seconds), thaw (disks), adopt (cgroup). A verb that fails is answered with "error".
+seconds), thaw (disks), adopt (cgroup, lift). A disk is called by the path that it is mounted at. A
+verb that fails is answered with "error".
 """
 
 import contextlib
@@ -21,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +138,8 @@ class Disk:
         try:
             self._ioctl(FITHAW, 0)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # it was not frozen
+            # It was not frozen, or its power is cut.
+            if error.errno not in {errno.EINVAL, errno.EIO}:
                 raise
 
     def close(self) -> None:
@@ -155,23 +158,22 @@ class Disk:
 
 
 class Keeper:
-    """Disks by name, and what else has to go at the end."""
+    """Disks by path, and what else has to go at the end."""
 
-    def __init__(self, folder: Path) -> None:
-        """Disks are mounted below `folder`."""
-        self._folder = folder
+    def __init__(self) -> None:
+        """Nothing is kept yet."""
         self._disks: dict[str, Disk] = {}
         self._cgroups: list[Path] = []
+        self._lift: list[tuple[Path, str]] = []
 
     def obey(self, message: dict[str, Any]) -> dict[str, object]:
         """Do what one line says; returns the answer. Raises KeeperError, OSError, KeyError."""
         chosen = [self._disks[name] for name in message.get("disks", ())]
         match message["verb"]:
             case "make":
-                name = message["disk"]
-                disk = Disk(self._folder / name, message["size_mb"])
-                self._disks[name] = disk
-                return {"point": str(disk.point), "device": disk.device}
+                disk = Disk(Path(message["disk"]), message["size_mb"])
+                self._disks[message["disk"]] = disk
+                return {"device": disk.device}
             case "cut":
                 for disk in chosen:
                     disk.cut()
@@ -186,21 +188,24 @@ class Keeper:
                     disk.thaw()
             case "adopt":
                 self._cgroups.append(Path(message["cgroup"]))
+                self._lift += [(Path(file), what) for file, what in message["lift"].items()]
             case verb:
                 raise KeeperError(f"there is no verb {verb!r}")
-        return {}
+        return {"done": True}
 
     def close(self) -> list[str]:
         """Remove everything; returns what could not be removed, and why."""
+        # First nobody may wait any more: whoever was killed ends only then.
+        steps: list[Callable[[], object]] = [
+            partial(file.write_text, what) for file, what in self._lift if file.exists()
+        ]
+        steps += [disk.thaw for disk in self._disks.values()]
+        steps += [disk.close for disk in self._disks.values()]
+        steps += [partial(while_busy, partial(remove, path)) for path in self._cgroups]
         left = []
-        for disk in self._disks.values():
-            with contextlib.suppress(OSError):  # its power may be cut
-                disk.thaw()  # all of them before the first is waited for
-        closing: list[Callable[[], None]] = [disk.close for disk in self._disks.values()]
-        closing += [lambda path=path: while_busy(lambda: remove(path)) for path in self._cgroups]
-        for close in closing:
+        for step in steps:
             try:
-                close()
+                step()
             except (KeeperError, OSError) as error:
                 left.append(str(error))
         return left
@@ -220,7 +225,7 @@ def main() -> None:
     except KeeperError as error:
         child.answer(error=str(error))
         sys.exit(1)
-    keeper = Keeper(Path(child.config()["folder"]))
+    keeper = Keeper()
     child.answer(ready=True)
     for line in sys.stdin:
         try:
