@@ -2,6 +2,8 @@
 
 import typer
 
+from chaos.soak.cli import register as register_soak
+
 chaos = typer.Typer(
     name="chaos",
     help="Break a cluster on purpose, and check what it promised.",
@@ -12,3 +14,6 @@ chaos = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the family of commands. Each lives beside what it runs."""
     app.add_typer(chaos)
+
+
+register_soak(chaos)
