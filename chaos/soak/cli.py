@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -57,6 +58,7 @@ def soak(
         from chaos.soak.conductor import soak as run  # noqa: PLC0415  # grpc is slow to import
 
         timetable = Timetable(60 * minutes)
+        signal.signal(signal.SIGTERM, _interrupt)
         try:
             with _progress(timetable.total_s) as say:
                 run(timetable, samples, seed, say)
@@ -69,6 +71,11 @@ def soak(
         except KeyboardInterrupt:
             typer.echo("interrupted; what was seen until now is judged", err=True)
     finish(check or samples, summary, output)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """SIGTERM ends a run in good order, as Ctrl-C does."""
+    raise KeyboardInterrupt
 
 
 def finish(samples: Path, summary: Path, form: Format) -> None:
