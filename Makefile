@@ -56,6 +56,10 @@ sim: venv ## simulate SEEDS runs of each network; its last line is JSON
 mutants-machine: venv ## wrong edits of the machine: golden files and tables must catch all but 2; the last line is JSON
 	$(BIN)/python -m tests.machine.mutants
 
+.PHONY: soak
+soak: venv ## MINUTES of moderate load; exits 0 only if no memory, handle, thread or task is left behind
+	$(BIN)/muster chaos soak --minutes $(or $(MINUTES),120)
+
 .PHONY: demo
 demo: venv ## work on a cluster whose leader is killed, and a Spark job that explains it; 3 minutes at most
 	$(BIN)/muster demo

@@ -2,16 +2,20 @@
 
 import typer
 
-from chaos.report import cli as report
+from chaos.report.cli import register as register_report
+from chaos.soak.cli import register as register_soak
 
 chaos = typer.Typer(
     name="chaos",
     help="Break a cluster on purpose, and check what it promised.",
     no_args_is_help=True,
 )
-report.register(chaos)
 
 
 def register(app: typer.Typer) -> None:
     """Add the family of commands. Each lives beside what it runs."""
     app.add_typer(chaos)
+
+
+register_report(chaos)
+register_soak(chaos)

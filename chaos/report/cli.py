@@ -72,21 +72,22 @@ def _beside(first: Path) -> Path:
 
 def _make(inputs: list[Path], page: Path) -> "tuple[Report, Path]":
     try:
-        from chaos.report import bugs, figures  # noqa: PLC0415
-        from chaos.report import inputs as sources
-        from chaos.report import page as pages
+        from chaos.report.page import write  # noqa: PLC0415  # jinja2 is an extra
     except ModuleNotFoundError as error:  # jinja2 is an extra
         raise CommandError(
             f"{error.name} is not installed",
             next_step="pip install 'muster-coordinator[chaos]'",
             exit_code=ExitCode.ERROR,
         ) from error
+    from chaos.report import bugs  # noqa: PLC0415  # the rest is slow to import
+    from chaos.report.figures import build  # noqa: PLC0415
+    from chaos.report.inputs import InputError, read  # noqa: PLC0415
+
     try:
-        made = figures.build(
-            sources.read(inputs), bugs.read(), datetime.now(UTC).isoformat(timespec="seconds")
-        )
-        return made, pages.write(made, page)
-    except sources.InputError as error:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        made = build(read(inputs), bugs.read(), now)
+        return made, write(made, page)
+    except InputError as error:
         raise CommandError(
             str(error),
             next_step="give folders of `muster chaos run --to DIR`, or files with JSON",

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from chaos.run import result
+from chaos.soak import judge, records
+from chaos.soak.judge import Row
+from chaos.verdict import Verdict
 
 FILE_BYTES_MAX = 256 * 1024 * 1024
 """A larger file is refused unread."""
+KIB_PER_MIB = 1024
 RUNS_MAX = 1_000
 """Inputs of one report."""
-BESIDE = ("sim.json", "mutants.json", "soak.json")
+BESIDE = ("sim.json", "mutants.json", "soak.jsonl", "muster-soak.jsonl")
 """What may lie in a run's folder beside its result."""
 
 
@@ -71,8 +75,11 @@ class Soaked:
 
     name: str
     minutes: float
+    """From the first sample to the last."""
     warmup_minutes: float
     lines: list[SoakLine]
+    rows: list[Row]
+    verdicts: list[Verdict]
     problems: list[str]
 
 
@@ -122,14 +129,17 @@ def _read_file(path: Path, inputs: Inputs) -> None:
     if path.name == result.FILE:
         _read_folder(path.parent, inputs)
         return
+    if path.suffix == ".jsonl":
+        inputs.soaks.append(_soaked(path))
+        return
     document = _document(path)
     if "seeds" in document and "violations" in document:
         inputs.simulations.append(_simulated(path, document))
         inputs.mutants += _mutants(path, document.get("mutants", {}))
     elif "mutants" in document:
         inputs.mutants += _mutants(path, document["mutants"])
-    elif "processes" in document:
-        inputs.soaks.append(_soaked(path, document))
+    elif "warm_up_s" in document:
+        raise InputError(f"{path} is a soak's summary: give its samples, the file with .jsonl")
     else:
         raise InputError(f"{path} is neither a run, a simulation, mutants nor a soak")
 
@@ -196,5 +206,38 @@ def _mutant(path: Path, one: object) -> Mutant:
     )
 
 
-def _soaked(path: Path, document: Mapping[str, Any]) -> Soaked:
-    raise InputError(f"{path}: soaks are not read yet ({len(document)})")
+def _soaked(path: Path) -> Soaked:
+    try:
+        read_back = records.read(path)
+    except (OSError, records.RecordsError) as error:
+        raise InputError(f"{path} holds no samples of a soak: {error}") from error
+    table = {row.name: row for row in judge.rows(read_back)}
+    points: dict[str, list[tuple[float, float]]] = {}
+    kinds: dict[str, str] = {}
+    for one in read_back.samples:
+        if one.kind != "churned":
+            kinds[one.name] = one.kind
+            points.setdefault(one.name, []).append((one.at_s / 60, one.rss_kib / KIB_PER_MIB))
+    verdicts = judge.judge(read_back)
+    broken = [one for one in verdicts if one.applies and not one.passed]
+    return Soaked(
+        name=path.name,
+        minutes=max((one.at_s / 60 for one in read_back.samples), default=0.0),
+        warmup_minutes=read_back.timetable.warm_up_s / 60,
+        lines=[
+            SoakLine(name, kinds[name], tuple(points[name]), _slope(table.get(name)))
+            for name in sorted(points)
+        ],
+        rows=list(table.values()),
+        verdicts=verdicts,
+        problems=[f"{one.invariant} {one.title}: {_said(one)}" for one in broken],
+    )
+
+
+def _slope(row: Row | None) -> float | None:
+    return None if row is None else row.growth_mib_per_h
+
+
+def _said(verdict: Verdict) -> str:
+    words = [violation.what for violation in verdict.violations]
+    return "; ".join(words) or verdict.note or "nothing was looked at"

@@ -25,8 +25,8 @@ INVARIANTS = (
         "I2",
         "offsets are linearizable",
         "The commits, reads, resets and deletions of one partition's offset can be put in one "
-        "order that fits their times, and in which each read gives what was written last. A call without "
-        "an answer may take effect at any time after it began, or never.",
+        "order that fits their times, and in which each read gives what was written last. A call "
+        "without an answer may take effect at any time after it began, or never.",
     ),
     Invariant(
         "I3",

@@ -49,7 +49,7 @@ def html(report: Report) -> str:
 
 
 def document(report: Report) -> str:
-    """The JSON: everything but the single commits of the probes."""
+    """The JSON: everything but single commits and samples."""
     told = asdict(report)
     told["figures"] = {
         one.key: {"value": one.value, "unit": one.unit, "label": one.label}
@@ -58,6 +58,8 @@ def document(report: Report) -> str:
     told["runs"] = [{"name": name, **asdict(run)} for name, run in report.runs]
     for run in told["runs"]:
         del run["probes"]
+    for line_ in (line_ for soak in told["soaks"] for line_ in soak["lines"]):
+        del line_["points"]
     return json.dumps(told, indent=1, sort_keys=False) + "\n"
 
 
