@@ -83,6 +83,10 @@ dashboards: venv ## generate the Grafana dashboard
 errors: venv ## write docs/errors.md from docs/errors.toml
 	$(BIN)/python -m tests.bad_input.document
 
+.PHONY: chaos-doc
+chaos-doc: venv ## write the generated parts of docs/chaos.md: bugs, invariants, faults
+	$(BIN)/python -m tests.chaos.report.document
+
 .PHONY: proto
 proto: ## generate muster/v1 with the pinned, older tools
 	./proto/generate.sh

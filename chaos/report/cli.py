@@ -8,7 +8,7 @@ import typer
 
 from muster.cli.errors import CommandError, ExitCode, note
 from muster.cli.options import Output
-from muster.cli.output import Format, Result, Table, show
+from muster.cli.output import Format, Result, Table, line, show
 
 if TYPE_CHECKING:
     from chaos.report.figures import Report
@@ -57,10 +57,10 @@ def report(
     made, beside = _make(inputs, page)
     show(to_result(made, page, beside), output)
     for reason in made.reasons[:REASONS_SHOWN]:
-        note(reason)
+        note(line(reason))
     if not made.passed:
         raise CommandError(
-            f"{len(made.reasons)} reasons why this did not pass",
+            f"this did not pass, for {len(made.reasons)} reasons",
             next_step=f"read {page}",
             exit_code=ExitCode.UNHEALTHY,
         )

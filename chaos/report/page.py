@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from chaos.report import pictures
 from chaos.report.bugs import LAYERS
@@ -27,7 +27,13 @@ def html(report: Report) -> str:
         lstrip_blocks=True,
         finalize=_visible,
     )
-    environment.filters |= {"ms": _ms, "number": number, "spread": spread, "figure": figure}
+    environment.filters |= {
+        "ms": _ms,
+        "number": number,
+        "spread": spread,
+        "figure": figure,
+        "code": _code,
+    }
     source = files("chaos.report").joinpath("page.html.j2").read_text("utf-8")
     return environment.from_string(source).render(
         report=report,
@@ -115,6 +121,13 @@ def _card_row(report: Report, key: str) -> Row:
 
 def _drawn(svg: str) -> Markup:
     return Markup(svg)  # noqa: S704 - svg.py escapes every word that it is given
+
+
+def _code(words: str) -> Markup:
+    """What stands between backticks as code."""
+    parts = enumerate(str(escape(line(words))).split("`"))
+    marked = (f"<code>{part}</code>" if number % 2 else part for number, part in parts)
+    return Markup("".join(marked))  # noqa: S704 - escaped above
 
 
 def _visible(value: object) -> object:
