@@ -22,7 +22,7 @@ from chaos.soak.plan import Timetable
 from chaos.soak.records import Load, Writer
 from chaos.soak.sampling import Sample, SampleError
 from chaos.world.cluster import Cluster, ClusterError
-from muster.v1 import admin_pb2
+from muster.v1 import admin_pb2, admin_pb2_grpc
 
 NODES = 3
 ANSWER_S = 60.0
@@ -35,6 +35,8 @@ PAUSE_S = 3.0
 """A node that stands still for so long loses its shards, and gets them back when it is well."""
 GONE_S = 20.0
 SETTLE_S = 90.0
+SETTLING_S = 5.0
+"""So long before a quiet window everybody is waited for."""
 ADMIN_S = 10.0
 TURN_S = 0.1
 PHASE = 0.4
@@ -146,11 +148,11 @@ class Soak:
         settled: int | None = None
         next_sample_s = 0.0
         while (at_s := self._at_s()) < self._times.total_s:
-            window = self._times.window(at_s)
-            if window is not None and window != settled:
+            coming = self._times.window(at_s + SETTLING_S)
+            if coming is not None and coming != settled:
                 self._cluster.wait_balanced()
                 self._wait_settled()
-                settled = window
+                settled = coming
             if self._at_s() >= next_sample_s:
                 next_sample_s = max(next_sample_s + self._times.sample_s, self._at_s())
                 self._sample()
@@ -182,6 +184,12 @@ class Soak:
     def _look_at_groups(self) -> None:
         """List the groups of one node, describe some, and ask why one of them rebalanced."""
         stub = self._cluster.admin(self._random.randrange(NODES))
+        try:
+            self._ask_about_groups(stub)
+        except grpc.RpcError as error:  # the node is too busy, stands still, or led until now
+            self._refused[error.code().name] += 1
+
+    def _ask_about_groups(self, stub: admin_pb2_grpc.AdminStub) -> None:
         listed = stub.ListGroups(admin_pb2.ListGroupsRequest(), timeout=ADMIN_S)
         names = [one.group_id for one in listed.groups][:5]
         if names:
@@ -222,11 +230,18 @@ class Soak:
     # ---- what is seen
 
     def _sample(self) -> None:
+        """One look at everything. A node that does not answer in time is looked at again later."""
         at_s = self._at_s()
         window = self._times.window(at_s)
         found = []
         for node in self._cluster.nodes.values():
-            tasks = sampling.node_tasks(node.metrics_endpoint)
+            try:
+                tasks = sampling.node_tasks(node.metrics_endpoint)
+            except SampleError as error:
+                if not node.running:
+                    raise
+                self._event(f"no sample: {error}")
+                continue
             name = f"node-{node.node_id}"
             found.append(sampling.look(at_s, name, "node", node.pid, tasks, window))
         for kind, children in (("worker", self._steady), ("churned", self._churned)):

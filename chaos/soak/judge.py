@@ -192,11 +192,11 @@ def _went_on(records: Records) -> Verdict:
             violations.append(Violation("S7", f"{done / span_s:.1f} commits/s"))
     since = loads[0] if loads else None
     for one in loads:
+        if since is not None and one.at_s - since.at_s > SILENT_S_MAX:
+            violations.append(Violation("S7", f"no commit seen from {since.at_s:.0f} s on"))
+            break
         if since is None or one.commits > since.commits:
             since = one
-        elif one.at_s - since.at_s > SILENT_S_MAX:
-            violations.append(Violation("S7", f"no commit from {since.at_s:.0f} s on"))
-            break
     return Verdict("S7", "the load went on", len(loads), tuple(violations))
 
 

@@ -103,7 +103,13 @@ class Member:
                     one = held.partitions[offset % len(held.partitions)]
                     await self._tally.commit(group.commit({one: offset}))
                 if self.seat.kind == "polling" and offset % LOOK_EVERY == 0:
-                    await group.committed()
+                    await self._look(group)
+
+    async def _look(self, group: muster.Group) -> None:
+        try:
+            await group.committed()
+        except muster.MusterError as error:
+            self._tally.refused[type(error).__name__] += 1
 
     async def _work_on_partitions(self) -> None:
         """A task per partition; what it commits is buffered."""
