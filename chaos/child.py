@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,21 @@ def command_with_parent(argv: list[str]) -> list[str]:
 class Child:
     """One Python module, run as a process."""
 
-    def __init__(self, module: str, config: Message) -> None:
-        """Start `python -m module CONFIG`; the child says "ready" when it is (see `ready`)."""
+    def __init__(
+        self,
+        module: str,
+        config: Message,
+        wrap: Callable[[list[str]], list[str]] | None = None,
+    ) -> None:
+        """Start `python -m module CONFIG`; the child says "ready" when it is (see `ready`).
+
+        `wrap` turns the command into one that runs elsewhere and ends with this process
+        (`World.client_command`); by default it runs right here.
+        """
         argv = [sys.executable, "-m", module, json.dumps(config)]
         self.name = f"{module} {config.get('name', '')}".strip()
         self.process = subprocess.Popen(
-            command_with_parent(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            (wrap or command_with_parent)(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self._buffer = bytearray()
 
