@@ -54,7 +54,7 @@ class RawNodes:
         except grpc.RpcError:
             return ""
         for result in answer.results:
-            if result.status.code == ErrorCode.NONE:
+            if int(result.status.code) == ErrorCode.NONE:
                 endpoint: str = result.coordinator.endpoint
                 return endpoint if endpoint in self._stubs else ""
         return ""
@@ -68,7 +68,7 @@ class RawNodes:
             answer = await self._stubs[at].OffsetCommit(request, timeout=ATTEMPT_S)
         except grpc.RpcError as error:
             return note.end(of_rpc(error), error=name_of(error))
-        codes = [answer.status.code, *(one.status.code for one in answer.partitions)]
+        codes = [int(answer.status.code), *(int(one.status.code) for one in answer.partitions)]
         code = next((one for one in codes if one != ErrorCode.NONE), ErrorCode.NONE)
         if code == ErrorCode.NONE and any(one.superseded for one in answer.partitions):
             return note.end(Outcome.UNKNOWN, error="SUPERSEDED")
@@ -83,7 +83,7 @@ class RawNodes:
             answer = await self._stubs[at].OffsetFetch(request, timeout=ATTEMPT_S)
         except grpc.RpcError as error:
             return note.end(Outcome.FAIL, error=name_of(error))
-        if answer.status.code != ErrorCode.NONE:
+        if int(answer.status.code) != ErrorCode.NONE:
             return note.end(Outcome.FAIL, error=_name(answer.status.code))
         if len(answer.partitions) != 1:
             return note.end(Outcome.FAIL, error="NO_ANSWER_FOR_PARTITION")

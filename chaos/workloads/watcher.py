@@ -117,7 +117,7 @@ class Watcher(Worker):
         except grpc.RpcError:
             return
         for group in answer.groups:
-            whole = group.status.code == ErrorCode.NONE and group.next_member == 0
+            whole = int(group.status.code) == ErrorCode.NONE and group.next_member == 0
             known = (group.group_id, group.generation)
             if whole and group.state == "Stable" and known not in self._told:
                 self._told.add(known)
