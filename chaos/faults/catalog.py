@@ -3,9 +3,9 @@
 A module of faults is added by one line here.
 """
 
-from chaos.faults import process
+from chaos.faults import network, operation, process
 from chaos.faults.contract import kinds
 
-MODULES = (process,)
+MODULES = (network, operation, process)
 
 __all__ = ["MODULES", "kinds"]
