@@ -28,7 +28,7 @@ LOG_TAIL = 2_000
 
 
 class CrewError(Exception):
-    """A workload's process ended by itself, or did not start; the message has the end of its log."""
+    """A process ended by itself, or did not start; the message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,10 @@ class Where:
     """Ids by the addresses that no fault cuts."""
     duplicating: list[str]
     """Addresses behind which requests arrive twice; none where there is no such proxy."""
-    bind: Callable[[list[str]], list[str]]
-    """Makes a command line one that runs where clients are."""
+    bind: Callable[[int], Callable[[list[str]], list[str]]]
+    """Makes command lines run at the client host of this number."""
+    hosts: int = 1
+    """How many of them there are."""
 
 
 @dataclass(slots=True)
@@ -51,6 +53,7 @@ class _Hand:
     """One process of the plan, over all its lives."""
 
     job: Job
+    host: int
     lives: int = 0
     child: Child | None = None
     log: IO[str] | None = None
@@ -87,7 +90,8 @@ class Crew:
 
     def start(self, jobs: list[Job]) -> None:
         """Start all, wait until each says that it works. Raises CrewError."""
-        new = [_Hand(job) for job in jobs]
+        # The last host is that of the probe: where hosts are split, it is with the majority.
+        new = [_Hand(job, -1 if job.kind == "probe" else n) for n, job in enumerate(jobs)]
         self._hands += new
         for hand in sorted(new, key=lambda one: not one.job.last):
             self._start(hand)
@@ -125,7 +129,7 @@ class Crew:
     # ---- while it runs
 
     def tick(self) -> None:
-        """Disturb what is due, start what comes back. Raises CrewError where one has ended itself."""
+        """Disturb what is due, start what comes back. Raises CrewError where one has ended."""
         now = time.monotonic()
         for hand in self._hands:
             if hand.state == "ending":
@@ -179,8 +183,8 @@ class Crew:
         )
         if hand.log is None:
             hand.log = (self._folder / "logs" / f"{job.name}.log").open("a")
-        bind = None if job.beside else where.bind
-        hand.child = Child(MODULE, brief.model_dump(mode="json"), bind=bind, stderr=hand.log)
+        wrap = None if job.beside else where.bind(hand.host % where.hosts)
+        hand.child = Child(MODULE, brief.model_dump(mode="json"), wrap, stderr=hand.log)
         hand.state = "up"
         hand.due_s = None
 

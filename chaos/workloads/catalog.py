@@ -1,4 +1,4 @@
-"""Every workload: which processes it is made of, on which groups and topics, and how it is disturbed.
+"""Every workload: its processes, its groups and topics, and how it is disturbed.
 
 The sizes are for a cluster of three nodes and its clients on two cores: about 300 operations per
 second in all, of which the probe has 60.
