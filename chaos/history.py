@@ -120,7 +120,9 @@ class StoreWrite:
     key: Key
     token: int
     sequence: int
+    """Rises with each write of this client under this token."""
     at_ns: int
+    """When the store decided, by the store's own record: the order of its decisions."""
     accepted: bool
     fenced: bool
     """Whether this store refuses older tokens."""
