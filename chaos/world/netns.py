@@ -98,5 +98,9 @@ class Netns(ChildNetwork):
         """Every place, nodes first."""
         return tuple(self._hosts)
 
+    def host(self, place: str) -> str:
+        """The IP address of a place."""
+        return self._hosts[place]
+
     def _control(self, node_id: int, port: str) -> str:
         return f"{self.folder()}/{port}-{node_id}"
