@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -102,12 +102,16 @@ class Crew:
             except ChildError as error:
                 raise CrewError(f"{error}\n{self._tail(hand)}") from error
 
-    def end(self) -> list[str]:
-        """Tell all to end, those that serve others last; a line for each that did not in time."""
+    def end(self, keep: Collection[str] = ()) -> list[str]:
+        """Tell all to end, those that serve others last; a line for each that did not in time.
+
+        `keep`: kinds of workers that go on.
+        """
         self.disturbing = False
         trouble: list[str] = []
+        going = [one for one in self._hands if one.child and one.job.kind not in keep]
         for last in (False, True):
-            some = [one for one in self._hands if one.job.last is last and one.child is not None]
+            some = [one for one in going if one.job.last is last]
             for hand in some:
                 self._tell_to_end(hand)
             deadline = time.monotonic() + END_S

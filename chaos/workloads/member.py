@@ -7,6 +7,7 @@ import time
 from chaos.history import Key, Outcome
 from chaos.workloads.base import Settings, Values, Worker
 from chaos.workloads.notebook import Note, Notebook, Own
+from chaos.workloads.offsets import answered_by
 from chaos.workloads.outcomes import Before, name_of
 from chaos.workloads.store import StoreClient
 from muster import Assignment, Client, Group, RebalanceListener, TopicPartition
@@ -263,11 +264,11 @@ class Member(RebalanceListener):
             for note in notes.values():
                 note.end(outcome, error=name_of(error))
             return
-        at = client.coordinator(held.group_id)
+        node = answered_by(client, held.group_id, result)
         for key, note in notes.items():
             if key in result.acknowledged:
                 self._seen[key] = offsets[key]
-                note.end(Outcome.OK, node=None if at is None else at.node_id)
+                note.end(Outcome.OK, node=node)
             else:
                 note.end(Outcome.UNKNOWN, error="SUPERSEDED")
 

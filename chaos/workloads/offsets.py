@@ -6,7 +6,7 @@ from chaos.history import Key, Outcome
 from chaos.workloads.base import Settings, Values, Worker
 from chaos.workloads.outcomes import Before, name_of
 from chaos.workloads.raw import RawNodes
-from muster import Client, TopicPartition
+from muster import Client, CommitResult, TopicPartition
 from muster.errors import MusterError
 
 STRAY_SHARE = 0.03
@@ -118,8 +118,13 @@ async def commit_simply(
     before = Before.call(client.counters)
     at = TopicPartition(key.topic, key.partition)
     try:
-        await client.commit_offsets(key.group, {at: value})
+        result = await client.commit_offsets(key.group, {at: value})
     except MusterError as error:
         return note.end(before.outcome(error, client.counters), error=name_of(error))
-    coordinator = client.coordinator(key.group)
-    return note.end(Outcome.OK, node=None if coordinator is None else coordinator.node_id)
+    return note.end(Outcome.OK, node=answered_by(client, key.group, result))
+
+
+def answered_by(client: Client, group: str, result: CommitResult) -> int | None:
+    """Which node acknowledged; None where the client has heard of a later coordinator since."""
+    at = client.coordinator(group)
+    return at.node_id if at is not None and at.term == result.term else None
