@@ -3,6 +3,7 @@
 import typer
 
 from chaos.report.cli import register as register_report
+from chaos.run.cli import register as register_run
 from chaos.soak.cli import register as register_soak
 
 chaos = typer.Typer(
@@ -17,5 +18,6 @@ def register(app: typer.Typer) -> None:
     app.add_typer(chaos)
 
 
+register_run(chaos)
 register_report(chaos)
 register_soak(chaos)

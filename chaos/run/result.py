@@ -246,11 +246,16 @@ class RunResult:
 _JSON = pydantic.TypeAdapter(RunResult)
 
 
+def dump(result: RunResult) -> bytes:
+    """As JSON."""
+    return _JSON.dump_json(result, indent=1)
+
+
 def write(result: RunResult, folder: Path) -> Path:
     """Write `run.json`; a run that is cut there leaves the earlier file or none."""
     path = folder / FILE
     part = path.with_suffix(".part")
-    part.write_bytes(_JSON.dump_json(result, indent=1))
+    part.write_bytes(dump(result))
     part.replace(path)
     return path
 
