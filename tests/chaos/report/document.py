@@ -10,14 +10,19 @@ from chaos.report.invariants import INVARIANTS
 ROOT = Path(__file__).parents[3]
 TARGET = ROOT / "docs" / "chaos.md"
 NEEDS = {
-    "cgroup": "cgroups",
+    "bandwidth": "",
     "clock": "libfaketime",
-    "cpu_limit": "root, cpu cgroup",
+    "cpu_limit": "root, control groups",
+    "delay": "",
     "disk": "root, loop devices",
-    "memory_limit": "root, memory cgroup",
-    "netns": "root, network namespaces",
-    "write_limit": "root, blkio cgroup",
+    "half_open": "",
+    "loss": "root, network namespaces",
+    "memory_limit": "root, control groups",
+    "partition": "",
+    "reset": "",
+    "write_limit": "root, control groups",
 }
+"""What each capability takes, in words; "" where namespaces and proxies both have it."""
 
 
 def _cell(text):
@@ -66,6 +71,11 @@ def invariant_table():
     return _table(["id", "promise"], rows)
 
 
+def _needs(needs):
+    words = [word for need in sorted(needs) for word in NEEDS[need].split(", ") if word]
+    return ", ".join(dict.fromkeys(words)) or "-"
+
+
 def fault_table():
     """Every kind in the registry."""
     rows = [
@@ -73,7 +83,7 @@ def fault_table():
             f"`{kind}`",
             fault.title,
             "stays" if fault.keeps_quorum else "is lost",
-            ", ".join(NEEDS.get(need, need) for need in sorted(fault.needs)) or "-",
+            _needs(fault.needs),
         ]
         for kind, fault in catalog.kinds().items()
     ]
