@@ -36,6 +36,8 @@ class Mutant:
     how: str
     """By what it was caught, or why it counts as survived."""
     layer: str = "sim"
+    rule: str = ""
+    """What it does wrong."""
     seeds: int | None = None
     """How many runs it took."""
     seconds: float | None = None
@@ -135,13 +137,26 @@ def _read_file(path: Path, inputs: Inputs) -> None:
     document = _document(path)
     if "seeds" in document and "violations" in document:
         inputs.simulations.append(_simulated(path, document))
-        inputs.mutants += _mutants(path, document.get("mutants", {}))
+        _add(inputs, _mutants(path, document.get("mutants", {})))
     elif "mutants" in document:
-        inputs.mutants += _mutants(path, document["mutants"])
+        _add(inputs, _mutants(path, document["mutants"]))
     elif "warm_up_s" in document:
         raise InputError(f"{path} is a soak's summary: give its samples, the file with .jsonl")
     else:
         raise InputError(f"{path} is neither a run, a simulation, mutants nor a soak")
+
+
+def _add(inputs: Inputs, mutants: list[Mutant]) -> None:
+    """Each once: one that survived anywhere has survived, and who says more is believed."""
+    known = {one.name: one for one in inputs.mutants}
+    for one in mutants:
+        before = known.get(one.name)
+        if before is None or (not one.caught, bool(one.rule)) > (
+            not before.caught,
+            bool(before.rule),
+        ):
+            known[one.name] = one
+    inputs.mutants = list(known.values())
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -167,13 +182,14 @@ def _simulated(path: Path, document: Mapping[str, Any]) -> Simulated:
     numbers = (document["seeds"], document["violations"])
     if not isinstance(faults, dict) or not all(isinstance(n, int) for n in numbers):
         raise InputError(f"{path}: seeds and violations are numbers, faults is an object")
-    known = {"seeds", "violations", "seconds", "simulated_s"}
+    counts = document.get("counts", document)
+    known = {"seeds", "violations"}
     return Simulated(
         name=path.stem,
         seeds=document["seeds"],
         violations=document["violations"],
         faults=faults,
-        counts={k: v for k, v in document.items() if isinstance(v, int) and k not in known},
+        counts={k: v for k, v in counts.items() if isinstance(v, int) and k not in known},
         seconds=document.get("seconds"),
         simulated_s=document.get("simulated_s"),
         problems=[str(one) for one in document.get("problems", [])],
@@ -181,7 +197,7 @@ def _simulated(path: Path, document: Mapping[str, Any]) -> Simulated:
 
 
 def _mutants(path: Path, told: object) -> list[Mutant]:
-    """`{name: seed or "survived"}`, or a list of objects with name, caught and more."""
+    """`{name: seed or "survived"}`, or a list of objects that say more."""
     if isinstance(told, dict):
         return [
             Mutant(name, seed != "survived", "no seed" if seed == "survived" else f"seed {seed}")
@@ -193,15 +209,17 @@ def _mutants(path: Path, told: object) -> list[Mutant]:
 
 
 def _mutant(path: Path, one: object) -> Mutant:
-    if not isinstance(one, dict) or not isinstance(one.get("caught"), bool):
-        raise InputError(f"{path}: a mutant without `name` and `caught`: {one!r}")
-    words = [str(one[key]) for key in ("by", "violation", "reason") if one.get(key)]
+    if not isinstance(one, dict) or not {"name", "layer", "world", "seed", "what"} <= one.keys():
+        raise InputError(f"{path}: a mutant has a name, layer, world, seed and what: {one!r}")
+    caught = one["seed"] is not None
+    where = f"{one['world']}:{one['seed']}" if caught else str(one["world"])
     return Mutant(
         name=str(one["name"]),
-        caught=one["caught"],
-        how=", ".join(words),
-        layer=str(one.get("layer", "sim")),
-        seeds=one.get("seeds"),
+        caught=caught,
+        how=f"{where}, {one['what']}",
+        layer=str(one["layer"]),
+        rule=str(one.get("rule", "")),
+        seeds=one.get("tried"),
         seconds=one.get("seconds"),
     )
 

@@ -1,6 +1,5 @@
 """What is drawn: latency through each fault, the whole run, the memory of a soak."""
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from chaos.report.svg import (
     Scale,
     short_ms,
 )
+from chaos.run.probes import hit_nodes
 from chaos.run.result import FaultRun, ProbeTrack, RunResult
 
 NS_PER_MS = 1e6
@@ -76,11 +76,6 @@ def ceiling(runs: Iterable[RunResult]) -> float:
     return next((end for end in CEILINGS_MS if longest < end), CEILINGS_MS[-1])
 
 
-def hit_nodes(fault: FaultRun) -> set[int]:
-    """The nodes that it was done to: the sending side of a directed link, both of none."""
-    return {int(found[1]) for target in fault.targets if (found := re.match(r"node-(\d+)", target))}
-
-
 def led_by(probe: ProbeTrack, at_ms: float) -> int | None:
     """Who last answered the probe before that moment."""
     told = [node for since, node in probe.leaders if since <= at_ms]
@@ -99,7 +94,7 @@ def _panel(run: RunResult, fault: FaultRun, count: int, top_ms: float) -> Panel:
     picture = Picture(wide, high, f"latency of commits through {fault.kind}")
     picture.rect(x(0), y.end, x(min(healed_s, end_s)) - x(0), y.start - y.end, SPAN)
     _axes(picture, x, y)
-    hit = hit_nodes(fault)
+    hit = hit_nodes(fault.targets)
     for probe in sorted(run.probes, key=lambda probe: led_by(probe, zero) in hit):
         colour = HIT if led_by(probe, zero) in hit else OTHER
         answered, silent = [], []

@@ -333,6 +333,33 @@ def test_inputs_are_told_by_what_they_hold(tmp_path):
     assert [line.name for line in inputs.soaks[0].lines] == ["node-0", "worker-1"]
 
 
+def test_a_mutant_counts_once_and_a_survivor_stays_one(tmp_path):
+    """Two files name the same builds: details are kept, and one catch makes up for no escape."""
+
+    def told(seed):
+        return {"layer": "sim", "world": "fifo3", "seed": seed, "what": "S1", "rule": "no sync"}
+
+    rows = [{"name": "a", **told(5)}, {"name": "b", **told(None)}, {"name": "c", **told(4)}]
+    (tmp_path / "long.json").write_text(json.dumps({"mutants": rows}))
+    short = {
+        "seeds": 1,
+        "violations": 0,
+        "faults": {},
+        "mutants": {"a": 3, "b": 9, "c": "survived"},
+    }
+    (tmp_path / "short.json").write_text(json.dumps(short))
+    files = [tmp_path / "long.json", tmp_path / "short.json"]
+    for order in (files, files[::-1]):
+        found = {one.name: one for one in read(order).mutants}
+        assert {name: one.caught for name, one in found.items()} == {
+            "a": True,
+            "b": False,
+            "c": False,
+        }
+        assert found["a"].rule == "no sync"
+        assert found["a"].how == "fifo3:5, S1"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
@@ -341,7 +368,7 @@ def test_inputs_are_told_by_what_they_hold(tmp_path):
         ("x.json", "[1]", "holds no JSON object"),
         ("x.json", '{"seeds": "many", "violations": 0, "faults": {}}', "are numbers"),
         ("x.json", '{"seeds": 1, "violations": 0}', "faults is an object"),
-        ("x.json", '{"mutants": [{"name": "a"}]}', "without `name` and `caught`"),
+        ("x.json", '{"mutants": [{"name": "a"}]}', "a mutant has a name, layer"),
         ("x.json", '{"mutants": 3}', "neither an object nor a list"),
         ("x.json", '{"warm_up_s": 3}', "give its samples"),
         ("x.json", '{"colour": "blue"}', "is neither a run"),
