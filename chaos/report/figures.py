@@ -157,7 +157,7 @@ def _held(invariant: str, verdicts: list[list[Judgement]]) -> Held:
     else:
         state = ABSENT
     waits = f"waits for {promise.waits_for}" if promise.waits_for else ""
-    notes = list(dict.fromkeys(verdict.note for verdict in mine if verdict.note))
+    notes = list(dict.fromkeys(verdict.note for verdict in applying or mine if verdict.note))
     messages = [broken.what for verdict in mine for broken in verdict.violations]
     return Held(
         id=invariant,

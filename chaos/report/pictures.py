@@ -110,24 +110,19 @@ def _panel(run: RunResult, fault: FaultRun, count: int, top_ms: float) -> Panel:
                     picture.curve([answered[-1], end], colour)
         picture.dots(answered, colour)
         picture.crosses(silent, BAD)
-    picture.text((x(0) + 3, y.end + 11), _targets(fault), FAINT)
     return Panel(fault.kind, _caption(fault, count), picture.svg())
-
-
-def _targets(fault: FaultRun) -> str:
-    names = ", ".join(fault.targets)
-    return names if len(names) <= 34 else f"{len(fault.targets)} targets"  # noqa: PLR2004
 
 
 def _caption(fault: FaultRun, count: int) -> str:
     words = [f"the worst of {count}" if count > 1 else "once"]
+    words.append(", ".join(fault.targets) or "no node by name")
     if fault.hit_ms is not None:
         words.append(f"hit {short_ms(fault.hit_ms)}")
     if fault.other_ms is not None:
         words.append(f"others {short_ms(fault.other_ms)}")
     if not fault.quorum:
         words.append("no majority")
-    return ", ".join(words)
+    return "; ".join(words)
 
 
 def _axes(picture: Picture, x: Scale, y: Scale, unit: str = " s") -> None:
@@ -180,8 +175,8 @@ def _waits(picture: Picture, x: Scale, y: Scale, run: RunResult) -> None:
     length_ms = (run.ended_ns - run.began_ns) / NS_PER_MS
     worst = [0.0] * BUCKETS
     for probe in run.probes:
-        for since, until in gaps(probe, length_ms):
-            first = int(since / length_ms * BUCKETS)
+        for since, until in gaps(probe, probed_until(run)):
+            first = min(int(since / length_ms * BUCKETS), BUCKETS - 1)
             last = min(int(until / length_ms * BUCKETS), BUCKETS - 1)
             for bucket in range(first, last + 1):
                 worst[bucket] = max(worst[bucket], until - since)
@@ -189,17 +184,27 @@ def _waits(picture: Picture, x: Scale, y: Scale, run: RunResult) -> None:
     for bucket, wait in enumerate(worst):
         if wait > FLOOR_MS:
             colour = HIT if wait > WAIT_MS else OTHER
-            picture.rect(x.start + bucket * wide, y(wait), wide, y.start - y(wait), colour)
+            picture.rect(x.start + bucket * wide, y(wait), wide + 0.4, y.start - y(wait), colour)
 
 
-def gaps(probe: ProbeTrack, length_ms: float) -> Iterator[tuple[float, float]]:
-    """Times (ms) between acknowledged commits, one after the other, to the end of the run."""
+def gaps(probe: ProbeTrack, end_ms: float) -> Iterator[tuple[float, float]]:
+    """Times (ms) between acknowledged commits, from the first sent on to the end."""
     calls = zip(probe.sent_ms, probe.latency_ms, strict=True)
-    before = 0.0
+    before = min(probe.sent_ms, default=end_ms)
     for acked in sorted(sent + took for sent, took in calls if took is not None):
-        yield before, min(acked, length_ms)
-        before = min(acked, length_ms)
-    yield before, length_ms
+        yield before, min(acked, end_ms)
+        before = min(acked, end_ms)
+    yield before, end_ms
+
+
+def probed_until(run: RunResult) -> float:
+    """When the last probe's last call ended or, without an answer, began; ms after the start."""
+    ends = (
+        sent + (took or 0.0)
+        for probe in run.probes
+        for sent, took in zip(probe.sent_ms, probe.latency_ms, strict=True)
+    )
+    return max(ends, default=0.0)
 
 
 def memory(soak: Soaked, kind: str) -> str:
