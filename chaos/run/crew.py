@@ -21,6 +21,9 @@ from chaos.workloads.track import SUFFIX as TRACK
 
 MODULE = "chaos.workloads.run_worker"
 READY_S = 60.0
+"""Of one batch: each process costs most of a second of a processor before it works."""
+AT_ONCE = 4
+"""Processes in one batch: many at one time would starve the nodes."""
 END_S = 45.0
 """All together: leaving waits for rebalance timeouts at most."""
 RESTART_S = 20.0
@@ -93,14 +96,17 @@ class Crew:
         # The last host is that of the probe: where hosts are split, it is with the majority.
         new = [_Hand(job, -1 if job.kind == "probe" else n) for n, job in enumerate(jobs)]
         self._hands += new
-        for hand in sorted(new, key=lambda one: not one.job.last):
-            self._start(hand)
-        deadline = time.monotonic() + READY_S
-        for hand in new:
-            try:
-                _child(hand).ready(max(0.1, deadline - time.monotonic()))
-            except ChildError as error:
-                raise CrewError(f"{error}\n{self._tail(hand)}") from error
+        ordered = sorted(new, key=lambda one: not one.job.last)
+        for first in range(0, len(ordered), AT_ONCE):
+            batch = ordered[first : first + AT_ONCE]
+            for hand in batch:
+                self._start(hand)
+            deadline = time.monotonic() + READY_S
+            for hand in batch:
+                try:
+                    _child(hand).ready(max(0.1, deadline - time.monotonic()))
+                except ChildError as error:
+                    raise CrewError(f"{error}\n{self._tail(hand)}") from error
 
     def end(self, keep: Collection[str] = ()) -> list[str]:
         """Tell all to end, those that serve others last; a line for each that did not in time.

@@ -65,7 +65,7 @@ def judge(
     """
     history = read_folder(folder / "history")
     lines = list(read_tracks(folder / "tracks"))
-    verdicts = [_judgement(one, history, played.began_ns) for one in check_all(history)]
+    verdicts = [_judgement(one, history, plan, played.began_ns) for one in check_all(history)]
     probes = probes_of(lines)
     shards = {group: shard_of(group, occasion.shards) for group in probes}
     _measure_faults(played, history, lines, plan)
@@ -145,10 +145,10 @@ def reasons(
 # ---- verdicts
 
 
-def _judgement(verdict: Verdict, history: History, began_ns: int) -> Judgement:
+def _judgement(verdict: Verdict, history: History, plan: Plan, began_ns: int) -> Judgement:
     applies, note = verdict.applies, verdict.note
     if applies and verdict.looked_at == 0 and not verdict.violations:
-        why = _no_occasion(verdict.invariant, history)
+        why = _no_occasion(verdict.invariant, history, plan)
         applies, note = not why, why or note
     return Judgement(
         invariant=verdict.invariant,
@@ -165,10 +165,12 @@ def _judgement(verdict: Verdict, history: History, began_ns: int) -> Judgement:
     )
 
 
-def _no_occasion(invariant: str, history: History) -> str:
+def _no_occasion(invariant: str, history: History, plan: Plan) -> str:
     """Why there was nothing to look at that the run could have shown; "" where there was."""
     states = {state.kind for state in history.node_states}
+    coming = any(job.disturbed or job.settings.get("stay_s") for job in plan.jobs)
     occasions = {
+        "I3": (coming, "no workload of this run has members that come and go"),
         "I7": (bool(history.store_writes), "no workload of this run writes to a store"),
         "I8": (bool(history.expected), "no workload of this run has members until the end"),
         "I9": (any(one.cooperative for one in history.expected), "no cooperative group in the run"),
@@ -202,7 +204,8 @@ def _measure_faults(
 ) -> None:
     probes, leaders = probes_of(lines), leaders_of(lines)
     shards = len(leaders.led[0]) if leaders.led else 0
-    for fault, following in zip(played.faults, [*played.faults[1:], None], strict=True):
+    for number, fault in enumerate(played.faults, 1):
+        following = played.faults[number] if number < len(played.faults) else None
         if not fault.injected:
             continue
         until_ns = following.began_ns if following else (fault.settled_ns or played.ended_ns)
