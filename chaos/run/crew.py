@@ -93,8 +93,7 @@ class Crew:
 
     def start(self, jobs: list[Job]) -> None:
         """Start all, wait until each says that it works. Raises CrewError."""
-        # The last host is that of the probe: where hosts are split, it is with the majority.
-        new = [_Hand(job, -1 if job.kind == "probe" else n) for n, job in enumerate(jobs)]
+        new = [_Hand(job, self._host(job, n)) for n, job in enumerate(jobs)]
         self._hands += new
         ordered = sorted(new, key=lambda one: not one.job.last)
         for first in range(0, len(ordered), AT_ONCE):
@@ -172,6 +171,13 @@ class Crew:
         return counts
 
     # ---- inside
+
+    @staticmethod
+    def _host(job: Job, number: int) -> int:
+        if job.duplicated:
+            return 0  # where that proxy is
+        # The last host is that of the probe: where hosts are split, it is with the majority.
+        return -1 if job.kind == "probe" else number
 
     def _start(self, hand: _Hand) -> None:
         hand.lives += 1

@@ -277,6 +277,8 @@ def _workloads(
         }
         for what, times in disturbed.items():
             figures[what.rpartition(" ")[2]] += times
+        if name == "W12":
+            figures.update({f"requests_{what}": int(n) for what, n in played.copies.items()})
         groups = {one.key.group for one in mine}
         found.append(
             WorkloadResult(
