@@ -256,6 +256,8 @@ class Conductor:
             self._wait(time.monotonic() + SETTLE_EVERY_S)
 
     def _done(self) -> float:
+        if not self.crew.disturbing and not self.played.faults:
+            return 0.0  # it has not begun
         return min(1.0, (time.monotonic() - self.played.began_ns / 1e9) / self._total_s)
 
     def _where(self) -> Where:

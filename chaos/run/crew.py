@@ -152,7 +152,7 @@ class Crew:
                 self._act(hand, hand.job.disturbed, now)
 
     def calm(self, timeout_s: float) -> bool:
-        """Disturb no more, and wait until all are up again; whether they are."""
+        """Disturb no more, tell all to let groups be, wait until all are up; whether they are."""
         self.disturbing = False
         deadline = time.monotonic() + timeout_s
         while any(hand.state != "up" for hand in self._hands):
@@ -160,6 +160,14 @@ class Crew:
                 return False
             self.tick()
             time.sleep(0.05)
+        for hand in self._hands:
+            _child(hand).send("calm")
+        for hand in self._hands:
+            try:
+                while not _child(hand).read(max(0.1, deadline - time.monotonic())).get("calm"):
+                    pass
+            except ChildError as error:
+                raise CrewError(f"{error}\n{self._tail(hand)}") from error
         return True
 
     def processes(self) -> dict[str, int]:
