@@ -231,6 +231,12 @@ class Conductor:
         settings = {"keys": keys, "rounds": list(self.plan.watched)}
         self.crew.start([Job("final", "final", settings, last=True)])
         self.played.trouble += self.crew.end()
+        if not self.stage.own:
+            self._now = "the run's groups are deleted"
+            self.view.update(self._done(), self._now)
+            groups = {"groups": tuple(self.plan.keys)}
+            self.crew.start([Job("cleaner", "cleaner", groups, last=True)])
+            self.played.trouble += self.crew.end()
 
     def _give_up(self, error: Exception) -> None:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__

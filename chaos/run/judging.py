@@ -40,6 +40,10 @@ LIMITS = (
     "Unavailability is what probes saw that commit to a group ten times a second: to about 0.1 s.",
     "Latencies are of the whole run, with all its faults, not of a calm cluster.",
 )
+OWN_LIMITS = (
+    "The cluster is one of the user's: its faults are whatever the given command does.",
+    "The run's groups were deleted; its topics (muster-chaos-*) stay, since topics can not be.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class Occasion:
     nodes: int
     shards: int
     machine: Machine
+    own: bool
+    """Whether the cluster was started for the run."""
     skipped: Mapping[str, str]
 
 
@@ -107,7 +113,7 @@ def judge(
         largest=_largest(plan, history),
         passed=False,
         reasons=[],
-        limits=list(LIMITS),
+        limits=[*LIMITS, *(() if occasion.own else OWN_LIMITS)],
     )
     result.reasons = reasons(result, schedule, played, lines)
     result.passed = not result.reasons
@@ -135,11 +141,20 @@ def reasons(
     if left > 0:
         found.append(f"{left} of {len(schedule.steps)} faults of the schedule were not reached")
     found += [line.splitlines()[0] for line in played.trouble]
-    unread = [one["group"] for one in lines if one["what"] == "unread"]
-    if unread:
-        found.append(f"{len(unread)} groups could not be read at the end ({unread[0]}, ...)")
-    found += [f"the track of {one['by']} is full" for one in lines if one["what"] == FULL]
-    return found
+    return found + _left_undone(lines)
+
+
+def _left_undone(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the run's own processes could not do."""
+    found = []
+    for what, words in (
+        ("unread", "could not be read at the end"),
+        ("undeleted", "of the run are left"),
+    ):
+        groups = [one["group"] for one in lines if one["what"] == what]
+        if groups:
+            found.append(f"{len(groups)} groups {words} ({groups[0]}, ...)")
+    return found + [f"the track of {one['by']} is full" for one in lines if one["what"] == FULL]
 
 
 # ---- verdicts

@@ -112,7 +112,8 @@ def judged_again(
         3,
         result.shards,
         result.machine,
-        {},
+        own=True,
+        skipped={},
     )
     return judge(occasion, cast, steps, played, to)
 
@@ -142,7 +143,9 @@ def test_a_stale_read_fails_the_run(run, folder: Path, tmp_path: Path):
     planted += end.replace("{}", str(result.ended_ns - 1000))
     broken = judged_again(folder, tmp_path / "stale", result, planted=planted)
     assert not broken.passed
-    assert any(one.startswith("I2: 1 violation") for one in broken.reasons), broken.reasons
+    broken_ones = {one.invariant for one in broken.verdicts if one.violations_count}
+    assert broken_ones == {"I1", "I2"}, broken.reasons
+    assert broken.commits_lost == 1
 
 
 def test_a_run_without_final_reads_does_not_pass(run, folder: Path, tmp_path: Path):
