@@ -131,7 +131,7 @@ def _stage(
         )
     choice = choose_network(network, seed)
     sys.stderr.write(f"network: {choice.reason}\n")
-    return OwnWorld(nodes, choice.network, faults)
+    return OwnWorld(nodes, choice.network, faults, seed)
 
 
 def _run(

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.history import FaultSpan, NodeState, Side
+from chaos.history import FaultSpan, Side
 from chaos.recording import SUFFIX, Recorder
 from chaos.run.crew import Crew, CrewError, Where
 from chaos.run.result import FaultRun
 from chaos.run.schedule import Schedule, Step
 from chaos.run.stage import Stage
+from chaos.run.states import states_of
 from chaos.run.view import View
 from chaos.workloads.catalog import REBALANCE_MS, SESSION_MS, Job, Plan
 from chaos.world.errors import WorldError
@@ -42,6 +43,8 @@ class Played:
     faults: list[FaultRun] = field(default_factory=list)
     processes: Mapping[str, int] = field(default_factory=dict)
     disturbed: Mapping[str, int] = field(default_factory=dict)
+    copies: Mapping[str, float] = field(default_factory=dict)
+    """What the proxy of chaos-W12 counted."""
     trouble: list[str] = field(default_factory=list)
     """What did not go as it should besides: each fails the run."""
 
@@ -161,6 +164,8 @@ class Conductor:
             self._heal(fault, facts)
             if fault.injected:
                 self._write_down(fault, minority, cut_ns, heal_ns)
+                for state in states_of(fault.kind, facts, heal_ns):
+                    self._recorder.record(state)
         self._now = f"{where}, healed: until all have settled"
         self._settle(SETTLE_S_MAX)
         fault.settled_ns = time.monotonic_ns()
@@ -188,13 +193,6 @@ class Conductor:
         if minority:
             # From when the cut was complete until before it was healed: strict both ways.
             self._recorder.record(Side(tuple(minority), cut_ns, heal_ns))
-        for state in self._states(fault):
-            self._recorder.record(state)
-
-    def _states(self, fault: FaultRun) -> Sequence[NodeState]:
-        """What a fault of disks found out about nodes until it was healed."""
-        del fault
-        return ()
 
     # ---- the end
 
@@ -222,6 +220,7 @@ class Conductor:
             self.played.trouble += self.crew.end()
             return
         self.played.trouble += self.crew.end(keep=("watcher",))
+        self.played.copies = self.stage.copies()
         self._now = "every key is read"
         self.view.update(self._done(), self._now)
         keys = [
@@ -232,6 +231,12 @@ class Conductor:
         settings = {"keys": keys, "rounds": list(self.plan.watched)}
         self.crew.start([Job("final", "final", settings, last=True)])
         self.played.trouble += self.crew.end()
+        if not self.stage.own:
+            self._now = "the run's groups are deleted"
+            self.view.update(self._done(), self._now)
+            groups = {"groups": tuple(self.plan.keys)}
+            self.crew.start([Job("cleaner", "cleaner", groups, last=True)])
+            self.played.trouble += self.crew.end()
 
     def _give_up(self, error: Exception) -> None:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -257,6 +262,8 @@ class Conductor:
             self._wait(time.monotonic() + SETTLE_EVERY_S)
 
     def _done(self) -> float:
+        if not self.crew.disturbing and not self.played.faults:
+            return 0.0  # it has not begun
         return min(1.0, (time.monotonic() - self.played.began_ns / 1e9) / self._total_s)
 
     def _where(self) -> Where:

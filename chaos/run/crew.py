@@ -21,6 +21,9 @@ from chaos.workloads.track import SUFFIX as TRACK
 
 MODULE = "chaos.workloads.run_worker"
 READY_S = 60.0
+"""Of one batch: each process costs most of a second of a processor before it works."""
+AT_ONCE = 4
+"""Processes in one batch: many at one time would starve the nodes."""
 END_S = 45.0
 """All together: leaving waits for rebalance timeouts at most."""
 RESTART_S = 20.0
@@ -90,17 +93,19 @@ class Crew:
 
     def start(self, jobs: list[Job]) -> None:
         """Start all, wait until each says that it works. Raises CrewError."""
-        # The last host is that of the probe: where hosts are split, it is with the majority.
-        new = [_Hand(job, -1 if job.kind == "probe" else n) for n, job in enumerate(jobs)]
+        new = [_Hand(job, self._host(job, n)) for n, job in enumerate(jobs)]
         self._hands += new
-        for hand in sorted(new, key=lambda one: not one.job.last):
-            self._start(hand)
-        deadline = time.monotonic() + READY_S
-        for hand in new:
-            try:
-                _child(hand).ready(max(0.1, deadline - time.monotonic()))
-            except ChildError as error:
-                raise CrewError(f"{error}\n{self._tail(hand)}") from error
+        ordered = sorted(new, key=lambda one: not one.job.last)
+        for first in range(0, len(ordered), AT_ONCE):
+            batch = ordered[first : first + AT_ONCE]
+            for hand in batch:
+                self._start(hand)
+            deadline = time.monotonic() + READY_S
+            for hand in batch:
+                try:
+                    _child(hand).ready(max(0.1, deadline - time.monotonic()))
+                except ChildError as error:
+                    raise CrewError(f"{error}\n{self._tail(hand)}") from error
 
     def end(self, keep: Collection[str] = ()) -> list[str]:
         """Tell all to end, those that serve others last; a line for each that did not in time.
@@ -147,7 +152,7 @@ class Crew:
                 self._act(hand, hand.job.disturbed, now)
 
     def calm(self, timeout_s: float) -> bool:
-        """Disturb no more, and wait until all are up again; whether they are."""
+        """Disturb no more, tell all to let groups be, wait until all are up; whether they are."""
         self.disturbing = False
         deadline = time.monotonic() + timeout_s
         while any(hand.state != "up" for hand in self._hands):
@@ -155,6 +160,14 @@ class Crew:
                 return False
             self.tick()
             time.sleep(0.05)
+        for hand in self._hands:
+            _child(hand).send("calm")
+        for hand in self._hands:
+            try:
+                while not _child(hand).read(max(0.1, deadline - time.monotonic())).get("calm"):
+                    pass
+            except ChildError as error:
+                raise CrewError(f"{error}\n{self._tail(hand)}") from error
         return True
 
     def processes(self) -> dict[str, int]:
@@ -166,6 +179,13 @@ class Crew:
         return counts
 
     # ---- inside
+
+    @staticmethod
+    def _host(job: Job, number: int) -> int:
+        if job.duplicated:
+            return 0  # where that proxy is
+        # The last host is that of the probe: where hosts are split, it is with the majority.
+        return -1 if job.kind == "probe" else number
 
     def _start(self, hand: _Hand) -> None:
         hand.lives += 1

@@ -40,6 +40,10 @@ LIMITS = (
     "Unavailability is what probes saw that commit to a group ten times a second: to about 0.1 s.",
     "Latencies are of the whole run, with all its faults, not of a calm cluster.",
 )
+OWN_LIMITS = (
+    "The cluster is one of the user's: its faults are whatever the given command does.",
+    "The run's groups were deleted; its topics (muster-chaos-*) stay, since topics can not be.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class Occasion:
     nodes: int
     shards: int
     machine: Machine
+    own: bool
+    """Whether the cluster was started for the run."""
     skipped: Mapping[str, str]
 
 
@@ -65,7 +71,7 @@ def judge(
     """
     history = read_folder(folder / "history")
     lines = list(read_tracks(folder / "tracks"))
-    verdicts = [_judgement(one, history, played.began_ns) for one in check_all(history)]
+    verdicts = [_judgement(one, history, plan, played.began_ns) for one in check_all(history)]
     probes = probes_of(lines)
     shards = {group: shard_of(group, occasion.shards) for group in probes}
     _measure_faults(played, history, lines, plan)
@@ -107,7 +113,7 @@ def judge(
         largest=_largest(plan, history),
         passed=False,
         reasons=[],
-        limits=list(LIMITS),
+        limits=[*LIMITS, *(() if occasion.own else OWN_LIMITS)],
     )
     result.reasons = reasons(result, schedule, played, lines)
     result.passed = not result.reasons
@@ -135,20 +141,29 @@ def reasons(
     if left > 0:
         found.append(f"{left} of {len(schedule.steps)} faults of the schedule were not reached")
     found += [line.splitlines()[0] for line in played.trouble]
-    unread = [one["group"] for one in lines if one["what"] == "unread"]
-    if unread:
-        found.append(f"{len(unread)} groups could not be read at the end ({unread[0]}, ...)")
-    found += [f"the track of {one['by']} is full" for one in lines if one["what"] == FULL]
-    return found
+    return found + _left_undone(lines)
+
+
+def _left_undone(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the run's own processes could not do."""
+    found = []
+    for what, words in (
+        ("unread", "could not be read at the end"),
+        ("undeleted", "of the run are left"),
+    ):
+        groups = [one["group"] for one in lines if one["what"] == what]
+        if groups:
+            found.append(f"{len(groups)} groups {words} ({groups[0]}, ...)")
+    return found + [f"the track of {one['by']} is full" for one in lines if one["what"] == FULL]
 
 
 # ---- verdicts
 
 
-def _judgement(verdict: Verdict, history: History, began_ns: int) -> Judgement:
+def _judgement(verdict: Verdict, history: History, plan: Plan, began_ns: int) -> Judgement:
     applies, note = verdict.applies, verdict.note
     if applies and verdict.looked_at == 0 and not verdict.violations:
-        why = _no_occasion(verdict.invariant, history)
+        why = _no_occasion(verdict.invariant, history, plan)
         applies, note = not why, why or note
     return Judgement(
         invariant=verdict.invariant,
@@ -165,10 +180,12 @@ def _judgement(verdict: Verdict, history: History, began_ns: int) -> Judgement:
     )
 
 
-def _no_occasion(invariant: str, history: History) -> str:
+def _no_occasion(invariant: str, history: History, plan: Plan) -> str:
     """Why there was nothing to look at that the run could have shown; "" where there was."""
     states = {state.kind for state in history.node_states}
+    coming = any(job.disturbed or job.settings.get("stay_s") for job in plan.jobs)
     occasions = {
+        "I3": (coming, "no workload of this run has members that come and go"),
         "I7": (bool(history.store_writes), "no workload of this run writes to a store"),
         "I8": (bool(history.expected), "no workload of this run has members until the end"),
         "I9": (any(one.cooperative for one in history.expected), "no cooperative group in the run"),
@@ -202,7 +219,8 @@ def _measure_faults(
 ) -> None:
     probes, leaders = probes_of(lines), leaders_of(lines)
     shards = len(leaders.led[0]) if leaders.led else 0
-    for fault, following in zip(played.faults, [*played.faults[1:], None], strict=True):
+    for number, fault in enumerate(played.faults, 1):
+        following = played.faults[number] if number < len(played.faults) else None
         if not fault.injected:
             continue
         until_ns = following.began_ns if following else (fault.settled_ns or played.ended_ns)
@@ -274,6 +292,8 @@ def _workloads(
         }
         for what, times in disturbed.items():
             figures[what.rpartition(" ")[2]] += times
+        if name == "W12":
+            figures.update({f"requests_{what}": int(n) for what, n in played.copies.items()})
         groups = {one.key.group for one in mine}
         found.append(
             WorkloadResult(

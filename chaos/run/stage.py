@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +19,14 @@ from chaos.run.schedule import Kind
 from chaos.world.cluster import CAUGHT_UP_ENTRIES
 from chaos.world.errors import WorldError
 from chaos.world.network import Network
+from chaos.world.outfit import outfit
+from chaos.world.replaying import Replaying
 from chaos.world.world import World
 from muster.v1 import admin_pb2, admin_pb2_grpc
 
 CALL_S = 2.0
+COPIED_PERCENT = 30.0
+"""So many requests of chaos-W12 are sent again, within 5 s."""
 HOOK_S_MAX = 60.0
 """What one call of the user's command may take."""
 
@@ -90,6 +95,10 @@ class Stage(ABC):
     def create_topic(self, name: str, partitions: int) -> None:
         """Create it, known to every node when this returns; fine where it exists."""
 
+    def copies(self) -> Mapping[str, float]:
+        """What the proxy that sends requests twice has counted."""
+        return {}
+
     def keep_logs(self, folder: Path) -> None:
         """Copy what nodes have logged, where the run can see it."""
         del folder
@@ -103,10 +112,16 @@ class Stage(ABC):
 class OwnWorld(Stage):
     """Nodes started for this run, in a network that can be broken."""
 
-    def __init__(self, nodes: int, network: Network, wanted: Sequence[str] = ()) -> None:
-        """`wanted`: kinds of faults, none = all."""
+    def __init__(
+        self, nodes: int, network: Network, wanted: Sequence[str] = (), seed: int = 0
+    ) -> None:
+        """`wanted`: kinds of faults, none = all; `seed`: of which requests are sent twice."""
         self.network = network.name
-        self.world = World(nodes, network=network)
+        self._seed = seed
+        self._replaying: Replaying | None = None
+        needed = {need for one in wanted for need in type(create(one)).needs}
+        equipped = not wanted or not needed <= network.provides
+        self.world = World(nodes, network=network, equipment=outfit() if equipped else ())
         self.shards = self.world.shards
         self.nodes = {node.endpoint: n for n, node in self.world.nodes.items()}
         self.beside = {node.addresses.control: n for n, node in self.world.nodes.items()}
@@ -115,11 +130,16 @@ class OwnWorld(Stage):
         self._fault: Fault | None = None
 
     def open(self) -> None:
-        """Init and start every node, wait until every shard serves."""
+        """Init and start every node, wait until every shard serves; then the replaying proxy."""
         self.world.__enter__()
+        self._replaying = Replaying(self.world, percent=COPIED_PERCENT, seed=self._seed)
+        self.duplicating = tuple(self._replaying.endpoints)
 
     def close(self) -> None:
         """Kill what runs, remove the data and the network."""
+        if self._replaying is not None:
+            self._replaying.close()
+            self._replaying = None
         self.world.close()
 
     def kinds(self) -> list[Kind]:
@@ -169,6 +189,15 @@ class OwnWorld(Stage):
     def create_topic(self, name: str, partitions: int) -> None:
         """By the world."""
         self.world.create_topic(name, partitions)
+
+    def copies(self) -> Mapping[str, float]:
+        """All methods together: passed, copied, held, and the copies' outcomes."""
+        if self._replaying is None:
+            return {}
+        counts: Counter[str] = Counter()
+        for name, count in self._replaying.counts().items():
+            counts[name.partition(" ")[2]] += count
+        return dict(counts)
 
     def keep_logs(self, folder: Path) -> None:
         """One file per node."""

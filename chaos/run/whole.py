@@ -67,6 +67,7 @@ def run_whole(
                 nodes=len(stage.nodes),
                 shards=stage.shards,
                 machine=describe(stage.network, stage.disk),
+                own=stage.own,
                 skipped=stage.skipped(),
             )
             played = Conductor(stage, cast, steps, folder, seed, view).play()

@@ -14,7 +14,7 @@ from muster.errors import MusterError
 STEP_MS = 10_000
 """A call of an operator is given up after this."""
 
-PARTITIONS_MAX = 24
+PARTITIONS_MAX = 16
 """The topic is not grown beyond."""
 
 
@@ -47,7 +47,12 @@ class Admin(Worker):
         ]
         for member in self._members:
             self.spawn(member.run())
-        self.spawn(self._work())
+        self._working = self.spawn(self._work())
+
+    async def calm(self) -> None:
+        """Operate no more."""
+        self._working.cancel()
+        await asyncio.wait([self._working])
 
     async def stop(self) -> None:
         """Members leave, the rest ends."""

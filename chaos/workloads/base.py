@@ -63,6 +63,10 @@ class Worker(ABC):
     async def start(self) -> None:
         """Begin; returns when it works, or has begun to try."""
 
+    async def calm(self) -> None:
+        """From now on let groups be: nobody joins, leaves or is slow on purpose. Bounded."""
+        await asyncio.sleep(0)
+
     async def stop(self) -> None:
         """End in good order; bounded. By default its tasks are cancelled."""
         await self.cancel()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.history import Expected
+from chaos.workloads.admin import PARTITIONS_MAX
 from coordinator.routing import shard_of
 
 SESSION_MS = 5_000
@@ -127,22 +128,20 @@ def _member_group(
     name: str,
     partitions: int,
     *,
-    stays: bool = True,
     assignor: str = "range",
 ) -> dict[str, Any]:
-    """One with members, watched; `stays`: some of them stay until the end of the run."""
+    """One with members, some of which stay until the end of the run; watched."""
     settings = _group(made, setting, name, partitions)
     made.watched.append(settings["group"])
-    if stays:
-        made.expected.append(
-            Expected(
-                settings["group"],
-                ((settings["topic"], partitions),),
-                SESSION_MS,
-                REBALANCE_MS,
-                cooperative=assignor == "cooperative-sticky",
-            )
+    made.expected.append(
+        Expected(
+            settings["group"],
+            ((settings["topic"], partitions),),
+            SESSION_MS,
+            REBALANCE_MS,
+            cooperative=assignor == "cooperative-sticky",
         )
+    )
     timeouts = {"session_ms": SESSION_MS, "rebalance_ms": REBALANCE_MS}
     return {**settings, **timeouts, "assignor": assignor}
 
@@ -223,7 +222,7 @@ def _w5(made: Plan, setting: Setting) -> None:
 
 @workload("W6", "members that are slower than their rebalance timeout now and then")
 def _w6(made: Plan, setting: Setting) -> None:
-    settings = _member_group(made, setting, "w6", 4, stays=False)
+    settings = _member_group(made, setting, "w6", 4)
     slow = {"slow_share": 0.3, "slow_s": REBALANCE_MS / 1000 + 2, "members": 2}
     coming = {"stay_s": (4.0, 8.0), "away_s": (3.0, 6.0)}
     made.jobs += [
@@ -235,7 +234,7 @@ def _w6(made: Plan, setting: Setting) -> None:
 @workload("W8", "operators: reset, delete, grow a topic, change settings, kick members")
 def _w8(made: Plan, setting: Setting) -> None:
     settings = _group(made, setting, "w8", 4)
-    made.keys[f"{settings['group']}-members"] = made.keys[settings["group"]]
+    made.keys[f"{settings['group']}-members"] = (settings["topic"], PARTITIONS_MAX)
     made.watched.append(f"{settings['group']}-members")
     made.jobs.append(Job("W8-operator", "admin", {**settings, "partitions": 4}))
 
@@ -261,7 +260,7 @@ def _w10(made: Plan, setting: Setting) -> None:
 
 @workload("W11", "members that leave within 100 ms after they began to join")
 def _w11(made: Plan, setting: Setting) -> None:
-    settings = _member_group(made, setting, "w11", 4, stays=False)
+    settings = _member_group(made, setting, "w11", 4)
     flapping = {"stay_s": (0.0, 0.1), "away_s": (0.5, 2.0)}
     made.jobs += [
         Job("W11-steady", "members", settings),

@@ -2,6 +2,7 @@
 
 from chaos.workloads.admin import Admin
 from chaos.workloads.base import Worker
+from chaos.workloads.cleaner import Cleaner
 from chaos.workloads.final import Final
 from chaos.workloads.many import Many
 from chaos.workloads.member import Members
@@ -12,6 +13,7 @@ from chaos.workloads.watcher import Watcher
 
 KINDS: dict[str, type[Worker]] = {
     "admin": Admin,
+    "cleaner": Cleaner,
     "final": Final,
     "many": Many,
     "members": Members,

@@ -62,6 +62,7 @@ class Member(RebalanceListener):
         self._working = asyncio.Lock()
         self._group: Group | None = None
         self._leaving = False
+        self._slow_share = settings.slow_share
         self._joining_ns: int | None = None
         self._store: StoreClient | None = None
 
@@ -91,6 +92,12 @@ class Member(RebalanceListener):
                 await self._store.close()
         if not working.cancelled():
             working.result()
+
+    async def calm(self) -> None:
+        """Be slow no more; one that comes and goes leaves for good."""
+        self._slow_share = 0.0
+        if self.settings.stay_s is not None:
+            await self.stop()
 
     async def stop(self) -> None:
         """Leave for good; `run` returns."""
@@ -169,7 +176,7 @@ class Member(RebalanceListener):
         for key in assignment.partitions:
             if key in self._owned:
                 self._owned[key].revoking()
-        if self.settings.slow_share and rng.random() < self.settings.slow_share:
+        if rng.random() < self._slow_share:
             self._worker.track.note("count", name="slow_revocations")
             await asyncio.sleep(self.settings.slow_s)
         async with self._working:
@@ -284,6 +291,10 @@ class Members(Worker):
         self._members = [Member(self, settings, index) for index in range(settings.members)]
         for member in self._members:
             self.spawn(member.run())
+
+    async def calm(self) -> None:
+        """All of them."""
+        await asyncio.gather(*(member.calm() for member in self._members))
 
     async def stop(self) -> None:
         """Let them leave."""

@@ -1,6 +1,7 @@
 """A worker as a process: `python -m chaos.workloads.run_worker BRIEF`, commands on stdin.
 
-It answers `{"ready": true}` when it works, and to `end`, after it has stopped, `{"ended": true}`.
+It answers `{"ready": true}` when it works, `{"calm": true}` to `calm`, and `{"ended": true}` to
+`end`, after it has stopped.
 When stdin is closed it stops, too. What a task of it raises ends it with `{"error": ...}`, code 1.
 """
 
@@ -17,10 +18,14 @@ from chaos.workloads.kinds import KINDS
 async def serve(worker: Worker) -> None:
     """Until `end`, or the end of stdin."""
     async for message in child.commands():
-        if message["verb"] == "end":
-            await worker.stop()
-            child.answer(ended=True)
-            return
+        match message["verb"]:
+            case "calm":
+                await worker.calm()
+                child.answer(calm=True)
+            case "end":
+                await worker.stop()
+                child.answer(ended=True)
+                return
     await worker.stop()
 
 

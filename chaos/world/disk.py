@@ -70,8 +70,11 @@ class LoopDisks:
 
         Nothing where this machine cannot. Raises KeepingError, OSError.
         """
-        if self.lacks():
-            return
+        if not self.lacks():
+            self.make(node_id, folder)
+
+    def make(self, node_id: int, folder: Path) -> None:
+        """Make it without asking whether this machine can."""
         if node_id not in self._places:
             point = folder.parent / f"disk-{node_id}"
             made = self._keeping.ask("make", disk=str(point), size_mb=self._size_mb)
@@ -168,7 +171,7 @@ def _tried() -> str:
     with tempfile.TemporaryDirectory(prefix="muster-disk-") as folder:
         trial = LoopDisks(Keeping(), SIZE_MB_MIN)
         try:
-            trial.prepare(0, Path(folder) / "node-0")
+            trial.make(0, Path(folder) / "node-0")
             trial.cut([0])
             if not trial.dead(0):
                 return "a disk takes writes after its power was cut (EXT4_IOC_SHUTDOWN)"

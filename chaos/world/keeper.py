@@ -168,29 +168,23 @@ class Keeper:
 
     def obey(self, message: dict[str, Any]) -> dict[str, object]:
         """Do what one line says; returns the answer. Raises KeeperError, OSError, KeyError."""
-        chosen = [self._disks[name] for name in message.get("disks", ())]
-        match message["verb"]:
-            case "make":
-                disk = Disk(Path(message["disk"]), message["size_mb"])
-                self._disks[message["disk"]] = disk
-                return {"device": disk.device}
-            case "cut":
-                for disk in chosen:
-                    disk.cut()
-            case "remount":
-                for disk in chosen:
-                    disk.remount()
-            case "freeze":
-                for disk in chosen:
-                    disk.freeze(message["seconds"])
-            case "thaw":
-                for disk in chosen:
-                    disk.thaw()
-            case "adopt":
-                self._cgroups.append(Path(message["cgroup"]))
-                self._lift += [(Path(file), what) for file, what in message["lift"].items()]
-            case verb:
-                raise KeeperError(f"there is no verb {verb!r}")
+        verb = message["verb"]
+        if verb == "make":
+            disk = Disk(Path(message["disk"]), message["size_mb"])
+            self._disks[message["disk"]] = disk
+            return {"device": disk.device}
+        if verb == "adopt":
+            self._cgroups.append(Path(message["cgroup"]))
+            self._lift += [(Path(file), what) for file, what in message["lift"].items()]
+            return {"done": True}
+        deeds: dict[str, Callable[[Disk], None]] = {
+            "cut": Disk.cut,
+            "remount": Disk.remount,
+            "freeze": lambda disk: disk.freeze(message["seconds"]),
+            "thaw": Disk.thaw,
+        }
+        for disk in [self._disks[name] for name in message["disks"]]:
+            deeds[verb](disk)
         return {"done": True}
 
     def close(self) -> list[str]:

@@ -74,6 +74,10 @@ class Loopback(Network):
         """Every place, nodes first."""
         return (*(node_place(n) for n in self._addresses), client_place())
 
+    def proxy_ports(self, count: int) -> list[str]:
+        """Free ports."""
+        return [f"{HOST}:{port}" for port in free_ports(count)]
+
     def shape(self, source: str, target: str, shape: Shape) -> None:
         """It cannot."""
         del shape

@@ -18,7 +18,7 @@ _SUBNET = "10.99.0"
 """Inside of the run's own namespaces, so it may be in use elsewhere."""
 _NODE_FIRST, _CLIENT_FIRST, _CONTROL_HOST = 10, 100, 250
 NODES_MAX, CLIENT_HOSTS_MAX = 9, 9
-_CLIENT_PORT, _PEER_PORT, _METRICS_PORT = 7070, 7170, 7270
+_CLIENT_PORT, _PEER_PORT, _METRICS_PORT, _PROXY_PORT = 7070, 7170, 7270, 7670
 _TUN = Path("/dev/net/tun")
 
 
@@ -97,6 +97,10 @@ class Netns(ChildNetwork):
     def places(self) -> tuple[str, ...]:
         """Every place, nodes first."""
         return tuple(self._hosts)
+
+    def proxy_ports(self, count: int) -> list[str]:
+        """Ports of the first host of clients, the same ones at each call."""
+        return [f"{self._hosts[client_place()]}:{_PROXY_PORT + n}" for n in range(count)]
 
     def host(self, place: str) -> str:
         """The IP address of a place."""

@@ -100,6 +100,10 @@ class Network(ABC):
         """Every place, nodes first."""
 
     @abstractmethod
+    def proxy_ports(self, count: int) -> list[str]:
+        """Addresses at the first host of clients on which a proxy of calls may listen."""
+
+    @abstractmethod
     def shape(self, source: str, target: str, shape: Shape) -> None:
         """From now on what goes from source to target is treated so; replaces the shape before.
 

@@ -79,3 +79,7 @@ class Proxied(ChildNetwork):
     def places(self) -> tuple[str, ...]:
         """Every place, nodes first."""
         return (*(node_place(n) for n in self._addresses), client_place())
+
+    def proxy_ports(self, count: int) -> list[str]:
+        """Free ports."""
+        return [f"{HOST}:{port}" for port in free_ports(count)]

@@ -19,7 +19,9 @@ _REQUEST = struct.Struct("=BBBxI")
 """Family, protocol, extensions, states."""
 _ID = slice(4, 52)
 """Where a listed socket's identity is: ports, addresses, device, cookie."""
-_ADDRESSES = struct.Struct("=2x2x4s12x4s12x")
+_ADDRESSES = struct.Struct("=4x16s16s")
+_MAPPED = bytes(10) + b"\xff\xff"
+"""An IPv4 address in an IPv6 socket, as gRPC has them."""
 _REPLY_BYTES = 1 << 16
 _TCP_ESTABLISHED, _TCP_SYN_SENT, _TCP_SYN_RECV, _TCP_CLOSE_WAIT, _TCP_LAST = 1, 2, 3, 8, 11
 _STATES = sum(1 << one for one in range(_TCP_ESTABLISHED, _TCP_LAST + 1) if one not in {6, 7, 10})
@@ -29,20 +31,25 @@ _ANSWER_S_MAX = 5.0
 
 def destroy(local: str, remote: str) -> int:
     """End every IPv4 connection between two addresses that has its end here; returns how many."""
-    wanted = (socket.inet_aton(local), socket.inet_aton(remote))
+    here, there = socket.inet_aton(local), socket.inet_aton(remote)
+    wanted = {
+        socket.AF_INET: (here + bytes(12), there + bytes(12)),
+        socket.AF_INET6: (_MAPPED + here, _MAPPED + there),
+    }
     ended = 0
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as link:
         link.settimeout(_ANSWER_S_MAX)
         link.bind((0, 0))
-        for identity in list(_listed(link)):
-            if _ADDRESSES.unpack_from(identity) == wanted:
-                ended += _destroy(link, identity)
+        for family, ends in wanted.items():
+            for identity in list(_listed(link, family)):
+                if _ADDRESSES.unpack_from(identity) == ends:
+                    ended += _destroy(link, family, identity)
     return ended
 
 
-def _listed(link: socket.socket) -> Iterator[bytes]:
+def _listed(link: socket.socket, family: int) -> Iterator[bytes]:
     """The identity of every connection."""
-    ask = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, _STATES) + bytes(48)
+    ask = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, _STATES) + bytes(48)
     _send(link, _SOCK_DIAG_BY_FAMILY, _NLM_REQUEST | _NLM_DUMP, ask)
     while True:
         for kind, body in _messages(link.recv(_REPLY_BYTES)):
@@ -53,9 +60,9 @@ def _listed(link: socket.socket) -> Iterator[bytes]:
             yield body[_ID]
 
 
-def _destroy(link: socket.socket, identity: bytes) -> bool:
+def _destroy(link: socket.socket, family: int, identity: bytes) -> bool:
     """End one; False where it has ended meanwhile."""
-    ask = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, _STATES) + identity
+    ask = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, _STATES) + identity
     _send(link, _SOCK_DESTROY, _NLM_REQUEST | _NLM_ACK, ask)
     for kind, body in _messages(link.recv(_REPLY_BYTES)):
         if kind == _NLMSG_ERROR:

@@ -7,6 +7,7 @@ conditions; it raises where the fault cannot be seen.
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.raw import group_names
 from chaos.child import Child
 from chaos.faults.contract import Injected
 from chaos.world.world import World
@@ -67,8 +68,10 @@ def isolated(world: World, injected: Injected, client: Child) -> None:
 def led_by_others(world: World, injected: Injected, _client: Child | None = None) -> None:
     """No node of the minority leads, and every shard is led."""
     world.wait(
-        lambda: all("Leader" not in (roles(world, one) or {"Leader"}) for one in injected.minority)
-        and len(world.leaders()) == world.shards,
+        lambda: (
+            all("Leader" not in (roles(world, one) or {"Leader"}) for one in injected.minority)
+            and len(world.leaders()) == world.shards
+        ),
         WAIT_S,
         "the minority leads nothing, the others lead every shard",
     )
@@ -81,8 +84,8 @@ def split(world: World, injected: Injected, client: Child) -> None:
     for node_id in injected.minority:
         endpoint = world.nodes[node_id].endpoint
         assert client_reaches(world, client, node_id)
-        for number in range(world.shards):
-            got = client.ask("commit", endpoint=endpoint, group=f"g{number}", topic=TOPIC, offset=1)
+        for group in group_names("g", world.shards, world.shards):
+            got = client.ask("commit", endpoint=endpoint, group=group, topic=TOPIC, offset=1)
             assert got["code"] != "NONE", got
 
 

@@ -1,7 +1,7 @@
 """A process at one place of a network, which tries what can be reached from there.
 
-Run by chaos.child.Child. It echoes TCP on port 9001 and counts UDP datagrams on port 9000; verbs are
-the functions of `Prober`.
+Run by chaos.child.Child. It echoes TCP on port 9001 and counts UDP datagrams on port 9000; verbs
+are the functions of `Prober`.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ class Prober:
                 )
             except grpc.aio.AioRpcError as error:
                 return {"code": error.code().name}
-        codes = {got.status.code, *(one.status.code for one in got.results)}
+        codes = {got.status.code, *(one.status.code for one in got.partitions)}
         return {"code": "+".join(sorted(errors_pb2.ErrorCode.Name(one) for one in codes))}
 
 
@@ -139,7 +139,10 @@ async def main() -> None:
     answer(ready=True)
     async for message in commands():
         verb = message.pop("verb")
-        answer(**await getattr(prober, verb)(**message))
+        try:
+            answer(**await getattr(prober, verb)(**message))
+        except Exception as error:  # noqa: BLE001  # the test hears of it
+            answer(error=f"{verb}: {error!r}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from bench.raw import group_names
 from chaos.child import Child
 from chaos.faults.catalog import kinds
 from chaos.faults.contract import Group, create, reason_missing
@@ -36,7 +37,9 @@ def world(request) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def client(world) -> Iterator[Child]:
     """A prober at a host of clients."""
-    child = Child("tests.chaos.world.prober", {"name": "client", "ports": False}, world.client_command)
+    child = Child(
+        "tests.chaos.world.prober", {"name": "client", "ports": False}, world.client_command
+    )
     child.ready()
     yield child
     child.close()
@@ -81,11 +84,9 @@ def _acknowledged(world: World, client: Child) -> bool:
     """Whether some node acknowledges a commit of a group of every shard."""
     return all(
         any(
-            client.ask(
-                "commit", endpoint=node.endpoint, group=f"g{number}", topic=TOPIC, offset=1
-            )["code"]
+            client.ask("commit", endpoint=node.endpoint, group=group, topic=TOPIC, offset=1)["code"]
             == "NONE"
             for node in world.nodes.values()
         )
-        for number in range(SHARDS)
+        for group in group_names("g", SHARDS, SHARDS)
     )

@@ -1,8 +1,8 @@
 """Real packets between namespaces: what is cut, slowed or lost really is, in that direction."""
 
-import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -159,7 +159,7 @@ def test_a_half_open_connection_is_found_out_by_speaking(network, at) -> None:
 def test_the_machines_own_network_has_nothing_of_it(network) -> None:
     """No device of the run is on the host."""
     del network
-    names = set(os.listdir("/sys/class/net"))
+    names = {device.name for device in Path("/sys/class/net").iterdir()}
     assert not {name for name in names if name.startswith(("slow", "bridge0"))}
 
 
