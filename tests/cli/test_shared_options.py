@@ -43,7 +43,10 @@ NEITHER = {
     *("serve", "init", "dev", "demo", "export", "replay", "version"),
     *("cluster verify", "group watch"),
 }
-"""Neither reads a running cluster's state to show it once, nor changes it. Nor does all of `chaos`."""
+"""Neither reads a running cluster's state to show it once, nor changes it.
+
+Nor does any command of `chaos`.
+"""
 
 
 def test_watch_is_where_the_page_says_and_on_every_command_that_reads():
