@@ -5,6 +5,7 @@ condition: every node sees every shard led and every peer connected.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -126,16 +127,19 @@ class Cluster:
 
     # ---- one node's life
 
-    def init(self, node_id: int) -> None:
-        """`muster init`: write the node's identity."""
+    def init(self, node_id: int) -> str:
+        """`muster init`: write the node's identity; returns its store's uuid."""
         node = self.nodes[node_id]
         for kit in self.equipment:
             kit.prepare(node_id, node.folder)
         done = subprocess.run(
-            self._muster("init", *self._init_flags(node)), capture_output=True, check=False
+            self._muster("init", *self._init_flags(node), "--output=json"),
+            capture_output=True,
+            check=False,
         )
         if done.returncode != 0:
             raise ClusterError(f"init of node {node_id}: {done.stderr.decode()}")
+        return str(json.loads(done.stdout)["store_uuid"])
 
     def start(self, node_id: int) -> None:
         """`muster serve`; does not wait."""
@@ -193,7 +197,12 @@ class Cluster:
 
     def wipe(self, node_id: int) -> None:
         """Remove a stopped node's data."""
-        shutil.rmtree(self.nodes[node_id].folder)
+        folder = self.nodes[node_id].folder
+        if folder.is_symlink():  # to a disk of its own
+            shutil.rmtree(folder.readlink())
+            folder.unlink()
+        else:
+            shutil.rmtree(folder)
 
     def muster(self, *arguments: str) -> str:
         """Run one command of the client CLI against all nodes; returns its stdout."""
