@@ -44,17 +44,17 @@ FIRST_START_WEIGHTS = {
 class FaultyNode(Protocol):
     """A node as the faults see it."""
 
-    alive: bool
     crash_after_sends: int | None
     sync_stalled_until_s: float
     """Nothing written is on the disk before this time."""
     paused_until_s: float
+    incarnation: int
 
+    @property
+    def alive(self) -> bool: ...
     @property
     def leads(self) -> bool: ...
     def set_clock_rate(self, rate: float) -> None: ...
-
-    incarnation: int
 
     def transfer_leadership(self) -> None: ...
     def drain(self) -> None: ...

@@ -6,9 +6,9 @@ reordered and up to five seconds late. Frames are the bytes that the shipped dri
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 Schedule = Callable[..., None]
 """(delay in seconds, function, *arguments)"""
@@ -19,11 +19,11 @@ NETWORKS = ("fifo", "late", "udp")
 class Endpoint(Protocol):
     """A node as the network sees it."""
 
-    alive: bool
-
+    @property
+    def alive(self) -> bool: ...
     def receive(self, src: int, frame: bytes) -> None: ...
-    def greets(self, peer: "Endpoint") -> bool:
-        """Whether it takes the hello of `peer`."""
+    def greets(self, peer: Any) -> bool:
+        """Whether it takes the hello of `peer`, which is of its own kind."""
 
     def connected(self, peer: int) -> None: ...
     def disconnected(self, peer: int) -> None: ...
@@ -50,7 +50,7 @@ class Network:
     rng: random.Random
     clock: Callable[[], float]
     schedule: Schedule
-    nodes: list[Endpoint]
+    nodes: Sequence[Endpoint]
     latency_s: float = 0.004
     """Mean of most deliveries."""
     sent: int = 0

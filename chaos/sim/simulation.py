@@ -104,7 +104,7 @@ class Simulation:
         self.events = 0
         self.violations: list[Violation] = []
         self.checkers = [ShardChecker(s, scenario.nodes) for s in range(scenario.shards)]
-        self.nodes = [
+        self.nodes: list[SimNode] = [
             SimNode(self, n, scenario.nodes, scenario.shards, scenario.crash_after_vote)
             for n in range(scenario.nodes)
         ]
@@ -113,7 +113,7 @@ class Simulation:
             self.rng,
             lambda: self.now,
             self.schedule,
-            [*self.nodes],
+            self.nodes,
             scenario.latency_s,
         )
         self.faults = Faults(self, scenario.chaos_s, scenario.weights, scenario.pause_s)
