@@ -110,6 +110,10 @@ class Network:
         until = self.clock() + seconds
         self._blocked_until[src, dst] = max(until, self._blocked_until.get((src, dst), 0.0))
 
+    def is_blocked(self, src: int, dst: int) -> bool:
+        """Whether what arrives now at `dst` from `src` is lost."""
+        return self.clock() < self._blocked_until.get((src, dst), 0.0)
+
     def heal(self) -> None:
         """End every stall and block; from now on the network is fifo."""
         self.kind = "fifo"
@@ -151,7 +155,7 @@ class Network:
     def _arrive(
         self, src: int, dst: int, epoch: tuple[int, int] | None, bulk: bool, frame: bytes
     ) -> None:
-        if self.clock() < self._blocked_until.get((src, dst), 0.0):
+        if self.is_blocked(src, dst):
             return
         pair = self._pair(src, dst)
         is_old = epoch is not None and epoch != self._epoch(src, dst, bulk)

@@ -7,6 +7,8 @@ from typing import Protocol
 from chaos.sim.apps import App
 from chaos.sim.checks import ShardChecker
 from chaos.sim.network import Network
+from chaos.sim.rpc import endpoint
+from chaos.sim.server import SimServer
 from chaos.sim.views import View, has_entry
 from muster.v1 import peer_pb2 as pb
 from raft import codec
@@ -46,6 +48,12 @@ class World(Protocol):
     settings: RaftSettings
     trace: Callable[[str], None] | None
 
+    def defect(self, error: BaseException) -> None:
+        """Shipped code has failed in a way that it calls a defect itself."""
+
+    def make_server(self, node: "SimNode") -> SimServer | None:
+        """The client port of a new process, where clients have connections."""
+
     def make_app(self, node: "SimNode", starting: Callable[[], bool]) -> App: ...
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
     def run_on(self, node: "SimNode", run: Callable[[], None]) -> None:
@@ -63,6 +71,7 @@ class SimNode:
         self.incarnation = 0
         self.driver: Driver | None = None
         self.app: App | None = None
+        self.server: SimServer | None = None
         self.views: list[View] = []
         self.crash_after_sends: int | None = None
         self.crash_after_vote = crash_after_vote
@@ -70,6 +79,7 @@ class SimNode:
         self.paused_until_s = 0.0
         self._rate, self._offset = 1.0, 1.0 + world.rng.random() * 100
         self._turn_scheduled = self._syncing = self._starting = False
+        self._timer_due_s = 0.0
         self.store = self.lost = MemoryStore()
         self.store_uuid = b""
         self.wipe()
@@ -109,6 +119,7 @@ class SimNode:
             self.world.settings,
         )
         self.driver.wake = self._want_turn
+        self.driver.client_endpoint = endpoint(self.number)
         self.app.attach(self.driver)
         for shard, replica in self.driver.replicas.items():
             self._watch(shard, replica.journal)
@@ -118,11 +129,16 @@ class SimNode:
         self.views = [View(self, s) for s in range(self._shards)]
         self.driver.start()
         self._starting = False
+        self.server = self.world.make_server(self)
+        self._timer_due_s = self.clock()
         self.world.schedule(0.0, self._timer, self.incarnation)
 
     def stop(self, *, power_cut: bool) -> None:
         """Die. A power cut loses a suffix of what is not synced; a kill keeps what was written."""
         self.driver = None
+        if self.server is not None:
+            self.server.loop.kill()
+            self.server = None
         unsynced = self.store.written_epoch - self.store.synced_epoch
         survivors = self.world.rng.randint(0, unsynced) if power_cut else unsynced
         self.store = self.store.crash(survivors)
@@ -255,8 +271,10 @@ class SimNode:
 
     def _run_timer(self) -> None:
         assert self.app is not None
-        self.app.timer()
+        late_s = self.clock() - self._timer_due_s
+        self.app.timer(max(late_s, 0.0))
         wait = self.running.timer() / self._rate
+        self._timer_due_s = self.clock() + wait * self._rate
         self.world.schedule(wait + self.world.rng.random() * 0.01, self._timer, self.incarnation)
 
     # -- disk: one sync at a time, covering what was written when it began

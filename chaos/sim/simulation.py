@@ -5,6 +5,7 @@ has chaos for some virtual seconds, then the world is healed and must come to re
 """
 
 import heapq
+import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,6 +20,9 @@ from chaos.sim.members import Members
 from chaos.sim.network import Network
 from chaos.sim.node import PowerCutError, SimNode
 from chaos.sim.operator import Operator
+from chaos.sim.rpc import ClientFaults
+from chaos.sim.sdk import Process, drawn_by
+from chaos.sim.server import SimServer
 from chaos.sim.views import DurableView
 from chaos.sim.workload import Commands
 from raft.contract import Role
@@ -75,6 +79,14 @@ class Scenario:
     removals: bool = False
     """Groups and offsets are deleted and expire; ids are asked for; commits are atomic and compare
     (removals.py)."""
+    client: str = "wire"
+    """`sdk`: members are processes that run the shipped SDK (sdk.py); `wire`: see members.py."""
+    assignor: str = "range"
+    """Of members that run the SDK."""
+    life_s: float = 0.0
+    """Mean life of a process that runs the SDK, before it leaves or dies; 0: it stays."""
+    client_faults: ClientFaults = ClientFaults()
+    """What happens to the messages of clients that run the SDK."""
     late_start_s: float = 0.0
     """One node is started for the first time so late at most; 0: all start at once."""
     crash_after_vote: float = 0.0
@@ -120,9 +132,11 @@ class Simulation:
         self._queue: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._scheduled = 0
         self.crashes = 0
+        self.servers: list[SimServer] = []
         self.trace: Callable[[str], None] | None = None
         self.operator = Operator(self)
         self.commands = Commands(self)
+        self.processes: list[Process] = []
         self.members = Members(self) if scenario.members else None
         self._late: SimNode | None = None
 
@@ -131,6 +145,25 @@ class Simulation:
         if self.members is not None:
             return self.members.app(node, starting)
         return HistoryApp(node.number, node.incarnation, self.checkers, starting)
+
+    def make_server(self, node: SimNode) -> SimServer | None:
+        """Where clients have connections."""
+        if self.members is None or self.members.net is None:
+            return None
+        server = SimServer(node, self.members.core(node))
+        self.servers.append(server)
+        return server
+
+    def defect(self, error: BaseException) -> None:
+        """Shipped code has failed in a way that it calls a defect itself: a finding."""
+        where = [line.rstrip() for line in traceback.format_exception(error)][-7:]
+        facts: dict[str, object] = {"message": str(error)[:200], "trace": where}
+        self.violations.append(Violation(f"X-{type(error).__name__}", round(self.now, 4), facts))
+
+    @property
+    def chaotic(self) -> bool:
+        """Whether faults still happen."""
+        return self.now < self.scenario.chaos_s
 
     # -- events
 
@@ -141,6 +174,15 @@ class Simulation:
 
     def run(self) -> Result:
         """Simulate to the end, or to the first exception."""
+        sdk_log, level = logging.getLogger("muster"), logging.getLogger("muster").level
+        sdk_log.setLevel(logging.CRITICAL)  # workers warn of every fault that they meet
+        try:
+            with drawn_by(self.rng):
+                return self._run()
+        finally:
+            sdk_log.setLevel(level)
+
+    def _run(self) -> Result:
         if self.scenario.late_start_s:
             self._late = self.rng.choice(self.nodes)
             at = self.scenario.late_start_s * (0.5 + 0.5 * self.rng.random())
@@ -158,10 +200,10 @@ class Simulation:
         try:
             self._loop()
         except Exception as error:  # noqa: BLE001  whatever the shipped code raises is a finding
-            where = traceback.format_exc().strip().splitlines()[-7:]
-            kind = f"X-{type(error).__name__}"
-            facts: dict[str, object] = {"message": str(error)[:200], "trace": where}
-            self.violations.append(Violation(kind, round(self.now, 4), facts))
+            self.defect(error)
+        finally:
+            for holder in (*self.servers, *self.processes):
+                holder.loop.bury()
         return self._result()
 
     def _loop(self) -> None:
@@ -177,7 +219,7 @@ class Simulation:
                 checker.now = self.now
             run(*args)
             if self.now > at_rest:
-                if self._is_at_rest():
+                if self._is_at_rest() and self._is_owned():
                     break
                 at_rest = self.now + 0.25
         self._finish()
@@ -277,6 +319,15 @@ class Simulation:
             if applied != last or any(r.busy or r._rebuilding for r in replicas):
                 return False  # a state that is being loaded is none yet, and nobody is served
         return True
+
+    def _is_owned(self) -> bool:
+        """Whether the members have shared everything out again; inv-I8 says until when."""
+        if self.members is None or not self.members.unowned():
+            return True
+        if self.now > self.scenario.chaos_s + self.members.recovery_s:
+            self.checkers[0].violated("L-unowned", places=self.members.unowned())
+            return True
+        return False
 
     def _finish(self) -> None:
         if not all(node.alive for node in self.nodes):
