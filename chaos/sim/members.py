@@ -107,8 +107,7 @@ class Members:
             for shard in range(shards)
             for number in range(kinds)
             if any(
-                n % shards == shard and n % 2 == number
-                for n in range(self.world.scenario.members)
+                n % shards == shard and n % 2 == number for n in range(self.world.scenario.members)
             )
         ]
 

@@ -1,5 +1,6 @@
 """One simulated node: the shipped driver and all below it, over a store that can lose power."""
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Protocol
@@ -10,6 +11,7 @@ from chaos.sim.network import Network
 from chaos.sim.rpc import endpoint
 from chaos.sim.server import SimServer
 from chaos.sim.views import View, has_entry
+from chaos.sim.wal import cut, encode, recover
 from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.contract import Outcome, ShardId
@@ -48,6 +50,12 @@ class World(Protocol):
     settings: RaftSettings
     trace: Callable[[str], None] | None
 
+    def count(self, kind: str) -> None:
+        """A fault has happened."""
+
+    def crash(self, number: int, *, power_cut: bool) -> None:
+        """A node dies, and is started again some time later."""
+
     def defect(self, error: BaseException) -> None:
         """Shipped code has failed in a way that it calls a defect itself."""
 
@@ -80,6 +88,7 @@ class SimNode:
         self._rate, self._offset = 1.0, 1.0 + world.rng.random() * 100
         self._turn_scheduled = self._syncing = self._starting = False
         self._timer_due_s = 0.0
+        self._sync_fails = self.sync_failed = False
         self.store = self.lost = MemoryStore()
         self.store_uuid = b""
         self.wipe()
@@ -106,7 +115,7 @@ class SimNode:
         self.incarnation += 1
         self._starting = True
         self.crash_after_sends = None
-        self._turn_scheduled = self._syncing = False
+        self._turn_scheduled = self._syncing = self._sync_fails = False
         self.store.on_write = self._written
         life = self.incarnation
         self.app = self.world.make_app(self, lambda: self._starting or self.incarnation != life)
@@ -139,9 +148,24 @@ class SimNode:
         if self.server is not None:
             self.server.loop.kill()
             self.server = None
-        unsynced = self.store.written_epoch - self.store.synced_epoch
-        survivors = self.world.rng.randint(0, unsynced) if power_cut else unsynced
+        self.store.fail_writes = self._sync_fails = self.sync_failed = False
+        survivors = len(self.store._unsynced)
+        if power_cut:
+            survivors = self._cut_power()
         self.store = self.store.crash(survivors)
+
+    def _cut_power(self) -> int:
+        """What was not synced is cut anywhere; says how many epochs are whole."""
+        store = self.store
+        written = [*store._unsynced]
+        found = recover(cut(encode(written), self.world.rng))
+        assert list(found.epochs) == written[: len(found.epochs)]
+        store._unsynced = deque(found.epochs)
+        if found.torn:
+            self.world.count("torn_tail")
+        if len(found.epochs) < len(written):
+            self.world.count("lost_unsynced")
+        return len(found.epochs)
 
     def _watch(self, shard: int, journal: Journal) -> None:
         """Show the checker every change of the log, as it happens."""
@@ -243,6 +267,13 @@ class SimNode:
 
     # -- the loop that owns the driver
 
+    def run_pass(self, life: int, run: Callable[[], None]) -> None:
+        """A pass of the frontend's loop: it moves no replica, so there is nothing to check."""
+        if self.alive and life == self.incarnation and self.world.now >= self.paused_until_s:
+            run()
+        else:
+            self._later(life, run)
+
     def _later(self, life: int, run: Callable[[], None]) -> None:
         """Run shipped code now, or when a pause of the process ends; never in a later life."""
         if not self.alive or life != self.incarnation:
@@ -297,11 +328,40 @@ class SimNode:
         self._later(life, lambda: self._synced(epoch))
 
     def _synced(self, epoch: int) -> None:
+        if self._sync_fails:
+            self._sync_failed()
+            return
         self._syncing = False
         if self.store.written_epoch > epoch:
             self._syncing = True
             self._begin_sync()
         self.store.sync(epoch)
+
+    def fail_sync(self) -> None:
+        """The next sync fails."""
+        self._sync_fails = True
+
+    def fill_disk(self) -> None:
+        """Writes fail from now on, and the node with the first."""
+        self.store.fail_writes = True
+
+    def spare_disk(self) -> None:
+        """No fault that has not happened yet happens any more."""
+        if not self.sync_failed:
+            self._sync_fails = self.store.fail_writes = False
+
+    def _sync_failed(self) -> None:
+        """As storage.rocks and coordinator.serve: nothing is synced or written any more, nothing
+        is tried again, and the process ends a few passes of its loop later."""
+        self.world.count("eio")
+        self.store.fail_writes = self.sync_failed = True
+        life = self.incarnation
+        self.world.schedule(0.002 * self.world.rng.random(), self._end, life)
+
+    def _end(self, life: int) -> None:
+        """The process ends at once: nothing is handed over."""
+        if self.alive and life == self.incarnation:
+            self.world.crash(self.number, power_cut=True)
 
     # -- network
 

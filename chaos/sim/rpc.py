@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from chaos.sim.network import CLIENTS
 from muster import tasks, timeouts
 from muster.nodes import Nodes, _keep_open
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 Code = grpc.StatusCode
 State = grpc.ChannelConnectivity
-
-CLIENTS = -1
-"""All clients, where the network is told which links are blocked."""
 
 PORT = 7070
 RECONNECT_S = 0.05
@@ -149,11 +147,13 @@ class ClientNet:
         rng, faults, world = self.world.rng, self.faults, self.world
         delay = self._delay(connection)
         luck = rng.random()
-        if luck < faults.duplicate:
+        if not world.chaotic:
+            pass
+        elif luck < faults.duplicate:
             self._count("client_duplicate")
             late = delay + rng.expovariate(1 / 0.05)
             world.schedule(late, self._arrive_again, connection.node, path, request)
-        elif luck < faults.duplicate + faults.late_duplicate and world.chaotic:
+        elif luck < faults.duplicate + faults.late_duplicate:
             self._count("client_late_duplicate")
             node = connection.node if rng.random() < 0.6 else rng.randrange(len(world.nodes))
             world.schedule(LATE_S * rng.random(), self._arrive_again, node, path, request)
@@ -243,7 +243,7 @@ class ClientNet:
         self.world.schedule(BREAK_S * self.world.rng.random(), self.reset, connection)
 
     def _count(self, kind: str) -> None:
-        self.world.faults.counts[kind] += 1
+        self.world.count(kind)
 
 
 class SimCall:

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+from chaos.sim.faults import CLIENT_WEIGHTS
 from chaos.sim.mutants import GROUPS_SETTINGS
+from chaos.sim.rpc import ClientFaults
 from chaos.sim.simulation import Scenario
 
 SDK_EAGER = Scenario(
@@ -14,10 +16,33 @@ SDK_EAGER = Scenario(
     settings=GROUPS_SETTINGS,
     pause_s=0.7,
     life_s=8.0,
+    weights=CLIENT_WEIGHTS,
 )
 SDK_COOPERATIVE = replace(SDK_EAGER, name="sdk-cooperative", assignor="cooperative-sticky")
 SDK_STATIC = replace(SDK_COOPERATIVE, name="sdk-static", statics=True)
 SDK_UDP = replace(SDK_EAGER, name="sdk-udp", network="udp")
 SDK_TWO_SHARDS = replace(SDK_COOPERATIVE, name="sdk-late", network="late", shards=2, members=8)
+
+CALM = replace(
+    SDK_COOPERATIVE,
+    name="",
+    members=4,
+    life_s=0.0,
+    patience=6.0,
+    chaos_s=14.0,
+    rest_s=24.0,
+    client_faults=ClientFaults(0.0, 0.0, 0.0, 0.0),
+)
+"""Nobody goes, and no message is lost."""
+
+SCRIPTED = (
+    replace(CALM, name="sdk-jam-leader", script="jam-leader"),
+    replace(CALM, name="sdk-jam-all", script="jam-all"),
+    replace(CALM, name="sdk-stop-all", script="stop-all", chaos_s=42.0),
+    replace(CALM, name="sdk-stall-followers", script="stall-followers"),
+    replace(CALM, name="sdk-reset-peers", script="reset-peers"),
+    replace(CALM, name="sdk-break-heartbeats", script="break-heartbeats", members=16),
+)
+"""What must be in the schedule, whatever chance brings."""
 
 SDK = (SDK_EAGER, SDK_COOPERATIVE, SDK_STATIC, SDK_UDP, SDK_TWO_SHARDS)

@@ -18,7 +18,7 @@ import muster.consumer
 import muster.discovery
 import muster.heartbeats
 from chaos.sim.groups import GroupsChecker
-from chaos.sim.loop import ProcessLoop
+from chaos.sim.loop import make_loop
 from chaos.sim.ownership import Ownerships
 from chaos.sim.rpc import ClientNet, SimNodes, endpoint
 from coordinator.routing import shard_of
@@ -119,7 +119,7 @@ class Process:
         self.number = len(world.processes)
         world.processes.append(self)
         self.paused_until_s = 0.0
-        self.loop = ProcessLoop(world, lambda: world.now + 1.0, self._run, world.defect)
+        self.loop = make_loop(world, lambda: world.now + 1.0, self._run, world.defect)
 
     @property
     def alive(self) -> bool:
@@ -257,9 +257,7 @@ class Worker(RebalanceListener):
             now = machine.assignment
             kept = {key.partition for key in now.partitions} if now is not None else set()
             mine = [key.partition for key in assignment.partitions]
-            self._owned.stays(
-                self._group_id, [p for p in mine if p in kept], assignment.member_id
-            )
+            self._owned.stays(self._group_id, [p for p in mine if p in kept], assignment.member_id)
             if now is not None:
                 for partition in mine:
                     self._owned.moves(
@@ -326,9 +324,7 @@ class Bystander:
 
     async def _create(self, client: Client) -> bool:
         try:
-            await client.create_topic(
-                self._members.topic, self._members.partitions, exist_ok=True
-            )
+            await client.create_topic(self._members.topic, self._members.partitions, exist_ok=True)
         except (RequestTimedOut, CoordinatorNotAvailable):
             return False
         return True

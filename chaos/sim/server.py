@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
-from chaos.sim.loop import ProcessLoop
+from chaos.sim.loop import make_loop
 from chaos.sim.rpc import endpoint
 from coordinator.admission import Admission
 from coordinator.bridge import Bridge
@@ -93,8 +93,8 @@ class SimServer:
     def __init__(self, node: "SimNode", core: Core) -> None:
         life = node.incarnation
         self.core = core
-        self.loop = ProcessLoop(
-            node.world, node.clock, lambda run: node._later(life, run), node.world.defect
+        self.loop = make_loop(
+            node.world, node.clock, lambda run: node.run_pass(life, run), node.world.defect
         )
         methods: Any = _Methods()
         group_pb2_grpc.add_GroupCoordinatorServicer_to_server(GroupService(core), methods)

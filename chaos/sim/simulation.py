@@ -20,13 +20,15 @@ from chaos.sim.members import Members
 from chaos.sim.network import Network
 from chaos.sim.node import PowerCutError, SimNode
 from chaos.sim.operator import Operator
-from chaos.sim.rpc import ClientFaults
+from chaos.sim.rpc import ClientFaults, ClientNet
+from chaos.sim.scripts import Script
 from chaos.sim.sdk import Process, drawn_by
 from chaos.sim.server import SimServer
 from chaos.sim.views import DurableView
 from chaos.sim.workload import Commands
 from raft.contract import Role
 from raft.settings import RaftSettings
+from storage.store import StoreError
 
 SETTINGS = RaftSettings(
     log_disk_bytes=1600,
@@ -87,6 +89,8 @@ class Scenario:
     """Mean life of a process that runs the SDK, before it leaves or dies; 0: it stays."""
     client_faults: ClientFaults = ClientFaults()
     """What happens to the messages of clients that run the SDK."""
+    script: str = ""
+    """A schedule of scripts.py instead of faults by chance."""
     late_start_s: float = 0.0
     """One node is started for the first time so late at most; 0: all start at once."""
     crash_after_vote: float = 0.0
@@ -129,6 +133,7 @@ class Simulation:
             scenario.latency_s,
         )
         self.faults = Faults(self, scenario.chaos_s, scenario.weights, scenario.pause_s)
+        self.net.counts = self.faults.counts
         self._queue: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._scheduled = 0
         self.crashes = 0
@@ -195,15 +200,18 @@ class Simulation:
         workload.start()
         if self.members is not None and self.scenario.removals:
             deleting.start(self, self.members)
-        self.faults.start(1.5)
+        if self.scenario.script:
+            Script(self).start()
+        else:
+            self.faults.start(1.5)
         self.schedule(self.scenario.chaos_s, self._heal)
         try:
             self._loop()
         except Exception as error:  # noqa: BLE001  whatever the shipped code raises is a finding
             self.defect(error)
         finally:
-            for holder in (*self.servers, *self.processes):
-                holder.loop.bury()
+            for loop in [one.loop for one in self.servers] + [one.loop for one in self.processes]:
+                loop.bury()
         return self._result()
 
     def _loop(self) -> None:
@@ -232,6 +240,13 @@ class Simulation:
             self.faults.counts[cut.kind] += 1
             self.crash(node.number, power_cut=True)
             return
+        except StoreError:
+            if not node.store.fail_writes:
+                raise
+            if not node.sync_failed:
+                self.count("disk_full")
+            self.crash(node.number, power_cut=True)
+            return
         if node.alive:
             for shard, checker in enumerate(self.checkers):
                 checker.turned(node.views[shard], self.durable_views(shard))
@@ -241,6 +256,20 @@ class Simulation:
         return [DurableView(node, shard) for node in self.nodes]
 
     # -- faults
+
+    def count(self, kind: str) -> None:
+        """A fault has happened."""
+        self.faults.counts[kind] += 1
+
+    @property
+    def fault_clients(self) -> ClientNet | None:
+        """Where clients have connections."""
+        return None if self.members is None else self.members.net
+
+    @property
+    def client_processes(self) -> Sequence[Process]:
+        """Of clients that run the SDK."""
+        return self.processes
 
     @property
     def fault_nodes(self) -> Sequence[FaultyNode]:
@@ -291,11 +320,14 @@ class Simulation:
 
     def _heal(self) -> None:
         self.net.heal()
+        for process in self.processes:
+            process.paused_until_s = 0.0
         for node in self.nodes:
             node.crash_after_sends = None
             node.crash_after_vote = 0.0
             node.sync_stalled_until_s = node.paused_until_s = 0.0
             node.stall_writes(0)
+            node.spare_disk()
             self._restart(node.number)
         self._connect_all()
 
