@@ -6,6 +6,7 @@ so that the sets asyncio keeps of them are walked in the same order in every run
 """
 
 import asyncio
+import contextlib
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -107,7 +108,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         """The process's monotonic seconds."""
         return self._clock()
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """In the next pass."""
@@ -216,7 +217,5 @@ def make_loop(
 
 
 def _close(work: Any) -> None:
-    try:
+    with contextlib.suppress(Exception):  # see `bury`: a dead process's `finally`
         work.close()
-    except Exception:  # noqa: BLE001, S110 - see `bury`: a dead process's `finally`
-        pass

@@ -134,7 +134,7 @@ class Members:
             self.world.schedule(0.8 + number * 0.05, self._bear, shard, f"g{number % 2}")
 
     def _bear(self, shard: int, group: str, instance: str = "") -> None:
-        """Somebody joins; of members that run the SDK also after the faults, so that all is owned."""
+        """Somebody joins; of members that run the SDK also after the faults: inv-I8."""
         if self.world.now >= self.world.scenario.chaos_s and self.net is None:
             return
         self._born += 1

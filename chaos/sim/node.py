@@ -351,8 +351,10 @@ class SimNode:
             self._sync_fails = self.store.fail_writes = False
 
     def _sync_failed(self) -> None:
-        """As storage.rocks and coordinator.serve: nothing is synced or written any more, nothing
-        is tried again, and the process ends a few passes of its loop later."""
+        """Nothing is synced or written any more, and the process ends a few passes later.
+
+        As storage.rocks and coordinator.serve do it: an fsync is never tried again.
+        """
         self.world.count("eio")
         self.store.fail_writes = self.sync_failed = True
         life = self.incarnation

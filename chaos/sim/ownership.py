@@ -3,10 +3,10 @@
 A member owns a partition from the moment it is told so (its listener's `assigned`) until it has let
 go of it (`revoked` and `lost` are over), or until its process dies.
 
-Two members may own one partition at once in one case only: the group has removed the earlier one
-(its session ended, it missed a round, another process took its instance id, it left, an operator
-removed it) before the later one was told, and it has not heard of that yet. Then it is a zombie,
-and what is checked instead is its fence: no commit that it sends from that moment on is ever
+Two members may own one partition at once in one case only: the group has removed one of them (its
+session ended, it missed a round, another process took its instance id, it left, an operator removed
+it) before the later one was told, and the removed one has not heard of that yet. It is a zombie,
+and what is checked instead is its fence: no commit that a member sends after its removal is ever
 acknowledged. Members that the group still counts never overlap, whatever their generations.
 """
 
@@ -47,8 +47,6 @@ class Ownerships:
     """`zombie`: overlaps that are allowed; `taken`, `revoked`, `lost`."""
     _held: dict[Place, dict[str, Holding]] = field(default_factory=dict)
     _removed: dict[tuple[str, str], None] = field(default_factory=dict)
-    _superseded: dict[tuple[Place, str], None] = field(default_factory=dict)
-    """Zombies: place and process."""
     _formed: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     _given_up: dict[tuple[Place, str], int] = field(default_factory=dict)
     """Revoked because it moves: from whom, and in which generation it was away."""
@@ -63,9 +61,8 @@ class Ownerships:
         for other in held.values():
             if other.process == who:
                 continue
-            if (group, other.member_id) in self._removed or other.member_id == member_id:
+            if self.is_removed(group, other.member_id) or self.is_removed(group, member_id):
                 self.counts["zombie"] += 1
-                self._superseded[place, other.process] = None
             else:
                 self.shard.violated(
                     "H-owners-overlap",
@@ -74,7 +71,6 @@ class Ownerships:
                     first=(other.process, other.member_id, other.generation, other.since_s),
                     second=(who, member_id, generation),
                 )
-        self._superseded.pop((place, who), None)
         held[who] = Holding(who, member_id, generation, round(self.shard.now, 4))
         self._came_back(place, member_id, generation)
 
@@ -116,12 +112,12 @@ class Ownerships:
 
     # ---- fences
 
-    def is_superseded(self, group: str, partition: int, who: str) -> bool:
+    def is_removed(self, group: str, member_id: str) -> bool:
         """Whether it is a zombie now: a commit that it sends is never acknowledged."""
-        return ((group, partition), who) in self._superseded
+        return (group, member_id) in self._removed
 
     def acknowledged(self, group: str, partition: int, who: str, *, sent_as_zombie: bool) -> None:
-        """A commit was acknowledged to it."""
+        """inv-I6: a commit was acknowledged to it."""
         if sent_as_zombie:
             self.shard.violated("H-zombie-committed", group=group, partition=partition, who=who)
 

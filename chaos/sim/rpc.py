@@ -55,6 +55,9 @@ class ClientFaults:
     """It takes up to half a second longer, and others overtake it."""
 
 
+CLIENT_FAULTS = ClientFaults()
+
+
 @dataclass(eq=False, slots=True)
 class Connection:
     """One connection of one client process to one life of a node."""
@@ -200,7 +203,7 @@ class ClientNet:
         connection.serving[call] = node.server.dispatch(path, request, peer, timeout_s, respond)
 
     def _arrive_again(self, node: int, path: str, request: bytes) -> None:
-        """The proxy's second copy: its answer goes nowhere, and the proxy hangs up a second later."""
+        """The proxy's second copy: its answer goes nowhere, the proxy hangs up a second later."""
         there = self.world.nodes[node]
         if there.alive and there.server is not None and self.reaches(node, to_node=True):
             there.server.dispatch(path, request, "ipv4:10.9.9.9:1", 1.0, lambda *_: None)
@@ -309,7 +312,7 @@ class SimChannel:
         self._changed: asyncio.Future[None] | None = None
         self._queued: list[Callable[[], None]] = []
 
-    def get_state(self, try_to_connect: bool = False) -> State:  # noqa: FBT001, FBT002 - gRPC's
+    def get_state(self, try_to_connect: bool = False) -> State:
         """Its connectivity."""
         if try_to_connect and self._state is State.IDLE:
             self._connect()
@@ -333,7 +336,7 @@ class SimChannel:
     ) -> Callable[..., SimCall]:
         """How a method is called."""
 
-        def start(request: bytes, timeout: float, metadata: object) -> SimCall:
+        def start(request: bytes, timeout: float, metadata: object) -> SimCall:  # noqa: ARG001
             call = SimCall(self._loop, self._net, response_deserializer)
             call.start(timeout)
             self._send(call, path, request, self._loop.time() + timeout)

@@ -142,7 +142,7 @@ class Process:
         return client
 
     def die(self) -> None:
-        """kill -9: its connections are reset, nothing else is said."""
+        """Die of kill -9: its connections are reset, nothing else is said."""
         if self.alive:
             self.loop.kill()
             self.net.reset_all(client=self.number)
@@ -283,7 +283,7 @@ class Worker(RebalanceListener):
             await asyncio.sleep(self._rng.expovariate(1 / THINK_S))
             value += 1
             token = promises.attempt(place, value)
-            zombie = self._owned.is_superseded(*place, self.process.name)
+            zombie = self._owned.is_removed(self._group_id, p.member_id)
             try:
                 result = await self._group.commit({p.key: value})
             except (RebalanceInProgress, RequestTimedOut, CoordinatorNotAvailable):

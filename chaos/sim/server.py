@@ -105,7 +105,7 @@ class SimServer:
     def dispatch(
         self, path: str, request: bytes, peer: str, timeout_s: float, respond: Respond
     ) -> "asyncio.Task[None]":
-        """Serve one call; `respond` is called once, unless the call is cancelled or the node dies."""
+        """Serve one call; `respond` is told once, unless it is cancelled or the node dies."""
         work = self._serve(self._handlers[path], request, peer, respond)
         task = self.loop.create_task(work)
         timer = self.loop.call_later(timeout_s, task.cancel)

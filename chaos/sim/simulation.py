@@ -20,7 +20,7 @@ from chaos.sim.members import Members
 from chaos.sim.network import Network
 from chaos.sim.node import PowerCutError, SimNode
 from chaos.sim.operator import Operator
-from chaos.sim.rpc import ClientFaults, ClientNet
+from chaos.sim.rpc import CLIENT_FAULTS, ClientFaults, ClientNet
 from chaos.sim.scripts import Script
 from chaos.sim.sdk import Process, drawn_by
 from chaos.sim.server import SimServer
@@ -87,7 +87,7 @@ class Scenario:
     """Of members that run the SDK."""
     life_s: float = 0.0
     """Mean life of a process that runs the SDK, before it leaves or dies; 0: it stays."""
-    client_faults: ClientFaults = ClientFaults()
+    client_faults: ClientFaults = CLIENT_FAULTS
     """What happens to the messages of clients that run the SDK."""
     script: str = ""
     """A schedule of scripts.py instead of faults by chance."""

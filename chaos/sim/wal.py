@@ -1,4 +1,4 @@
-"""What a power cut leaves of writes that were not synced: a log of checksummed records, cut anywhere.
+"""What a power cut leaves of unsynced writes: a log of checksummed records, cut anywhere.
 
 The disk has some first bytes of what was appended since the last sync. Where the file had grown
 already, zeros may follow. Recovery keeps whole records only, up to the first that is not.
