@@ -17,6 +17,7 @@ from chaos.sim.checks import ShardChecker
 from coordinator.machine.events import (
     GenerationFormed,
     GroupDeleted,
+    MemberJoined,
     MemberRemoved,
     MemberReplaced,
 )
@@ -46,6 +47,7 @@ class Ownerships:
     counts: Counter[str] = field(default_factory=Counter)
     """`zombie`: overlaps that are allowed; `taken`, `revoked`, `lost`."""
     _held: dict[Place, dict[str, Holding]] = field(default_factory=dict)
+    _seen: int = 0
     _removed: dict[tuple[str, str], None] = field(default_factory=dict)
     _formed: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     _given_up: dict[tuple[Place, str], int] = field(default_factory=dict)
@@ -127,14 +129,19 @@ class Ownerships:
         self,
         _node: int,
         _shard: Shard,
-        _index: int,
+        index: int,
         _entry: Entry,
         results: tuple[CommandResult, ...],
     ) -> None:
-        """A node has applied an entry."""
+        """A node has applied an entry; the first one that does counts."""
+        if index <= self._seen:
+            return
+        self._seen = index
         for result in results:
             for event in result.events:
                 match event:
+                    case MemberJoined():  # a first Join that is repeated brings the same id again
+                        self._removed.pop((event.group_id, event.member_id), None)
                     case MemberRemoved():
                         self._removed[event.group_id, event.member_id] = None
                     case MemberReplaced():

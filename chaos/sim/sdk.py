@@ -314,20 +314,22 @@ class Bystander:
 
     async def _main(self) -> None:
         client = self.process.client()
-        while not await self._create(client):
-            await asyncio.sleep(BOOTSTRAP_S)
+        await self._create(client)
         rng, groups = self._world.rng, self._members.group_ids()
         while self._world.now < self._world.scenario.chaos_s:
             await asyncio.sleep(rng.expovariate(1 / 0.5))
             shard, group = rng.choice(groups)
             await self._read(client, shard, group)
 
-    async def _create(self, client: Client) -> bool:
-        try:
-            await client.create_topic(self._members.topic, self._members.partitions, exist_ok=True)
-        except (RequestTimedOut, CoordinatorNotAvailable):
-            return False
-        return True
+    async def _create(self, client: Client) -> None:
+        name, partitions = self._members.topic, self._members.partitions
+        while True:
+            try:
+                await client.create_topic(name, partitions, exist_ok=True)
+            except (RequestTimedOut, CoordinatorNotAvailable):
+                await asyncio.sleep(BOOTSTRAP_S)
+            else:
+                return
 
     async def _read(self, client: Client, shard: int, group: str) -> None:
         """inv-I1, inv-I13: a strict read of all partitions."""
