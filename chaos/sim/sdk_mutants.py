@@ -4,6 +4,7 @@ As in mutants.py: every mutant is made here, the shipped code has no switches.
 """
 
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 
 import coordinator.calls
@@ -74,6 +75,12 @@ def _any_member(group: Group | None, command: OffsetCommit) -> Decision | None:
 
 _SCRIPTED = {scenario.script: scenario for scenario in SCRIPTED}
 
+_STANDING_STILL: tuple[tuple[ModuleType, str, Any], ...] = (
+    (coordinator.shard, "ShardTime", Uncapped),
+    (coordinator.liveness, "LAG_FORGIVEN_MS", 10**9),
+)
+"""Each of the two alone is enough to keep a session through a stop of 30 s, so both go."""
+
 SDK_MUTANTS: Iterable[Mutant] = (
     Mutant("eager_keeps", SDK_EAGER, ((muster.consumer, "Membership", KeepsAll),)),
     Mutant(
@@ -86,7 +93,11 @@ SDK_MUTANTS: Iterable[Mutant] = (
         _SCRIPTED["break-heartbeats"],
         ((coordinator.calls, "BreakMeter", NeverForgiving),),
     ),
-    Mutant("time_cap", _SCRIPTED["stop-all"], ((coordinator.shard, "ShardTime", Uncapped),)),
-    Mutant("expiry_round", _SCRIPTED["jam-all"], ((coordinator.liveness, "ROUNDS_TO_PROVE", 0),)),
+    Mutant("standing_still", _SCRIPTED["stop-all"], _STANDING_STILL),
+    Mutant(
+        "expiry_round",
+        _SCRIPTED["stop-all"],
+        (*_STANDING_STILL, (coordinator.liveness, "ROUNDS_TO_PROVE", 0)),
+    ),
 )
 """Sought as those of mutants.py are."""
