@@ -355,7 +355,8 @@ class Member:
     def _work(self) -> None:
         """A heartbeat, or a commit, or the end."""
         luck, often = self._rng.random(), 3 if self._scenario.removals else 1
-        if self._scenario.kills and luck < 0.03:  # nobody goes: something else to rebalance for
+        stays = self._scenario.kills or self._scenario.script
+        if stays and luck < 0.03:  # nobody goes: something else to rebalance for
             self._metadata = self._rng.randbytes(4)
             self.join()
         elif luck < 0.01 * often:

@@ -35,7 +35,23 @@ CALM = replace(
 )
 """Nobody goes, and no message is lost."""
 
+STOP_ONE = replace(
+    CALM,
+    name="stop-one",
+    client="wire",
+    nodes=1,
+    script="stop-all",
+    patience=2.0,
+    chaos_s=42.0,
+    settings=replace(GROUPS_SETTINGS, snapshot_log_bytes=1 << 20),
+)
+"""A cluster of one, which always hears its quorum, and members that hold no heartbeat there.
+
+Where a call is held or a quorum is gone no session runs, so a stop ends none whatever is broken.
+"""
+
 SCRIPTED = (
+    STOP_ONE,
     replace(CALM, name="sdk-jam-leader", script="jam-leader"),
     replace(CALM, name="sdk-jam-all", script="jam-all"),
     replace(CALM, name="sdk-stop-all", script="stop-all", chaos_s=42.0),

@@ -4,7 +4,6 @@ As in mutants.py: every mutant is made here, the shipped code has no switches.
 """
 
 from collections.abc import Callable, Iterable
-from types import ModuleType
 from typing import Any
 
 import coordinator.calls
@@ -13,7 +12,7 @@ import coordinator.shard
 import muster.consumer
 import muster.membership
 from chaos.sim.mutants import Mutant
-from chaos.sim.scenarios import SCRIPTED, SDK_COOPERATIVE, SDK_EAGER
+from chaos.sim.scenarios import SCRIPTED, SDK_COOPERATIVE, SDK_EAGER, STOP_ONE
 from coordinator.breaks import BreakMeter
 from coordinator.machine import decide_commit
 from coordinator.machine.commands import OffsetCommit
@@ -75,11 +74,7 @@ def _any_member(group: Group | None, command: OffsetCommit) -> Decision | None:
 
 _SCRIPTED = {scenario.script: scenario for scenario in SCRIPTED}
 
-_STANDING_STILL: tuple[tuple[ModuleType, str, Any], ...] = (
-    (coordinator.shard, "ShardTime", Uncapped),
-    (coordinator.liveness, "LAG_FORGIVEN_MS", 10**9),
-)
-"""Each of the two alone is enough to keep a session through a stop of 30 s, so both go."""
+_UNCAPPED = (coordinator.shard, "ShardTime", Uncapped)
 
 SDK_MUTANTS: Iterable[Mutant] = (
     Mutant("eager_keeps", SDK_EAGER, ((muster.consumer, "Membership", KeepsAll),)),
@@ -93,11 +88,19 @@ SDK_MUTANTS: Iterable[Mutant] = (
         _SCRIPTED["break-heartbeats"],
         ((coordinator.calls, "BreakMeter", NeverForgiving),),
     ),
-    Mutant("standing_still", _SCRIPTED["stop-all"], _STANDING_STILL),
+    Mutant("time_cap", STOP_ONE, (_UNCAPPED,)),
     Mutant(
         "expiry_round",
-        _SCRIPTED["stop-all"],
-        (*_STANDING_STILL, (coordinator.liveness, "ROUNDS_TO_PROVE", 0)),
+        STOP_ONE,
+        (
+            _UNCAPPED,
+            (coordinator.liveness, "LAG_FORGIVEN_MS", 10**9),
+            (coordinator.liveness, "ROUNDS_TO_PROVE", 0),
+        ),
     ),
 )
-"""Sought as those of mutants.py are."""
+"""Sought as those of mutants.py are.
+
+`expiry_round` takes away all three things of which each alone keeps a session through a stop: the
+cap of shard time, the lag that is forgiven, and the rounds that prove a silence.
+"""
