@@ -81,6 +81,10 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         """Have something from outside run in this process's next pass."""
         self.call_soon(call, *args)
 
+    def unfinished(self) -> list[str]:
+        """What every task that is not done yet runs."""
+        return [getattr(task.get_coro(), "__qualname__", "") for task in self._tasks]
+
     def kill(self) -> None:
         """The process has died: nothing runs any more, not even a `finally`."""
         self.dead = True

@@ -50,6 +50,8 @@ THINK_S = 0.12
 """Mean time between two commits of one partition's task."""
 
 BOOTSTRAP_S = 0.3
+TIDY_S = 0.05
+"""A closed client has no task left by then."""
 
 
 class _Draws:
@@ -227,6 +229,10 @@ class Worker(RebalanceListener):
         except MusterError as error:
             self._world.faults.counts[f"client_{type(error).__name__}"] += 1
         await client.close()
+        await asyncio.sleep(TIDY_S)
+        left = self.process.loop.unfinished()
+        if len(left) > 1:  # this one
+            self._checker.shard.violated("L-tasks-left", process=self.process.name, tasks=left)
         self.process.loop.post(self.process.die)
         self._gone("left")
 
