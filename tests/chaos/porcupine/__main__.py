@@ -35,6 +35,11 @@ UNDECIDED_SHARE_MAX = 0.01
 WAIT_S = 600
 
 
+def say(text: str) -> None:
+    """One line for whoever started it."""
+    sys.stdout.write(f"{text}\n")
+
+
 def main() -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -54,10 +59,10 @@ def main() -> int:
     ok_real, figures_real = compared(given.program, real)
     for verdict in ("yes", "no"):
         if figures[f"linearizable_{verdict}"] < SHARE_MIN * given.histories:
-            print(f"cross-check: too few generated histories are linearizable: {verdict}")
+            say(f"cross-check: too few generated histories are linearizable: {verdict}")
             ok = False
     seconds = round(time.monotonic() - began, 1)
-    print(json.dumps({"generated": figures, "runs": figures_real, "seconds": seconds}))
+    say(json.dumps({"generated": figures, "runs": figures_real, "seconds": seconds}))
     return 0 if ok and ok_real else 1
 
 
@@ -101,7 +106,7 @@ def compared(program: Path, mine: dict[str, Register]) -> tuple[bool, dict[str, 
         for number, register in enumerate(mine.values())
     ]
     done = subprocess.run(
-        [program],
+        [program.resolve()],
         input="\n".join(lines),
         capture_output=True,
         text=True,
@@ -116,14 +121,14 @@ def compared(program: Path, mine: dict[str, Register]) -> tuple[bool, dict[str, 
     for number, (name, register) in enumerate(mine.items()):
         verdict, other = said(register), theirs[str(number)]
         if "timeout" in {verdict, other}:
-            print(f"cross-check: {name}: undecided: muster {verdict}, porcupine {other}")
+            say(f"cross-check: {name}: undecided: muster {verdict}, porcupine {other}")
             counts["undecided"] += 1
             ok = ok and verdict != "timeout"
             continue
         counts["compared"] += 1
         counts[f"linearizable_{other}"] += 1
         if verdict != other:
-            print(f"cross-check: {name}: muster says {verdict}, porcupine {other}: {lines[number]}")
+            say(f"cross-check: {name}: muster says {verdict}, porcupine {other}: {lines[number]}")
             ok = False
     ok = ok and counts["undecided"] <= UNDECIDED_SHARE_MAX * len(mine)
     return ok, dict(counts)
