@@ -154,6 +154,16 @@ def test_who_gives_up_for_longer_than_the_rebalance_timeout_is_removed():
     assert not owners.check(history(ownerships=[late, newer])).passed
 
 
+def test_who_was_refused_as_no_member_had_been_removed():
+    """Before the newer owner got the partition; afterwards proves nothing of that moment."""
+    ownerships = [owns("a", 1, 0, 8), owns("b", 2, 5, 9)]
+    for ended, passes in [(5, True), (6, False)]:
+        refused = commit(
+            1, 4, ended, member_id="a", outcome=Outcome.FAIL, error="UNKNOWN_MEMBER_ID"
+        )
+        assert owners.check(history(refused, ownerships=ownerships)).passed is passes
+
+
 def test_a_zombie_that_is_never_told_is_told():
     """15 s after the newer owner began a live process knows."""
     ownerships = [owns("a", 1, 0, None), owns("b", 2, 5, None)]
@@ -293,6 +303,7 @@ def test_without_expected_groups_nothing_is_shown():
     verdict = owned_again.check(history(ownerships=[owns("a", 1, 0, None)]))
     assert not verdict.passed
     assert verdict.note == "no group is named that was to have members at the end"
+    assert owned_again.check(history(expected=[expected(lasting=False)])).note == verdict.note
 
 
 def test_a_fact_that_is_no_time_is_an_error():
