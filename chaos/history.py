@@ -12,6 +12,8 @@ from enum import StrEnum
 
 KINDS = frozenset({"commit", "read", "delete", "reset", "heartbeat"})
 """What an operation can be."""
+WRITES = frozenset({"commit", "delete", "reset"})
+"""Those that change an offset: their value is known before they are sent."""
 SUPERSEDED = "SUPERSEDED"
 """The `error` of a commit that a newer one of the same member had overtaken: its outcome is
 unknown (an earlier attempt may have been stored), but it has no effect after it was answered."""

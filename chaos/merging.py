@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from chaos.collector import without_collector
 from chaos.history import (
     KINDS,
+    WRITES,
     Checkpoint,
     Expected,
     FaultSpan,
@@ -133,6 +134,8 @@ class _Reader:
     def _invoke(self, file: "_File", line: Invoke) -> None:
         if line.kind not in KINDS:
             raise _Damaged(f"no kind of operation: {line.kind!r}")
+        if line.kind in WRITES and line.value is None:
+            raise _Damaged(f"a {line.kind} that began without a value")
         file.begin(line.id)
         key = self._keys.setdefault(line.key, line.key)
         if key is not line.key:  # one object per key, and not one per line
