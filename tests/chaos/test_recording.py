@@ -184,8 +184,9 @@ def test_a_file_of_which_not_even_the_header_was_written_is_empty(tmp_path):
         (5, '{"ended": {"id":3,"outcome":"ok","ended_ns":9999999999999999}}\n', "without a value"),
         (
             2,
-            '{"invoke": {"id":1,"client":"w","kind":"delete","key":{"group":"g","topic":"t",'
-            '"partition":0},"began_ns":1}}\n',
+            '{"invoke": {"id":1,"client":"","kind":"delete","key":KEY,"began_ns":1}}\n'.replace(
+                "KEY", '{"group":"","topic":"","partition":0}'
+            ),
             "a delete that began without a value",
         ),
         (3, '{"released": {"id":1,"until_ns":5,"how":"left"}}\n', "1 ends and is not under way"),

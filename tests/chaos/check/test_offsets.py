@@ -113,6 +113,17 @@ def test_a_reset_to_an_offset_that_was_committed_is_a_write_of_its_own():
     assert not offsets.check(history(*operations, read(5, 8, 9))).passed
 
 
+@pytest.mark.parametrize("open_first", [True, False])
+def test_which_of_two_equal_writes_was_read_is_left_open_until_it_matters(open_first):
+    """One may come late and the other not: only with the other one read first there is an order."""
+    late = op("reset", 1, 0, None)
+    early = op("reset", 1, 0, 4, outcome=Outcome.UNKNOWN, error=SUPERSEDED)
+    writes = [late, early] if open_first else [early, late]
+    rest = [read(1, 1, 2), commit(2, 5, 6), read(2, 7, 8), read(1, 9, 10)]
+    assert offsets.check(history(*writes, *rest)).passed
+    assert not offsets.check(history(*writes, *rest, commit(3, 11, 12), read(1, 13, 14))).passed
+
+
 def test_one_key_does_not_explain_another():
     """Each is a register of its own, and only the bad one is told."""
     verdict = offsets.check(history(commit(5, 0, 1, key=OTHER), read(5, 2, 3, key=KEY)))
