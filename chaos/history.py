@@ -12,6 +12,8 @@ from enum import StrEnum
 
 KINDS = frozenset({"commit", "read", "delete", "reset", "heartbeat"})
 """What an operation can be."""
+WRITES = frozenset({"commit", "delete", "reset"})
+"""Those that change an offset: their value is known before they are sent."""
 SUPERSEDED = "SUPERSEDED"
 """The `error` of a commit that a newer one of the same member had overtaken: its outcome is
 unknown (an earlier attempt may have been stored), but it has no effect after it was answered."""
@@ -204,7 +206,10 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A group that had live members from `History.quiet_from_ns` to the end."""
+    """A group with live members from `History.quiet_from_ns` to the end, unless `lasting` is False.
+
+    One for every group with members: its timeouts say how late a member may be.
+    """
 
     group: str
     topics: tuple[tuple[str, int], ...]
@@ -212,6 +217,8 @@ class Expected:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     cooperative: bool = False
+    lasting: bool = True
+    """False: it may be without members at the end."""
 
 
 @dataclass(slots=True)

@@ -4,16 +4,16 @@ Memory: about 0.35 KiB per operation, so 10 minutes of 2,000 operations/s take s
 are read one by one, and nothing else is kept.
 """
 
-import gc
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from chaos.collector import without_collector
 from chaos.history import (
     KINDS,
+    WRITES,
     Checkpoint,
     Expected,
     FaultSpan,
@@ -72,22 +72,10 @@ def read_files(paths: Iterable[Path]) -> History:
             machine (its times cannot be compared), or it contradicts itself.
     """
     reader = _Reader()
-    with _no_collector():
+    with without_collector():
         for path in paths:
             reader.read(path)
         return reader.history()
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Millions of objects are made and none is dropped: the collector would look at all, often."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 class _Reader:
@@ -146,6 +134,8 @@ class _Reader:
     def _invoke(self, file: "_File", line: Invoke) -> None:
         if line.kind not in KINDS:
             raise _Damaged(f"no kind of operation: {line.kind!r}")
+        if line.kind in WRITES and line.value is None:
+            raise _Damaged(f"a {line.kind} that began without a value")
         file.begin(line.id)
         key = self._keys.setdefault(line.key, line.key)
         if key is not line.key:  # one object per key, and not one per line

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 
 from chaos.history import (
     KINDS,
+    WRITES,
     Checkpoint,
     Expected,
     FaultSpan,
@@ -253,12 +254,18 @@ class Recorder:
     ) -> int:
         """An operation is about to be sent; returns the number by which it is ended.
 
-        Raises RecordingFullError: it must not be sent then.
+        `value`: what a write will store, -1 for a delete.
+
+        Raises:
+            RecordingFullError: it must not be sent then.
+            ValueError: there is no such kind, or a write has no value.
         """
         if kind not in KINDS:
             raise ValueError(
                 f"no kind of operation: {kind!r}; there are {', '.join(sorted(KINDS))}"
             )
+        if kind in WRITES and value is None:
+            raise ValueError(f"a {kind} has a value before it is sent")
         number = next(self._ids)
         began = time.monotonic_ns()
         self._write(

@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from chaos.history import SUPERSEDED, History, Key, Operation, Outcome
+from chaos.history import SUPERSEDED, WRITES, History, Key, Operation, Outcome
 
 FOREVER = 1 << 62
 """Later than every moment, ns."""
 BEFORE_ALL = -FOREVER
 NONE = -1
 """The value of a key before its first write, and after a delete."""
-WRITES = frozenset({"commit", "delete", "reset"})
 
 
 @dataclass(slots=True)

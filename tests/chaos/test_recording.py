@@ -182,6 +182,13 @@ def test_a_file_of_which_not_even_the_header_was_written_is_empty(tmp_path):
         (3, '{"ended": {"id":1,"outcome":"ok","ended_ns":5}}\n', "1 ended before it began"),
         (3, '{"ended": null}\n', "an empty record"),
         (5, '{"ended": {"id":3,"outcome":"ok","ended_ns":9999999999999999}}\n', "without a value"),
+        (
+            2,
+            '{"invoke": {"id":1,"client":"","kind":"delete","key":KEY,"began_ns":1}}\n'.replace(
+                "KEY", '{"group":"","topic":"","partition":0}'
+            ),
+            "a delete that began without a value",
+        ),
         (3, '{"released": {"id":1,"until_ns":5,"how":"left"}}\n', "1 ends and is not under way"),
         (3, '{"header": {"version":1,"process":"w","boot":""}}\n', "a second header"),
         (1, '{"header": {"version":2,"process":"w","boot":""}}\n', "this muster reads version 1"),
@@ -212,6 +219,8 @@ def test_an_unknown_kind_of_operation_is_refused(written):
     with Recorder(written.with_name("other"), "w") as recorder:
         with pytest.raises(ValueError, match="no kind of operation: 'get'; there are commit, "):
             recorder.invoke("w", "get", KEY)
+        with pytest.raises(ValueError, match="a reset has a value before it is sent"):
+            recorder.invoke("w", "reset", KEY)
         with pytest.raises(ValueError, match="no way to release: 'gone'"):
             recorder.released(recorder.owns("w", KEY, "m", 1), "gone")
     written.write_text(written.read_text().replace('"kind":"read"', '"kind":"get"'))
