@@ -22,6 +22,7 @@ from typing import Any
 Message = dict[str, Any]
 
 _PR_SET_PDEATHSIG = 1
+_CLONE_NEWNET = 0x40000000
 _LINE_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -37,12 +38,26 @@ def die_with_parent(parent_pid: int) -> None:
         sys.exit("the parent is gone")
 
 
-def command_with_parent(argv: list[str]) -> list[str]:
+def enter_network(path: str) -> None:
+    """Move this process into the network namespace behind `path`; "" stays where it is."""
+    if not path:
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(handle, _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"setns({path})")
+    finally:
+        os.close(handle)
+
+
+def command_with_parent(argv: list[str], network: str = "") -> list[str]:
     """`argv`, run through this file so that the kernel ends it with this process.
 
-    Must be started from the thread that lives as long as the process: the signal is the thread's.
+    `network`: path of the network namespace to run in. Must be started from the thread that lives
+    as long as the process: the signal is the thread's.
     """
-    return [sys.executable, "-S", "-E", str(Path(__file__).resolve()), str(os.getpid()), *argv]
+    here = str(Path(__file__).resolve())
+    return [sys.executable, "-S", "-E", here, str(os.getpid()), network, *argv]
 
 
 class Child:
@@ -176,9 +191,10 @@ async def commands() -> AsyncIterator[Message]:
 
 
 def _exec_with_parent() -> None:
-    """`child.py PARENT_PID ARGV...`: bind this process to its parent, then become ARGV."""
+    """`child.py PARENT_PID NETWORK ARGV...`: bind this process to its parent, become ARGV."""
     die_with_parent(int(sys.argv[1]))
-    os.execv(sys.argv[2], sys.argv[2:])
+    enter_network(sys.argv[2])
+    os.execv(sys.argv[3], sys.argv[3:])
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 A module of faults is added by one line here.
 """
 
-from chaos.faults import clock, damage, disk, process, resources
+from chaos.faults import clock, damage, disk, network, operation, process, resources
 from chaos.faults.contract import kinds
 
-MODULES = (process, disk, damage, clock, resources)
+MODULES = (network, operation, process, disk, damage, clock, resources)
 
 __all__ = ["MODULES", "kinds"]

@@ -24,6 +24,7 @@ import grpc
 from chaos.child import command_with_parent
 from chaos.world.equipment import Equipment
 from chaos.world.errors import WorldError
+from chaos.world.http import fetch_page
 from chaos.world.loopback import Loopback
 from chaos.world.network import Addresses, Network, client_place, node_place
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
@@ -410,6 +411,10 @@ class Cluster:
                 if [one.topic.partitions for one in got.results] != [request.partitions]:
                     return False
         return True
+
+    def metrics(self, node_id: int, timeout_s: float = 2.0) -> str:
+        """A node's metrics page. Raises OSError where it does not answer."""
+        return fetch_page(self.nodes[node_id].addresses.control_metrics, "/metrics", timeout_s)
 
     def topics(self, node_id: int) -> admin_pb2_grpc.TopicsStub:
         """The topics stub of one node."""

@@ -33,7 +33,6 @@ class Loopback(Network):
     """Ports on 127.0.0.1."""
 
     name = "loopback"
-    provides: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         """Not open yet."""
@@ -52,6 +51,7 @@ class Loopback(Network):
                 peers={other: where for other, where in peers.items() if other != n},
                 metrics_listen=metrics,
                 control=client,
+                control_metrics=metrics,
             )
             for n, (client, peer, metrics) in at.items()
         }
@@ -74,25 +74,27 @@ class Loopback(Network):
         """Every place, nodes first."""
         return (*(node_place(n) for n in self._addresses), client_place())
 
-    def cut(self, source: str, target: str) -> None:
-        """It cannot."""
-        raise self._cannot(source, target)
+    def proxy_ports(self, count: int) -> list[str]:
+        """Free ports."""
+        return [f"{HOST}:{port}" for port in free_ports(count)]
 
     def shape(self, source: str, target: str, shape: Shape) -> None:
         """It cannot."""
         del shape
         raise self._cannot(source, target)
 
-    def lose(self, source: str, target: str, percent: int) -> None:
-        """It cannot."""
-        del percent
-        raise self._cannot(source, target)
-
     def reset(self, source: str, target: str) -> int:
         """It cannot."""
         raise self._cannot(source, target)
 
+    def half_open(self, dead: str, alive: str) -> int:
+        """It cannot."""
+        raise self._cannot(dead, alive)
+
     def heal(self, source: str, target: str) -> None:
+        """Nothing was broken."""
+
+    def heal_all(self) -> None:
         """Nothing was broken."""
 
     @staticmethod
