@@ -105,4 +105,3 @@ def _fine(answer):
     """Taken, and its one partition, too."""
     told = [one.status for one in answer.partitions if hasattr(one, "status")]
     return all(one.code == errors_pb2.NONE for one in [answer.status, *told])
-

@@ -56,5 +56,3 @@ def test_a_build_without_fsync_loses_acknowledged_commits() -> None:
     else:
         assert total > 0
         assert lost
-
-
