@@ -217,21 +217,20 @@ class Cluster:
         return done.stdout.decode()
 
     def close(self) -> None:
-        """Kill what runs and remove the data."""
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
-        for node in self.nodes.values():
-            for process in (node.exporter, node.process):
-                if process is not None and process.poll() is None:
-                    process.kill()
-                    process.wait()
-            if node.log is not None:
-                node.log.close()
-        for kit in self.equipment:
-            kit.close()
-        self.network.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Kill what runs and remove the data; a step that fails keeps no other from being done.
+
+        May be called twice.
+        """
+        with contextlib.ExitStack() as left:
+            left.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            left.callback(self.network.close)
+            for kit in self.equipment:
+                left.callback(kit.close)
+            for node in self.nodes.values():
+                left.callback(_end, node)
+            for channel in self._channels.values():
+                left.callback(channel.close)
+            self._channels = {}
 
     def _muster(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "muster.cli", *arguments]
@@ -435,3 +434,14 @@ class Cluster:
 
 CAUGHT_UP_ENTRIES = 200
 """How far a follower's applied index may be behind under load and still count as caught up."""
+
+
+def _end(node: Node) -> None:
+    """Kill a node and its exporter."""
+    for process in (node.exporter, node.process):
+        if process is not None and process.poll() is None:
+            process.kill()
+            process.wait()
+    if node.log is not None:
+        node.log.close()
+        node.log = None
