@@ -26,6 +26,7 @@ class PageCache:
 
 
 def open_unsynced(self, create):
+    """Open it, and sync nothing from then on."""
     _open(self, create)
     self._db = PageCache(self._db)
 

@@ -20,6 +20,7 @@ def data(tmp_path):
 
 
 def contents(data):
+    """Every file, byte for byte."""
     return {p.relative_to(data): p.read_bytes() for p in data.rglob("*") if p.is_file()}
 
 

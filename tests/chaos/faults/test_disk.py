@@ -40,6 +40,7 @@ sys.stdin.read()
 
 
 def appended(path: Path, data: bytes, *, sync: bool) -> None:
+    """Write to the end of a file."""
     with path.open("ab") as file:
         file.write(data)
         file.flush()
@@ -67,9 +68,8 @@ def test_a_cut_disk_refuses_every_write_and_sync_until_it_is_mounted_again(disks
         os.write(handle, b"before")
         disks.cut([0])
         for attempt in (lambda: os.write(handle, b"after"), lambda: os.fsync(handle)):
-            with pytest.raises(OSError) as caught:
+            with pytest.raises(OSError, match=os.strerror(errno.EIO)):
                 attempt()
-            assert caught.value.errno == errno.EIO
     finally:
         os.close(handle)
     assert disks.dead(0)
@@ -107,9 +107,8 @@ def test_a_frozen_disk_thaws_by_itself(disks, tmp_path) -> None:
 def test_a_filled_disk_has_no_room_until_it_is_freed(disks, tmp_path) -> None:
     """ENOSPC for one more block."""
     assert disks.fill(0) > 0
-    with pytest.raises(OSError) as caught:
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         appended(tmp_path / "node-0/file", bytes(1 << 20), sync=True)
-    assert caught.value.errno == errno.ENOSPC
     disks.free(0)
     appended(tmp_path / "node-0/file", bytes(1 << 20), sync=True)
 

@@ -106,6 +106,7 @@ def test_threads_of_a_process_with_such_a_clock_hand_over_at_once(clock) -> None
 
 @pytest.fixture
 def keeping():
+    """A keeper that has nothing left at the end, or the test fails."""
     made = Keeping()
     yield made
     made.close()
@@ -179,6 +180,7 @@ def test_a_limit_of_open_files_holds_for_a_running_process_and_can_be_undone() -
 
 
 def proc(tmp_path, mounts, groups):
+    """A /proc of another machine."""
     (tmp_path / "self").mkdir()
     (tmp_path / "self/mounts").write_text(mounts)
     (tmp_path / "self/cgroup").write_text(groups)

@@ -22,10 +22,12 @@ SEEN_S = 20.0
 
 
 def target(injected):
+    """The one node that was hit."""
     return int(injected.targets[0].removeprefix("node-"))
 
 
 def until(world, load, holds):
+    """Wait for what the fault does."""
     deadline = time.monotonic() + SEEN_S
     while not holds():
         assert time.monotonic() < deadline
