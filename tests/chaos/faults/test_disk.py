@@ -128,9 +128,9 @@ def test_a_disk_too_small_for_a_node_is_refused() -> None:
         LoopDisks(Keeping(), 16)
 
 
-@pytest.mark.parametrize("state", ["frozen", "idle"])
+@pytest.mark.parametrize("state", ["frozen", "signalled"])
 def test_nothing_is_left_of_a_run_that_is_killed(tmp_path, disks, state) -> None:
-    """No keeper, no loop device, no control group, no image; frozen or not."""
+    """No keeper, no loop device, no control group, no image; also where all of it got SIGTERM."""
     with subprocess.Popen(["sleep", "60"]) as bystander:  # lives in the control groups meanwhile
         argv = [sys.executable, "-c", OWNER, str(tmp_path / "own"), str(bystander.pid), state]
         (tmp_path / "own").mkdir()
@@ -138,6 +138,8 @@ def test_nothing_is_left_of_a_run_that_is_killed(tmp_path, disks, state) -> None
             told = json.loads(owner.stdout.readline())
             backing = Path(f"/sys/dev/block/{told['device']}/loop/backing_file")
             assert backing.exists()
+            if state == "signalled":
+                os.kill(told["keeper"], signal.SIGTERM)
             owner.send_signal(signal.SIGKILL)
         bystander.kill()
         bystander.wait()
