@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 Message = dict[str, Any]
 
@@ -68,16 +68,21 @@ class Child:
         module: str,
         config: Message,
         wrap: Callable[[list[str]], list[str]] | None = None,
+        stderr: IO[str] | None = None,
     ) -> None:
         """Start `python -m module CONFIG`; the child says "ready" when it is (see `ready`).
 
         `wrap` turns the command into one that runs elsewhere and ends with this process
-        (`World.client_command`); by default it runs right here.
+        (`World.client_command`); by default it runs right here. `stderr`: where that goes
+        instead of the run's own.
         """
         argv = [sys.executable, "-m", module, json.dumps(config)]
         self.name = f"{module} {config.get('name', '')}".strip()
         self.process = subprocess.Popen(
-            (wrap or command_with_parent)(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            (wrap or command_with_parent)(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
         )
         self._buffer = bytearray()
 

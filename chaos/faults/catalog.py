@@ -6,6 +6,6 @@ A module of faults is added by one line here.
 from chaos.faults import clock, damage, disk, network, operation, process, resources
 from chaos.faults.contract import kinds
 
-MODULES = (network, operation, process, disk, damage, clock, resources)
+MODULES = (process, network, operation, disk, damage, clock, resources)
 
 __all__ = ["MODULES", "kinds"]

@@ -21,7 +21,7 @@ def main() -> None:
         pids = [network.child_pid, worker.pid, replaying.pid, *nodes]
         spaces = {str(Path(f"/proc/{pid}/ns/net").readlink()) for pid in pids}
         spaces -= {str(Path("/proc/self/ns/net").readlink())}
-        answer(pids=pids, spaces=sorted(spaces), folder=str(world.folder))
+        answer(pids=pids, spaces=sorted(spaces), folders=[str(world.folder), network.folder()])
         signal.pause()
 
 

@@ -39,7 +39,8 @@ def test_kill_9_of_the_conductor_leaves_nothing_running(network, request) -> Non
         assert _devices() <= devices
         assert not [one for one in _named() if "muster" in one]
     finally:
-        shutil.rmtree(made["folder"])
+        for folder in made["folders"]:
+            shutil.rmtree(folder)
 
 
 def _wait(holds, made: dict) -> None:
