@@ -14,7 +14,7 @@ JUMP_S_OFF_MAX = 60.0
 
 
 class _ClockFault(Fault):
-    """The wall clocks of some nodes go wrong, and are set right at heal, which is a jump as well."""
+    """The wall clocks of some nodes go wrong; heal sets them right, which is a jump as well."""
 
     group = Group.CLOCK
     needs = frozenset({"clock"})

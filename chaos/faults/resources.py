@@ -120,8 +120,7 @@ class MemoryShort(_ResourceFault):
         self._hit = [node_id]
         memory = world.equipped(MemoryLimit)
         self._facts["oom_kills"] = -memory.killed(node_id)
-        limit_bytes = memory.resident(node_id) + SPARE_BYTES
-        memory.limit(node_id, limit_bytes)
+        limit_bytes = memory.limit(node_id, memory.resident(node_id) + SPARE_BYTES)
         return self._injected(f"{limit_bytes} bytes at most")
 
     def heal(self, world: World) -> None:

@@ -213,7 +213,8 @@ def remove(cgroup: Path) -> None:
 
 def main() -> None:
     """Serve until stdin ends, then tidy up; exit code 1 where something is left behind."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run gets it too, and ends this process
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # sent to all of the run: its end ends this process
     try:
         private_mounts()
     except KeeperError as error:

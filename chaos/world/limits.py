@@ -4,6 +4,7 @@ Each limit is a control group per node that it joins when it is started and whos
 until a fault sets them. Needs root and the controller.
 """
 
+import errno
 import os
 import resource
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from chaos.world.errors import WorldError
 from chaos.world.keeping import Keeping
 
 CPU_PERIOD_US = 100_000
+STEP_BYTES = 4 * 1024 * 1024
+STEPS_MAX = 64
 
 
 class LimitError(WorldError):
@@ -142,13 +145,23 @@ class MemoryLimit(_Limit):
     provides = frozenset({"memory_limit"})
     _name = "memory"
 
-    def limit(self, node_id: int, limit_bytes: int) -> None:
+    def limit(self, node_id: int, limit_bytes: int) -> int:
         """Give the node so many bytes; the kernel kills it where it cannot do with them.
 
-        Raises LimitError, also where version 1 refuses a limit below what cannot be freed.
+        Returns the limit: version 1 refuses one below what it cannot free at once, and gets the
+        smallest in steps of `STEP_BYTES` that it takes. Raises LimitError.
         """
-        file = "memory.limit_in_bytes" if self._first() else "memory.max"
-        self._write(self._group(node_id) / file, str(limit_bytes))
+        file = self._group(node_id) / ("memory.limit_in_bytes" if self._first() else "memory.max")
+        for step in range(STEPS_MAX):
+            wanted = limit_bytes + step * STEP_BYTES
+            try:
+                file.write_text(str(wanted))
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise LimitError(f"{file}: {wanted}: {error}") from error
+            else:
+                return wanted
+        raise LimitError(f"{file}: {limit_bytes} and {STEPS_MAX} steps more were too little")
 
     def resident(self, node_id: int) -> int:
         """Bytes that cannot be dropped: anonymous memory."""
