@@ -2,11 +2,15 @@
 
 from random import Random
 
+import grpc
+
 from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
 from chaos.world.network import node_place
 from chaos.world.world import World
+from muster.v1 import admin_pb2, errors_pb2
 
 _STOP_S_MAX = 15.0
+_TRANSFER_S_MAX = 5.0
 
 
 class _Stopping(Fault):
@@ -64,3 +68,40 @@ class StopLeader(_Stopping):
         leader = world.leader()
         self._stop(world, leader)
         return Injected((node_place(leader),), "SIGTERM")
+
+
+@fault
+class TransferLeadership(Fault):
+    """Every shard of the leader goes to another node that is well."""
+
+    kind = "transfer_leadership"
+    title = "every shard of the node that leads most is handed over by the admin API"
+    group = Group.OPERATION
+    hold_s = (0.5, 3.0)
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Ask the leader to hand over, each shard to a drawn node or to whom it likes."""
+        leader = world.leader()
+        others = world.followers()
+        moved: dict[str, int] = {}
+        refused: list[str] = []
+        for shard in [one for one, node_id in world.leaders().items() if node_id == leader]:
+            request = admin_pb2.TransferLeaderRequest(shard=shard)
+            if rng.random() < 1 / 2:
+                request.to_node = rng.choice(others)
+            try:
+                got = world.admin(leader).TransferLeader(request, timeout=_TRANSFER_S_MAX)
+            except grpc.RpcError as error:
+                refused.append(f"shard {shard}: {error}")
+                continue
+            if got.status.code == errors_pb2.NONE:
+                moved[str(shard)] = got.leader_id
+            else:
+                refused.append(f"shard {shard}: {got.status.message}")
+        if not moved:
+            raise FaultError(f"no shard of node {leader} was handed over: {'; '.join(refused)}")
+        detail = f"{len(moved)} shards handed over, {len(refused)} not"
+        return Injected((node_place(leader),), detail, facts={"moved": moved})
+
+    def heal(self, world: World) -> None:
+        """Nothing lasts: shards go back to where they belong by themselves."""

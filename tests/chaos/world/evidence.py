@@ -170,6 +170,16 @@ def restarted(world: World, injected: Injected, _client: Child) -> None:
     assert sorted(ids(injected)) == world.running() == list(world.nodes)
 
 
+def transferred(world: World, injected: Injected, _client: Child) -> None:
+    """Each shard was taken over by another node, in a term that was not there before."""
+    (node_id,) = ids(injected)
+    moved = injected.facts["moved"]
+    assert moved
+    assert node_id not in moved.values()
+    terms = world.terms()
+    assert all(terms[int(shard)] > 1 for shard in moved)
+
+
 EVIDENCE: dict[str, Callable[[World, Injected, Child], None]] = {
     "asymmetric_cut": led_by_others,
     "break_heartbeats": broken,
@@ -194,4 +204,5 @@ EVIDENCE: dict[str, Callable[[World, Injected, Child], None]] = {
     "slow_link": shaped,
     "split_with_clients": split,
     "stop_leader": killed,
+    "transfer_leadership": transferred,
 }

@@ -1,7 +1,7 @@
 """A conductor that starts a world, says what it made, and waits to be killed."""
 
-import os
 import signal
+from pathlib import Path
 
 from chaos.child import Child, answer, config
 from chaos.world.choose import Wanted, choose_network
@@ -19,8 +19,8 @@ def main() -> None:
         worker.ready()
         nodes = [node.pid for node in world.nodes.values()]
         pids = [network.child_pid, worker.pid, replaying.pid, *nodes]
-        spaces = {os.readlink(f"/proc/{pid}/ns/net") for pid in pids}
-        spaces -= {os.readlink("/proc/self/ns/net")}
+        spaces = {str(Path(f"/proc/{pid}/ns/net").readlink()) for pid in pids}
+        spaces -= {str(Path("/proc/self/ns/net").readlink())}
         answer(pids=pids, spaces=sorted(spaces), folder=str(world.folder))
         signal.pause()
 

@@ -11,6 +11,7 @@ import time
 
 import grpc
 
+import muster
 from chaos.child import answer, commands, config
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2, group_pb2, group_pb2_grpc
 
@@ -104,6 +105,13 @@ class Prober:
         except grpc.aio.AioRpcError as error:
             return {"code": error.code().name}
         return {"code": "OK"}
+
+    async def sdk_commits(self, bootstrap: str, group: str, topic: str, count: int) -> dict:
+        """Commits through the SDK, one after the other; `acknowledged`: how many."""
+        async with muster.Client(bootstrap) as client:
+            for offset in range(1, count + 1):
+                await client.commit_offsets(group, {muster.TopicPartition(topic, 0): offset})
+        return {"acknowledged": count}
 
     async def commit(self, endpoint: str, group: str, topic: str, offset: int) -> dict:
         """A simple commit, asked of one node: a gRPC code or an error's name."""

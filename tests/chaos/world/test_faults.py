@@ -10,6 +10,7 @@ from chaos.child import Child
 from chaos.faults.catalog import kinds
 from chaos.faults.contract import Group, create, reason_missing
 from chaos.world.choose import Wanted, choose_network
+from chaos.world.replaying import Replaying
 from chaos.world.world import World
 from tests.chaos.world.evidence import EVIDENCE, TOPIC
 
@@ -68,6 +69,27 @@ def test_a_fault_is_real_and_heals(world, client, kind) -> None:
     world.wait(lambda: _acknowledged(world, client), 30.0, "a commit of each group acknowledged")
     hit = {f"node-{one}" for one, node in world.nodes.items() if node.pid != pids[one]}
     assert hit == (set(injected.targets) if _restarts(kind) else set())
+
+
+def test_clients_of_the_sdk_stay_behind_the_replaying_proxy(world, client) -> None:
+    """All their commits pass it, though each node names its own address; copies arrive, too."""
+    wanted = {"percent": 100.0, "delay_ms": (0.0, 20.0), "methods": ["OffsetCommit"]}
+    with Replaying(world, seed=1, **wanted) as replaying:
+        for number in range(SHARDS):
+            done = client.ask(
+                "sdk_commits",
+                bootstrap=",".join(replaying.endpoints),
+                group=f"replayed-{number}",
+                topic=TOPIC,
+                count=5,
+            )
+            assert done == {"acknowledged": 5}
+        world.wait(
+            lambda: replaying.counts().get("OffsetCommit copy OK", 0) >= 5 * SHARDS,
+            20.0,
+            "every copy answered",
+        )
+        assert replaying.counts()["OffsetCommit passed"] >= 5 * SHARDS
 
 
 def _restarts(kind: str) -> bool:

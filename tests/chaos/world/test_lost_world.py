@@ -67,7 +67,7 @@ def _held(spaces: list[str]) -> list[str]:
             continue  # it has ended, or is not ours to look into
         for link in links:
             try:
-                if os.readlink(link) in spaces:
+                if str(link.readlink()) in spaces:
                     found.append(str(link))
             except OSError:
                 continue
