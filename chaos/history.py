@@ -204,7 +204,10 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A group that had live members from `History.quiet_from_ns` to the end."""
+    """A group with live members from `History.quiet_from_ns` to the end, unless `lasting` is False.
+
+    One for every group with members: its timeouts say how late a member may be.
+    """
 
     group: str
     topics: tuple[tuple[str, int], ...]
@@ -212,6 +215,8 @@ class Expected:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     cooperative: bool = False
+    lasting: bool = True
+    """False: it may be without members at the end."""
 
 
 @dataclass(slots=True)

@@ -4,14 +4,13 @@ Memory: about 0.35 KiB per operation, so 10 minutes of 2,000 operations/s take s
 are read one by one, and nothing else is kept.
 """
 
-import gc
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from chaos.collector import without_collector
 from chaos.history import (
     KINDS,
     Checkpoint,
@@ -72,22 +71,10 @@ def read_files(paths: Iterable[Path]) -> History:
             machine (its times cannot be compared), or it contradicts itself.
     """
     reader = _Reader()
-    with _no_collector():
+    with without_collector():
         for path in paths:
             reader.read(path)
         return reader.history()
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Millions of objects are made and none is dropped: the collector would look at all, often."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 class _Reader:

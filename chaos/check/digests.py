@@ -54,9 +54,9 @@ def _causes(found: Findings, history: History) -> None:
             found.broken(f"{name} has no recorded cause (from {one.source})")
         mine = records[one.group, one.source]
         if one.generation in mine:
-            first = mine[one.generation].cause
+            other = mine[one.generation].cause or "-"
             found.broken(
-                f"{name} is recorded twice by {one.source}: {first or '-'} and {one.cause or '-'}"
+                f"{name} is recorded twice by {one.source}: {other} and {one.cause or '-'}"
             )
         mine[one.generation] = one
         known = causes.setdefault((one.group, one.generation), one)

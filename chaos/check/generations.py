@@ -56,10 +56,12 @@ def _names(one: Generation) -> str:
 
 
 def _rising(found: Findings, group: str, told: list[Generation]) -> None:
-    newest: dict[str, Generation] = {}
+    # One process may be several members.
+    newest: dict[tuple[str, tuple[str, ...]], Generation] = {}
     highest: list[Generation] = []
     for one in told:
-        before = newest.get(one.source)
+        who = (one.source, () if one.whole else one.members)
+        before = newest.get(who)
         if before is not None and one.generation < before.generation:
             found.broken(
                 f"{group}: {one.source} was told of generation {one.generation} at "
@@ -68,7 +70,7 @@ def _rising(found: Findings, group: str, told: list[Generation]) -> None:
                 one.at_ns,
             )
         else:
-            newest[one.source] = one
+            newest[who] = one
         earlier = _told_before(highest, one.asked_ns)
         # The same source is looked at above.
         if earlier and earlier.generation > one.generation and earlier.source != one.source:

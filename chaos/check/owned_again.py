@@ -9,7 +9,7 @@ from chaos.verdict import Verdict
 
 
 def check(history: History) -> Verdict:
-    """Of every group that was to have members (`History.expected`) all partitions are owned.
+    """Of every group that was to have members (`Expected.lasting`) all partitions are owned.
 
     From the deadline to the fact `ended_ns`, without a gap; the deadline counts from the last fault
     healed, or from the fact `quiet_from_ns`, whichever is later. A history that ends before the
@@ -25,9 +25,10 @@ def check(history: History) -> Verdict:
     for one in history.ownerships:
         keys[one.key].append(one)
     early = 0
-    if not history.expected:
+    lasting = [group for group in history.expected if group.lasting]
+    if not lasting:
         found.note("no group is named that was to have members at the end")
-    for group in history.expected:
+    for group in lasting:
         allowed = (group.session_timeout_ms + group.rebalance_timeout_ms) * MS_NS + GRACE_NS
         for key in _keys(group):
             free = _free_from(keys[key], min(quiet + allowed, ends), ends)

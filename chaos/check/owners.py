@@ -5,8 +5,9 @@ two owners of a partition that overlap, the one of the older generation is
 
 * live, and this is a violation, where it was in the group when the newer one got the partition;
 * a zombie where it had been removed from the group, and was not told yet: it ended as `lost` or
-  `died`, or a whole generation after its own and up to the newer owner's does not have it, or it
-  took longer than the rebalance timeout to give the partition up. Nobody can stop a zombie; its
+  `died`, or a whole generation after its own and up to the newer owner's does not have it, or a
+  call of it was refused because it is no member any more before the newer one got the partition, or
+  it took longer than the rebalance timeout to give the partition up. Nobody can stop a zombie; its
   commits and its writes to a fenced store are refused (inv-I6, inv-I7). These overlaps are counted.
   One that goes on for longer than session timeout + rebalance timeout + 5 s to the end of the
   history is a violation again: a live process is told by then.
@@ -20,6 +21,9 @@ from chaos.check.findings import Findings, named
 from chaos.check.setup import GRACE_NS, MS_NS, end_of
 from chaos.history import Expected, History, Key, Ownership
 from chaos.verdict import Verdict
+
+REMOVED = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"})
+"""Errors that say that the member is none any more."""
 
 
 def check(history: History) -> Verdict:
@@ -89,14 +93,23 @@ def _overlaps(owned: list[Ownership]) -> Iterator[tuple[Ownership, Ownership]]:
 
 
 class _Members:
-    """The whole generations of each group that are known."""
+    """Who was in each generation, and who was told to be in none, as far as that is known."""
 
     def __init__(self, history: History) -> None:
+        self._refused: dict[tuple[str, str], int] = {}
+        for call in history.operations:
+            if call.error in REMOVED and call.member_id and call.ended_ns is not None:
+                self._refused.setdefault((call.key.group, call.member_id), call.ended_ns)
         self._of: dict[str, dict[int, frozenset[str]]] = defaultdict(dict)
         for one in history.generations:
             if one.whole:
                 self._of[one.group].setdefault(one.generation, frozenset(one.members))
         self._numbers = {group: sorted(known) for group, known in self._of.items()}
+
+    def refused_before(self, one: Ownership, at_ns: int) -> bool:
+        """Whether a call of this member was refused before, because it was removed."""
+        refused = self._refused.get((one.key.group, one.member_id))
+        return refused is not None and refused <= at_ns
 
     def left_out(self, group: str, owner: str, after: int, up_to: int) -> bool:
         """Whether a generation > `after` and <= `up_to` does not have `owner`."""
@@ -112,6 +125,8 @@ def _is_zombie(
     if older.ended in {"lost", "died"}:
         return True
     if members.left_out(newer.key.group, older.owner, older.generation, newer.generation):
+        return True
+    if members.refused_before(older, newer.from_ns):
         return True
     if setup is None or older.until_ns is None or older.revoking_ns is None:
         return False
