@@ -87,6 +87,4 @@ def _schedule(stage: Stage, given: Schedule | None, seed: int, minutes: float) -
             reason = stage.skipped().get(impossible[0], "there is no such fault here")
             raise ScheduleError(f"the schedule has {impossible[0]}: {reason}")
         return given
-    if not possible and not stage.own:
-        return Schedule(seed, len(stage.nodes), minutes, ())
     return schedules.draw(list(possible.values()), seed, len(stage.nodes), minutes)
