@@ -64,7 +64,7 @@ chaos: venv ## break a real cluster for MINUTES (10), check what it promised, an
 .PHONY: chaos-short
 chaos-short: venv ## the same in about two minutes: six faults of processes and networks, four workloads
 	$(BIN)/muster chaos run --minutes 1.2 --seed 5 --to $(CHAOS) \
-	  $(foreach kind,kill_leader pause_leader isolate_leader asymmetric_cut reset_peer_connections stop_leader,--fault $(kind)) \
+	  $(foreach kind,kill_leader pause_leader isolate_leader asymmetric_cut reset_peer_connections transfer_leadership,--fault $(kind)) \
 	  $(foreach one,W1 W2 W3 W4,--workload $(one))
 
 # Go comes from PyPI and keeps everything in .venv: nothing of the machine's own Go is used or changed.

@@ -67,7 +67,8 @@ def run(
         str,
         typer.Option(
             metavar="CMD",
-            help="With --bootstrap: called as `CMD inject KIND node-N`, `CMD heal KIND node-N`.",
+            help="With --bootstrap: called as `CMD inject KIND node-N`, `CMD heal KIND node-N`; "
+            "without it the one fault is transfer_leadership.",
         ),
     ] = "",
     output: Output = Format.TABLE,
@@ -117,7 +118,8 @@ def _stage(
     nodes: int, seed: int, faults: list[str], network: Wanted, bootstrap: str, on_fault: str
 ) -> "Stage":
     from chaos.faults.catalog import kinds  # noqa: PLC0415  # grpc is slow
-    from chaos.run.stage import Installation, OwnWorld  # noqa: PLC0415
+    from chaos.run.installation import Installation  # noqa: PLC0415
+    from chaos.run.stage import OwnWorld  # noqa: PLC0415
     from chaos.world.choose import choose_network  # noqa: PLC0415
 
     if bootstrap:

@@ -1,6 +1,6 @@
 """What a run that was played means: history and tracks in, `RunResult` out."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.check import check_all
-from chaos.history import History, Operation, Outcome
+from chaos.history import History, Outcome
 from chaos.merging import read_folder
 from chaos.run.conductor import Played
 from chaos.run.moves import rebalancing
@@ -17,7 +17,6 @@ from chaos.run.probes import MS_NS, judge_fault, leaders_of, probes_of, track_of
 from chaos.run.result import (
     VERSION,
     Broken,
-    Counts,
     FaultClass,
     FaultRun,
     Judgement,
@@ -25,9 +24,9 @@ from chaos.run.result import (
     RunResult,
     SkippedFault,
     Spread,
-    WorkloadResult,
 )
 from chaos.run.schedule import Schedule
+from chaos.run.summing import count, largest, workloads_of
 from chaos.verdict import Verdict
 from chaos.workloads.catalog import Plan
 from chaos.workloads.track import FULL, read_tracks
@@ -91,13 +90,13 @@ def judge(
         command=occasion.command,
         ended=played.ended,
         machine=occasion.machine,
-        workloads=_workloads(plan, played, history, lines),
+        workloads=workloads_of(plan, played, history, lines),
         faults=played.faults,
         classes=classes(played.faults),
         skipped=[SkippedFault(kind, why) for kind, why in {**occasion.skipped, **missing}.items()],
         verdicts=verdicts,
-        counts=_count(history.operations),
-        commits=_count(commits),
+        counts=count(history.operations),
+        commits=count(commits),
         commits_per_s=round(len(done) / seconds, 1),
         commit_ms=Spread.of([((one.ended_ns or 0) - one.began_ns) / MS_NS for one in done]),
         commits_lost=_lost(verdicts),
@@ -110,7 +109,7 @@ def judge(
         probes=[track_of(one, shards[group], played.began_ns) for group, one in probes.items()],
         checkpoints=len(history.checkpoints),
         checkpoints_compared=_compared(history),
-        largest=_largest(plan, history),
+        largest=largest(plan, history),
         passed=False,
         reasons=[],
         limits=[*LIMITS, *(() if occasion.own else OWN_LIMITS)],
@@ -261,82 +260,6 @@ def classes(faults: Sequence[FaultRun]) -> list[FaultClass]:
         )
         for kind, some in sorted(by_kind.items())
     ]
-
-
-# ---- workloads
-
-
-def _workloads(
-    plan: Plan, played: Played, history: History, lines: Sequence[Mapping[str, Any]]
-) -> list[WorkloadResult]:
-    found = []
-    for name, title in {**plan.titles, "probe": "one commit after the other, timed"}.items():
-        mine = [one for one in history.operations if _of(one.client, name)]
-        beside = [one for one in lines if _of(one["by"], name)]
-        counts: dict[str, Counts] = defaultdict(Counts)
-        errors: Counter[str] = Counter()
-        for one in mine:
-            _add(counts[one.kind], one.outcome)
-            if one.error:
-                errors[one.error] += 1
-        figures: Counter[str] = Counter()
-        for line in beside:
-            match line["what"]:
-                case "call":
-                    _add(counts[line["kind"]], Outcome(line["outcome"]))
-                    errors.update([line["error"]] if line["error"] else [])
-                case "count":
-                    figures[line["name"]] += 1
-        disturbed = {
-            what: times for what, times in played.disturbed.items() if what.startswith(f"{name}-")
-        }
-        for what, times in disturbed.items():
-            figures[what.rpartition(" ")[2]] += times
-        if name == "W12":
-            figures.update({f"requests_{what}": int(n) for what, n in played.copies.items()})
-        groups = {one.key.group for one in mine}
-        found.append(
-            WorkloadResult(
-                name,
-                title,
-                played.processes.get(name, 0),
-                len(groups),
-                dict(counts),
-                {what: float(times) for what, times in figures.items()},
-                dict(errors.most_common()),
-            )
-        )
-    return found
-
-
-def _of(client: str, workload: str) -> bool:
-    return client == workload or client.startswith(f"{workload}-")
-
-
-def _count(operations: Sequence[Operation]) -> Counts:
-    counts = Counts()
-    for one in operations:
-        _add(counts, one.outcome)
-    return counts
-
-
-def _add(counts: Counts, outcome: Outcome) -> None:
-    match outcome:
-        case Outcome.OK:
-            counts.ok += 1
-        case Outcome.FAIL:
-            counts.fail += 1
-        case Outcome.UNKNOWN:
-            counts.unknown += 1
-
-
-def _largest(plan: Plan, history: History) -> dict[str, int]:
-    members = {one.member_id for one in history.ownerships}
-    return {
-        "groups": len({one.key.group for one in history.operations}),
-        "members": len(members),
-        "partitions": sum(plan.topics.values()),
-    }
 
 
 def _ms(at_ns: int, began_ns: int) -> float:

@@ -43,8 +43,9 @@ class PlainView:
 
     def update(self, done: float, now: str) -> None:
         """Not more often than every 30 s."""
-        if time.monotonic() - self._began >= self._next_s:
-            self._next_s += PLAIN_EVERY_S
+        now_s = time.monotonic() - self._began
+        if now_s >= self._next_s:
+            self._next_s = now_s + PLAIN_EVERY_S
             self.say(f"{done:4.0%}  {now}")
 
     def close(self) -> None:

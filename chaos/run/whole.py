@@ -1,6 +1,7 @@
 """From a stage to a result: what `muster chaos run` does between its options and its table."""
 
 import secrets
+import signal
 import tempfile
 from collections.abc import Sequence
 from datetime import datetime
@@ -40,6 +41,8 @@ def run_whole(
         FileExistsError: the folder has a run in it already.
     """
     prepare(folder)
+    # SIGTERM ends a run as Ctrl-C does: in good order, and a second one at once.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     view = make_view()
     # Sockets have short paths, and the folder's may be long.
     with tempfile.TemporaryDirectory(prefix=f"{PREFIX}-") as short:
@@ -87,6 +90,4 @@ def _schedule(stage: Stage, given: Schedule | None, seed: int, minutes: float) -
             reason = stage.skipped().get(impossible[0], "there is no such fault here")
             raise ScheduleError(f"the schedule has {impossible[0]}: {reason}")
         return given
-    if not possible and not stage.own:
-        return Schedule(seed, len(stage.nodes), minutes, ())
     return schedules.draw(list(possible.values()), seed, len(stage.nodes), minutes)

@@ -203,7 +203,7 @@ def _w4(made: Plan, setting: Setting) -> None:
     made.jobs.append(Job("W4-store", "stores", {"path": path}, last=True))
     settings = {**_member_group(made, setting, "w4", 4), "store": path}
     # Longer than its session: another one owns its partitions when it goes on.
-    zombie = Disturbance("pause", (12.0, 25.0), (SESSION_MS / 1000 + 1, SESSION_MS / 1000 + 4))
+    zombie = Disturbance("pause", (12.0, 25.0), (SESSION_MS / 1000 + 4, SESSION_MS / 1000 + 8))
     made.jobs += [
         Job("W4-owner", "members", settings),
         Job("W4-zombie", "members", settings, zombie),
