@@ -2,6 +2,10 @@
 
 import typer
 
+from chaos.report.cli import register as register_report
+from chaos.run.cli import register as register_run
+from chaos.soak.cli import register as register_soak
+
 chaos = typer.Typer(
     name="chaos",
     help="Break a cluster on purpose, and check what it promised.",
@@ -12,3 +16,8 @@ chaos = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the family of commands. Each lives beside what it runs."""
     app.add_typer(chaos)
+
+
+register_run(chaos)
+register_report(chaos)
+register_soak(chaos)

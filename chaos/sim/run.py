@@ -29,6 +29,8 @@ from chaos.sim.mutants import (
     Mutant,
 )
 from chaos.sim.phases import AFTER, BEFORE, COMMIT, preparing
+from chaos.sim.scenarios import SCRIPTED, SDK
+from chaos.sim.sdk_mutants import SDK_MUTANTS
 from chaos.sim.simulation import Result, Scenario, Simulation
 
 THREE_NODES = tuple(Scenario(f"{net}3", network=net) for net in ("fifo", "late", "udp"))
@@ -49,12 +51,15 @@ SCENARIOS = {
         STATICS,
         REMOVALS,
         KILLS,
+        *SDK,
+        *SCRIPTED,
     )
 }
 EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "first-start": 5}
 EVERY |= {"split-votes": 20}
 EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS)}
 EVERY |= {KILLS.name: 10}
+EVERY |= {scenario.name: 5 for scenario in SDK} | {scenario.name: 20 for scenario in SCRIPTED}
 """Of these only each n-th seed is run; of the others all."""
 
 
@@ -91,6 +96,15 @@ MINIMA = {scenario.name: Minima(MINIMA_PER_SEED, tuple(WEIGHTS)) for scenario in
 
 GROUPS_MINIMA_PER_SEED = {"generations": 5, "acked": 20, "reads": 3}
 """What members of consumer groups get done at least in a run, on average."""
+
+SDK_MINIMA = Minima(
+    {"generations": 8, "acked": 40, "reads": 8},
+    ("client_duplicate", "client_late_duplicate", "client_reordering", "client_loss"),
+)
+MINIMA |= {scenario.name: SDK_MINIMA for scenario in SDK}
+MINIMA |= {scenario.name: Minima({"acked": 100, "generations": 4}, ()) for scenario in SCRIPTED}
+
+ALL_MUTANTS = (*MUTANTS, *SDK_MUTANTS)
 
 MUTANT_SEEDS = 40
 """A mutant that none of so many seeds catches has survived."""
@@ -133,7 +147,7 @@ def hunt(name: str) -> tuple[str, int | None, str]:
 
     The shipped build must pass every seed that the hunt used, or the hunt proves nothing.
     """
-    mutant = next(m for m in MUTANTS if m.name == name)
+    mutant = next(m for m in ALL_MUTANTS if m.name == name)
     for seed in range(MUTANT_SEEDS):
         clean = Simulation(mutant.scenario, seed).run()
         if clean.violations:
@@ -174,7 +188,7 @@ def run_all(seeds: int, processes: int) -> int:
     began = time.monotonic()
     totals: dict[str, Totals] = {}
     with ProcessPoolExecutor(processes) as pool:
-        hunts = pool.map(hunt, [m.name for m in MUTANTS])
+        hunts = pool.map(hunt, [m.name for m in ALL_MUTANTS])
         for result in pool.map(run_one, jobs(seeds), chunksize=4):
             totals.setdefault(result.scenario, Totals()).add(result)
             if result.violations:
@@ -237,7 +251,7 @@ def summary(
 def replay(what: str, mutant_name: str | None) -> int:
     """Run one seed again and print every frame that arrived."""
     name, _, seed = what.partition(":")
-    mutant = next((m for m in MUTANTS if m.name == mutant_name), None)
+    mutant = next((m for m in ALL_MUTANTS if m.name == mutant_name), None)
     scenario = mutant.scenario if mutant is not None else SCENARIOS[name]
     with _build(mutant):
         simulation = Simulation(scenario, int(seed))
@@ -258,7 +272,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=200, help="of each three-node network")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--replay", metavar="SCENARIO:SEED", help="one run, with its messages")
-    parser.add_argument("--mutant", choices=[m.name for m in MUTANTS], help="with --replay")
+    parser.add_argument("--mutant", choices=[m.name for m in ALL_MUTANTS], help="with --replay")
     chosen = parser.parse_args(arguments)
     logging.getLogger("pysyncobj").setLevel(logging.CRITICAL + 1)  # mutants make it shout
     if chosen.replay:

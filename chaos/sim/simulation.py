@@ -5,6 +5,7 @@ has chaos for some virtual seconds, then the world is healed and must come to re
 """
 
 import heapq
+import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,10 +20,15 @@ from chaos.sim.members import Members
 from chaos.sim.network import Network
 from chaos.sim.node import PowerCutError, SimNode
 from chaos.sim.operator import Operator
+from chaos.sim.rpc import CLIENT_FAULTS, ClientFaults, ClientNet
+from chaos.sim.scripts import Script
+from chaos.sim.sdk import Process, drawn_by
+from chaos.sim.server import SimServer
 from chaos.sim.views import DurableView
 from chaos.sim.workload import Commands
 from raft.contract import Role
 from raft.settings import RaftSettings
+from storage.store import StoreError
 
 SETTINGS = RaftSettings(
     log_disk_bytes=1600,
@@ -75,6 +81,16 @@ class Scenario:
     removals: bool = False
     """Groups and offsets are deleted and expire; ids are asked for; commits are atomic and compare
     (removals.py)."""
+    client: str = "wire"
+    """`sdk`: members are processes that run the shipped SDK (sdk.py); `wire`: see members.py."""
+    assignor: str = "range"
+    """Of members that run the SDK."""
+    life_s: float = 0.0
+    """Mean life of a process that runs the SDK, before it leaves or dies; 0: it stays."""
+    client_faults: ClientFaults = CLIENT_FAULTS
+    """What happens to the messages of clients that run the SDK."""
+    script: str = ""
+    """A schedule of scripts.py instead of faults by chance."""
     late_start_s: float = 0.0
     """One node is started for the first time so late at most; 0: all start at once."""
     crash_after_vote: float = 0.0
@@ -104,7 +120,7 @@ class Simulation:
         self.events = 0
         self.violations: list[Violation] = []
         self.checkers = [ShardChecker(s, scenario.nodes) for s in range(scenario.shards)]
-        self.nodes = [
+        self.nodes: list[SimNode] = [
             SimNode(self, n, scenario.nodes, scenario.shards, scenario.crash_after_vote)
             for n in range(scenario.nodes)
         ]
@@ -113,16 +129,19 @@ class Simulation:
             self.rng,
             lambda: self.now,
             self.schedule,
-            [*self.nodes],
+            self.nodes,
             scenario.latency_s,
         )
         self.faults = Faults(self, scenario.chaos_s, scenario.weights, scenario.pause_s)
+        self.net.counts = self.faults.counts
         self._queue: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._scheduled = 0
         self.crashes = 0
+        self.servers: list[SimServer] = []
         self.trace: Callable[[str], None] | None = None
         self.operator = Operator(self)
         self.commands = Commands(self)
+        self.processes: list[Process] = []
         self.members = Members(self) if scenario.members else None
         self._late: SimNode | None = None
 
@@ -131,6 +150,25 @@ class Simulation:
         if self.members is not None:
             return self.members.app(node, starting)
         return HistoryApp(node.number, node.incarnation, self.checkers, starting)
+
+    def make_server(self, node: SimNode) -> SimServer | None:
+        """Where clients have connections."""
+        if self.members is None or self.members.net is None:
+            return None
+        server = SimServer(node, self.members.core(node))
+        self.servers.append(server)
+        return server
+
+    def defect(self, error: BaseException) -> None:
+        """Shipped code has failed in a way that it calls a defect itself: a finding."""
+        where = [line.rstrip() for line in traceback.format_exception(error)][-7:]
+        facts: dict[str, object] = {"message": str(error)[:200], "trace": where}
+        self.violations.append(Violation(f"X-{type(error).__name__}", round(self.now, 4), facts))
+
+    @property
+    def chaotic(self) -> bool:
+        """Whether faults still happen."""
+        return self.now < self.scenario.chaos_s
 
     # -- events
 
@@ -141,6 +179,15 @@ class Simulation:
 
     def run(self) -> Result:
         """Simulate to the end, or to the first exception."""
+        sdk_log, level = logging.getLogger("muster"), logging.getLogger("muster").level
+        sdk_log.setLevel(logging.CRITICAL)  # workers warn of every fault that they meet
+        try:
+            with drawn_by(self.rng):
+                return self._run()
+        finally:
+            sdk_log.setLevel(level)
+
+    def _run(self) -> Result:
         if self.scenario.late_start_s:
             self._late = self.rng.choice(self.nodes)
             at = self.scenario.late_start_s * (0.5 + 0.5 * self.rng.random())
@@ -153,15 +200,18 @@ class Simulation:
         workload.start()
         if self.members is not None and self.scenario.removals:
             deleting.start(self, self.members)
-        self.faults.start(1.5)
+        if self.scenario.script:
+            Script(self).start()
+        else:
+            self.faults.start(1.5)
         self.schedule(self.scenario.chaos_s, self._heal)
         try:
             self._loop()
         except Exception as error:  # noqa: BLE001  whatever the shipped code raises is a finding
-            where = traceback.format_exc().strip().splitlines()[-7:]
-            kind = f"X-{type(error).__name__}"
-            facts: dict[str, object] = {"message": str(error)[:200], "trace": where}
-            self.violations.append(Violation(kind, round(self.now, 4), facts))
+            self.defect(error)
+        finally:
+            for loop in [one.loop for one in self.servers] + [one.loop for one in self.processes]:
+                loop.bury()
         return self._result()
 
     def _loop(self) -> None:
@@ -177,7 +227,7 @@ class Simulation:
                 checker.now = self.now
             run(*args)
             if self.now > at_rest:
-                if self._is_at_rest():
+                if self._is_at_rest() and self._is_owned():
                     break
                 at_rest = self.now + 0.25
         self._finish()
@@ -190,6 +240,13 @@ class Simulation:
             self.faults.counts[cut.kind] += 1
             self.crash(node.number, power_cut=True)
             return
+        except StoreError:
+            if not node.store.fail_writes:
+                raise
+            if not node.sync_failed:
+                self.count("disk_full")
+            self.crash(node.number, power_cut=True)
+            return
         if node.alive:
             for shard, checker in enumerate(self.checkers):
                 checker.turned(node.views[shard], self.durable_views(shard))
@@ -199,6 +256,20 @@ class Simulation:
         return [DurableView(node, shard) for node in self.nodes]
 
     # -- faults
+
+    def count(self, kind: str) -> None:
+        """A fault has happened."""
+        self.faults.counts[kind] += 1
+
+    @property
+    def fault_clients(self) -> ClientNet | None:
+        """Where clients have connections."""
+        return None if self.members is None else self.members.net
+
+    @property
+    def client_processes(self) -> Sequence[Process]:
+        """Of clients that run the SDK."""
+        return self.processes
 
     @property
     def fault_nodes(self) -> Sequence[FaultyNode]:
@@ -249,11 +320,14 @@ class Simulation:
 
     def _heal(self) -> None:
         self.net.heal()
+        for process in self.processes:
+            process.paused_until_s = 0.0
         for node in self.nodes:
             node.crash_after_sends = None
             node.crash_after_vote = 0.0
             node.sync_stalled_until_s = node.paused_until_s = 0.0
             node.stall_writes(0)
+            node.spare_disk()
             self._restart(node.number)
         self._connect_all()
 
@@ -277,6 +351,15 @@ class Simulation:
             if applied != last or any(r.busy or r._rebuilding for r in replicas):
                 return False  # a state that is being loaded is none yet, and nobody is served
         return True
+
+    def _is_owned(self) -> bool:
+        """Whether the members have shared everything out again; inv-I8 says until when."""
+        if self.members is None or not self.members.unowned():
+            return True
+        if self.now > self.scenario.chaos_s + self.members.recovery_s:
+            self.checkers[0].violated("L-unowned", places=self.members.unowned())
+            return True
+        return False
 
     def _finish(self) -> None:
         if not all(node.alive for node in self.nodes):
