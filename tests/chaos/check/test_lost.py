@@ -36,8 +36,21 @@ def test_a_commit_that_is_under_way_may_be_read_or_not():
     """It is not acknowledged when the read begins."""
     under_way = [commit(5, 0, 1), commit(6, 2, 9)]
     for value in (5, 6):
-        made = history(*under_way, read(value, 3, 4), read(6, 10, 11))
-        assert lost.check_lost(made).passed
+        for ended in (4, 9.5):
+            made = history(*under_way, read(value, 3, ended), read(6, 10, 11))
+            assert lost.check_lost(made).passed
+
+
+def test_the_commit_that_began_last_counts_and_not_the_one_that_ended_last():
+    """A slow one that was acknowledged later may have been replaced by it."""
+    made = history(commit(5, 0, 1), commit(7, 0, 4), commit(6, 2, 3), read(5, 5, 6))
+    assert "acknowledged commit 6" in only(lost.check_lost(made))
+
+
+def test_the_latest_of_two_equal_writes_explains_what_is_read():
+    """The one that began first may have taken effect last."""
+    resets = [op("reset", 5, 0, 9), op("reset", 5, 1, 2)]
+    assert lost.check_lost(history(*resets, commit(6, 3, 4), read(5, 10, 11))).passed
 
 
 def test_an_unknown_commit_may_have_come_late_and_explains_what_is_read():
