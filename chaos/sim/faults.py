@@ -233,7 +233,8 @@ class Faults:
     def _pause(self) -> bool:
         """Stop the process for a while (SIGSTOP, a long collection): what comes meanwhile waits."""
         node = self.world.fault_nodes[self._node()]
-        node.paused_until_s = self.world.now + 0.1 + self.rng.random() * 1.2
+        until_s = self.world.now + 0.1 + self.rng.random() * 1.2
+        node.paused_until_s = max(until_s, node.paused_until_s)
         return node.alive
 
     def _write_stall(self) -> bool:

@@ -20,7 +20,7 @@ def kinds(faults: "Faults") -> dict[str, Callable[[], bool]]:
     away = _Away(faults)
     return {
         "follower_isolation": away.isolate,
-        "leader_blinks": lambda: _leader_blinks(faults),
+        "leader_blinks": _Blinks(faults).blink,
         "all_stand_still": lambda: _all_stand_still(faults),
     }
 
@@ -53,20 +53,31 @@ class _Away:
         return True
 
 
-def _leader_blinks(faults: "Faults") -> bool:
+class _Blinks:
     """The leader's loop is stuck for a moment; nobody has time to elect another."""
-    leader, (low, high) = _leader(faults), BLINK_S
-    if leader is None:
-        return False
-    node = faults.world.fault_nodes[leader]
-    node.paused_until_s = faults.world.now + low + (high - low) * faults.rng.random()
-    return True
+
+    def __init__(self, faults: "Faults") -> None:
+        self._faults = faults
+        self._next_s = 0.0
+
+    def blink(self) -> bool:
+        """Not too soon after the last time: its followers must hear from it in between."""
+        world = self._faults.world
+        leader, (low, high) = _leader(self._faults), BLINK_S
+        if leader is None or world.now < self._next_s:
+            return False
+        until_s = world.now + low + (high - low) * self._faults.rng.random()
+        world.fault_nodes[leader].paused_until_s = until_s
+        self._next_s = until_s + 0.2
+        return True
 
 
 def _all_stand_still(faults: "Faults") -> bool:
     """SIGSTOP of all nodes at once, a suspended machine: they all go on at the same time."""
     low, high = STANDSTILL_S
-    until_s = faults.world.now + low + (high - low) * faults.rng.random()
+    until_s = min(faults.world.now + low + (high - low) * faults.rng.random(), faults.until_s)
+    if any(node.paused_until_s > faults.world.now for node in faults.world.fault_nodes):
+        return False  # what waits for the end of a pause does not learn that it ends earlier
     for node in faults.world.fault_nodes:
         node.paused_until_s = until_s
     return True

@@ -120,7 +120,7 @@ class GroupsApp:
             return EPOCH_MS + int(now() * 1_000)
 
         def wake_up(number: ShardId) -> None:
-            self._turns.hurry(number)
+            self.turns.hurry(number)
             wake()
 
         self.shards = [
@@ -137,7 +137,7 @@ class GroupsApp:
         for shard in self.shards:
             shard.group_moved = heartbeats.group_moved
             shard.shard_moved = heartbeats.shard_moved
-        self._turns = Turns(tuple(self.shards), heartbeats, breaks, lambda: None)
+        self.turns = Turns(tuple(self.shards), heartbeats, breaks, lambda: None)
 
     def machine(self, shard: int) -> WatchedShard:
         return self._watched[shard]
@@ -146,10 +146,10 @@ class GroupsApp:
         self._driver = driver
         for shard in self.shards:
             shard.attach(driver.replicas[shard.number])
-        driver.participants.append(self._turns)
+        driver.participants.append(self.turns)
 
     def timer(self) -> None:
-        self._turns.timer_fired(0.0)
+        self.turns.timer_fired(0.0)
 
     def spoil(self, shard: int) -> None:
         self.shards[shard].state.groups.clear()

@@ -9,9 +9,10 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from chaos.sim import removals
+from chaos.sim import punctual, removals
 from chaos.sim.groups import GroupsApp, GroupsChecker
 from chaos.sim.phases import Phases
+from chaos.sim.served import Rounds, Served
 from coordinator.answers import Answer, Loading, NotHere, ParkOver, Shed, Superseded
 from coordinator.calls import Call
 from coordinator.liveness import MemberKey
@@ -31,6 +32,7 @@ from coordinator.machine.replies import Committed, IdGiven, Joined, Refused, Syn
 from coordinator.machine.shard_state import ShardState
 from coordinator.shard import Shard
 from coordinator.sweeping import RETENTION
+from coordinator.turns import Turns
 
 if TYPE_CHECKING:
     from chaos.sim.node import SimNode
@@ -54,6 +56,7 @@ class Members:
         ]
         for checker in self.checkers:
             checker.watches.append(checker.promises.watch)
+            checker.watches.append(Rounds(checker.shard).watch)
             if world.scenario.kills:
                 checker.watches.append(Phases(world, checker.shard).watch)
         self._apps: dict[int, GroupsApp] = {}
@@ -70,6 +73,8 @@ class Members:
         kept = removals.RETENTION if self.world.scenario.removals else RETENTION
         app = GroupsApp(who, self.checkers, lambda: self.world.now, wake, starting, kept)
         self._apps[node.number] = app
+        for shard, checker in zip(app.shards, self.checkers, strict=True):
+            Served(shard, node, checker.shard)
         return app
 
     def shard_at(self, node: int, shard: int) -> Shard | None:
@@ -78,7 +83,14 @@ class Members:
             return None
         return self._apps[node].shards[shard]
 
+    def turns_at(self, node: int) -> Turns:
+        """The turns of the process that runs on a node now, or did last."""
+        return self._apps[node].turns
+
     def start(self) -> None:
+        if self.world.scenario.beat_share:
+            punctual.start(self)
+            return
         for number in range(self.world.scenario.members):
             shard = number % self.world.scenario.shards
             self.world.schedule(0.8 + number * 0.05, self._bear, shard, f"g{number % 2}")

@@ -16,41 +16,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 
 from chaos.sim.faults import WEIGHTS
-from chaos.sim.mutants import (
-    CHURN,
-    FIRST_START,
-    GROUPS,
-    KILLS,
-    MUTANTS,
-    REMOVALS,
-    REPLACEMENTS,
-    SPLIT_VOTES,
-    STATICS,
-    Mutant,
-)
+from chaos.sim.mutants import MUTANTS, Mutant
 from chaos.sim.phases import AFTER, BEFORE, COMMIT, preparing
-from chaos.sim.simulation import Result, Scenario, Simulation
+from chaos.sim.scenarios import (
+    BLINKS, CHURN, DEAF, FIRST_START, GROUPS, KILLS, LOST_LINKS, ONE_NODE, REMOVALS, RETURNING, SCENARIOS, SLOW_DISKS, STANDSTILL, STATICS, THREE_NODES,
+)
+from chaos.sim.simulation import Result, Simulation
 
-THREE_NODES = tuple(Scenario(f"{net}3", network=net) for net in ("fifo", "late", "udp"))
-ONE_NODE = Scenario("fifo1", nodes=1)
-SCENARIOS = {
-    scenario.name: scenario
-    for scenario in (
-        *THREE_NODES,
-        ONE_NODE,
-        Scenario("fifo5", nodes=5),
-        Scenario("udp5", nodes=5, network="udp"),
-        Scenario("late3x2", network="late", shards=2),
-        REPLACEMENTS,
-        FIRST_START,
-        SPLIT_VOTES,
-        *GROUPS,
-        CHURN,
-        STATICS,
-        REMOVALS,
-        KILLS,
-    )
-}
 EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "first-start": 5}
 EVERY |= {"split-votes": 20}
 EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS)}
@@ -140,7 +112,7 @@ def hunt(name: str) -> tuple[str, int | None, str]:
             return name, None, f"the shipped build fails seed {seed} of {mutant.scenario.name}"
         with mutant.installed():
             result = Simulation(mutant.scenario, seed).run()
-        unsafe = [v.kind for v in result.violations if v.kind[0] in "HS"]
+        unsafe = [v.kind for v in result.violations if v.kind[0] in "HSA"]
         if unsafe:  # an exception alone may be a mutant that no longer fits
             return name, seed, unsafe[0]
     return name, None, f"it passed {MUTANT_SEEDS} seeds of {mutant.scenario.name}"
