@@ -50,7 +50,11 @@ test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's te
 
 .PHONY: sim
 sim: venv ## simulate SEEDS runs of each network; its last line is JSON
-	$(BIN)/python -m chaos.sim --seeds $(SEEDS)
+	$(BIN)/muster chaos sim --seeds $(SEEDS)
+
+.PHONY: mutants
+mutants: venv ## builds with one safety rule removed: each must be caught; the last line says how many
+	$(BIN)/python -m chaos.mutants
 
 .PHONY: mutants-machine
 mutants-machine: venv ## wrong edits of the machine: golden files and tables must catch all but 2; the last line is JSON

@@ -2,6 +2,8 @@
 
 import typer
 
+from chaos.sim import cli as sim
+
 chaos = typer.Typer(
     name="chaos",
     help="Break a cluster on purpose, and check what it promised.",
@@ -11,4 +13,5 @@ chaos = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add the family of commands. Each lives beside what it runs."""
+    sim.register(chaos)
     app.add_typer(chaos)

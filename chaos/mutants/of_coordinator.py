@@ -25,7 +25,10 @@ class HastyIntake(Intake):
         super().offer(call, size)
         command = call.command
         if isinstance(command, OffsetCommit) and not call.ended:
-            done = [PartitionResult(p.topic, p.partition, Error.NONE, "") for p in command.partitions]
+            done = [
+                PartitionResult(p.topic, p.partition, Error.NONE, "", superseded=False)
+                for p in command.partitions
+            ]
             call.answer(Committed(tuple(done)))
 
 
@@ -76,7 +79,7 @@ class Lingering(Liveness):
                 self._ends.arm(key, self._clock_ms + left_ms - away_ms)
         self._left_ms.clear()
 
-    def turn(self, time_ms: int, *, lag_ms: int, loop_round: int, paused: bool) -> None:  # noqa: ARG002
+    def turn(self, time_ms: int, *, lag_ms: int, loop_round: int, paused: bool) -> None:
         super().turn(time_ms, lag_ms=lag_ms, loop_round=loop_round, paused=False)
 
 
@@ -85,25 +88,23 @@ class Restarted(ShardTime):
 
     __slots__ = ()
 
-    def restart(self, applied_time_ms: int) -> None:  # noqa: ARG002
+    def restart(self, applied_time_ms: int) -> None:
         super().restart(0)
 
 
 BUILDS = (
     Build(
-        "ack_before_commit", HastyIntake.__doc__ or "", ((coordinator.shard, "Intake", HastyIntake),)
+        "ack_before_commit",
+        HastyIntake.__doc__ or "",
+        ((coordinator.shard, "Intake", HastyIntake),),
     ),
     Build(
         "parked_join",
         ForgetfulIntake.__doc__ or "",
         ((coordinator.shard, "Intake", ForgetfulIntake),),
     ),
-    Build(
-        "session_start", Impatient.__doc__ or "", ((coordinator.shard, "Liveness", Impatient),)
-    ),
-    Build(
-        "deposed_expiry", Lingering.__doc__ or "", ((coordinator.shard, "Liveness", Lingering),)
-    ),
+    Build("session_start", Impatient.__doc__ or "", ((coordinator.shard, "Liveness", Impatient),)),
+    Build("deposed_expiry", Lingering.__doc__ or "", ((coordinator.shard, "Liveness", Lingering),)),
     Build(
         "shard_time_cap",
         "Shard time jumps over what the node slept through.",

@@ -1,4 +1,4 @@
-"""Builds that treat the disk carelessly: what is not synced counts, what is synced is too little."""
+"""Builds that are careless with the disk: they count what is not synced, or sync too little."""
 
 from collections.abc import Callable, Container
 
@@ -114,9 +114,7 @@ BUILDS = (
         ForgetfulJournal.__doc__ or "",
         ((raft.driver, "Journal", ForgetfulJournal),),
     ),
-    Build(
-        "applied_ahead", LateState.__doc__ or "", ((raft.applying, "ShardBatch", LateState),)
-    ),
+    Build("applied_ahead", LateState.__doc__ or "", ((raft.applying, "ShardBatch", LateState),)),
     Build(
         "half_snapshot",
         HalfSnapshots.__doc__ or "",

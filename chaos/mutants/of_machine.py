@@ -9,6 +9,7 @@ from coordinator.machine import decide_commit, decide_removal, shard_state
 from coordinator.machine.commands import CloseRound, JoinGroup, OffsetCommit, OffsetDelete
 from coordinator.machine.decision import Decision
 from coordinator.machine.envelope import Envelope
+from coordinator.machine.identity import refuse_identity
 from coordinator.machine.requests import joining_id
 from coordinator.machine.shard_state import ShardState
 from coordinator.machine.state import Group
@@ -17,7 +18,6 @@ _decide = import_module("coordinator.machine.decide")  # the package has a funct
 _decide_offset_delete, _decide_timer = _decide.decide_offset_delete, _decide.decide_timer
 _decide_join = _decide.decide_join
 _refuse, _commit = decide_commit._refuse, decide_commit._commit
-_refuse_identity = decide_commit.refuse_identity
 
 
 class Hasty(decide_removal._Due):
@@ -54,7 +54,7 @@ def _any_holder(group: Group, member_id: str, instance_id: str) -> Decision | No
     """Who was replaced under its instance id may still commit."""
     if instance_id in group.instances:
         return None
-    return _refuse_identity(group, member_id, instance_id)
+    return refuse_identity(group, member_id, instance_id)
 
 
 def _any_timer(group: Group | None, command: CloseRound, env: Envelope) -> Decision:
@@ -65,7 +65,8 @@ def _any_timer(group: Group | None, command: CloseRound, env: Envelope) -> Decis
         command = replace(
             command, timer=group.timer, round=group.round, deadline_ms=group.deadline_ms
         )
-    return _decide_timer(group, command, env)
+    decision: Decision = _decide_timer(group, command, env)
+    return decision
 
 
 def _another_member(group: Group | None, command: JoinGroup, env: Envelope) -> Decision:
@@ -78,12 +79,28 @@ def _another_member(group: Group | None, command: JoinGroup, env: Envelope) -> D
 
 
 BUILDS = (
-    Build("generation_fence", _any_generation.__doc__ or "", ((decide_commit, "_refuse", _any_generation),)),
+    Build(
+        "generation_fence",
+        _any_generation.__doc__ or "",
+        ((decide_commit, "_refuse", _any_generation),),
+    ),
     Build("commit_seq", _any_order.__doc__ or "", ((decide_commit, "_commit", _any_order),)),
-    Build("static_fence", _any_holder.__doc__ or "", ((decide_commit, "refuse_identity", _any_holder),)),
-    Build("generation_floor", _no_floor.__doc__ or "", ((shard_state, "_raise_floor_counted", _no_floor),)),
-    Build("deletion", _say_deleted.__doc__ or "", ((_decide, "decide_offset_delete", _say_deleted),)),
+    Build(
+        "static_fence",
+        _any_holder.__doc__ or "",
+        ((decide_commit, "refuse_identity", _any_holder),),
+    ),
+    Build(
+        "generation_floor",
+        _no_floor.__doc__ or "",
+        ((shard_state, "_raise_floor_counted", _no_floor),),
+    ),
+    Build(
+        "deletion", _say_deleted.__doc__ or "", ((_decide, "decide_offset_delete", _say_deleted),)
+    ),
     Build("retention", Hasty.__doc__ or "", ((decide_removal, "_Due", Hasty),)),
     Build("timer_generation", _any_timer.__doc__ or "", ((_decide, "decide_timer", _any_timer),)),
-    Build("join_dedupe", _another_member.__doc__ or "", ((_decide, "decide_join", _another_member),)),
+    Build(
+        "join_dedupe", _another_member.__doc__ or "", ((_decide, "decide_join", _another_member),)
+    ),
 )

@@ -20,6 +20,7 @@ def kinds(faults: "Faults") -> dict[str, Callable[[], bool]]:
     away = _Away(faults)
     return {
         "follower_isolation": away.isolate,
+        "follower_reconnect": away.reconnect,
         "leader_blinks": _Blinks(faults).blink,
         "all_stand_still": lambda: _all_stand_still(faults),
     }
@@ -50,6 +51,18 @@ class _Away:
             if other != follower:
                 world.net.block(follower, other, seconds)
                 world.net.block(other, follower, seconds)
+        return True
+
+    def reconnect(self) -> bool:
+        """Break a follower's connection to the leader alone; both go on hearing the third."""
+        world, rng = self._faults.world, self._faults.rng
+        leader, seconds = _leader(self._faults), 0.3 * rng.random()
+        if leader is None or world.now < self._back_s:
+            return False
+        follower = rng.choice([n for n in range(len(world.fault_nodes)) if n != leader])
+        self._back_s = world.now + seconds + 0.5
+        world.net.disconnect(leader, follower)
+        world.schedule(seconds, world.net.connect, leader, follower)
         return True
 
 

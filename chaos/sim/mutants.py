@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from chaos.mutants.build import Build
 from chaos.mutants.builds import BUILDS
 from chaos.sim.scenarios import (
+    ALONE,
     BLINKS,
     CHURN,
     DEAF,
@@ -77,10 +78,24 @@ WORLDS = {
     "parked_join": CHURN,
     "session_start": KILLS,
     "deposed_expiry": STANDSTILL,
-    "shard_time_cap": STANDSTILL,
+    "shard_time_cap": ALONE,
     "extra_round": BLINKS,
     "shard_time_restart": CHURN,
 }
 """By build."""
 
-MUTANTS = tuple(Mutant(BUILDS[name], scenario) for name, scenario in WORLDS.items())
+MUTANTS = {name: Mutant(BUILDS[name], scenario) for name, scenario in WORLDS.items()}
+
+KNOWN_SEEDS = {
+    "admission": 4,
+    "deletion": 1,
+    "deposed_expiry": 4,
+    "generation_fence": 4,
+    "introduction": 6,
+    "read_round": 16,
+    "snapshot_commit_cap": 12,
+    "static_fence": 6,
+    "sticky_voters": 2,
+    "vote_durability": 3,
+}
+"""By build, the seed that is tried first; 0 for those that are not listed."""

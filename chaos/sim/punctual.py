@@ -25,7 +25,9 @@ REBALANCE_MS = 1_500
 CALL_S = 2.0
 """So long a Join or Sync is waited for, ..."""
 BEAT_S = 0.3
-"""... and so long a heartbeat, before another node is asked."""
+"""... and so long a heartbeat, before another node is asked, ..."""
+BACKOFF_S = 0.4
+"""... not at once, but within so long."""
 
 
 def start(members: "Members") -> None:
@@ -67,7 +69,9 @@ class Punctual:
         self._member_id, self._generation = "", -1
         self._attempt = 0
 
-    def _ask(self, run: Callable[[Shard], None], patience_s: float, again: Callable[[], None]) -> None:
+    def _ask(
+        self, run: Callable[[Shard], None], patience_s: float, again: Callable[[], None]
+    ) -> None:
         """Let `run` happen at the node that is believed to lead; `again` where nobody answers."""
         self._attempt += 1
         attempt = self._attempt
@@ -75,7 +79,8 @@ class Punctual:
 
         def gave_up() -> None:
             self._node = (self._node + 1) % len(self._world.nodes)
-            again()
+            self._attempt += 1
+            self._later(BACKOFF_S * self._world.rng.random(), self._attempt, again)
 
         self._later(patience_s if shard else 0.02, attempt, gave_up)
         if shard is not None:
@@ -83,12 +88,16 @@ class Punctual:
             life, seen = node.incarnation, turns._loop_round
 
             def arrived() -> None:
+                if attempt != self._attempt:
+                    return  # given up, hence cancelled: no handler sees it
                 if turns._loop_round > seen:
                     run(shard)
                 else:
                     self._world.schedule(0.002, node._later, life, arrived)
 
-            self._world.schedule(0.001 + self._world.rng.random() * 0.004, node._later, life, arrived)
+            self._world.schedule(
+                0.001 + self._world.rng.random() * 0.004, node._later, life, arrived
+            )
 
     def _later(self, delay_s: float, attempt: int, run: Callable[[], None]) -> None:
         def check() -> None:

@@ -42,12 +42,13 @@ UNBALANCED = replace(SETTINGS, balance_ms=10**9)
 
 RETURNING = Scenario(
     "returning-follower",
-    weights={"follower_isolation": 1},
-    pause_s=1.5,
+    weights={"follower_isolation": 1, "follower_reconnect": 1},
+    pause_s=0.8,
     settings=UNBALANCED,
     steady=True,
 )
-"""One follower at a time is cut off for longer than an election timeout, and comes back."""
+"""One follower at a time is cut off for longer than an election timeout and comes back, or loses
+its connection to the leader alone."""
 
 GROUPS_SETTINGS = replace(
     SETTINGS,
@@ -132,6 +133,14 @@ STANDSTILL = Scenario(
 )
 """All nodes are suspended at once for up to 30 s, and leadership goes from node to node."""
 
+ALONE = replace(
+    STANDSTILL,
+    name="groups-alone",
+    nodes=1,
+    weights={"all_stand_still": 1},
+)
+"""The same on one node, which leads on whatever it slept through."""
+
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -154,5 +163,6 @@ SCENARIOS = {
         DEAF,
         BLINKS,
         STANDSTILL,
+        ALONE,
     )
 }

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 TOLERANCE_S = 0.003
 """What looking at the clock costs in between."""
 
+ANSWER_S = 1.0
+"""A Join that a generation answers is answered by then, in virtual seconds; at once, mostly."""
+
 BY_ROUND = (RemovalCause.NOT_REJOINED, RemovalCause.NOT_SYNCED)
 
 
@@ -116,7 +119,7 @@ class Served:
         self._joins: list[Call] = []
         self._submit, self._heartbeat = shard.submit, shard.heartbeat
         shard.submit = self._submitted  # type: ignore[method-assign]
-        shard.heartbeat = self._answered  # type: ignore[method-assign]
+        shard.heartbeat = self._answered  # type: ignore[method-assign,assignment]
         shard.observers.append(self._applied)
 
     def _submitted(self, command: Command, *rest: object, **named: object) -> Call:
@@ -153,18 +156,27 @@ class Served:
                 self._formed(event)
 
     def _formed(self, event: GenerationFormed) -> None:
-        """Whose Join is in the log, or waits for its place in it, is answered when it is applied."""
-        proposer = self._shard.proposer
-        coming = [pending.call for pending in proposer._queue]
-        coming += [pending.call for flight in proposer._flights for pending in flight.pending]
+        """Look again soon: a Join may be in the log, or wait for its place in it."""
         for call in self._joins:
             command = call.command
             assert isinstance(command, JoinGroup)
             mine = command.group_id == event.group_id and joining_id(command) in event.member_ids
-            if mine and not call.ended and not any(call is one for one in coming):
-                self._checker.violated(
-                    "A-parked-join-forgotten",
-                    group=event.group_id,
-                    generation=event.generation,
-                    member=joining_id(command),
-                )
+            if mine and not call.ended:
+                led = self._shard.promotions_total
+                self._node.world.schedule(ANSWER_S, self._look_again, event, call, led)
+
+    def _look_again(self, event: GenerationFormed, call: Call, led: int) -> None:
+        """Forgotten: still unanswered by the same leader, and nothing of it is under way."""
+        shard = self._shard
+        leads = shard._promoted and shard.promotions_total == led
+        if call.ended or self._life != self._node.incarnation or not leads:
+            return
+        if not self._node.alive or shard.proposer.busy(event.group_id):
+            return
+        assert isinstance(call.command, JoinGroup)
+        self._checker.violated(
+            "A-parked-join-forgotten",
+            group=event.group_id,
+            generation=event.generation,
+            member=joining_id(call.command),
+        )

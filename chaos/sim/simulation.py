@@ -81,7 +81,6 @@ class Scenario:
     crash_after_vote: float = 0.0
     """How likely it is that a node dies right after a vote left it."""
 
-
     steady: bool = False
     """Nothing goes wrong that a leader may fall over: the first one leads until the end."""
     beat_share: float = 0.0
