@@ -130,8 +130,10 @@ class Heartbeats:
         call_seq: int,
         beats: Sequence[Beat],
         respond: Callable[[BeatAnswer], None],
+        *,
+        at_once: bool = False,
     ) -> HeldCall | None:
-        """Take a heartbeat: answer it now, or hold it.
+        """Take a heartbeat: answer it now, or hold it unless it is to be answered `at_once`.
 
         The held call is returned so that it can be abandoned.
 
@@ -156,7 +158,7 @@ class Heartbeats:
             older is not None
         ):  # after the newer call holds the sessions, so that its end means nothing
             self._supersede(older)
-        if self._news(client, call, statuses):
+        if at_once or self._news(client, call, statuses):
             self._answer(client, call, statuses)
             return call
         if len(self._ends) >= HELD_MAX:

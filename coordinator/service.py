@@ -309,7 +309,11 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         await core.loaded({beat.shard: core.shards[beat.shard] for beat in beats}.values())
         future: asyncio.Future[BeatAnswer] = asyncio.get_running_loop().create_future()
         call = core.heartbeats.beat(
-            request.client_nonce, request.call_seq, beats, core.bridge.settle(future)
+            request.client_nonce,
+            request.call_seq,
+            beats,
+            core.bridge.settle(future),
+            at_once=request.at_once,
         )
         if call is None:
             await shed(context, "held heartbeats on this node")

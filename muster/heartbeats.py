@@ -223,7 +223,9 @@ class _Beat:
         self._suspect_at = now + (self._interval_ms + timeouts.SUSPECT_MS) / 1000
         self._counters.calls += 1
         self._counters.attempts += 1
-        task = asyncio.create_task(self._call(due))
+        # A held call says nothing until its interval is over, and a lease may be shorter than that.
+        at_once = any(pulse.broken_at is not None for pulse in due)
+        task = asyncio.create_task(self._call(due, at_once=at_once))
         task.add_done_callback(lambda _: self._news.set())
         self._current = _Call(due, task, now)
 
@@ -234,7 +236,7 @@ class _Beat:
             self._current.task.add_done_callback(self._older.discard)
             self._current = self._suspect_at = None
 
-    async def _call(self, due: list[Pulse]) -> _Answer:
+    async def _call(self, due: list[Pulse], *, at_once: bool) -> _Answer:
         members = [
             group_pb2.HeartbeatRequest.Member(
                 group_id=p.group_id,
@@ -248,6 +250,7 @@ class _Beat:
             client_nonce=self._beats.client_nonce,
             call_seq=self._beats.next_seq(),
             members=members,
+            at_once=at_once,
         )
         call = self._beats.caller.nodes.unary(
             self._endpoint,
@@ -314,6 +317,7 @@ class _Beat:
             if pulse in self._pulses and pulse.identity == identity and status is not None:
                 any_news |= self._on_status(pulse, status)
                 if int(status.code) in _SIGN_OF_LIFE:
+                    any_news |= pulse.broken_at is not None
                     pulse.acknowledged_at, pulse.broken_at = call.started_at, None
         self._pause_if_early(call, any_news=any_news)
 

@@ -481,7 +481,7 @@ class Cluster:
             newest[1].set()
         superseded = asyncio.Event()
         node.beats[request.client_nonce] = (request.call_seq, superseded)
-        deadline = loop.time() + self._interval_ms / 1000
+        deadline = loop.time() + (0 if request.at_once else self._interval_ms / 1000)
         with self._held(node, request):
             return await self._answer_heartbeat(node, request, superseded, deadline)
 

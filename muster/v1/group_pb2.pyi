@@ -399,10 +399,13 @@ class HeartbeatRequest(google.protobuf.message.Message):
     CLIENT_NONCE_FIELD_NUMBER: builtins.int
     CALL_SEQ_FIELD_NUMBER: builtins.int
     MEMBERS_FIELD_NUMBER: builtins.int
+    AT_ONCE_FIELD_NUMBER: builtins.int
     client_nonce: builtins.str
     """Identifies the client process at this coordinator; drawn once per process."""
     call_seq: builtins.int
     """Rises with every call of this client; a newer call makes the coordinator answer the older one at once."""
+    at_once: builtins.bool
+    """Answer now and hold nothing: the client lost a connection, and a lease of its own hangs on being heard."""
     @property
     def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___HeartbeatRequest.Member]: ...
     def __init__(
@@ -411,8 +414,9 @@ class HeartbeatRequest(google.protobuf.message.Message):
         client_nonce: builtins.str = ...,
         call_seq: builtins.int = ...,
         members: collections.abc.Iterable[global___HeartbeatRequest.Member] | None = ...,
+        at_once: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["call_seq", b"call_seq", "client_nonce", b"client_nonce", "members", b"members"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_once", b"at_once", "call_seq", b"call_seq", "client_nonce", b"client_nonce", "members", b"members"]) -> None: ...
 
 global___HeartbeatRequest = HeartbeatRequest
 

@@ -85,6 +85,23 @@ async def test_heartbeats_follow_the_coordinator(open_cluster):
         assert all(group.generation == 1 for group in cluster.groups.values())
 
 
+async def test_after_a_broken_connection_one_call_asks_for_an_answer_at_once(open_cluster):
+    """The next coordinator says at once that it has heard the member; then it holds calls again."""
+    async with open_cluster(3, interval_ms=LONG_MS) as (cluster, client):
+        await client.group("g", ["t"]).next_assignment()
+        await cluster.until(lambda: cluster.seen("Heartbeat"))
+        assert not any(call.request.at_once for call in cluster.seen("Heartbeat"))
+        await cluster.kill(1)
+
+        def held_elsewhere():
+            calls = [c for c in cluster.seen("Heartbeat") if c.node_id == cluster.leader != 1]
+            return bool(calls) and not calls[-1].request.at_once
+
+        await cluster.until(held_elsewhere)
+        asked = [c for c in cluster.seen("Heartbeat") if c.request.at_once]
+        assert [call.node_id for call in asked] == [cluster.leader]
+
+
 async def test_a_stopped_coordinator_is_noticed_by_heartbeats_alone(open_cluster):
     """SIGSTOP with nothing else in flight: the held call is overdue, another node is asked."""
     async with open_cluster(3, interval_ms=100) as (cluster, client):

@@ -41,13 +41,13 @@ class Held:
             self.rig.turn()
             self.beats.turn(self.rig.clock_ms)
 
-    def beat(self, name, seq, *members, generation=1, nonce="process"):
+    def beat(self, name, seq, *members, generation=1, nonce="process", at_once=False):
         def respond(answer):
             assert name not in self.answers, "answered once"
             self.answers[name] = answer
 
         keys = [Beat(0, MemberKey("g", id_of(m)), generation) for m in members]
-        return self.beats.beat(nonce, seq, keys, respond)
+        return self.beats.beat(nonce, seq, keys, respond, at_once=at_once)
 
 
 @pytest.fixture
@@ -65,6 +65,21 @@ def test_a_heartbeat_is_held_for_the_interval(node):
     node.run(200)
     assert node.answers["1"] == BeatAnswer((Error.NONE, Error.NONE), HEARTBEAT_INTERVAL_MS)
     assert node.beats.held == 0
+
+
+def test_a_heartbeat_that_asks_for_it_is_answered_at_once(node):
+    """Who lost a connection hears how it stands; its session counts from then, nothing is held."""
+    node.stable("a", session_ms=6_000)
+    node.beat("held", 1, "a")
+    node.run(1_000)
+    node.beat("asked", 2, "a", at_once=True)
+    assert node.answers["held"].superseded
+    assert node.answers["asked"].statuses == (Error.NONE,)
+    assert node.beats.held == 0
+    node.run(5_900)
+    assert "a" in str(node.rig.shard.state.groups["g"].members)
+    node.run(200)
+    assert not node.rig.shard.state.groups["g"].members
 
 
 def test_the_interval_is_at_most_a_third_of_the_shortest_session(node):

@@ -9,6 +9,8 @@ import time
 import pytest
 
 import muster
+from muster.election import LEASE_OF_SESSION
+from muster.timeouts import LEASE_AFTER_BREAK_MS
 from tests.client.test_docs_groups import DOCS, Program, a_killed_and_a_stopped_leader
 from tests.e2e.test_sdk import dev_cluster
 
@@ -49,18 +51,41 @@ async def elected_after_kill(folder):
         term = await standing
         took_s = time.monotonic() - killed_at
         # The coordinator dies as well: that is no election.
-        os.kill(nodes[client.coordinator("nightly").endpoint]["pid"], signal.SIGKILL)
-        await asyncio.sleep(2)
-        assert term.is_held
+        dead = nodes[client.coordinator("nightly").endpoint]["pid"]
+        away_s = await led_through_a_failover(client, election, term, dead)
         await election.close()
-        return took_s, int(found[1]), term.token
+        return took_s, int(found[1]), term.token, away_s
+
+
+async def led_through_a_failover(client, election, term, coordinator_pid):
+    """Kill the coordinator; None, or how long it was away where that cost the leadership."""
+    killed_at = time.monotonic()
+    lease_before = asyncio.get_running_loop().time() + SESSION_MS / 1000 * LEASE_OF_SESSION
+    os.kill(coordinator_pid, signal.SIGKILL)
+    await client.committed("nightly", [muster.TopicPartition("t", 0)])
+    away_s = time.monotonic() - killed_at
+    # Only the next coordinator's acknowledgement moves the end of the lease beyond this.
+    while not term.lost.is_set() and election.lease_end <= lease_before:
+        await asyncio.sleep(0.02)
+    return away_s if term.lost.is_set() else None
 
 
 def test_another_one_leads_within_the_session_timeout_of_a_killed_leader(tmp_path):
-    """By the disconnect grace: the held heartbeat broke off."""
-    took_s, before, after = asyncio.run(asyncio.wait_for(elected_after_kill(tmp_path), 60))
-    assert took_s < SESSION_MS / 1000
-    assert after > before
+    """By the disconnect grace: the held heartbeat broke off. It leads on through a failover.
+
+    Unless that takes about as long as the lease after a break, as on a machine that is too busy.
+    """
+    for attempt in range(3):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        ran = asyncio.run(asyncio.wait_for(elected_after_kill(folder), 60))
+        took_s, before, after, away_s = ran
+        assert took_s < SESSION_MS / 1000
+        assert after > before
+        if away_s is None:
+            return
+        assert away_s > LEASE_AFTER_BREAK_MS / 1000 / 2
+    pytest.fail("the coordinator was away for too long, three times")
 
 
 async def tasks_of_a_killed_worker(folder):
