@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from chaos.cli import chaos
+from chaos.cli import register
 from chaos.sim.mutants import MUTANTS
 from chaos.sim.scenarios import FIFO3, KILLS, UDP3
 from chaos.sim.schedule import Draws, Planned, Schedule, ScheduleError, from_json, plan
@@ -16,6 +17,8 @@ from chaos.sim.shrinking import run_schedule, shrink_result
 from chaos.sim.simulation import Simulation
 from muster.cli.errors import CommandError
 
+APP = typer.Typer()
+register(APP)
 FAULTS = tuple(Planned(number, "crash", 1.5 + number) for number in range(12))
 
 
@@ -107,7 +110,7 @@ def test_a_file_that_is_no_schedule_is_refused(document: object) -> None:
 
 
 def _replay(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(chaos, ["replay-seed", *arguments])
+    result = CliRunner().invoke(APP, ["chaos", "replay-seed", *arguments])
     if isinstance(result.exception, CommandError):
         raise result.exception
     return result.exit_code, result.stdout
@@ -158,7 +161,7 @@ def test_bad_input_is_answered_with_what_there_is(arguments: list[str], known: s
 
 def test_many_seeds_end_with_one_json_object() -> None:
     """Seeds, violations and the number of each fault, after a table."""
-    result = CliRunner().invoke(chaos, ["sim", "--seeds", "2", "--scenario", "fifo3"])
+    result = CliRunner().invoke(APP, ["chaos", "sim", "--seeds", "2", "--scenario", "fifo3"])
     assert result.exit_code == 0, result.stdout
     lines = result.stdout.strip().splitlines()
     last = json.loads(lines[-1])
