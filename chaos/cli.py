@@ -9,9 +9,9 @@ chaos = typer.Typer(
     help="Break a cluster on purpose, and check what it promised.",
     no_args_is_help=True,
 )
+sim.register(chaos)
 
 
 def register(app: typer.Typer) -> None:
     """Add the family of commands. Each lives beside what it runs."""
-    sim.register(chaos)
     app.add_typer(chaos)

@@ -21,8 +21,8 @@ class App(Protocol):
     def attach(self, driver: Driver) -> None:
         """The replicas stand; nothing runs yet."""
 
-    def timer(self) -> None:
-        """The node's timer came."""
+    def timer(self, late_s: float) -> None:
+        """The node's timer came, so many seconds late."""
 
     def spoil(self, shard: int) -> None:
         """Make the state in memory wrong, where the machine can do that."""
@@ -56,7 +56,7 @@ class HistoryApp:
     def attach(self, driver: Driver) -> None:
         return
 
-    def timer(self) -> None:
+    def timer(self, late_s: float) -> None:
         return
 
     def spoil(self, shard: int) -> None:

@@ -40,6 +40,13 @@ class Seen(Protocol):
         """True if a power cut now would leave the entry in this replica's log or state."""
 
 
+class Holder(Protocol):
+    """A node's disk."""
+
+    def is_durable(self, index: int, term: int) -> bool:
+        """True if a power cut now would leave the entry in this replica's log or state."""
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """One broken promise: its kind, when (virtual seconds) and the facts."""
@@ -190,7 +197,7 @@ class ShardChecker:
 
     # -- turns
 
-    def turned(self, seen: Seen, everybody: Iterable[Seen]) -> None:
+    def turned(self, seen: Seen, everybody: Iterable[Holder]) -> None:
         """Check one replica after a turn of its node."""
         mine = self._replicas[seen.node]
         if mine.incarnation != seen.incarnation:
@@ -230,7 +237,7 @@ class ShardChecker:
                 )
                 return
 
-    def _check_commit(self, seen: Seen, before: int, everybody: Iterable[Seen]) -> None:
+    def _check_commit(self, seen: Seen, before: int, everybody: Iterable[Holder]) -> None:
         top = min(seen.commit_index, seen.last_index)
         for index in range(max(before + 1, seen.first_index), top + 1):
             term, command = seen.entry_at(index)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from chaos.sim import gentle
-from chaos.sim.network import Network
+from chaos.sim.network import CLIENTS, Network
 from chaos.sim.schedule import Draws, Planned, Struck
 
 WEIGHTS = {
@@ -42,24 +42,57 @@ FIRST_START_WEIGHTS = {
 """Where one node is started late: disks are lost, and nobody says so at first."""
 
 
+CLIENT_WEIGHTS = {
+    **WEIGHTS,
+    "client_cut": 8,
+    "client_one_way": 8,
+    "client_reset": 10,
+    "client_pause": 10,
+    "eio": 5,
+    "disk_full": 3,
+}
+"""Where members are processes of their own: what happens between them and the nodes, too."""
+
+
+class FaultyClient(Protocol):
+    """A client's process as the faults see it."""
+
+    paused_until_s: float
+
+    @property
+    def alive(self) -> bool: ...
+
+
+class FaultyClients(Protocol):
+    """The clients' connections as the faults see them."""
+
+    def reset_all(self, node: int | None = None) -> int:
+        """Break every connection to a node; says how many there were."""
+
+
 class FaultyNode(Protocol):
     """A node as the faults see it."""
 
-    alive: bool
     crash_after_sends: int | None
     sync_stalled_until_s: float
     """Nothing written is on the disk before this time."""
     paused_until_s: float
+    incarnation: int
 
+    @property
+    def alive(self) -> bool: ...
     @property
     def leads(self) -> bool: ...
     def set_clock_rate(self, rate: float) -> None: ...
 
-    incarnation: int
-
     def transfer_leadership(self) -> None: ...
     def drain(self) -> None: ...
     def stall_writes(self, count: int) -> None: ...
+    def fail_sync(self) -> None:
+        """The next sync fails: EIO."""
+
+    def fill_disk(self) -> None:
+        """Writes fail from now on."""
 
 
 class FaultyWorld(Protocol):
@@ -71,6 +104,12 @@ class FaultyWorld(Protocol):
 
     @property
     def fault_nodes(self) -> Sequence[FaultyNode]: ...
+    @property
+    def fault_clients(self) -> FaultyClients | None:
+        """Where clients have connections."""
+
+    @property
+    def client_processes(self) -> Sequence[FaultyClient]: ...
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
     def crash(self, node: int, *, power_cut: bool, down_s: float | None = None) -> None: ...
     def spoil(self, node: int) -> bool:
@@ -127,6 +166,12 @@ class Faults:
             "replace": self._replace,
             "replace_then_crash": self._replace_then_crash,
             "wipe": self._wipe,
+            "client_cut": self._client_cut,
+            "client_one_way": self._client_one_way,
+            "client_reset": self._client_reset,
+            "client_pause": self._client_pause,
+            "eio": self._eio,
+            "disk_full": self._disk_full,
         }
         self._kinds = {**kinds, **gentle.kinds(self)}
 
@@ -205,7 +250,55 @@ class Faults:
         for other in others:
             self.world.net.block(node, other, seconds)
             self.world.net.block(other, node, seconds)
+        if self.world.fault_clients is not None and self.rng.random() < 0.5:
+            self._block_clients(node, seconds)  # else a minority that clients still reach
         return bool(others)
+
+    def _block_clients(self, node: int, seconds: float) -> None:
+        self.world.net.block(CLIENTS, node, seconds)
+        self.world.net.block(node, CLIENTS, seconds)
+        self.counts["isolated_from_clients"] += 1
+
+    def _client_cut(self) -> bool:
+        """No client reaches this node; its peers do."""
+        node = self._node()
+        self._block_clients(node, self.rng.random() * 2.5)
+        return True
+
+    def _client_one_way(self) -> bool:
+        """Requests arrive and answers do not, or the other way round."""
+        link = self.rng.choice(((CLIENTS, self._node()), (self._node(), CLIENTS)))
+        self.world.net.block(*link, self.rng.random() * 2.5)
+        return True
+
+    def _client_reset(self) -> bool:
+        """Every connection of clients to a node is reset."""
+        clients = self.world.fault_clients
+        return clients is not None and clients.reset_all(node=self._node()) > 0
+
+    def _client_pause(self) -> bool:
+        """A client's process stands still, mostly for longer than its session: a zombie."""
+        living = [process for process in self.world.client_processes if process.alive]
+        if not living:
+            return False
+        process = self.rng.choice(living)
+        until_s = self.world.now + 0.3 + self.rng.random() * 3.0
+        process.paused_until_s = max(until_s, process.paused_until_s)
+        return True
+
+    def _eio(self) -> bool:
+        """Counted when it happens: there must be something to sync."""
+        node = self.world.fault_nodes[self._node()]
+        if node.alive:
+            node.fail_sync()
+        return False
+
+    def _disk_full(self) -> bool:
+        """Counted when something is written."""
+        node = self.world.fault_nodes[self._node()]
+        if node.alive:
+            node.fill_disk()
+        return False
 
     def _one_way_cut(self) -> bool:
         pair = self._pair()

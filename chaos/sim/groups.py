@@ -1,10 +1,11 @@
 """The shipped coordinator shard on a simulated node, and what must hold of its groups."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from chaos.sim.checks import ShardChecker
 from chaos.sim.removals import Promises
+from chaos.sim.server import make_core
 from coordinator.breaks import BreakMeter
 from coordinator.calls import Desk
 from coordinator.heartbeats import Heartbeats
@@ -133,11 +134,18 @@ class GroupsApp:
             for shard, checker in zip(self.shards, checkers, strict=True)
         ]
         breaks: BreakMeter = self._desk.breaks
-        heartbeats = Heartbeats(tuple(self.shards), breaks)
+        ordered = tuple(self.shards)
+        heartbeats = Heartbeats(ordered, breaks)
         for shard in self.shards:
             shard.group_moved = heartbeats.group_moved
             shard.shard_moved = heartbeats.shard_moved
-        self.turns = Turns(tuple(self.shards), heartbeats, breaks, lambda: None)
+            shard.registry = lambda: ordered[0].state
+        self.core = make_core(who[0], ordered, heartbeats, self._endpoints)
+        self.turns = Turns(ordered, heartbeats, breaks, self.core.watch.turn)
+
+    def _endpoints(self) -> Mapping[int, str]:
+        """Where clients reach the peers, as these have said."""
+        return {} if self._driver is None else self._driver.book.endpoints
 
     def machine(self, shard: int) -> WatchedShard:
         return self._watched[shard]
@@ -148,8 +156,8 @@ class GroupsApp:
             shard.attach(driver.replicas[shard.number])
         driver.participants.append(self.turns)
 
-    def timer(self) -> None:
-        self.turns.timer_fired(0.0)
+    def timer(self, late_s: float) -> None:
+        self.turns.timer_fired(late_s)
 
     def spoil(self, shard: int) -> None:
         self.shards[shard].state.groups.clear()

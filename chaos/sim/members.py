@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING
 
 from chaos.sim import punctual, removals
 from chaos.sim.groups import GroupsApp, GroupsChecker
+from chaos.sim.ownership import Ownerships
 from chaos.sim.phases import Phases
+from chaos.sim.rpc import ClientNet
+from chaos.sim.sdk import Bystander, Worker, group_in
 from chaos.sim.served import Rounds, Served
 from coordinator.answers import Answer, Loading, NotHere, ParkOver, Shed, Superseded
 from coordinator.calls import Call
+from coordinator.frontend import Core
 from coordinator.liveness import MemberKey
 from coordinator.machine.commands import (
     Assignment,
@@ -61,6 +65,18 @@ class Members:
                 checker.watches.append(Phases(world, checker.shard).watch)
         self._apps: dict[int, GroupsApp] = {}
         self._born = 0
+        scenario = world.scenario
+        self.topic, self.partitions = TOPIC, PARTITIONS
+        self.session_ms = int(SESSION_MS * scenario.patience)
+        self.rebalance_ms = int(REBALANCE_MS * scenario.patience)
+        self.net: ClientNet | None = None
+        self.ownerships: list[Ownerships] = []
+        self.workers: list[Worker] = []
+        if scenario.client == "sdk":
+            self.net = ClientNet(world, scenario.client_faults)
+            self.ownerships = [Ownerships(checker) for checker in world.checkers]
+            for checker, ownership in zip(self.checkers, self.ownerships, strict=True):
+                checker.watches.append(ownership.watch)
 
     def app(self, node: "SimNode", starting: Callable[[], bool]) -> GroupsApp:
         """The app of a process that starts."""
@@ -87,21 +103,64 @@ class Members:
         """The turns of the process that runs on a node now, or did last."""
         return self._apps[node].turns
 
+    def core(self, node: "SimNode") -> Core:
+        """What the frontends of a process that has started use."""
+        return self._apps[node.number].core
+
+    def group_ids(self) -> list[tuple[int, str]]:
+        """Of members that run the SDK: every group with its shard."""
+        shards = self.world.scenario.shards
+        kinds = min(2, self.world.scenario.members)
+        return [
+            (shard, group_in(f"g{number}", shard, shards))
+            for shard in range(shards)
+            for number in range(kinds)
+            if any(
+                n % shards == shard and n % 2 == number for n in range(self.world.scenario.members)
+            )
+        ]
+
+    @property
+    def recovery_s(self) -> float:
+        """inv-I8: within so long after the last fault every partition is owned."""
+        return (self.session_ms + self.rebalance_ms) / 1_000 + 5.0
+
+    def unowned(self) -> list[tuple[str, int]]:
+        """Partitions that no living process, or more than one, says it owns."""
+        return [
+            place
+            for shard, ownership in enumerate(self.ownerships)
+            for place in ownership.unowned(
+                {group: PARTITIONS for at, group in self.group_ids() if at == shard}
+            )
+        ]
+
     def start(self) -> None:
         if self.world.scenario.beat_share:
             punctual.start(self)
             return
+        if self.net is not None:
+            Bystander(self).start()
         for number in range(self.world.scenario.members):
             shard = number % self.world.scenario.shards
             self.world.schedule(0.8 + number * 0.05, self._bear, shard, f"g{number % 2}")
 
     def _bear(self, shard: int, group: str, instance: str = "") -> None:
-        if self.world.now < self.world.scenario.chaos_s:
-            self._born += 1
-            name = f"m{self._born}"
-            if not instance and self.world.scenario.statics and self._born % 2:
-                instance = f"i{self._born}"
+        """Somebody joins; of members that run the SDK also after the faults: inv-I8."""
+        if self.world.now >= self.world.scenario.chaos_s and self.net is None:
+            return
+        self._born += 1
+        name = f"m{self._born}"
+        if not instance and self.world.scenario.statics and self._born % 2:
+            instance = f"i{self._born}"
+        if self.net is None:
             Member(self, shard, f"{group}-{shard}", name, instance).join()
+            return
+        worker = Worker(
+            self, shard, group_in(group, shard, self.world.scenario.shards), name, instance
+        )
+        self.workers.append(worker)
+        worker.start()
 
     def died(self, shard: int, group: str, instance: str) -> None:
         """Somebody else takes the place of a member that went; of a static one itself."""
@@ -206,15 +265,14 @@ class Member:
             self._nonce = self._rng.randbytes(16).hex()
             self._commit_seq = 0
             needs_id = self._scenario.removals and self._rng.random() < 0.5
-        patience = self._scenario.patience
         command = JoinGroup(
             group_id=self._group,
             member_id=self._member_id,
             client_id=self._name,
             client_host="sim",
             join_nonce="" if needs_id else self._nonce,
-            session_timeout_ms=int(SESSION_MS * patience),
-            rebalance_timeout_ms=int(REBALANCE_MS * patience),
+            session_timeout_ms=self._all.session_ms,
+            rebalance_timeout_ms=self._all.rebalance_ms,
             protocol_type="consumer",
             protocols=(Protocol("range", self._metadata),),
             subscribed_topics=(TOPIC,),
@@ -309,7 +367,8 @@ class Member:
     def _work(self) -> None:
         """A heartbeat, or a commit, or the end."""
         luck, often = self._rng.random(), 3 if self._scenario.removals else 1
-        if self._scenario.kills and luck < 0.03:  # nobody goes: something else to rebalance for
+        stays = self._scenario.kills or self._scenario.script
+        if stays and luck < 0.03:  # nobody goes: something else to rebalance for
             self._metadata = self._rng.randbytes(4)
             self.join()
         elif luck < 0.01 * often:

@@ -27,6 +27,7 @@ from chaos.sim.scenarios import (
     STATICS,
     UDP3,
 )
+from chaos.sim.sdk_scenarios import SCRIPTED, SDK_COOPERATIVE, SDK_EAGER
 from chaos.sim.simulation import Scenario
 
 
@@ -48,6 +49,8 @@ class Mutant:
         with self.build.installed():
             yield
 
+
+_SCRIPTED = {scenario.script: scenario for scenario in SCRIPTED}
 
 WORLDS = {
     "truncation_guard": UDP3,
@@ -81,6 +84,11 @@ WORLDS = {
     "shard_time_cap": ALONE,
     "extra_round": BLINKS,
     "shard_time_restart": CHURN,
+    "eager_keeps": SDK_EAGER,
+    "cooperative_gives_all": SDK_COOPERATIVE,
+    "withheld": SDK_COOPERATIVE,
+    "zombie_fence": SDK_EAGER,
+    "mass_break": _SCRIPTED["break-heartbeats"],
 }
 """By build."""
 

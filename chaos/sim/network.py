@@ -6,12 +6,16 @@ reordered and up to five seconds late. Frames are the bytes that the shipped dri
 """
 
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 Schedule = Callable[..., None]
 """(delay in seconds, function, *arguments)"""
+
+CLIENTS = -1
+"""All clients, as the end of a link that is blocked."""
 
 NETWORKS = ("fifo", "late", "udp")
 
@@ -19,11 +23,11 @@ NETWORKS = ("fifo", "late", "udp")
 class Endpoint(Protocol):
     """A node as the network sees it."""
 
-    alive: bool
-
+    @property
+    def alive(self) -> bool: ...
     def receive(self, src: int, frame: bytes) -> None: ...
-    def greets(self, peer: "Endpoint") -> bool:
-        """Whether it takes the hello of `peer`."""
+    def greets(self, peer: Any) -> bool:
+        """Whether it takes the hello of `peer`, which is of its own kind."""
 
     def connected(self, peer: int) -> None: ...
     def disconnected(self, peer: int) -> None: ...
@@ -50,12 +54,14 @@ class Network:
     rng: random.Random
     clock: Callable[[], float]
     schedule: Schedule
-    nodes: list[Endpoint]
+    nodes: Sequence[Endpoint]
     latency_s: float = 0.004
     """Mean of most deliveries."""
     sent: int = 0
     arrived: int = 0
     refused: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    """What it did to frames: loss, duplication, reordering, delay, cut, stale."""
     _pairs: dict[tuple[int, int], _Pair] = field(default_factory=dict)
     _streams: dict[tuple[int, int, bool], _Stream] = field(default_factory=dict)
     _blocked_until: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -110,12 +116,18 @@ class Network:
         until = self.clock() + seconds
         self._blocked_until[src, dst] = max(until, self._blocked_until.get((src, dst), 0.0))
 
+    def is_blocked(self, src: int, dst: int) -> bool:
+        """Whether what arrives now at `dst` from `src` is lost."""
+        return self.clock() < self._blocked_until.get((src, dst), 0.0)
+
     def heal(self) -> None:
         """End every stall and block; from now on the network is fifo."""
-        self.kind = "fifo"
+        was, self.kind = self.kind, "fifo"
         self._blocked_until.clear()
         for stream in self._streams.values():
             stream.stalled_until = 0.0
+            if was == "udp":  # what is on its way need not come before what is sent now
+                stream.last_arrival = 0.0
 
     def send(self, src: int, dst: int, frame: bytes, *, bulk: bool) -> None:
         """Accept a frame; what becomes of it depends on the network's kind."""
@@ -135,13 +147,21 @@ class Network:
     def _send_udp(self, src: int, dst: int, frame: bytes) -> None:
         rng = self.rng
         if rng.random() < 0.05:
+            self.counts["loss"] += 1
             return
-        for _ in range(2 if rng.random() < 0.10 else 1):
+        copies = 2 if rng.random() < 0.10 else 1
+        self.counts["duplication"] += copies - 1
+        stream = self._stream(src, dst, bulk=False)
+        for _ in range(copies):
             luck = rng.random()
             if luck < 0.92:
                 delay = rng.expovariate(1 / self.latency_s)
             else:
                 delay = rng.random() * (0.6 if luck < 0.985 else 5.0)
+                self.counts["delay"] += 1
+            arrival = self.clock() + delay
+            self.counts["reordering"] += arrival < stream.last_arrival
+            stream.last_arrival = max(arrival, stream.last_arrival)
             self.schedule(delay, self._arrive, src, dst, None, False, frame)
 
     def _epoch(self, src: int, dst: int, bulk: bool) -> tuple[int, int]:
@@ -151,12 +171,16 @@ class Network:
     def _arrive(
         self, src: int, dst: int, epoch: tuple[int, int] | None, bulk: bool, frame: bytes
     ) -> None:
-        if self.clock() < self._blocked_until.get((src, dst), 0.0):
+        if self.is_blocked(src, dst):
+            self.counts["cut"] += 1
             return
         pair = self._pair(src, dst)
         is_old = epoch is not None and epoch != self._epoch(src, dst, bulk)
         if is_old and (self.kind != "late" or self.rng.random() < 0.4):
+            self.counts["loss"] += 1
             return
+        if is_old:
+            self.counts["stale"] += 1
         if not pair.up or not self.nodes[dst].alive:
             return
         self.arrived += 1

@@ -1,5 +1,6 @@
 """One simulated node: the shipped driver and all below it, over a store that can lose power."""
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Protocol
@@ -7,7 +8,10 @@ from typing import Protocol
 from chaos.sim.apps import App
 from chaos.sim.checks import ShardChecker
 from chaos.sim.network import Network
+from chaos.sim.rpc import endpoint
+from chaos.sim.server import SimServer
 from chaos.sim.views import View, has_entry
+from chaos.sim.wal import cut, encode, recover
 from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.contract import Outcome, ShardId
@@ -46,6 +50,18 @@ class World(Protocol):
     settings: RaftSettings
     trace: Callable[[str], None] | None
 
+    def count(self, kind: str) -> None:
+        """A fault has happened."""
+
+    def crash(self, number: int, *, power_cut: bool) -> None:
+        """A node dies, and is started again some time later."""
+
+    def defect(self, error: BaseException) -> None:
+        """Shipped code has failed in a way that it calls a defect itself."""
+
+    def make_server(self, node: "SimNode") -> SimServer | None:
+        """The client port of a new process, where clients have connections."""
+
     def make_app(self, node: "SimNode", starting: Callable[[], bool]) -> App: ...
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
     def run_on(self, node: "SimNode", run: Callable[[], None]) -> None:
@@ -63,6 +79,7 @@ class SimNode:
         self.incarnation = 0
         self.driver: Driver | None = None
         self.app: App | None = None
+        self.server: SimServer | None = None
         self.views: list[View] = []
         self.crash_after_sends: int | None = None
         self.crash_after_vote = crash_after_vote
@@ -72,6 +89,8 @@ class SimNode:
         """By peer, when this process last took a frame in, on its own clock."""
         self._rate, self._offset = 1.0, 1.0 + world.rng.random() * 100
         self._turn_scheduled = self._syncing = self._starting = False
+        self._timer_due_s = 0.0
+        self._sync_fails = self.sync_failed = False
         self.store = self.lost = MemoryStore()
         self.store_uuid = b""
         self.wipe()
@@ -99,7 +118,7 @@ class SimNode:
         self.heard_s.clear()
         self._starting = True
         self.crash_after_sends = None
-        self._turn_scheduled = self._syncing = False
+        self._turn_scheduled = self._syncing = self._sync_fails = False
         self.store.on_write = self._written
         life = self.incarnation
         self.app = self.world.make_app(self, lambda: self._starting or self.incarnation != life)
@@ -112,6 +131,7 @@ class SimNode:
             self.world.settings,
         )
         self.driver.wake = self._want_turn
+        self.driver.client_endpoint = endpoint(self.number)
         self.app.attach(self.driver)
         for shard, replica in self.driver.replicas.items():
             self._watch(shard, replica.journal)
@@ -121,14 +141,34 @@ class SimNode:
         self.views = [View(self, s) for s in range(self._shards)]
         self.driver.start()
         self._starting = False
+        self.server = self.world.make_server(self)
+        self._timer_due_s = self.clock()
         self.world.schedule(0.0, self._timer, self.incarnation)
 
     def stop(self, *, power_cut: bool) -> None:
         """Die. A power cut loses a suffix of what is not synced; a kill keeps what was written."""
         self.driver = None
-        unsynced = self.store.written_epoch - self.store.synced_epoch
-        survivors = self.world.rng.randint(0, unsynced) if power_cut else unsynced
+        if self.server is not None:
+            self.server.loop.kill()
+            self.server = None
+        self.store.fail_writes = self._sync_fails = self.sync_failed = False
+        survivors = len(self.store._unsynced)
+        if power_cut:
+            survivors = self._cut_power()
         self.store = self.store.crash(survivors)
+
+    def _cut_power(self) -> int:
+        """What was not synced is cut anywhere; says how many epochs are whole."""
+        store = self.store
+        written = [*store._unsynced]
+        found = recover(cut(encode(written), self.world.rng))
+        assert list(found.epochs) == written[: len(found.epochs)]
+        store._unsynced = deque(found.epochs)
+        if found.torn:
+            self.world.count("torn_tail")
+        if len(found.epochs) < len(written):
+            self.world.count("lost_unsynced")
+        return len(found.epochs)
 
     def _watch(self, shard: int, journal: Journal) -> None:
         """Show the checker every change of the log, as it happens."""
@@ -230,6 +270,13 @@ class SimNode:
 
     # -- the loop that owns the driver
 
+    def run_pass(self, life: int, run: Callable[[], None]) -> None:
+        """A pass of the frontend's loop: it moves no replica, so there is nothing to check."""
+        if self.alive and life == self.incarnation and self.world.now >= self.paused_until_s:
+            run()
+        else:
+            self._later(life, run)
+
     def _later(self, life: int, run: Callable[[], None]) -> None:
         """Run shipped code now, or when a pause of the process ends; never in a later life."""
         if not self.alive or life != self.incarnation:
@@ -258,8 +305,10 @@ class SimNode:
 
     def _run_timer(self) -> None:
         assert self.app is not None
-        self.app.timer()
+        late_s = self.clock() - self._timer_due_s
+        self.app.timer(max(late_s, 0.0))
         wait = self.running.timer() / self._rate
+        self._timer_due_s = self.clock() + wait * self._rate
         self.world.schedule(wait + self.world.rng.random() * 0.01, self._timer, self.incarnation)
 
     # -- disk: one sync at a time, covering what was written when it began
@@ -282,11 +331,42 @@ class SimNode:
         self._later(life, lambda: self._synced(epoch))
 
     def _synced(self, epoch: int) -> None:
+        if self._sync_fails:
+            self._sync_failed()
+            return
         self._syncing = False
         if self.store.written_epoch > epoch:
             self._syncing = True
             self._begin_sync()
         self.store.sync(epoch)
+
+    def fail_sync(self) -> None:
+        """The next sync fails."""
+        self._sync_fails = True
+
+    def fill_disk(self) -> None:
+        """Writes fail from now on, and the node with the first."""
+        self.store.fail_writes = True
+
+    def spare_disk(self) -> None:
+        """No fault that has not happened yet happens any more."""
+        if not self.sync_failed:
+            self._sync_fails = self.store.fail_writes = False
+
+    def _sync_failed(self) -> None:
+        """Nothing is synced or written any more, and the process ends a few passes later.
+
+        As storage.rocks and coordinator.serve do it: an fsync is never tried again.
+        """
+        self.world.count("eio")
+        self.store.fail_writes = self.sync_failed = True
+        life = self.incarnation
+        self.world.schedule(0.002 * self.world.rng.random(), self._end, life)
+
+    def _end(self, life: int) -> None:
+        """The process ends at once: nothing is handed over."""
+        if self.alive and life == self.incarnation:
+            self.world.crash(self.number, power_cut=True)
 
     # -- network
 

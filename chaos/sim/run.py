@@ -28,6 +28,7 @@ from chaos.sim.scenarios import (
     STATICS,
     THREE_NODES,
 )
+from chaos.sim.sdk_scenarios import SCRIPTED, SDK
 from chaos.sim.simulation import Result, Simulation
 
 EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "first-start": 5}
@@ -35,6 +36,7 @@ EVERY |= {"split-votes": 20, LOST_LINKS.name: 5, RETURNING.name: 5}
 EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS)}
 EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STANDSTILL, ALONE)}
 EVERY |= {KILLS.name: 10}
+EVERY |= {scenario.name: 5 for scenario in SDK} | {scenario.name: 20 for scenario in SCRIPTED}
 """Of these only each n-th seed is run; of the others all."""
 
 
@@ -84,6 +86,13 @@ MINIMA = (
         for scenario in (*GROUPS, CHURN, STATICS, SLOW_DISKS, DEAF)
     }
 )
+
+SDK_MINIMA = Minima(
+    {"generations": 8, "acked": 40, "reads": 8},
+    ("client_duplicate", "client_late_duplicate", "client_reordering", "client_loss"),
+)
+MINIMA |= {scenario.name: SDK_MINIMA for scenario in SDK}
+MINIMA |= {scenario.name: Minima({"acked": 100, "generations": 4}, ()) for scenario in SCRIPTED}
 
 
 @dataclass(slots=True)

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from chaos.sim.faults import FIRST_START_WEIGHTS, WEIGHTS
-from chaos.sim.simulation import SETTINGS, Scenario
+from chaos.sim.sdk_scenarios import SCRIPTED, SDK
+from chaos.sim.simulation import GROUPS_SETTINGS, SETTINGS, Scenario
 
 THREE_NODES = tuple(Scenario(f"{net}3", network=net) for net in ("fifo", "late", "udp"))
 FIFO3, _, UDP3 = THREE_NODES
@@ -50,19 +51,6 @@ RETURNING = Scenario(
 """One follower at a time is cut off for longer than an election timeout and comes back, or loses
 its connection to the leader alone."""
 
-GROUPS_SETTINGS = replace(
-    SETTINGS,
-    log_disk_bytes=8000,
-    log_trim_bytes=1000,
-    log_memory_bytes=3000,
-    window_bytes=2000,
-    message_bytes=600,
-    control_bytes=700,
-    frame_bytes=2000,
-    chunk_bytes=600,
-    snapshot_log_bytes=30000,
-)
-"""As small for entries of the coordinator, which are some hundred bytes long."""
 GROUPS = tuple(
     Scenario(
         f"groups-{net}",
@@ -164,5 +152,7 @@ SCENARIOS = {
         BLINKS,
         STANDSTILL,
         ALONE,
+        *SDK,
+        *SCRIPTED,
     )
 }

@@ -101,7 +101,7 @@ def plan(
     kinds, odds = list(weights), list(weights.values())
     planned: list[Planned] = []
     at_s = first_s
-    while at_s < until_s:
+    while kinds and at_s < until_s:
         planned.append(Planned(len(planned), rng.choices(kinds, odds)[0], round(at_s, 6)))
         at_s += rng.expovariate(1 / pause_s)
     return tuple(planned)

@@ -5,6 +5,7 @@ has chaos for some virtual seconds, then the world is healed and must come to re
 """
 
 import heapq
+import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,11 +20,16 @@ from chaos.sim.members import Members
 from chaos.sim.network import Network
 from chaos.sim.node import PowerCutError, SimNode
 from chaos.sim.operator import Operator
+from chaos.sim.rpc import CLIENT_FAULTS, ClientFaults, ClientNet
 from chaos.sim.schedule import Schedule, Struck, plan
+from chaos.sim.scripts import Script
+from chaos.sim.sdk import Process, drawn_by
+from chaos.sim.server import SimServer
 from chaos.sim.views import DurableView
 from chaos.sim.workload import Commands
 from raft.contract import Role
 from raft.settings import RaftSettings
+from storage.store import StoreError
 
 SETTINGS = RaftSettings(
     log_disk_bytes=1600,
@@ -44,6 +50,20 @@ SETTINGS = RaftSettings(
     balance_connected_ms=2000,
 )
 """So small that seconds meet every limit: two or three entries a message, snapshots, trimming."""
+
+GROUPS_SETTINGS = replace(
+    SETTINGS,
+    log_disk_bytes=8000,
+    log_trim_bytes=1000,
+    log_memory_bytes=3000,
+    window_bytes=2000,
+    message_bytes=600,
+    control_bytes=700,
+    frame_bytes=2000,
+    chunk_bytes=600,
+    snapshot_log_bytes=30000,
+)
+"""As small for entries of the coordinator, which are some hundred bytes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +96,16 @@ class Scenario:
     removals: bool = False
     """Groups and offsets are deleted and expire; ids are asked for; commits are atomic and compare
     (removals.py)."""
+    client: str = "wire"
+    """`sdk`: members are processes that run the shipped SDK (sdk.py); `wire`: see members.py."""
+    assignor: str = "range"
+    """Of members that run the SDK."""
+    life_s: float = 0.0
+    """Mean life of a process that runs the SDK, before it leaves or dies; 0: it stays."""
+    client_faults: ClientFaults = CLIENT_FAULTS
+    """What happens to the messages of clients that run the SDK."""
+    script: str = ""
+    """A schedule of scripts.py instead of faults by chance."""
     late_start_s: float = 0.0
     """One node is started for the first time so late at most; 0: all start at once."""
     crash_after_vote: float = 0.0
@@ -119,9 +149,8 @@ class Simulation:
     def __init__(self, scenario: Scenario, seed: int, schedule: Schedule | None = None) -> None:
         salt = f"{scenario.name}:{seed}"
         if schedule is None:
-            planned = plan(
-                salt, scenario.weights, scenario.pause_s, FIRST_FAULT_S, scenario.chaos_s
-            )
+            weights = {} if scenario.script else scenario.weights
+            planned = plan(salt, weights, scenario.pause_s, FIRST_FAULT_S, scenario.chaos_s)
             schedule = Schedule(scenario.name, seed, scenario.chaos_s, planned)
         elif (schedule.scenario, schedule.seed) != (scenario.name, seed):
             raise ValueError(f"a schedule of {schedule.scenario}:{schedule.seed}")
@@ -134,7 +163,7 @@ class Simulation:
         self.events = 0
         self.violations: list[Violation] = []
         self.checkers = [ShardChecker(s, scenario.nodes) for s in range(scenario.shards)]
-        self.nodes = [
+        self.nodes: list[SimNode] = [
             SimNode(self, n, scenario.nodes, scenario.shards, scenario.crash_after_vote)
             for n in range(scenario.nodes)
         ]
@@ -143,19 +172,22 @@ class Simulation:
             self.rng,
             lambda: self.now,
             self.schedule,
-            [*self.nodes],
+            self.nodes,
             scenario.latency_s,
         )
         self.faults = Faults(self, salt, scenario.chaos_s, schedule.faults, schedule.triggered)
+        self.net.counts = self.faults.counts
         if scenario.steady:
             for checker in self.checkers:
                 checker.steady_s = STEADY_S
         self._queue: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._scheduled = 0
         self.crashes = 0
+        self.servers: list[SimServer] = []
         self.trace: Callable[[str], None] | None = None
         self.operator = Operator(self)
         self.commands = Commands(self)
+        self.processes: list[Process] = []
         self.members = Members(self) if scenario.members else None
         self._late: SimNode | None = None
 
@@ -170,6 +202,25 @@ class Simulation:
         if self.trace is not None:
             self.trace(f"{self.now:.4f} {what}")
 
+    def make_server(self, node: SimNode) -> SimServer | None:
+        """Where clients have connections."""
+        if self.members is None or self.members.net is None:
+            return None
+        server = SimServer(node, self.members.core(node))
+        self.servers.append(server)
+        return server
+
+    def defect(self, error: BaseException) -> None:
+        """Shipped code has failed in a way that it calls a defect itself: a finding."""
+        where = [line.rstrip() for line in traceback.format_exception(error)][-7:]
+        facts: dict[str, object] = {"message": str(error)[:200], "trace": where}
+        self.violations.append(Violation(f"X-{type(error).__name__}", round(self.now, 4), facts))
+
+    @property
+    def chaotic(self) -> bool:
+        """Whether faults still happen."""
+        return self.now < self.scenario.chaos_s
+
     # -- events
 
     def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None:
@@ -179,6 +230,15 @@ class Simulation:
 
     def run(self) -> Result:
         """Simulate to the end, or to the first exception."""
+        sdk_log, level = logging.getLogger("muster"), logging.getLogger("muster").level
+        sdk_log.setLevel(logging.CRITICAL)  # workers warn of every fault that they meet
+        try:
+            with drawn_by(self.rng):
+                return self._run()
+        finally:
+            sdk_log.setLevel(level)
+
+    def _run(self) -> Result:
         if self.scenario.late_start_s:
             self._late = self.rng.choice(self.nodes)
             at = self.scenario.late_start_s * (0.5 + 0.5 * self.rng.random())
@@ -191,15 +251,17 @@ class Simulation:
         workload.start()
         if self.members is not None and self.scenario.removals:
             deleting.start(self, self.members)
+        if self.scenario.script:
+            Script(self).start()
         self.faults.start()
         self.schedule(self.scenario.chaos_s, self._heal)
         try:
             self._loop()
         except Exception as error:  # noqa: BLE001  whatever the shipped code raises is a finding
-            where = traceback.format_exc().strip().splitlines()[-7:]
-            kind = f"X-{type(error).__name__}"
-            facts: dict[str, object] = {"message": str(error)[:200], "trace": where}
-            self.violations.append(Violation(kind, round(self.now, 4), facts))
+            self.defect(error)
+        finally:
+            for loop in [one.loop for one in self.servers] + [one.loop for one in self.processes]:
+                loop.bury()
         return self._result()
 
     def _loop(self) -> None:
@@ -215,7 +277,7 @@ class Simulation:
                 checker.now = self.now
             run(*args)
             if self.now > at_rest:
-                if self._is_at_rest():
+                if self._is_at_rest() and self._is_owned():
                     break
                 at_rest = self.now + 0.25
         self._finish()
@@ -228,6 +290,13 @@ class Simulation:
             self.faults.counts[cut.kind] += 1
             self.crash(node.number, power_cut=True)
             return
+        except StoreError:
+            if not node.store.fail_writes:
+                raise
+            if not node.sync_failed:
+                self.count("disk_full")
+            self.crash(node.number, power_cut=True)
+            return
         if node.alive:
             for shard, checker in enumerate(self.checkers):
                 checker.turned(node.views[shard], self.durable_views(shard))
@@ -237,6 +306,20 @@ class Simulation:
         return [DurableView(node, shard) for node in self.nodes]
 
     # -- faults
+
+    def count(self, kind: str) -> None:
+        """A fault has happened."""
+        self.faults.counts[kind] += 1
+
+    @property
+    def fault_clients(self) -> ClientNet | None:
+        """Where clients have connections."""
+        return None if self.members is None else self.members.net
+
+    @property
+    def client_processes(self) -> Sequence[Process]:
+        """Of clients that run the SDK."""
+        return self.processes
 
     @property
     def fault_nodes(self) -> Sequence[FaultyNode]:
@@ -290,11 +373,14 @@ class Simulation:
     def _heal(self) -> None:
         self.tell("the world is healed")
         self.net.heal()
+        for process in self.processes:
+            process.paused_until_s = 0.0
         for node in self.nodes:
             node.crash_after_sends = None
             node.crash_after_vote = 0.0
             node.sync_stalled_until_s = node.paused_until_s = 0.0
             node.stall_writes(0)
+            node.spare_disk()
             self._restart(node.number)
         self._connect_all()
 
@@ -318,6 +404,15 @@ class Simulation:
             if applied != last or any(r.busy or r._rebuilding for r in replicas):
                 return False  # a state that is being loaded is none yet, and nobody is served
         return True
+
+    def _is_owned(self) -> bool:
+        """Whether the members have shared everything out again; inv-I8 says until when."""
+        if self.members is None or not self.members.unowned():
+            return True
+        if self.now > self.scenario.chaos_s + self.members.recovery_s:
+            self.checkers[0].violated("L-unowned", places=self.members.unowned())
+            return True
+        return False
 
     def _finish(self) -> None:
         if not all(node.alive for node in self.nodes):
