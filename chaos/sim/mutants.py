@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from chaos.mutants.build import Build
 from chaos.mutants.builds import BUILDS
 from chaos.sim.scenarios import (
-    ALONE,
     BLINKS,
     CHURN,
     DEAF,
@@ -27,7 +26,7 @@ from chaos.sim.scenarios import (
     STATICS,
     UDP3,
 )
-from chaos.sim.sdk_scenarios import SCRIPTED, SDK_COOPERATIVE, SDK_EAGER
+from chaos.sim.sdk_scenarios import SCRIPTED, SDK_COOPERATIVE, SDK_EAGER, STOP_ONE
 from chaos.sim.simulation import Scenario
 
 
@@ -81,7 +80,7 @@ WORLDS = {
     "parked_join": CHURN,
     "session_start": KILLS,
     "deposed_expiry": STANDSTILL,
-    "shard_time_cap": ALONE,
+    "shard_time_cap": STOP_ONE,
     "extra_round": BLINKS,
     "shard_time_restart": CHURN,
     "eager_keeps": SDK_EAGER,
@@ -95,15 +94,20 @@ WORLDS = {
 MUTANTS = {name: Mutant(BUILDS[name], scenario) for name, scenario in WORLDS.items()}
 
 KNOWN_SEEDS = {
+    "ack_before_commit": 1,
     "admission": 4,
-    "deletion": 1,
+    "deletion": 12,
     "deposed_expiry": 4,
-    "generation_fence": 4,
+    "extra_round": 2,
     "introduction": 6,
+    "join_dedupe": 3,
     "read_round": 16,
+    "shard_time_cap": 4,
     "snapshot_commit_cap": 12,
-    "static_fence": 6,
+    "static_fence": 2,
     "sticky_voters": 2,
+    "timer_generation": 2,
     "vote_durability": 3,
+    "zombie_fence": 8,
 }
 """By build, the seed that is tried first; 0 for those that are not listed."""

@@ -11,7 +11,6 @@ from itertools import count
 from chaos.sim.faults import WEIGHTS
 from chaos.sim.phases import AFTER, BEFORE, COMMIT, preparing
 from chaos.sim.scenarios import (
-    ALONE,
     BLINKS,
     CHURN,
     DEAF,
@@ -34,7 +33,7 @@ from chaos.sim.simulation import Result, Simulation
 EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "first-start": 5}
 EVERY |= {"split-votes": 20, LOST_LINKS.name: 5, RETURNING.name: 5}
 EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS)}
-EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STANDSTILL, ALONE)}
+EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STANDSTILL)}
 EVERY |= {KILLS.name: 10}
 EVERY |= {scenario.name: 5 for scenario in SDK} | {scenario.name: 20 for scenario in SCRIPTED}
 """Of these only each n-th seed is run; of the others all."""
@@ -79,7 +78,6 @@ MINIMA = (
         ),
         BLINKS.name: Minima({"beats": 50}, ("leader_blinks",)),
         STANDSTILL.name: Minima({"beats": 50, "elections": 2}, ("all_stand_still", "transfer")),
-        ALONE.name: Minima({"beats": 50}, ("all_stand_still",)),
     }
     | {
         scenario.name: Minima(GROUPS_MINIMA_PER_SEED, ())

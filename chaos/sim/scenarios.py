@@ -121,14 +121,6 @@ STANDSTILL = Scenario(
 )
 """All nodes are suspended at once for up to 30 s, and leadership goes from node to node."""
 
-ALONE = replace(
-    STANDSTILL,
-    name="groups-alone",
-    nodes=1,
-    weights={"all_stand_still": 1},
-)
-"""The same on one node, which leads on whatever it slept through."""
-
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -151,7 +143,6 @@ SCENARIOS = {
         DEAF,
         BLINKS,
         STANDSTILL,
-        ALONE,
         *SDK,
         *SCRIPTED,
     )

@@ -8,7 +8,6 @@ from chaos.sim.checks import ShardChecker
 from chaos.sim.phases import Open, Phases, goes_on
 from chaos.sim.run import MINIMA, Totals, describe, judge, run_one
 from chaos.sim.scenarios import (
-    ALONE,
     BLINKS,
     DEAF,
     FIRST_START,
@@ -140,7 +139,7 @@ def test_other_clusters_keep_every_promise_under_faults(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "scenario", [RETURNING, BLINKS, STANDSTILL, ALONE], ids=lambda scenario: scenario.name
+    "scenario", [RETURNING, BLINKS, STANDSTILL], ids=lambda scenario: scenario.name
 )
 def test_nobody_suffers_from_what_nobody_may_suffer_from(scenario: Scenario) -> None:
     """No leader falls over followers that come back or links that break, no session over a jam."""
