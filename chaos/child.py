@@ -15,13 +15,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 Message = dict[str, Any]
 
 _PR_SET_PDEATHSIG = 1
+_CLONE_NEWNET = 0x40000000
 _LINE_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -37,23 +38,51 @@ def die_with_parent(parent_pid: int) -> None:
         sys.exit("the parent is gone")
 
 
-def command_with_parent(argv: list[str]) -> list[str]:
+def enter_network(path: str) -> None:
+    """Move this process into the network namespace behind `path`; "" stays where it is."""
+    if not path:
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(handle, _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"setns({path})")
+    finally:
+        os.close(handle)
+
+
+def command_with_parent(argv: list[str], network: str = "") -> list[str]:
     """`argv`, run through this file so that the kernel ends it with this process.
 
-    Must be started from the thread that lives as long as the process: the signal is the thread's.
+    `network`: path of the network namespace to run in. Must be started from the thread that lives
+    as long as the process: the signal is the thread's.
     """
-    return [sys.executable, "-S", "-E", str(Path(__file__).resolve()), str(os.getpid()), *argv]
+    here = str(Path(__file__).resolve())
+    return [sys.executable, "-S", "-E", here, str(os.getpid()), network, *argv]
 
 
 class Child:
     """One Python module, run as a process."""
 
-    def __init__(self, module: str, config: Message) -> None:
-        """Start `python -m module CONFIG`; the child says "ready" when it is (see `ready`)."""
+    def __init__(
+        self,
+        module: str,
+        config: Message,
+        wrap: Callable[[list[str]], list[str]] | None = None,
+        stderr: IO[str] | None = None,
+    ) -> None:
+        """Start `python -m module CONFIG`; the child says "ready" when it is (see `ready`).
+
+        `wrap` turns the command into one that runs elsewhere and ends with this process
+        (`World.client_command`); by default it runs right here. `stderr`: where that goes
+        instead of the run's own.
+        """
         argv = [sys.executable, "-m", module, json.dumps(config)]
         self.name = f"{module} {config.get('name', '')}".strip()
         self.process = subprocess.Popen(
-            command_with_parent(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            (wrap or command_with_parent)(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
         )
         self._buffer = bytearray()
 
@@ -167,9 +196,10 @@ async def commands() -> AsyncIterator[Message]:
 
 
 def _exec_with_parent() -> None:
-    """`child.py PARENT_PID ARGV...`: bind this process to its parent, then become ARGV."""
+    """`child.py PARENT_PID NETWORK ARGV...`: bind this process to its parent, become ARGV."""
     die_with_parent(int(sys.argv[1]))
-    os.execv(sys.argv[2], sys.argv[2:])
+    enter_network(sys.argv[2])
+    os.execv(sys.argv[3], sys.argv[3:])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+KINDS = frozenset({"commit", "read", "delete", "reset", "heartbeat"})
+"""What an operation can be."""
+WRITES = frozenset({"commit", "delete", "reset"})
+"""Those that change an offset: their value is known before they are sent."""
+SUPERSEDED = "SUPERSEDED"
+"""The `error` of a commit that a newer one of the same member had overtaken: its outcome is
+unknown (an earlier attempt may have been stored), but it has no effect after it was answered."""
+
 
 class Outcome(StrEnum):
     """What a client knows of an operation that it asked for."""
@@ -35,9 +43,9 @@ class Key:
 class Operation:
     """One call of one client that reads or changes an offset.
 
-    Kinds: `commit` (value: the offset committed, unique within its key unless `retry`), `read`
-    (value: the offset answered, -1 for none; linearizable), `delete` and `reset` (value: what it is
-    afterwards, -1 for none).
+    Kinds: `commit` (value: the offset committed, unique within its key), `read` (value: the offset
+    answered, -1 for none; linearizable), `delete` and `reset` (value: what it is afterwards, -1 for
+    none), `heartbeat` (no value; its key has the group alone, `Key(group, "", -1)`).
     """
 
     client: str
@@ -76,6 +84,13 @@ class Ownership:
     ended: str = ""
     """revoked | lost | left | died; "" while it owns it."""
     instance_id: str = ""
+    revoking_ns: int | None = None
+    """When it was told to give it up and began to; None: not known."""
+
+    @property
+    def owner(self) -> str:
+        """Who: a static member by its instance id, any other by its member id."""
+        return f"instance:{self.instance_id}" if self.instance_id else self.member_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +100,18 @@ class Generation:
     group: str
     generation: int
     members: tuple[str, ...]
-    """All of them where the source knows (the group's leader, the server); else the one member."""
+    """All of them where the source knows (the group's leader, the server); else the one member.
+    Named as `Ownership.owner` names them: a static one is `instance:ID`, whichever process it is.
+    """
     at_ns: int
     source: str
     """Name of the client or `node-N`."""
     whole: bool
     """Whether `members` are all."""
+    asked_ns: int | None = None
+    """When the source asked for it (sent its Join); None: not known."""
+    assigned: tuple[Key, ...] | None = None
+    """What the one member owns in it; None: not known. Only where `whole` is false."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +122,9 @@ class StoreWrite:
     key: Key
     token: int
     sequence: int
+    """Rises with each write of this client under this token."""
     at_ns: int
+    """When the store decided, by the store's own record: the order of its decisions."""
     accepted: bool
     fenced: bool
     """Whether this store refuses older tokens."""
@@ -140,6 +163,64 @@ class Side:
     until_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A span in which a node had to refuse service, whatever its quorum: its disk was not sound."""
+
+    node: int
+    kind: str
+    """`disk_error`: every write and sync fails (EIO), from before `from_ns`. `corrupt`: its files
+    were damaged while it was down."""
+    from_ns: int
+    until_ns: int
+    """When the span was over: the node ran again with a sound disk, or was replaced."""
+    found: str
+    """`stopped`: it ended by itself; `refused`: it did not start, and said why; `repaired`: it
+    came up with its peers' state, and served only then; `running`: it went on, or served."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One rebalance as the server recorded it (`muster group why`)."""
+
+    group: str
+    generation: int
+    """What it formed."""
+    cause: str
+    """The trigger, one of a closed list (`member_joined`); "": none was recorded."""
+    source: str
+    """`node-N`, or the name of the export that it is from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The digest that a replay of the history reached at one index of one shard."""
+
+    source: str
+    """`server` (it told of itself), `python`, `spark`."""
+    shard: int
+    index: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A group with live members from `History.quiet_from_ns` to the end, unless `lasting` is False.
+
+    One for every group with members: its timeouts say how late a member may be.
+    """
+
+    group: str
+    topics: tuple[tuple[str, int], ...]
+    """Each topic that it is subscribed to, with its number of partitions."""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    cooperative: bool = False
+    lasting: bool = True
+    """False: it may be without members at the end."""
+
+
 @dataclass(slots=True)
 class History:
     """Everything that one run left behind."""
@@ -151,8 +232,13 @@ class History:
     faults: list[FaultSpan] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     minorities: list[Side] = field(default_factory=list)
+    node_states: list[NodeState] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    replays: list[Replayed] = field(default_factory=list)
+    expected: list[Expected] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
-    """Timeouts, nodes, partitions: what the checkers need to know of the set-up."""
+    """Of the checkers' interest: `quiet_from_ns` (from then on nothing was broken, killed, joined
+    or changed any more) and `ended_ns` (until then members were left alone); CLOCK_MONOTONIC."""
 
     def commits(self) -> Iterator[Operation]:
         """The commits among the operations."""

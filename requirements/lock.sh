@@ -10,6 +10,7 @@ compile() {
 }
 compile --allow-unsafe build.in -o build.txt
 compile dev.in -o dev.txt
+compile go.in -o go.txt
 compile --allow-unsafe proto.in -o proto.txt
 compile sdk-floor.in -o sdk-floor.txt
 compile sdk-newest.in -o sdk-newest.txt

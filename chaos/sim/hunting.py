@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from itertools import count, islice
 
 from chaos.mutants.hunt import Caught, Layer
 from chaos.sim.mutants import KNOWN_SEEDS, MUTANTS, Mutant
@@ -49,7 +50,7 @@ def unsafe_kinds(result: Result) -> list[str]:
 def _seeds(mutant: Mutant, seeds: int) -> Iterator[int]:
     known = KNOWN_SEEDS.get(mutant.name, 0)
     yield known
-    yield from (seed for seed in range(seeds - 1) if seed != known)
+    yield from islice((seed for seed in count() if seed != known), seeds - 1)
 
 
 LAYER = Layer("sim", {mutant.name: mutant.build.rule for mutant in MUTANTS.values()}, hunt)

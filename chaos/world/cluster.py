@@ -1,19 +1,19 @@
-"""A real cluster of `muster serve` processes for a benchmark, on loopback, gone when it ends.
+"""A real cluster of `muster serve` processes, gone when whoever started it ends.
 
-Nodes run in a folder of their own, die with the benchmark however that ends, and are waited for by
+Nodes run in a folder of their own, die with their starter however that ends, and are waited for by
 condition: every node sees every shard led and every peer connected.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,14 +22,17 @@ from typing import Self, TextIO
 import grpc
 
 from chaos.child import command_with_parent
+from chaos.world.equipment import Equipment
+from chaos.world.errors import WorldError
+from chaos.world.http import fetch_page
+from chaos.world.loopback import Loopback
+from chaos.world.network import Addresses, Network, client_place, node_place
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 
 POLL_S = 0.05
-PORTS = range(20_000, 30_000)
-"""Below the kernel's range for outgoing connections, so that no client takes a node's port."""
 
 
-class ClusterError(Exception):
+class ClusterError(WorldError):
     """A node ended, or a condition did not come true in time; the message has the node's log."""
 
 
@@ -39,9 +42,7 @@ class Node:
 
     node_id: int
     folder: Path
-    endpoint: str
-    peer_endpoint: str
-    metrics_endpoint: str
+    addresses: Addresses
     process: subprocess.Popen[bytes] | None = None
     log: TextIO | None = None
     exporter: subprocess.Popen[bytes] | None = None
@@ -52,6 +53,16 @@ class Node:
         if self.process is None:
             raise ClusterError(f"node {self.node_id} does not run")
         return self.process.pid
+
+    @property
+    def endpoint(self) -> str:
+        """Where clients reach it."""
+        return self.addresses.advertise
+
+    @property
+    def metrics_endpoint(self) -> str:
+        """Where its metrics page is, from its own place."""
+        return self.addresses.metrics_listen
 
     @property
     def running(self) -> bool:
@@ -69,26 +80,26 @@ class Cluster:
         *,
         wrap: Sequence[str] = (),
         serve: Sequence[str] = (),
+        network: Network | None = None,
+        equipment: Sequence[Equipment] = (),
+        name: str = "bench",
     ) -> None:
-        """Lay out the nodes; `with` starts them.
+        """Open the network and lay out the nodes; `with` starts them.
 
         `wrap`: run each server as `python WRAP... -m muster.cli serve`; `serve`: more flags of it.
-        In both, "{node_id}" and "{folder}" stand for the node's own.
+        In both, "{node_id}" and "{folder}" stand for the node's own. `network`: plain loopback
+        where none is given. `name`: of the cluster and of its folder.
         """
         self.shards = shards
-        self.folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
+        self.name = name
+        self.network = Loopback() if network is None else network
+        self.equipment = tuple(equipment)
         self._wrap = list(wrap)
         self._serve = list(serve)
-        ports = free_ports(3 * nodes)
+        self.network.open(nodes)
+        self.folder = Path(tempfile.mkdtemp(prefix=f"muster-{name}-"))
         self.nodes = {
-            n: Node(
-                node_id=n,
-                folder=self.folder / f"node-{n}",
-                endpoint=f"127.0.0.1:{next(ports)}",
-                peer_endpoint=f"127.0.0.1:{next(ports)}",
-                metrics_endpoint=f"127.0.0.1:{next(ports)}",
-            )
-            for n in range(nodes)
+            n: Node(n, self.folder / f"node-{n}", self.network.addresses(n)) for n in range(nodes)
         }
         self._channels: dict[int, grpc.Channel] = {}
 
@@ -116,26 +127,39 @@ class Cluster:
 
     # ---- one node's life
 
-    def init(self, node_id: int) -> None:
-        """`muster init`: write the node's identity."""
+    def init(self, node_id: int) -> str:
+        """`muster init`: write the node's identity; returns its store's uuid."""
         node = self.nodes[node_id]
+        for kit in self.equipment:
+            kit.prepare(node_id, node.folder)
         done = subprocess.run(
-            self._muster("init", *self._init_flags(node)), capture_output=True, check=False
+            self._muster("init", *self._init_flags(node), "--output=json"),
+            capture_output=True,
+            check=False,
         )
         if done.returncode != 0:
             raise ClusterError(f"init of node {node_id}: {done.stderr.decode()}")
+        return str(json.loads(done.stdout)["store_uuid"])
 
     def start(self, node_id: int) -> None:
         """`muster serve`; does not wait."""
         node = self.nodes[node_id]
         if node.log is None:
             node.log = (self.folder / f"node-{node_id}.log").open("a")
+        command = self._serve_command(node)
+        environment = dict(os.environ)
+        for kit in self.equipment:
+            command = kit.command(node_id, command)
+            environment.update(kit.environment(node_id))
         node.process = subprocess.Popen(
-            command_with_parent(self._serve_command(node)),
+            self.network.command(node_place(node_id), command),
             stdin=subprocess.DEVNULL,
             stdout=node.log,
             stderr=node.log,
+            env=environment,
         )
+        for kit in self.equipment:
+            kit.started(node_id, node.process.pid)
 
     def export(self, node_id: int) -> int:
         """`muster export --follow` beside a node; returns its process id."""
@@ -173,34 +197,40 @@ class Cluster:
 
     def wipe(self, node_id: int) -> None:
         """Remove a stopped node's data."""
-        shutil.rmtree(self.nodes[node_id].folder)
+        folder = self.nodes[node_id].folder
+        if folder.is_symlink():  # to a disk of its own
+            shutil.rmtree(folder.readlink())
+            folder.unlink()
+        else:
+            shutil.rmtree(folder)
 
     def muster(self, *arguments: str) -> str:
         """Run one command of the client CLI against all nodes; returns its stdout."""
-        endpoints = ",".join(node.endpoint for node in self.nodes.values())
         done = subprocess.run(
-            self._muster(*arguments),
+            self.network.command(client_place(), self._muster(*arguments)),
             capture_output=True,
             check=False,
-            env={**os.environ, "MUSTER_BOOTSTRAP": endpoints},
+            env={**os.environ, "MUSTER_BOOTSTRAP": ",".join(self.endpoints)},
         )
         if done.returncode != 0:
             raise ClusterError(f"muster {' '.join(arguments)}: {done.stderr.decode()}")
         return done.stdout.decode()
 
     def close(self) -> None:
-        """Kill what runs and remove the data."""
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
-        for node in self.nodes.values():
-            for process in (node.exporter, node.process):
-                if process is not None and process.poll() is None:
-                    process.kill()
-                    process.wait()
-            if node.log is not None:
-                node.log.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Kill what runs and remove the data; a step that fails keeps no other from being done.
+
+        May be called twice.
+        """
+        with contextlib.ExitStack() as left:
+            left.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            left.callback(self.network.close)
+            for kit in self.equipment:
+                left.callback(kit.close)
+            for node in self.nodes.values():
+                left.callback(_end, node)
+            for channel in self._channels.values():
+                left.callback(channel.close)
+            self._channels = {}
 
     def _muster(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "muster.cli", *arguments]
@@ -215,21 +245,24 @@ class Cluster:
     def _init_flags(self, node: Node) -> list[str]:
         return [
             f"--data-dir={node.folder}",
-            "--cluster-id=bench",
+            f"--cluster-id={self.name}",
             f"--node-id={node.node_id}",
             f"--shards={self.shards}",
             f"--nodes={len(self.nodes)}",
         ]
 
     def _serve_flags(self, node: Node) -> list[str]:
-        others = [other for other in self.nodes.values() if other is not node]
-        return [
+        at = node.addresses
+        flags = [
             f"--data-dir={node.folder}",
-            f"--listen={node.endpoint}",
-            f"--peer-listen={node.peer_endpoint}",
-            f"--metrics-listen={node.metrics_endpoint}",
-            *(f"--peer={other.node_id}={other.peer_endpoint}" for other in others),
+            f"--listen={at.listen}",
+            f"--peer-listen={at.peer_listen}",
+            f"--metrics-listen={at.metrics_listen}",
+            *(f"--peer={other}={where}" for other, where in at.peers.items()),
         ]
+        if at.advertise != at.listen:
+            flags.append(f"--advertise={at.advertise}")
+        return [*flags, *self.network.serve_flags]
 
     # ---- what the cluster says of itself
 
@@ -378,6 +411,10 @@ class Cluster:
                     return False
         return True
 
+    def metrics(self, node_id: int, timeout_s: float = 2.0) -> str:
+        """A node's metrics page. Raises OSError where it does not answer."""
+        return fetch_page(self.nodes[node_id].addresses.control_metrics, "/metrics", timeout_s)
+
     def topics(self, node_id: int) -> admin_pb2_grpc.TopicsStub:
         """The topics stub of one node."""
         return admin_pb2_grpc.TopicsStub(self._channel(node_id))
@@ -385,7 +422,7 @@ class Cluster:
     def _channel(self, node_id: int) -> grpc.Channel:
         if node_id not in self._channels:
             self._channels[node_id] = grpc.insecure_channel(
-                self.nodes[node_id].endpoint,
+                self.nodes[node_id].addresses.control,
                 options=[
                     ("grpc.initial_reconnect_backoff_ms", 50),
                     ("grpc.min_reconnect_backoff_ms", 50),
@@ -399,16 +436,12 @@ CAUGHT_UP_ENTRIES = 200
 """How far a follower's applied index may be behind under load and still count as caught up."""
 
 
-def free_ports(count: int) -> Iterator[int]:
-    """Ports on loopback that were free a moment ago, all different."""
-    found: list[int] = []
-    start = PORTS.start + (os.getpid() * 37) % (len(PORTS) // 2)
-    for port in range(start, PORTS.stop):
-        if len(found) == count:
-            break
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(port)
-    if len(found) < count:
-        raise ClusterError(f"no {count} free ports in {PORTS}")
-    return iter(found)
+def _end(node: Node) -> None:
+    """Kill a node and its exporter."""
+    for process in (node.exporter, node.process):
+        if process is not None and process.poll() is None:
+            process.kill()
+            process.wait()
+    if node.log is not None:
+        node.log.close()
+        node.log = None

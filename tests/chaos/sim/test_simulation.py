@@ -1,4 +1,4 @@
-"""The simulator within the test suite: 50 seeds each of three networks, and one node."""
+"""The simulator within the test suite: 40 seeds each of three networks, and one node."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ from coordinator.machine.commands import Assignment
 from coordinator.machine.events import AssignmentPublished, GenerationFormed, RebalanceStarted
 from coordinator.machine.state import Phase
 
-SEEDS = 50
+SEEDS = 40
 
 
 def _run(scenario: Scenario, seeds: range) -> Totals:
@@ -43,7 +43,7 @@ def _run(scenario: Scenario, seeds: range) -> Totals:
 
 @pytest.mark.parametrize("scenario", THREE_NODES, ids=lambda s: s.name)
 def test_three_nodes_keep_every_promise_under_faults(scenario: Scenario) -> None:
-    """No violation in 50 seeds, and the runs elected, crashed, committed and read enough."""
+    """No violation in 40 seeds, and the runs elected, crashed, committed and read enough."""
     totals = _run(scenario, range(SEEDS))
     assert not totals.too_little(MINIMA[scenario.name])
 
