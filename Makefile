@@ -54,7 +54,11 @@ test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's te
 
 .PHONY: sim
 sim: venv ## simulate SEEDS runs of each network; its last line is JSON
-	$(BIN)/python -m chaos.sim --seeds $(SEEDS)
+	$(BIN)/muster chaos sim --seeds $(SEEDS)
+
+.PHONY: mutants
+mutants: venv ## builds with one safety rule removed: each must be caught; the last line says how many
+	$(BIN)/python -m chaos.mutants
 
 .PHONY: chaos
 chaos: venv ## break a real cluster for MINUTES (10), check what it promised, and write a report

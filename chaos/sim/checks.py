@@ -2,7 +2,8 @@
 
 The checker sees every append, cut, vote, apply and turn of every replica, and every answer to a
 client. A violation is kept once per kind; kinds that start with H lose or diverge committed data, S
-means that one more crash would, L that the shard did not come to rest, X that something raised.
+means that one more crash would, A that somebody was not served who had to be, L that the shard did
+not come to rest, X that something raised.
 """
 
 import hashlib
@@ -76,6 +77,8 @@ class Counts:
     """Member ids."""
     atomic: int = 0
     """Commits, that were applied."""
+    beats: int = 0
+    """Heartbeats that were answered."""
 
 
 @dataclass(slots=True)
@@ -120,6 +123,8 @@ class ShardChecker:
         self._votes: dict[tuple[int, int], int] = {}
         self._digests: dict[int, bytes] = {}
         self._replicas = [_Replica() for _ in range(nodes)]
+        self.steady_s: float | None = None
+        """Nobody new may be elected after so many virtual seconds."""
 
     def violated(self, kind: str, **facts: object) -> None:
         """Keep the first violation of each kind."""
@@ -220,6 +225,8 @@ class ShardChecker:
         if mine.role is Role.LEADER and mine.term == seen.term:
             return
         self.counts.elections += 1
+        if self.steady_s is not None and self.now > self.steady_s:
+            self.violated("A-leader-disrupted", leader=seen.node, term=seen.term)
         first, last = seen.first_index, seen.last_index
         for index, entry in self._committed.items():
             if entry.commit_term >= seen.term or index < first:

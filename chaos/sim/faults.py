@@ -1,11 +1,12 @@
 """What goes wrong in a run, and how often."""
 
-import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from chaos.sim import gentle
 from chaos.sim.network import CLIENTS, Network
+from chaos.sim.schedule import Draws, Planned, Struck
 
 WEIGHTS = {
     "crash_after_send": 20,
@@ -97,9 +98,9 @@ class FaultyNode(Protocol):
 class FaultyWorld(Protocol):
     """A world as the faults see it."""
 
-    rng: random.Random
     now: float
     net: Network
+    trace: Callable[[str], None] | None
 
     @property
     def fault_nodes(self) -> Sequence[FaultyNode]: ...
@@ -125,12 +126,27 @@ class FaultyWorld(Protocol):
 
 
 class Faults:
-    """Draws one fault at a time from a weighted list, until `until_s`."""
+    """Lets what is planned go wrong, each with draws of its own (schedule.py).
+
+    `planned` is the whole list; `triggered` are the numbers of the faults which the run itself
+    triggers that may happen, None: all.
+    """
 
     def __init__(
-        self, world: FaultyWorld, until_s: float, weights: dict[str, int], pause_s: float
+        self,
+        world: FaultyWorld,
+        salt: str,
+        until_s: float,
+        planned: Sequence[Planned],
+        triggered: Sequence[int] | None = None,
     ) -> None:
-        self.world, self.until_s, self.pause_s = world, until_s, pause_s
+        self.world, self.salt, self.until_s = world, salt, until_s
+        self.planned = tuple(planned)
+        self.struck: list[Struck] = []
+        self.triggered: list[str] = []
+        """What the run itself triggered or was kept from, in order."""
+        self._allowed = None if triggered is None else frozenset(triggered)
+        self.rng = Draws(salt, -1)
         self.counts: Counter[str] = Counter()
         kinds: dict[str, Callable[[], bool]] = {
             "crash_after_send": self._crash_after_send,
@@ -157,43 +173,61 @@ class Faults:
             "eio": self._eio,
             "disk_full": self._disk_full,
         }
-        self._kinds = [(name, kinds[name]) for name in weights]
-        self._weights = list(weights.values())
+        self._kinds = {**kinds, **gentle.kinds(self)}
 
-    def start(self, delay_s: float) -> None:
-        self.world.schedule(delay_s, self._step)
+    def start(self) -> None:
+        """Raises KeyError where a planned fault is of no known kind."""
+        for fault in self.planned:
+            self.world.schedule(fault.at_s, self._strike, fault, self._kinds[fault.kind])
 
-    def _step(self) -> None:
+    def _strike(self, fault: Planned, run: Callable[[], bool]) -> None:
         if self.world.now >= self.until_s:
             return
-        name, run = self.world.rng.choices(self._kinds, self._weights)[0]
-        if run():
-            self.counts[name] += 1
-        self.world.schedule(self.world.rng.expovariate(1 / self.pause_s), self._step)
+        self.rng = Draws(self.salt, fault.index)
+        injected = run()
+        if injected:
+            self.counts[fault.kind] += 1
+        self.struck.append(Struck(fault, tuple(self.rng.drawn), injected))
+        if self.world.trace is not None:
+            did = "" if injected else " (nothing to do, or later)"
+            drawn = " ".join(str(value) for value in self.rng.drawn)
+            self.world.trace(
+                f"{self.world.now:.4f} FAULT {fault.index} {fault.kind} {drawn}{did}".rstrip()
+            )
+
+    def may(self, kind: str) -> bool:
+        """Whether a fault that the run itself triggers now may happen; asked once for each."""
+        number = len(self.triggered)
+        self.triggered.append(kind)
+        allowed = self._allowed is None or number in self._allowed
+        if self.world.trace is not None:
+            did = "" if allowed else " (left out)"
+            self.world.trace(f"{self.world.now:.4f} FAULT triggered {number} {kind}{did}")
+        return allowed
 
     def _pair(self) -> tuple[int, int] | None:
         count = len(self.world.fault_nodes)
         if count < 2:
             return None
-        a, b = self.world.rng.sample(range(count), 2)
+        a, b = self.rng.sample(range(count), 2)
         return a, b
 
     def _node(self) -> int:
-        return self.world.rng.randrange(len(self.world.fault_nodes))
+        return self.rng.randrange(len(self.world.fault_nodes))
 
     def _crash_after_send(self) -> bool:
         """Die within a burst: the first few frames leave, the others do not."""
         node = self.world.fault_nodes[self._node()]
         if len(self.world.fault_nodes) == 1:
             return self._crash()
-        node.crash_after_sends = self.world.rng.randrange(6)
+        node.crash_after_sends = self.rng.randrange(6)
         return False  # counted when it happens
 
     def _crash(self) -> bool:
         node = self._node()
         alive = self.world.fault_nodes[node].alive
         if alive:
-            self.world.crash(node, power_cut=self.world.rng.random() < 0.7)
+            self.world.crash(node, power_cut=self.rng.random() < 0.7)
         return alive
 
     def _reconnect(self) -> bool:
@@ -201,22 +235,22 @@ class Faults:
         if pair is None or not self.world.net.is_up(*pair):
             return False
         self.world.net.disconnect(*pair)
-        self.world.schedule(self.world.rng.random() * 0.3, self.world.net.connect, *pair)
+        self.world.schedule(self.rng.random() * 0.3, self.world.net.connect, *pair)
         return True
 
     def _stall(self) -> bool:
         pair = self._pair()
         if pair is not None:
-            self.world.net.stall(*pair, self.world.rng.random() * 2.0)
+            self.world.net.stall(*pair, self.rng.random() * 2.0)
         return pair is not None
 
     def _isolation(self) -> bool:
-        node, seconds = self._node(), self.world.rng.random() * 2.5
+        node, seconds = self._node(), self.rng.random() * 2.5
         others = [o for o in range(len(self.world.fault_nodes)) if o != node]
         for other in others:
             self.world.net.block(node, other, seconds)
             self.world.net.block(other, node, seconds)
-        if self.world.fault_clients is not None and self.world.rng.random() < 0.5:
+        if self.world.fault_clients is not None and self.rng.random() < 0.5:
             self._block_clients(node, seconds)  # else a minority that clients still reach
         return bool(others)
 
@@ -228,13 +262,13 @@ class Faults:
     def _client_cut(self) -> bool:
         """No client reaches this node; its peers do."""
         node = self._node()
-        self._block_clients(node, self.world.rng.random() * 2.5)
+        self._block_clients(node, self.rng.random() * 2.5)
         return True
 
     def _client_one_way(self) -> bool:
         """Requests arrive and answers do not, or the other way round."""
-        link = self.world.rng.choice(((CLIENTS, self._node()), (self._node(), CLIENTS)))
-        self.world.net.block(*link, self.world.rng.random() * 2.5)
+        link = self.rng.choice(((CLIENTS, self._node()), (self._node(), CLIENTS)))
+        self.world.net.block(*link, self.rng.random() * 2.5)
         return True
 
     def _client_reset(self) -> bool:
@@ -247,8 +281,9 @@ class Faults:
         living = [process for process in self.world.client_processes if process.alive]
         if not living:
             return False
-        process = self.world.rng.choice(living)
-        process.paused_until_s = self.world.now + 0.3 + self.world.rng.random() * 3.0
+        process = self.rng.choice(living)
+        until_s = self.world.now + 0.3 + self.rng.random() * 3.0
+        process.paused_until_s = max(until_s, process.paused_until_s)
         return True
 
     def _eio(self) -> bool:
@@ -268,12 +303,12 @@ class Faults:
     def _one_way_cut(self) -> bool:
         pair = self._pair()
         if pair is not None:
-            self.world.net.block(*pair, self.world.rng.random() * 2.0)
+            self.world.net.block(*pair, self.rng.random() * 2.0)
         return pair is not None
 
     def _clock_rate(self) -> bool:
         node = self.world.fault_nodes[self._node()]
-        node.set_clock_rate(0.93 + self.world.rng.random() * 0.14)
+        node.set_clock_rate(0.93 + self.rng.random() * 0.14)
         return True
 
     def _transfer(self) -> bool:
@@ -285,20 +320,21 @@ class Faults:
 
     def _slow_sync(self) -> bool:
         node = self.world.fault_nodes[self._node()]
-        node.sync_stalled_until_s = self.world.now + 0.3 + self.world.rng.random() * 1.5
+        node.sync_stalled_until_s = self.world.now + 0.3 + self.rng.random() * 1.5
         return node.alive
 
     def _pause(self) -> bool:
         """Stop the process for a while (SIGSTOP, a long collection): what comes meanwhile waits."""
         node = self.world.fault_nodes[self._node()]
-        node.paused_until_s = self.world.now + 0.1 + self.world.rng.random() * 1.2
+        until_s = self.world.now + 0.1 + self.rng.random() * 1.2
+        node.paused_until_s = max(until_s, node.paused_until_s)
         return node.alive
 
     def _write_stall(self) -> bool:
         """The database asks to wait (RocksDB's Incomplete), for some turns."""
         node = self.world.fault_nodes[self._node()]
         if node.alive:
-            node.stall_writes(self.world.rng.randint(1, 30))
+            node.stall_writes(self.rng.randint(1, 30))
         return node.alive
 
     def _bulk_reconnect(self) -> bool:
@@ -334,10 +370,10 @@ class Faults:
         Whoever was never started is started now: it does not know whom it should miss.
         """
         nodes = self.world.fault_nodes
-        wiped, gone = self.world.rng.sample(range(len(nodes)), 2)
+        wiped, gone = self.rng.sample(range(len(nodes)), 2)
         if not nodes[wiped].alive or not self.world.wipe(wiped):
             return False
-        if self.world.rng.random() < 0.7:
+        if self.rng.random() < 0.7:
             self.world.crash(gone, power_cut=True, down_s=2.5)
             self.world.start_late()
         return True
@@ -348,7 +384,7 @@ class Faults:
         leader = next((n for n in nodes if self.world.fault_nodes[n].leads), None)
         if leader is None or len(nodes) == 1:
             return False
-        lagging, wiped = self.world.rng.sample([n for n in nodes if n != leader], 2)
+        lagging, wiped = self.rng.sample([n for n in nodes if n != leader], 2)
         self.world.net.block(leader, lagging, 0.3)
         self.world.schedule(0.25, self._lose_both, wiped, leader)
         return True

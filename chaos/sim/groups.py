@@ -121,7 +121,7 @@ class GroupsApp:
             return EPOCH_MS + int(now() * 1_000)
 
         def wake_up(number: ShardId) -> None:
-            self._turns.hurry(number)
+            self.turns.hurry(number)
             wake()
 
         self.shards = [
@@ -141,7 +141,7 @@ class GroupsApp:
             shard.shard_moved = heartbeats.shard_moved
             shard.registry = lambda: ordered[0].state
         self.core = make_core(who[0], ordered, heartbeats, self._endpoints)
-        self._turns = Turns(ordered, heartbeats, breaks, self.core.watch.turn)
+        self.turns = Turns(ordered, heartbeats, breaks, self.core.watch.turn)
 
     def _endpoints(self) -> Mapping[int, str]:
         """Where clients reach the peers, as these have said."""
@@ -154,10 +154,10 @@ class GroupsApp:
         self._driver = driver
         for shard in self.shards:
             shard.attach(driver.replicas[shard.number])
-        driver.participants.append(self._turns)
+        driver.participants.append(self.turns)
 
     def timer(self, late_s: float) -> None:
-        self._turns.timer_fired(late_s)
+        self.turns.timer_fired(late_s)
 
     def spoil(self, shard: int) -> None:
         self.shards[shard].state.groups.clear()

@@ -9,12 +9,13 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from chaos.sim import removals
+from chaos.sim import punctual, removals
 from chaos.sim.groups import GroupsApp, GroupsChecker
 from chaos.sim.ownership import Ownerships
 from chaos.sim.phases import Phases
 from chaos.sim.rpc import ClientNet
 from chaos.sim.sdk import Bystander, Worker, group_in
+from chaos.sim.served import Rounds, Served
 from coordinator.answers import Answer, Loading, NotHere, ParkOver, Shed, Superseded
 from coordinator.calls import Call
 from coordinator.frontend import Core
@@ -35,6 +36,7 @@ from coordinator.machine.replies import Committed, IdGiven, Joined, Refused, Syn
 from coordinator.machine.shard_state import ShardState
 from coordinator.shard import Shard
 from coordinator.sweeping import RETENTION
+from coordinator.turns import Turns
 
 if TYPE_CHECKING:
     from chaos.sim.node import SimNode
@@ -58,6 +60,7 @@ class Members:
         ]
         for checker in self.checkers:
             checker.watches.append(checker.promises.watch)
+            checker.watches.append(Rounds(checker.shard).watch)
             if world.scenario.kills:
                 checker.watches.append(Phases(world, checker.shard).watch)
         self._apps: dict[int, GroupsApp] = {}
@@ -86,6 +89,8 @@ class Members:
         kept = removals.RETENTION if self.world.scenario.removals else RETENTION
         app = GroupsApp(who, self.checkers, lambda: self.world.now, wake, starting, kept)
         self._apps[node.number] = app
+        for shard, checker in zip(app.shards, self.checkers, strict=True):
+            Served(shard, node, checker.shard)
         return app
 
     def shard_at(self, node: int, shard: int) -> Shard | None:
@@ -93,6 +98,10 @@ class Members:
         if not self.world.nodes[node].alive:
             return None
         return self._apps[node].shards[shard]
+
+    def turns_at(self, node: int) -> Turns:
+        """The turns of the process that runs on a node now, or did last."""
+        return self._apps[node].turns
 
     def core(self, node: "SimNode") -> Core:
         """What the frontends of a process that has started use."""
@@ -127,6 +136,9 @@ class Members:
         ]
 
     def start(self) -> None:
+        if self.world.scenario.beat_share:
+            punctual.start(self)
+            return
         if self.net is not None:
             Bystander(self).start()
         for number in range(self.world.scenario.members):

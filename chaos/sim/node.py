@@ -85,6 +85,8 @@ class SimNode:
         self.crash_after_vote = crash_after_vote
         self.sync_stalled_until_s = 0.0
         self.paused_until_s = 0.0
+        self.heard_s: dict[int, float] = {}
+        """By peer, when this process last took a frame in, on its own clock."""
         self._rate, self._offset = 1.0, 1.0 + world.rng.random() * 100
         self._turn_scheduled = self._syncing = self._starting = False
         self._timer_due_s = 0.0
@@ -113,6 +115,7 @@ class SimNode:
     def start(self) -> None:
         """Open the store and run. Nobody is connected yet."""
         self.incarnation += 1
+        self.heard_s.clear()
         self._starting = True
         self.crash_after_sends = None
         self._turn_scheduled = self._syncing = self._sync_fails = False
@@ -405,7 +408,11 @@ class SimNode:
                 self.world.trace(
                     f"{self.world.now:.4f} {src}->{self.number} {shard} {_brief(message)}"
                 )
-        self._later(self.incarnation, lambda: self.running.receive(src, frame))
+        self._later(self.incarnation, lambda: self._deliver(src, frame))
+
+    def _deliver(self, src: int, frame: bytes) -> None:
+        self.heard_s[src] = self.clock()
+        self.running.receive(src, frame)
 
     def connected(self, peer: int) -> None:
         self.world.run_on(self, lambda: self.running.connected(peer))

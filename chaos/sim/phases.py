@@ -87,6 +87,8 @@ class Phases:
         """At once, or when the answers are on their way."""
         world = self._world
         self._killed_s = world.now
+        if not world.faults.may(point):
+            return
         world.faults.counts[point] += 1
         if group.phase is not Phase.STABLE:
             members = frozenset(group.members)

@@ -9,7 +9,7 @@ import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from chaos.sim import deleting
@@ -21,6 +21,7 @@ from chaos.sim.network import Network
 from chaos.sim.node import PowerCutError, SimNode
 from chaos.sim.operator import Operator
 from chaos.sim.rpc import CLIENT_FAULTS, ClientFaults, ClientNet
+from chaos.sim.schedule import Schedule, Struck, plan
 from chaos.sim.scripts import Script
 from chaos.sim.sdk import Process, drawn_by
 from chaos.sim.server import SimServer
@@ -49,6 +50,20 @@ SETTINGS = RaftSettings(
     balance_connected_ms=2000,
 )
 """So small that seconds meet every limit: two or three entries a message, snapshots, trimming."""
+
+GROUPS_SETTINGS = replace(
+    SETTINGS,
+    log_disk_bytes=8000,
+    log_trim_bytes=1000,
+    log_memory_bytes=3000,
+    window_bytes=2000,
+    message_bytes=600,
+    control_bytes=700,
+    frame_bytes=2000,
+    chunk_bytes=600,
+    snapshot_log_bytes=30000,
+)
+"""As small for entries of the coordinator, which are some hundred bytes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +111,17 @@ class Scenario:
     crash_after_vote: float = 0.0
     """How likely it is that a node dies right after a vote left it."""
 
+    steady: bool = False
+    """Nothing goes wrong that a leader may fall over: the first one leads until the end."""
+    beat_share: float = 0.0
+    """Members only send heartbeats, each when so much of its session is over, and none of them is
+    ever lost (punctual.py). 0: members that work."""
+
+
+FIRST_FAULT_S = 1.5
+STEADY_S = 1.4
+"""By then a leader leads, where nothing has gone wrong yet."""
+
 
 @dataclass(slots=True)
 class Result:
@@ -107,14 +133,31 @@ class Result:
     faults: Counter[str]
     counts: Counts
     events: int
+    schedule: Schedule
+    """What was to go wrong, ..."""
+    struck: list[Struck] = field(default_factory=list)
+    """... and what came of it."""
+    triggered: list[str] = field(default_factory=list)
 
 
 class Simulation:
-    """One run. `run()` may be called once."""
+    """One run: of a seed, or of its `schedule`, which may be shorter. `run()` may be called once.
 
-    def __init__(self, scenario: Scenario, seed: int) -> None:
+    Raises ValueError where the schedule is another scenario's.
+    """
+
+    def __init__(self, scenario: Scenario, seed: int, schedule: Schedule | None = None) -> None:
+        salt = f"{scenario.name}:{seed}"
+        if schedule is None:
+            weights = {} if scenario.script else scenario.weights
+            planned = plan(salt, weights, scenario.pause_s, FIRST_FAULT_S, scenario.chaos_s)
+            schedule = Schedule(scenario.name, seed, scenario.chaos_s, planned)
+        elif (schedule.scenario, schedule.seed) != (scenario.name, seed):
+            raise ValueError(f"a schedule of {schedule.scenario}:{schedule.seed}")
+        self.plan = schedule
+        scenario = replace(scenario, chaos_s=schedule.chaos_s)
         self.scenario, self.seed = scenario, seed
-        self.rng = Random(seed)
+        self.rng = Random(salt)
         self.settings = scenario.settings
         self.now = self.micro = 0.0
         self.events = 0
@@ -132,8 +175,11 @@ class Simulation:
             self.nodes,
             scenario.latency_s,
         )
-        self.faults = Faults(self, scenario.chaos_s, scenario.weights, scenario.pause_s)
+        self.faults = Faults(self, salt, scenario.chaos_s, schedule.faults, schedule.triggered)
         self.net.counts = self.faults.counts
+        if scenario.steady:
+            for checker in self.checkers:
+                checker.steady_s = STEADY_S
         self._queue: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._scheduled = 0
         self.crashes = 0
@@ -150,6 +196,11 @@ class Simulation:
         if self.members is not None:
             return self.members.app(node, starting)
         return HistoryApp(node.number, node.incarnation, self.checkers, starting)
+
+    def tell(self, what: str) -> None:
+        """One line of the trace."""
+        if self.trace is not None:
+            self.trace(f"{self.now:.4f} {what}")
 
     def make_server(self, node: SimNode) -> SimServer | None:
         """Where clients have connections."""
@@ -202,8 +253,7 @@ class Simulation:
             deleting.start(self, self.members)
         if self.scenario.script:
             Script(self).start()
-        else:
-            self.faults.start(1.5)
+        self.faults.start()
         self.schedule(self.scenario.chaos_s, self._heal)
         try:
             self._loop()
@@ -281,6 +331,7 @@ class Simulation:
             return
         node.stop(power_cut=power_cut)
         self.crashes += 1
+        self.tell(f"node {number} {'loses power' if power_cut else 'is killed'}")
         for other in range(len(self.nodes)):
             if other != number:
                 self.net.disconnect(number, other)
@@ -293,6 +344,7 @@ class Simulation:
         if node.alive or life not in (None, node.incarnation):
             return
         node.start()
+        self.tell(f"node {number} starts, for the {node.incarnation}. time")
         soon = self.scenario.restart_s / 16
         for other in range(len(self.nodes)):
             if other != number:
@@ -319,6 +371,7 @@ class Simulation:
     # -- the end
 
     def _heal(self) -> None:
+        self.tell("the world is healed")
         self.net.heal()
         for process in self.processes:
             process.paused_until_s = 0.0
@@ -389,5 +442,13 @@ class Simulation:
                 setattr(counts, name, total)
         counts.crashes = self.crashes
         return Result(
-            self.scenario.name, self.seed, self.violations, self.faults.counts, counts, self.events
+            self.scenario.name,
+            self.seed,
+            self.violations,
+            self.faults.counts,
+            counts,
+            self.events,
+            self.plan,
+            self.faults.struck,
+            self.faults.triggered,
         )

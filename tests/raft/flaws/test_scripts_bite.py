@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 import raft.driver
-from chaos.sim.mutants import WithoutSnapshotCommitCap, WithoutTruncationGuard
+from chaos.mutants.of_raft import WithoutSnapshotCommitCap, WithoutTruncationGuard
 from raft.codec import Message
 from raft.core import FOLLOWER, PeerNode
 from raft.replica import Replica
