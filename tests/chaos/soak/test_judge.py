@@ -120,6 +120,16 @@ def test_files_of_the_store_have_a_bound_of_their_own():
     assert _broken(_records(many)) == {"S3"}
 
 
+def test_threads_of_grpcs_pool_have_a_bound_of_their_own():
+    """More of them on a busy machine are no leak, one more per minute is."""
+
+    def pool(at_s, was, count):
+        return {"threads": was["threads"] + count, "pool_threads": count}
+
+    assert _broken(_records(lambda at_s, was: pool(at_s, was, 4 + (at_s > 7_000)))) == set()
+    assert _broken(_records(lambda at_s, was: pool(at_s, was, at_s // 60))) == {"S4"}
+
+
 def test_a_process_that_was_started_again_is_not_judged_as_if_it_had_lived():
     """Its memory would begin anew, and hide what it had leaked."""
     assert _broken(_records(lambda at_s, was: {"pid": 7 if at_s < 3_000 else 8})) == {"S6"}
