@@ -10,8 +10,10 @@ from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 
-GC_THRESHOLDS: Final = (100_000, 50, 1_000)
-"""A full collection over a million objects stops the process for half a second (raft-layer 7)."""
+GC_THRESHOLDS: Final = (20_000, 50, 5_000)
+"""A full collection over a million objects stops the process for half a second (raft-layer 7): so
+they are rare. The young ones are cheap, and gRPC leaves 0.8 KiB of garbage in a cycle with each
+call: 4,000 calls' worth, 3 MiB, when the first threshold is reached."""
 
 FILES_MAX: Final = 1_000_000
 """More than any node needs, where there is no limit."""

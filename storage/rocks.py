@@ -31,7 +31,7 @@ from storage import keys
 from storage.store import Batch, CorruptStoreError, Family, StoreError
 
 MIB = 1024 * 1024
-WRITE_BUFFER_BYTES = 8 * MIB
+WRITE_BUFFER_BYTES = 4 * MIB
 """A family's memory until it is flushed. With 32 MiB the same writes went no faster, and a node's
 memory went up and down by 50 MiB every quarter of an hour under a moderate load."""
 _MARK = Struct(">8sQII")

@@ -152,7 +152,7 @@ def to_result(records: "Records", verdicts: "list[Verdict]", table: "list[Row]")
                         None if row.growth_mib_per_h is None else f"{row.growth_mib_per_h:+.2f}",
                         _pair(row.handles),
                         row.database if row.kind == "node" else None,
-                        _pair(row.threads),
+                        f"{_pair(row.threads)} +{row.pool_threads}",
                         _pair(row.tasks),
                         f"{row.cores:.3f}",
                     )

@@ -18,7 +18,7 @@ import grpc
 
 from chaos.child import Child, ChildError, Message, close_all
 from chaos.soak import plan, sampling
-from chaos.soak.plan import Timetable
+from chaos.soak.plan import Timetable, Window
 from chaos.soak.records import Load, Writer
 from chaos.soak.sampling import Sample, SampleError
 from chaos.world.cluster import Cluster, ClusterError
@@ -35,8 +35,6 @@ PAUSE_S = 3.0
 """A node that stands still for so long loses its shards, and gets them back when it is well."""
 GONE_S = 20.0
 SETTLE_S = 90.0
-SETTLING_S = 5.0
-"""So long before a quiet window everybody is waited for."""
 ADMIN_S = 10.0
 TURN_S = 0.1
 PHASE = 0.4
@@ -145,23 +143,30 @@ class Soak:
                 (min(PAUSE_EVERY_S, self._times.total_s / 3), self._pause),
             )
         ]
-        settled: int | None = None
+        windows = list(self._times.windows())
         next_sample_s = 0.0
-        while (at_s := self._at_s()) < self._times.total_s:
-            coming = self._times.window(at_s + SETTLING_S)
-            if coming is not None and coming != settled:
-                self._cluster.wait_balanced()
-                self._wait_settled()
-                settled = coming
-            if self._at_s() >= next_sample_s:
-                next_sample_s = max(next_sample_s + self._times.sample_s, self._at_s())
-                self._sample()
+        while windows:
+            at_s = self._at_s()
+            if at_s >= windows[0].begin_s:
+                self._quiet(windows.pop(0))
+                continue
+            if at_s >= next_sample_s:
+                next_sample_s = max(next_sample_s + self._times.sample_s, at_s)
+                self._sample(None)
             if not self._times.is_calm(at_s):
                 for action in actions:
                     if self._at_s() >= action.due_s:
                         action.due_s = self._at_s() + action.every_s
                         action.act()
             time.sleep(TURN_S)
+
+    def _quiet(self, window: Window) -> None:
+        """Wait until everybody is at rest, then look for as long as a window is."""
+        self._cluster.wait_balanced()
+        self._wait_settled()
+        for _ in range(int(self._times.window_s / self._times.sample_s)):
+            self._sample(window.number)
+            time.sleep(self._times.sample_s)
 
     def _wait_settled(self) -> None:
         """Every member stands in its group, every visit is over."""
@@ -229,10 +234,9 @@ class Soak:
 
     # ---- what is seen
 
-    def _sample(self) -> None:
+    def _sample(self, window: int | None) -> None:
         """One look at everything. A node that does not answer in time is looked at again later."""
         at_s = self._at_s()
-        window = self._times.window(at_s)
         found = []
         for node in self._cluster.nodes.values():
             try:

@@ -61,7 +61,10 @@ def seats(process: int) -> list[Seat]:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A time without joins, leaves and faults, in which states can be compared."""
+    """A time without joins, leaves and faults, in which states can be compared.
+
+    It begins later, and takes as long, where members are not at rest when it is due.
+    """
 
     number: int
     begin_s: float
@@ -112,10 +115,3 @@ class Timetable:
     def is_calm(self, at_s: float) -> bool:
         """Whether nobody may come, go or be killed now."""
         return any(one.begin_s - self.calm_s <= at_s < one.end_s for one in self.windows())
-
-    def window(self, at_s: float) -> int | None:
-        """The quiet window at this time."""
-        for one in self.windows():
-            if one.begin_s <= at_s < one.end_s:
-                return one.number
-        return None

@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+POOL = "event_engine"
+"""How gRPC names the threads of its pool."""
 PAGE_S = 10.0
 """A node has so long to answer a scrape."""
 
@@ -38,6 +40,8 @@ class Sample:
     """asyncio tasks that have not ended."""
     window: int | None = None
     """The quiet window it was taken in."""
+    pool_threads: int = 0
+    """Of the threads, those of gRPC's pool, which grows and shrinks with the machine's load."""
 
 
 def memory_kib(pid: int) -> tuple[int, int, int]:
@@ -86,6 +90,20 @@ def threads_and_cpu(pid: int) -> tuple[int, float]:
     return int(fields[17]), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def pool_threads(pid: int) -> int:
+    """Threads of gRPC's pool. Raises SampleError."""
+    found = 0
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            try:
+                found += (thread / "comm").read_text("utf-8").strip() == POOL
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended meanwhile
+    except OSError as error:
+        raise SampleError(f"process {pid}: {error}") from error
+    return found
+
+
 def look(
     at_s: float, name: str, kind: str, pid: int, tasks: int, window: int | None = None
 ) -> Sample:
@@ -93,9 +111,20 @@ def look(
     rss, pss, private = memory_kib(pid)
     threads, cpu_s = threads_and_cpu(pid)
     return Sample(
-        round(at_s, 2), name, kind, pid, rss, pss, private, handles(pid), threads, cpu_s, tasks,
-        window,
-    )  # fmt: skip
+        at_s=round(at_s, 2),
+        name=name,
+        kind=kind,
+        pid=pid,
+        rss_kib=rss,
+        pss_kib=pss,
+        private_kib=private,
+        handles=handles(pid),
+        threads=threads,
+        cpu_s=cpu_s,
+        tasks=tasks,
+        window=window,
+        pool_threads=pool_threads(pid),
+    )
 
 
 def node_tasks(endpoint: str) -> int:

@@ -39,7 +39,9 @@ def _records(change=lambda at_s, quiet: {}, total_s=TWO_HOURS_S, name="node-1"):
     noise = random.Random(5)
     every_s = max(1, int(times.sample_s))
     for at_s in range(0, int(total_s), every_s):
-        window = times.window(at_s)
+        window = next(
+            (one.number for one in times.windows() if one.begin_s <= at_s < one.end_s), None
+        )
         for one in ("node-1", "worker-1"):
             # Outside of the windows members come and go: nothing is to be concluded from that.
             busy = 0 if window is not None else noise.randrange(6)
@@ -87,6 +89,19 @@ def test_memory_that_rises_by_more_than_a_mebibyte_an_hour_is_caught(name, mib_p
         assert [one.what.split(":")[0] for one in verdict.violations] == [name]
 
 
+def test_calls_under_way_in_a_quiet_window_are_no_leak():
+    """On a busy machine half of the samples see some; what is at rest is the same."""
+    busy = lambda at_s, was: {"tasks": was["tasks"] + (at_s > 7_000 and at_s % 20)}  # noqa: E731
+    assert _broken(_records(busy)) == set()
+
+
+def test_a_window_with_too_few_samples_is_no_window():
+    """Three samples of ten seconds say nothing."""
+    records = _records()
+    records.samples = [one for one in records.samples if one.at_s < 7_170]
+    assert _broken(records) == {"S6"}
+
+
 @pytest.mark.parametrize("name", ["node-1", "worker-1"])
 @pytest.mark.parametrize(
     ("field", "invariant"), [("tasks", "S5"), ("threads", "S4"), ("handles", "S2")]
@@ -120,6 +135,16 @@ def test_files_of_the_store_have_a_bound_of_their_own():
     assert _broken(_records(many)) == {"S3"}
 
 
+def test_threads_of_grpcs_pool_have_a_bound_of_their_own():
+    """More of them on a busy machine are no leak, one more per minute is."""
+
+    def pool(at_s, was, count):
+        return {"threads": was["threads"] + count, "pool_threads": count}
+
+    assert _broken(_records(lambda at_s, was: pool(at_s, was, 4 + (at_s > 7_000)))) == set()
+    assert _broken(_records(lambda at_s, was: pool(at_s, was, at_s // 60))) == {"S4"}
+
+
 def test_a_process_that_was_started_again_is_not_judged_as_if_it_had_lived():
     """Its memory would begin anew, and hide what it had leaked."""
     assert _broken(_records(lambda at_s, was: {"pid": 7 if at_s < 3_000 else 8})) == {"S6"}
@@ -130,6 +155,16 @@ def test_a_process_that_was_not_seen_at_the_end_is_not_judged_as_sound():
     records = _records()
     records.samples = [one for one in records.samples if one.name != "node-1" or one.at_s < 6_000]
     assert "S6" in _broken(records)
+
+
+def test_a_run_that_is_cut_is_judged_as_far_as_it_went_and_does_not_pass():
+    """A leak shows before the end; what did not leak is not said to be sound."""
+    sound, leaking = _records(), _records(lambda at_s, was: {"tasks": was["tasks"] + at_s // 60})
+    for records in (sound, leaking):
+        records.left = None
+        records.samples = [one for one in records.samples if one.at_s < 4_000]
+    assert _broken(sound) == {"S6", "S8"}
+    assert _broken(leaking) == {"S5", "S6", "S8"}
 
 
 def test_a_run_without_load_proves_nothing():
