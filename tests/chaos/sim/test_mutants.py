@@ -13,7 +13,6 @@ from chaos.sim.hunting import hunt
 from chaos.sim.mutants import KNOWN_SEEDS, MUTANTS, Mutant
 from chaos.sim.scenarios import FIFO3
 
-
 QUICK = (
     "majority",
     "no_fsync",
