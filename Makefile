@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONHASHSEED := 0
 SEEDS ?= 200
-MINUTES ?= 10
 ifndef CHAOS
 CHAOS := muster-chaos-$(shell date -u +%Y%m%d-%H%M%S)
 endif
@@ -35,8 +34,12 @@ lint: venv ## ruff, mypy --strict, import contracts
 
 .PHONY: test
 test: venv .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
-	$(BIN)/python -m pytest -n 2 --dist loadfile --conformance check
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not faults" --conformance check
 	.venv-sdk-floor/bin/python -m pytest tests/client
+
+.PHONY: test-faults
+test-faults: venv ## every fault of the chaos suite on real processes: it is real, and it heals
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m faults
 
 .venv-sdk-%/.installed: requirements/sdk-%.txt
 	test -x .venv-sdk-$*/bin/python || $(PYTHON) -m venv .venv-sdk-$*
@@ -62,7 +65,7 @@ mutants: venv ## builds with one safety rule removed: each must be caught; the l
 
 .PHONY: chaos
 chaos: venv ## break a real cluster for MINUTES (10), check what it promised, and write a report
-	code=0; $(BIN)/muster chaos run --minutes $(MINUTES) --to $(CHAOS) || code=$$?; \
+	code=0; $(BIN)/muster chaos run --minutes $(or $(MINUTES),10) --to $(CHAOS) || code=$$?; \
 	  $(BIN)/muster chaos report $(CHAOS) && exit $$code
 
 .PHONY: chaos-short
@@ -84,7 +87,6 @@ $(VENV)/porcupine: $(PORCUPINE)/main.go $(PORCUPINE)/go.mod $(PORCUPINE)/go.sum 
 .PHONY: cross-check
 cross-check: venv $(VENV)/porcupine ## porcupine and our own checker say the same of 6,000 histories, and of the runs RUNS="DIR ..." (those of make chaos); the last line is JSON
 	$(BIN)/python -m tests.chaos.porcupine $(VENV)/porcupine $(wildcard $(addsuffix /history,$(RUNS)))
-
 
 .PHONY: mutants-machine
 mutants-machine: venv ## wrong edits of the machine: golden files and tables must catch all but 2; the last line is JSON

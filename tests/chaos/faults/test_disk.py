@@ -21,6 +21,8 @@ from pathlib import Path
 from chaos.world.disk import LoopDisks
 from chaos.world.keeping import Keeping
 from chaos.world.limits import CpuLimit, WriteLimit
+
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
 keeping = Keeping()
 disks = LoopDisks(keeping, 64)
 disks.prepare(0, Path(sys.argv[1]) / "node-0")

@@ -16,6 +16,8 @@ from chaos.world.outfit import outfit
 
 TELL_TIME = """
 import sys, time
+
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
 for line in sys.stdin:
     print(time.time(), time.monotonic(), flush=True)
 """

@@ -15,7 +15,7 @@ from chaos.world.outfit import outfit
 from chaos.world.world import World
 from tests.chaos.faults.load import TOPIC, Load
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 SHARDS = 4
 SEEN_S = 20.0

@@ -14,7 +14,7 @@ from chaos.world.loopback import Loopback
 from chaos.world.world import World
 from tests.chaos.faults.load import TOPIC, Load
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 NO_FSYNC = str(Path(__file__).parent / "no_fsync.py")
 SHARDS = 2

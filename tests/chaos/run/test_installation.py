@@ -13,7 +13,7 @@ import pytest
 from chaos.run import result as results
 from chaos.world.cluster import Cluster
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 RUN_S_MAX = 200.0
 HOOK = """#!/bin/sh

@@ -17,7 +17,7 @@ from chaos.run.judging import Occasion, judge
 from chaos.run.result import RunResult
 from chaos.workloads.catalog import Setting, plan
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 RUN_S_MAX = 240.0
 

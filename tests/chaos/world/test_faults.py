@@ -14,7 +14,7 @@ from chaos.world.replaying import Replaying
 from chaos.world.world import World
 from tests.chaos.world.evidence import EVIDENCE, TOPIC
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 OURS = sorted(
     name

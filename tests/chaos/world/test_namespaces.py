@@ -11,6 +11,8 @@ from chaos.world.errors import WorldError
 from chaos.world.netns import Netns
 from chaos.world.network import Shape
 
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
+
 ZERO, ONE, CLIENT = "node-0", "node-1", "client-0"
 WAIT_S = 10.0
 
