@@ -108,6 +108,7 @@ KNOWN_SEEDS = {
     "sticky_voters": 2,
     "timer_generation": 2,
     "vote_durability": 3,
-    "zombie_fence": 8,
+    "withheld": 1,
+    "zombie_fence": 2,
 }
 """By build, the seed that is tried first; 0 for those that are not listed."""

@@ -62,6 +62,9 @@ class Member(RebalanceListener):
         self._working = asyncio.Lock()
         self._group: Group | None = None
         self._leaving = False
+        """For good."""
+        self._going = False
+        """Out of the membership of now."""
         self._slow_share = settings.slow_share
         self._joining_ns: int | None = None
         self._store: StoreClient | None = None
@@ -109,6 +112,7 @@ class Member(RebalanceListener):
 
     async def _membership(self, client: Client) -> None:
         settings, rng = self.settings, self._worker.rng
+        self._going = False
         self._joining_ns = time.monotonic_ns()
         group = self._group = client.group(
             settings.group,
@@ -124,6 +128,7 @@ class Member(RebalanceListener):
             limit = None if settings.stay_s is None else rng.uniform(*settings.stay_s)
             await asyncio.wait([following], timeout=limit)
             if not following.done():
+                self._going = True
                 await group.close()
             await following
         except (MusterError, OSError) as error:
@@ -181,7 +186,7 @@ class Member(RebalanceListener):
             await asyncio.sleep(self.settings.slow_s)
         async with self._working:
             for key in assignment.partitions:
-                self._release(key, "left" if self._leaving else "revoked")
+                self._release(key, "left" if self._leaving or self._going else "revoked")
 
     async def lost(self, group: Group, assignment: Assignment) -> None:
         """Others may own them already."""
