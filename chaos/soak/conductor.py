@@ -27,6 +27,8 @@ from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 NODES = 3
 ANSWER_S = 60.0
 BOUNCE_EVERY_S = 4.0
+BOUNCE_WARM_S = 1.3
+"""During the warm-up: each group keeps its last 32 rounds, and they are to be full afterwards."""
 VISIT_EVERY_S = 10.0
 LOOK_EVERY_S = 7.0
 KILL_EVERY_S = 90.0
@@ -67,6 +69,7 @@ class Soak:
         """Commits of churned processes that were killed."""
         self._refused: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
+        self._next_bounce_s = 0.0
         self._began = time.monotonic()
 
     def run(self) -> None:
@@ -137,7 +140,6 @@ class Soak:
         actions = [
             _Action(every_s, act, PHASE * every_s)
             for every_s, act in (
-                (BOUNCE_EVERY_S, self._bounce),
                 (VISIT_EVERY_S, self._visit),
                 (LOOK_EVERY_S, self._look_at_groups),
                 (min(TRANSFER_EVERY_S, self._times.total_s / 6), self._transfer),
@@ -160,6 +162,7 @@ class Soak:
                     if self._at_s() >= action.due_s:
                         action.due_s = self._at_s() + action.every_s
                         action.act()
+                self._bounce_if_due()
             time.sleep(TURN_S)
 
     def _quiet(self, window: Window) -> None:
@@ -180,7 +183,13 @@ class Soak:
 
     # ---- what is done
 
-    def _bounce(self) -> None:
+    def _bounce_if_due(self) -> None:
+        """A member leaves and comes back."""
+        at_s = self._at_s()
+        if at_s < self._next_bounce_s:
+            return
+        is_warm = at_s >= self._times.warm_up_s
+        self._next_bounce_s = at_s + (BOUNCE_EVERY_S if is_warm else BOUNCE_WARM_S)
         name = self._random.choice([one for one in self._steady if one != "visitor"])
         self._steady[name].ask("bounce", ANSWER_S, seat=self._random.randrange(plan.SEATS))
         self._done["bounces"] += 1
