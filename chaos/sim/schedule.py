@@ -131,7 +131,7 @@ class Draws:
         return self._note(self._rng.randint(low, high))
 
     def choice(self, among: Sequence[T]) -> T:
-        """As `Random.choice`. Kept is the place, not the thing: a run's result outlives its world."""
+        """As `Random.choice`. Kept is the place: a result outlives its world."""
         return among[self._note(self._rng.randrange(len(among)))]
 
     def sample(self, among: Sequence[int], count: int) -> list[int]:
