@@ -22,14 +22,15 @@ from chaos.soak.plan import Timetable, Window
 from chaos.soak.records import Load, Writer
 from chaos.soak.sampling import Sample, SampleError
 from chaos.world.cluster import Cluster, ClusterError
-from muster.v1 import admin_pb2, admin_pb2_grpc
+from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 
 NODES = 3
 ANSWER_S = 60.0
 BOUNCE_EVERY_S = 4.0
-VISIT_EVERY_S = 5.0
+VISIT_EVERY_S = 10.0
 LOOK_EVERY_S = 7.0
 KILL_EVERY_S = 90.0
+TRANSFER_EVERY_S = 60.0
 PAUSE_EVERY_S = 300.0
 PAUSE_S = 3.0
 """A node that stands still for so long loses its shards, and gets them back when it is well."""
@@ -139,6 +140,7 @@ class Soak:
                 (BOUNCE_EVERY_S, self._bounce),
                 (VISIT_EVERY_S, self._visit),
                 (LOOK_EVERY_S, self._look_at_groups),
+                (min(TRANSFER_EVERY_S, self._times.total_s / 6), self._transfer),
                 (min(KILL_EVERY_S, self._times.total_s / 6), self._kill),
                 (min(PAUSE_EVERY_S, self._times.total_s / 3), self._pause),
             )
@@ -216,6 +218,21 @@ class Soak:
         self._done["kills"] += 1
         self._event(f"killed {name} and started it again")
 
+    def _transfer(self) -> None:
+        """Another node leads one shard, until the shard goes back to where it belongs."""
+        shard = self._random.randrange(self._cluster.shards)
+        leader = self._cluster.leaders().get(shard)
+        if leader is None:
+            return
+        request = admin_pb2.TransferLeaderRequest(shard=shard)
+        try:
+            answer = self._cluster.admin(leader).TransferLeader(request, timeout=ADMIN_S)
+        except grpc.RpcError as error:
+            self._refused[error.code().name] += 1
+            return
+        if answer.status.code == errors_pb2.NONE:
+            self._done["transfers"] += 1
+
     def _pause(self) -> None:
         """Leadership goes to the other nodes, and comes back by transfer."""
         node_id = self._random.randrange(NODES)
@@ -258,6 +275,7 @@ class Soak:
                 bounces=self._done["bounces"],
                 kills=self._done["kills"],
                 pauses=self._done["pauses"],
+                transfers=self._done["transfers"],
                 visits=self._told["visitor"]["counters"]["visits"],
             )
         )

@@ -85,17 +85,16 @@ def _handles(one: Sample) -> int:
 
 
 def rows(records: Records) -> list[Row]:
-    """The table of all judged processes that were seen in two windows.
-
-    Of a run that is cut or under way the last window that was seen counts.
-    """
-    first, last = ends(records)
-    last = max((one.window for one in records.samples if one.window is not None), default=last)
+    """The table of all judged processes that were seen in both windows."""
+    windows = ends(records)
+    if windows is None:
+        return []
+    first, last = windows
     found = []
     for name, samples in sorted(judged(records).items()):
         begin = [one for one in samples if one.window == first]
         end = [one for one in samples if one.window == last]
-        if not begin or not end or first == last:
+        if not begin or not end:
             continue
 
         def pair(
@@ -125,10 +124,14 @@ def rows(records: Records) -> list[Row]:
     return found
 
 
-def ends(records: Records) -> tuple[int, int]:
-    """Numbers of the first and the last quiet window of the plan."""
-    numbers = [one.number for one in records.timetable.windows()]
-    return numbers[0], numbers[-1]
+def ends(records: Records) -> tuple[int, int] | None:
+    """The first and the last quiet window after the warm-up that were seen; None: fewer than two.
+
+    Of a run that is cut or under way that is not the last one of the plan.
+    """
+    after_s = records.timetable.warm_up_s
+    seen = {one.window for one in records.samples if one.window is not None and one.at_s >= after_s}
+    return (min(seen), max(seen)) if len(seen) > 1 else None
 
 
 def judge(records: Records) -> list[Verdict]:
@@ -199,7 +202,8 @@ def _store_files(table: list[Row]) -> Verdict:
 
 def _same_processes(records: Records) -> Verdict:
     """None was replaced, and each was seen from the first sample to the last."""
-    first, last = ends(records)
+    planned = [one.number for one in records.timetable.windows()]
+    first, last = (ends(records) or planned)[0], planned[-1]
     found = judged(records)
     violations = []
     for name, samples in sorted(found.items()):

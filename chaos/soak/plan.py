@@ -31,7 +31,9 @@ SEATS: Final = 4
 """Memberships of each process."""
 
 MINUTES_MAX: Final = 480
-WARM_UP_S_MAX: Final = 1_200.0
+WARM_UP_S: Final = 1_200.0
+WARM_UP_TOTAL_S: Final = 3_600.0
+"""A shorter run has a shorter warm-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,11 @@ class Timetable:
 
     @property
     def warm_up_s(self) -> float:
-        """What comes before is not judged: 20 minutes, or a sixth of a run of less than two hours.
+        """What comes before is not judged: 20 minutes, or a sixth of a run of less than an hour.
 
         A quiet window begins here.
         """
-        return min(WARM_UP_S_MAX, self.total_s / 6)
+        return WARM_UP_S if self.total_s >= WARM_UP_TOTAL_S else self.total_s / 6
 
     @property
     def window_s(self) -> float:

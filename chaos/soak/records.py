@@ -26,6 +26,7 @@ class Load:
     kills: int
     pauses: int
     visits: int
+    transfers: int = 0
 
 
 @dataclass(slots=True)

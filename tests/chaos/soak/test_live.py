@@ -23,4 +23,4 @@ def test_a_minute_of_soak_leaves_nothing_behind(tmp_path):
     assert len(table) == 3 + STEADY + 1
     assert all(row.tasks[0] > 0 and row.handles[0] > 0 and row.threads[0] > 0 for row in table)
     last = records.loads[-1]
-    assert min(last.bounces, last.kills, last.pauses, last.visits) > 0
+    assert min(last.bounces, last.kills, last.pauses, last.visits, last.transfers) > 0
