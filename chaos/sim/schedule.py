@@ -131,9 +131,9 @@ class Draws:
         return self._note(self._rng.randint(low, high))
 
     def choice(self, among: Sequence[T]) -> T:
-        """As `Random.choice`."""
-        return self._note(self._rng.choice(among))
+        """As `Random.choice`. Kept is the place: a result outlives its world."""
+        return among[self._note(self._rng.randrange(len(among)))]
 
-    def sample(self, among: Sequence[T], count: int) -> list[T]:
-        """As `Random.sample`."""
+    def sample(self, among: Sequence[int], count: int) -> list[int]:
+        """As `Random.sample`, of numbers."""
         return self._note(self._rng.sample(among, count))

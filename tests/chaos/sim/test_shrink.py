@@ -1,6 +1,7 @@
 """Shorter failing runs: fewer faults, the same violation; and the commands around them."""
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from chaos.cli import register
 from chaos.sim.mutants import MUTANTS
 from chaos.sim.scenarios import FIFO3, KILLS, UDP3
 from chaos.sim.schedule import Draws, Planned, Schedule, ScheduleError, from_json, plan
+from chaos.sim.sdk_scenarios import SDK_EAGER
 from chaos.sim.shrink import shrink
 from chaos.sim.shrinking import run_schedule, shrink_result
 from chaos.sim.simulation import Simulation
@@ -77,6 +79,14 @@ def test_a_run_is_its_schedule() -> None:
     first = Simulation(UDP3, 5).run()
     again = run_schedule(from_json(json.loads(json.dumps(first.schedule.to_json()))), None)
     assert (first.events, first.counts, first.struck) == (again.events, again.counts, again.struck)
+
+
+def test_what_was_drawn_is_told_without_the_world_it_was_drawn_in() -> None:
+    """A result crosses processes, also where a fault chose among clients' processes."""
+    scenario = replace(SDK_EAGER, weights={"client_pause": 1}, chaos_s=4.0)
+    result = Simulation(scenario, 0).run()
+    assert result.faults["client_pause"]
+    assert pickle.loads(pickle.dumps(result)).struck == result.struck
 
 
 def test_a_fault_that_is_left_out_changes_neither_time_nor_draws_of_the_others() -> None:
