@@ -9,8 +9,8 @@ import typer
 from muster.cli import build
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
-WITHOUT_RESULT = {"serve"}
-"""It prints log lines, no result."""
+WITHOUT_RESULT = {"serve", "chaos sim"}
+"""Log lines and no result; the last line is always JSON."""
 
 
 def commands():

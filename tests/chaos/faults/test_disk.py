@@ -15,14 +15,14 @@ import pytest
 from chaos.world.disk import LoopDisks
 from chaos.world.keeping import Keeping, KeepingError
 
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
+
 OWNER = """
 import json, sys
 from pathlib import Path
 from chaos.world.disk import LoopDisks
 from chaos.world.keeping import Keeping
 from chaos.world.limits import CpuLimit, WriteLimit
-
-pytestmark = [pytest.mark.processes, pytest.mark.faults]
 keeping = Keeping()
 disks = LoopDisks(keeping, 64)
 disks.prepare(0, Path(sys.argv[1]) / "node-0")

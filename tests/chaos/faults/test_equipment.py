@@ -14,10 +14,10 @@ from chaos.world.keeping import Keeping
 from chaos.world.limits import CpuLimit, MemoryLimit
 from chaos.world.outfit import outfit
 
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
+
 TELL_TIME = """
 import sys, time
-
-pytestmark = [pytest.mark.processes, pytest.mark.faults]
 for line in sys.stdin:
     print(time.time(), time.monotonic(), flush=True)
 """
