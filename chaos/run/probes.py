@@ -27,17 +27,16 @@ class Probe:
     def gap_ms(self, from_ns: int, until_ns: int) -> float | None:
         """The longest time between two acknowledgements in a row that touches the span.
 
-        The first and the last gap reach out of it. None where nothing at all was acknowledged in
-        the run. A gap that lasts until the run's end counts until `until_ns`.
+        The first one begins at the last acknowledgement before it. What lasts longer than the span
+        counts until `until_ns`: there the next fault begins, whose gap it may be. None where
+        nothing at all was acknowledged in the run.
         """
         acked = sorted(e for e, ok in zip(self.ended, self.ok, strict=True) if ok)
         if not acked:
             return None
         first = max(0, bisect.bisect_right(acked, from_ns) - 1)
         last = bisect.bisect_left(acked, until_ns)
-        inside = acked[first : last + 1]
-        if inside[-1] < until_ns:
-            inside.append(until_ns)
+        inside = [*acked[first:last], until_ns]
         if inside[0] > from_ns:
             inside.insert(0, from_ns)
         return max((b - a) / MS_NS for a, b in pairwise(inside)) if len(inside) > 1 else 0.0

@@ -28,7 +28,12 @@ def test_the_gap_is_between_two_acknowledgements_around_the_fault():
 
 def test_gaps_beside_the_span_do_not_count():
     """Another fault's."""
-    assert probe("g", *BROKEN).gap_ms(960 * MS, 1050 * MS) == 100.0
+    assert probe("g", *BROKEN).gap_ms(960 * MS, 1050 * MS) == 95.0
+
+
+def test_a_gap_that_begins_at_the_end_of_the_span_is_the_next_faults():
+    """The last acknowledgement before a fault lies in the span of the one before it."""
+    assert probe("g", *BROKEN).gap_ms(0, 150 * MS) == 100.0
 
 
 def test_a_group_that_is_never_served_again_is_unavailable_until_the_end():
