@@ -38,8 +38,8 @@ test: venv .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its 
 	.venv-sdk-floor/bin/python -m pytest tests/client
 
 .PHONY: test-faults
-test-faults: venv ## every fault of the chaos suite on real processes: it is real, and it heals
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m faults
+test-faults: venv ## every fault of the chaos suite on real processes, one at a time: it is real, and it heals
+	$(BIN)/python -m pytest -m faults
 
 .venv-sdk-%/.installed: requirements/sdk-%.txt
 	test -x .venv-sdk-$*/bin/python || $(PYTHON) -m venv .venv-sdk-$*
