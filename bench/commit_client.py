@@ -15,7 +15,6 @@ import time
 
 import grpc.aio
 
-from bench import child
 from bench.flood import ACKNOWLEDGED, Flood, outcome_of
 from bench.loops_core import tune_gc
 from bench.raw import (
@@ -28,6 +27,7 @@ from bench.raw import (
     name_of,
     settle_all,
 )
+from chaos import child
 from muster.v1 import errors_pb2, group_pb2
 
 CALL_S = 3.0

@@ -13,11 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.child import Child, close_all
-from bench.cluster import Cluster
 from bench.flood import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
+from chaos.child import Child, close_all
+from chaos.world.cluster import Cluster
 
 IN_FLIGHT = (1, 64, 1024)
 RATIO_MIN = 0.4

@@ -4,9 +4,9 @@ import asyncio
 
 import grpc.aio
 
-from bench import child
 from bench.loops_core import tune_gc
 from bench.loops_server import OPTIONS
+from chaos import child
 from muster.v1 import group_pb2, group_pb2_grpc
 
 

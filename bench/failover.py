@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bench.child import Child, ask_all, close_all
-from bench.cluster import Cluster, ClusterError
 from bench.raw import TOPIC, group_names, shard_of
 from bench.report import Report, median, quantile
+from chaos.child import Child, ask_all, close_all
+from chaos.world.cluster import Cluster, ClusterError
 
 GROUPS = 48
 PARTITIONS = 4

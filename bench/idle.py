@@ -11,11 +11,11 @@ import urllib.request
 from collections.abc import Sequence
 
 from bench import machine
-from bench.child import Child, ask_all, close_all
-from bench.cluster import Cluster
 from bench.overload import start_members
 from bench.raw import PARTITIONS, TOPIC
 from bench.report import Report
+from chaos.child import Child, ask_all, close_all
+from chaos.world.cluster import Cluster
 from coordinator.export_cursor import FILE_NAME
 
 PROCESSES = 20

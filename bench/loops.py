@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import machine
-from bench.child import Child, ask_all, close_all
 from bench.loops_core import TURN_MS, spin
 from bench.report import Report, median, quantile
+from chaos.child import Child, ask_all, close_all
 
 WORK_MS = 0.3
 

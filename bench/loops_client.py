@@ -5,8 +5,8 @@ import time
 
 import grpc.aio
 
-from bench import child
 from bench.loops_core import tune_gc
+from chaos import child
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
 
 GROUPS = 48

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from rocksdict import DBRecoveryMode, Options, Rdict, WriteBatch, WriteOptions
 
-from bench import child
+from chaos import child
 from muster.v1 import group_pb2, log_pb2
 
 TURN_MS = 5

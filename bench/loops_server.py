@@ -8,8 +8,8 @@ from typing import Protocol
 
 import grpc.aio
 
-from bench import child
 from bench.loops_core import Core, Token, pack_request, tune_gc, unpack_tokens
+from chaos import child
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
 
 SLICE = 32

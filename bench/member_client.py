@@ -12,9 +12,9 @@ import time
 
 import grpc.aio
 
-from bench import child
 from bench.loops_core import tune_gc
 from bench.raw import Member, Pool, name_of, settle_all
+from chaos import child
 from muster.v1 import errors_pb2, group_pb2
 
 GATHER_S = 0.02

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bench import machine
-from bench.child import Child, Message, ask_all, close_all
-from bench.cluster import Cluster
 from bench.flood import ACKNOWLEDGED
 from bench.member_client import GRACE_S
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
+from chaos.child import Child, Message, ask_all, close_all
+from chaos.world.cluster import Cluster
 
 PROCESSES = 20
 MEMBER_GROUPS = 10

@@ -12,10 +12,10 @@ import signal
 import time
 from collections.abc import Sequence
 
-from bench.child import Child, ask_all, close_all
-from bench.cluster import Cluster
 from bench.raw import PARTITIONS, TOPIC
 from bench.report import Report, median
+from chaos.child import Child, ask_all, close_all
+from chaos.world.cluster import Cluster
 
 PROCESSES = 20
 SESSION_MS = 10_000

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.child import Child, close_all
-from bench.cluster import Cluster
 from bench.idle import scrape
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report
+from chaos.child import Child, close_all
+from chaos.world.cluster import Cluster
 from muster.v1 import admin_pb2, errors_pb2
 
 NEWCOMER = 2

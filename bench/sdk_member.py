@@ -8,9 +8,9 @@ times a commit was handed to the SDK and acknowledged, and the term that answere
 import asyncio
 import time
 
-from bench import child
 from bench.loops_core import tune_gc
 from bench.raw import TOPIC
+from chaos import child
 from muster.client import Client
 from muster.consumer import Group
 from muster.errors import MusterError

@@ -20,6 +20,7 @@ from coordinator.replacing import Replacing
 from coordinator.shard import Shard
 from coordinator.slices import Slices
 from coordinator.standing import Standing
+from coordinator.transferring import Transferring
 from coordinator.verify import Verifier
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
@@ -95,6 +96,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self._cluster = cluster
         self._verifier = verifier
         self._replacing = Replacing(core, cluster)
+        self._transferring = Transferring(core, cluster)
         self._removals = Removals(core)
         self._settings = GroupSettings(core)
         self._describing = Describing(core)
@@ -218,6 +220,12 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> pb.ReplaceNodeResponse:
         """Commit a node's new store in shard 0; it may then connect, as a learner."""
         return await self._replacing.replace(request, context)
+
+    async def TransferLeader(
+        self, request: pb.TransferLeaderRequest, context: Context
+    ) -> pb.TransferLeaderResponse:
+        """Hand a shard that this node leads over to another."""
+        return await self._transferring.transfer(request, context)
 
     # ---- digests
 

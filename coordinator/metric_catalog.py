@@ -47,6 +47,7 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "1; how writes reach the disk: always = fsync before every acknowledgement.", "sync"
         ),
         "muster_turn_lag_seconds": _histogram("How late a turn of the node's loop began."),
+        "muster_asyncio_tasks": _gauge("Tasks of the node's loop that have not ended."),
         "muster_disk_free_bytes": _gauge("Free bytes on the data directory's file system."),
         # Consensus, per shard.
         "muster_raft_has_leader": _gauge(

@@ -58,6 +58,8 @@ class Sources:
     logs: Sequence[MeasuredLog]
     connected: Callable[[], Mapping[NodeId, bool]]
     """Peer -> whether its control connection stands."""
+    tasks: Callable[[], int]
+    """Tasks of the node's loop that have not ended."""
     topics: Topics
     heartbeats: Heartbeats
     admission: Admission
@@ -149,11 +151,13 @@ class NodeMetrics:
         info.add_metric([sources.version, str(sources.node_id)], 1)
         durability = gauge("muster_config_durability_info")
         durability.add_metric(["always"], 1)
+        tasks = gauge("muster_asyncio_tasks")
+        tasks.add_metric([], sources.tasks())
         free = gauge("muster_disk_free_bytes")
         free.add_metric([], shutil.disk_usage(sources.data_dir).free)
         log_bytes = gauge("muster_wal_bytes")
         log_bytes.add_metric([], sum(log.journal.disk_bytes for log in sources.logs))
-        yield from (info, durability, free, log_bytes)
+        yield from (info, durability, tasks, free, log_bytes)
         yield _timed("muster_turn_lag_seconds", self.timings.turn_lag)
         yield _timed("muster_wal_fsync_duration_seconds", self.timings.fsync)
         yield _timed("muster_apply_duration_seconds", self.timings.apply)

@@ -128,6 +128,7 @@ class Node:
                     NodeId(peer): peer in self.driver.connected_nodes
                     for peer in self.driver.identity.peers
                 },
+                tasks=lambda: len(asyncio.all_tasks(self._loop)),
                 topics=core.topics,
                 heartbeats=core.heartbeats,
                 admission=core.admission,

@@ -9,6 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
 from coordinator.machine.limits import LIMITS
+from coordinator.process import open_files_max
 
 LIVE: Final = "muster.live"
 """The process runs. It must not depend on quorum, or a partition would restart every node."""
@@ -21,6 +22,12 @@ STREAMS_PER_CONNECTION_MAX: Final = 2_048
 
 PENDING_CALLS_MAX: Final = 65_536
 """Calls that no handler has seen: beyond it gRPC's core cancels new ones."""
+
+FILES_KEPT_SHARE: Final = 4
+"""A quarter of the files that the process may open, or `FILES_KEPT_MAX`, is not for clients'
+connections: without a file the durable mark cannot be renewed, nor a log begun, and the node
+ends."""
+FILES_KEPT_MAX: Final = 1_024
 
 OPTIONS: Final[Sequence[tuple[str, Any]]] = (
     ("grpc.max_receive_message_length", LIMITS.client_message_max_bytes),
@@ -48,8 +55,17 @@ def make_server(
     `reuse_port`: a launcher keeps the port reserved by a bound socket that does not listen.
     Otherwise two nodes on one port would share its clients without a word.
     """
-    options = (*OPTIONS, ("grpc.so_reuseport", int(reuse_port)))
+    options = (
+        *OPTIONS,
+        ("grpc.so_reuseport", int(reuse_port)),
+        ("grpc.max_allowed_incoming_connections", connections_max(open_files_max())),
+    )
     return grpc.aio.server(options=options, interceptors=tuple(interceptors))
+
+
+def connections_max(files: int) -> int:
+    """How many connections of clients a process that may open so many files takes at a time."""
+    return files - min(FILES_KEPT_MAX, files // FILES_KEPT_SHARE)
 
 
 def listen(

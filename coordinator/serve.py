@@ -12,7 +12,7 @@ from coordinator.codec import UnknownFormatError
 from coordinator.config import ConfigError, Settings, about
 from coordinator.machine.encoding import RecordError
 from coordinator.node import Node
-from coordinator.process import OrphanError, die_with
+from coordinator.process import OrphanError, die_with, raise_open_files
 from muster.cli.errors import CommandError, ExitCode
 from raft.identity import IdentityError
 from storage.rocks import MissingStoreError
@@ -49,6 +49,7 @@ def run_node(settings: Settings) -> None:
     try:
         if settings.parent_pid:
             die_with(settings.parent_pid)
+        raise_open_files()
         asyncio.run(_run(settings))
     except (IdentityError, MissingStoreError) as error:
         raise CommandError(

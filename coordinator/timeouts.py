@@ -69,6 +69,9 @@ CHECKPOINT_ON_DEMAND_MS: Final = 1_000
 SWEEP_INTERVAL_MS: Final = 600_000
 """How often a leader looks for offsets and groups that retention takes (group-protocol 4.5)."""
 
+TRANSFER_HOLD_MS: Final = 2_000
+"""TransferLeader waits this long for the other node to lead."""
+
 DRAIN_MS_MAX: Final = 3_000
 """SIGTERM: leadership is handed over within this, or the node stops without it (raft-layer section
 7)."""

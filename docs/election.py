@@ -15,13 +15,18 @@ import time
 import muster
 
 
+def say(*words: object) -> None:
+    """Print a line in one piece: the loop and the working thread both do."""
+    print(" ".join(map(str, words)) + "\n", end="", flush=True)
+
+
 def write(path: str, token: int, name: str) -> None:
     """Work, and store the result, unless a later leader has stored something already.
 
     It runs in a thread, so nothing stops it half-way: where the process is stopped here and goes on
     a minute later, only the token tells the store that its time is over.
     """
-    print(name, token, "works", flush=True)
+    say(name, token, "works")
     time.sleep(1)
     with contextlib.closing(sqlite3.connect(path, timeout=10)) as store, store:
         store.execute("CREATE TABLE IF NOT EXISTS state (id INTEGER PRIMARY KEY, token, writer)")
@@ -29,7 +34,7 @@ def write(path: str, token: int, name: str) -> None:
         taken = store.execute(
             "UPDATE state SET token = ?, writer = ? WHERE token <= ?", (token, name, token)
         )
-    print(name, token, "wrote" if taken.rowcount else "was refused", flush=True)
+    say(name, token, "wrote" if taken.rowcount else "was refused")
 
 
 async def main(addresses: str, path: str, name: str, session_timeout_ms: int = 10_000) -> None:
@@ -45,13 +50,13 @@ async def main(addresses: str, path: str, name: str, session_timeout_ms: int = 1
 
         async def tell() -> None:
             async for leader in election.watch():
-                print(name, "sees", leader and leader.value, flush=True)
+                say(name, "sees", leader and leader.value)
 
         telling = asyncio.create_task(tell())
         async for term in election:
-            print(name, term.token, "leads", flush=True)
+            say(name, term.token, "leads")
             await term.run(lead(term.token))  # cancelled when the leadership is over
-            print(name, term.token, "leads no more:", term.reason, flush=True)
+            say(name, term.token, "leads no more:", term.reason)
         await telling
 
 

@@ -19,6 +19,9 @@ from muster.nodes import Nodes
 from muster.types import Coordinator, Counters
 from muster.v1 import errors_pb2, group_pb2
 
+ROUTES_MAX = 20_000
+"""Groups whose coordinator a client remembers: some 6 MiB."""
+
 KEYS_MAX = 1000
 """Pairs in one call."""
 
@@ -43,16 +46,23 @@ def coordinator_of(message: errors_pb2.Coordinator) -> Coordinator:
 
 
 class Routes:
-    """Group id -> the latest coordinator known; one entry per group that this process uses."""
+    """Group id -> the latest coordinator known, of the groups used last.
+
+    Whoever looks after groups meets new names for as long as it runs: ROUTES_MAX are kept, and
+    those that a call is waiting on. One that was let go costs a question when it is needed again.
+    """
 
     def __init__(self, counters: Counters) -> None:
-        self._known: dict[str, Coordinator] = {}
+        self._known: dict[str, Coordinator] = {}  # what was used last is last
         self._watchers: dict[str, dict[object, Callable[[], None]]] = {}
         self._counters = counters
 
     def get(self, group_id: str) -> Coordinator | None:
         """The latest known; None before the first answer."""
-        return self._known.get(group_id)
+        known = self._known.pop(group_id, None)
+        if known is not None:
+            self._known[group_id] = known
+        return known
 
     def learn(
         self, group_id: str, found: Coordinator, *, denied: Coordinator | None = None
@@ -67,11 +77,19 @@ class Routes:
         if not found.endpoint or (known and not corrected and not _is_news(known, found)):
             return False
         self._known[group_id] = found
+        if len(self._known) > ROUTES_MAX:
+            self._let_go()
         if known and found.term > known.term:
             self._counters.coordinator_changes += 1
         for wake in list(self._watchers.get(group_id, {}).values()):
             wake()
         return True
+
+    def _let_go(self) -> None:
+        """Of what was not used for longest and nobody waits on, so much that there is room."""
+        surplus = len(self._known) - ROUTES_MAX + ROUTES_MAX // 10
+        for group_id in [one for one in self._known if one not in self._watchers][:surplus]:
+            del self._known[group_id]
 
     def known(self) -> dict[str, Coordinator]:
         """A copy of all of them."""

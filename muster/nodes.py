@@ -200,6 +200,10 @@ async def _keep_open(channel: grpc.aio.Channel) -> None:
 async def _close(
     channel: grpc.aio.Channel, keeper: "asyncio.Task[None]", grace_s: float | None
 ) -> None:
-    keeper.cancel()
-    await asyncio.wait([keeper])
     await channel.close(grace_s)
+    # The close ends its wait. Cancelled, it would leave gRPC with an answer that it keeps, with
+    # this loop, for ever, or that it brings when the loop is closed.
+    _, unanswered = await asyncio.wait([keeper], timeout=timeouts.CHANNEL_END_MS / 1000)
+    if unanswered:
+        keeper.cancel()
+        await asyncio.wait([keeper])

@@ -46,6 +46,9 @@ KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
 """Of the channels (interfaces.md 1.3)."""
 
+CHANNEL_END_MS = 500
+"""A channel that was closed has so long to say so; it takes less than 1 ms."""
+
 COMMIT_INTERVAL_MS = 100
 """Buffered commits go out this often, at most."""
 

@@ -85,6 +85,7 @@ class Driver:
         now = clock()
         self._soft_since: float | None = None
         self._balance_at = now + self._seconds(self.settings.balance_ms)
+        self._age_at = now + self._seconds(self.settings.log_memory_ms)
         self._drain_at = now
         self.replicas: dict[ShardId, Replica] = {}
         for number in range(self.identity.shards):
@@ -330,6 +331,10 @@ class Driver:
         if now >= self._balance_at:
             self._balance_at = now + self._seconds(self.settings.balance_ms)
             self._balance(now)
+        if now >= self._age_at:
+            self._age_at = now + self._seconds(self.settings.log_memory_ms)
+            for replica in self.replicas.values():
+                replica.journal.age()
         if self.draining and now >= self._drain_at:
             self._drain_at = now + self._seconds(self.settings.drain_retry_ms)
             self._hand_over_all()

@@ -29,6 +29,8 @@ KIND_COMMAND, KIND_NOOP, KIND_MEMBERSHIP, KIND_ADMITTED = range(4)
 _U64 = Struct(">Q")
 _HARD_STATE = Struct(">QqQ")
 _ENTRY_OVERHEAD_BYTES = 64
+_KEPT_ENTRIES = 16
+"""So many stay in memory however old they are: each tick asks for the last ones."""
 _POINT_DELETES = 256
 """A longer suffix is cut with one range tombstone; key by key reads cheaper afterwards."""
 
@@ -68,6 +70,8 @@ class Journal(PySyncObjJournal):
         self._run_terms: list[int] = []
         self._tail: list[Entry] = []
         self._tail_bytes = 0
+        self._aged = 0
+        """The newest entry at the last call of `age`."""
         self._bytes = 0
         self._steps: deque[tuple[int, int]] = deque()
         self._step_bytes = 0
@@ -317,9 +321,7 @@ class Journal(PySyncObjJournal):
         limit = self._settings.log_memory_bytes
         if self._tail_bytes <= limit + limit // 4:
             return
-        unwritten = self._last + 1
-        if self._unsynced and self._unsynced[-1][0] > self._store.written_epoch:
-            unwritten = self._unsynced[-1][1]
+        unwritten = self._first_unwritten()
         count, size = 0, self._tail_bytes
         for command, index, _ in self._tail:
             if size <= limit or index >= unwritten:
@@ -327,6 +329,22 @@ class Journal(PySyncObjJournal):
             size -= _entry_bytes(command)
             count += 1
         self._drop_tail_front(count)
+
+    def _first_unwritten(self) -> int:
+        if self._unsynced and self._unsynced[-1][0] > self._store.written_epoch:
+            return self._unsynced[-1][1]
+        return self._last + 1
+
+    def age(self) -> None:
+        """Let go of what was in memory at the call before, but for the newest few entries.
+
+        Peers have it long since, or are so far behind that it may come from the store. Without
+        this the memory of a shard with little traffic would grow for hours, up to its limit.
+        """
+        end = min(self._aged + 1, self._last + 1 - _KEPT_ENTRIES, self._first_unwritten())
+        self._aged = self._last
+        if end > self._tail_first:
+            self._drop_tail_front(end - self._tail_first)
 
     def _drop_tail_front(self, count: int) -> None:
         self._tail_bytes -= sum(_entry_bytes(entry[0]) for entry in self._tail[:count])

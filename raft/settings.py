@@ -36,6 +36,8 @@ class RaftSettings:
     log_disk_bytes: int = 64 * MIB
     log_trim_bytes: int = 4 * MIB
     log_memory_bytes: int = 1 * MIB
+    log_memory_ms: int = 30_000
+    """Entries stay in memory for so long, or twice as long."""
     export_lag_bytes: int = 16 * MIB
     """How much more a log may hold for an exporter that is behind: 256 MiB over 16 shards."""
 

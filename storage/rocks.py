@@ -31,6 +31,9 @@ from storage import keys
 from storage.store import Batch, CorruptStoreError, Family, StoreError
 
 MIB = 1024 * 1024
+WRITE_BUFFER_BYTES = 4 * MIB
+"""A family's memory until it is flushed. With 32 MiB the same writes went no faster, and a node's
+memory went up and down by 50 MiB every quarter of an hour under a moderate load."""
 _MARK = Struct(">8sQII")
 _MARK_MAGIC = b"mustmark"
 _U64 = Struct(">Q")
@@ -53,7 +56,7 @@ def _options() -> Options:
     options.set_max_total_wal_size(256 * MIB)
     options.set_atomic_flush(True)
     options.set_max_background_jobs(2)
-    options.set_write_buffer_size(32 * MIB)
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
     options.set_max_write_buffer_number(4)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_level_zero_slowdown_writes_trigger(64)

@@ -1276,6 +1276,53 @@ class Refusal(google.protobuf.message.Message):
 global___Refusal = Refusal
 
 @typing.final
+class TransferLeaderRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: builtins.int
+    TO_NODE_FIELD_NUMBER: builtins.int
+    shard: builtins.int
+    to_node: builtins.int
+    """none = whoever has most of the log"""
+    def __init__(
+        self,
+        *,
+        shard: builtins.int = ...,
+        to_node: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_to_node", b"_to_node", "to_node", b"to_node"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_to_node", b"_to_node", "shard", b"shard", "to_node", b"to_node"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_to_node", b"_to_node"]) -> typing.Literal["to_node"] | None: ...
+
+global___TransferLeaderRequest = TransferLeaderRequest
+
+@typing.final
+class TransferLeaderResponse(google.protobuf.message.Message):
+    """NONE once another node leads. COORDINATOR_NOT_AVAILABLE: nobody can take over just now; nothing has changed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    LEADER_ID_FIELD_NUMBER: builtins.int
+    TERM_FIELD_NUMBER: builtins.int
+    leader_id: builtins.int
+    term: builtins.int
+    """of the new leader"""
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+        leader_id: builtins.int = ...,
+        term: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["leader_id", b"leader_id", "status", b"status", "term", b"term"]) -> None: ...
+
+global___TransferLeaderResponse = TransferLeaderResponse
+
+@typing.final
 class VerifyRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -292,6 +292,11 @@ class AdminStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.ReplaceNodeRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.ReplaceNodeResponse.FromString,
                 _registered_method=True)
+        self.TransferLeader = channel.unary_unary(
+                '/muster.v1.Admin/TransferLeader',
+                request_serializer=muster_dot_v1_dot_admin__pb2.TransferLeaderRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.TransferLeaderResponse.FromString,
+                _registered_method=True)
         self.Checkpoints = channel.unary_unary(
                 '/muster.v1.Admin/Checkpoints',
                 request_serializer=muster_dot_v1_dot_admin__pb2.CheckpointsRequest.SerializeToString,
@@ -379,6 +384,14 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TransferLeader(self, request, context):
+        """The leader of a shard hands it over to another node. Groups go on as they are; a few seconds later the shard may
+        move back to the node that it belongs to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Checkpoints(self, request, context):
         """What this node recorded at its latest checkpoints. Nodes ask each other, so that a replica that differs is found.
         """
@@ -443,6 +456,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ReplaceNode,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.ReplaceNodeRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.ReplaceNodeResponse.SerializeToString,
+            ),
+            'TransferLeader': grpc.unary_unary_rpc_method_handler(
+                    servicer.TransferLeader,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.TransferLeaderRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.TransferLeaderResponse.SerializeToString,
             ),
             'Checkpoints': grpc.unary_unary_rpc_method_handler(
                     servicer.Checkpoints,
@@ -747,6 +765,33 @@ class Admin(object):
             '/muster.v1.Admin/ReplaceNode',
             muster_dot_v1_dot_admin__pb2.ReplaceNodeRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.ReplaceNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TransferLeader(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/TransferLeader',
+            muster_dot_v1_dot_admin__pb2.TransferLeaderRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.TransferLeaderResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -165,6 +165,14 @@ class AdminStub:
     ]
     """Lets a wiped node come back as a learner. Answered after it is committed in shard 0."""
 
+    TransferLeader: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.TransferLeaderRequest,
+        muster.v1.admin_pb2.TransferLeaderResponse,
+    ]
+    """The leader of a shard hands it over to another node. Groups go on as they are; a few seconds later the shard may
+    move back to the node that it belongs to.
+    """
+
     Checkpoints: grpc.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.CheckpointsRequest,
         muster.v1.admin_pb2.CheckpointsResponse,
@@ -237,6 +245,14 @@ class AdminAsyncStub:
         muster.v1.admin_pb2.ReplaceNodeResponse,
     ]
     """Lets a wiped node come back as a learner. Answered after it is committed in shard 0."""
+
+    TransferLeader: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.TransferLeaderRequest,
+        muster.v1.admin_pb2.TransferLeaderResponse,
+    ]
+    """The leader of a shard hands it over to another node. Groups go on as they are; a few seconds later the shard may
+    move back to the node that it belongs to.
+    """
 
     Checkpoints: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.CheckpointsRequest,
@@ -332,6 +348,16 @@ class AdminServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[muster.v1.admin_pb2.ReplaceNodeResponse, collections.abc.Awaitable[muster.v1.admin_pb2.ReplaceNodeResponse]]:
         """Lets a wiped node come back as a learner. Answered after it is committed in shard 0."""
+
+    @abc.abstractmethod
+    def TransferLeader(
+        self,
+        request: muster.v1.admin_pb2.TransferLeaderRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.TransferLeaderResponse, collections.abc.Awaitable[muster.v1.admin_pb2.TransferLeaderResponse]]:
+        """The leader of a shard hands it over to another node. Groups go on as they are; a few seconds later the shard may
+        move back to the node that it belongs to.
+        """
 
     @abc.abstractmethod
     def Checkpoints(

@@ -724,6 +724,22 @@ def replace_without_store(world: World):
     ]
 
 
+def transfer(world: World, **fields):
+    """TransferLeader."""
+    request = admin.TransferLeaderRequest(**fields)
+    return refused(admin_call(world, "admin", "TransferLeader", request))
+
+
+@case("transfer_unknown_shard")
+def transfer_unknown_shard(world: World):
+    return [transfer(world, shard=SHARDS), transfer(world, shard=-1)]
+
+
+@case("transfer_unknown_node")
+def transfer_unknown_node(world: World):
+    return transfer(world, shard=0, to_node=7)
+
+
 @case("replace_running_node")
 def replace_running_node(world: World):
     return replace(world, node_id=1, store_uuid="0" * 32)

@@ -8,11 +8,11 @@ import time
 import psutil
 import pytest
 
-from bench.child import Child, ChildError, command_with_parent
-from bench.cluster import PORTS, free_ports
 from bench.failover import Commit, longest_gap_s
 from bench.raw import RawError, group_names, shard_of
 from bench.rejoin import turn_lag_p99_ms
+from chaos.child import Child, ChildError, command_with_parent
+from chaos.world.loopback import PORTS, free_ports
 
 
 def _acknowledged(*times_s: float) -> list[Commit]:
@@ -83,7 +83,7 @@ def test_free_ports_are_different_and_outside_the_kernels_range() -> None:
 def test_a_child_dies_when_its_parent_is_killed() -> None:
     """`kill -9` of a benchmark leaves no node behind."""
     code = (
-        "import subprocess, sys, time; from bench.child import command_with_parent;"
+        "import subprocess, sys, time; from chaos.child import command_with_parent;"
         "child = subprocess.Popen(command_with_parent([sys.executable, '-c',"
         " 'import time; time.sleep(600)'])); print(child.pid, flush=True); time.sleep(600)"
     )

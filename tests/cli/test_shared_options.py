@@ -9,8 +9,8 @@ import typer
 from muster.cli import build
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
-WITHOUT_RESULT = {"serve"}
-"""It prints log lines, no result."""
+WITHOUT_RESULT = {"serve", "chaos sim"}
+"""Log lines and no result; the last line is always JSON."""
 
 
 def commands():
@@ -43,7 +43,10 @@ NEITHER = {
     *("serve", "init", "dev", "demo", "export", "replay", "version"),
     *("cluster verify", "group watch"),
 }
-"""Neither reads a running cluster's state to show it once, nor changes it."""
+"""Neither reads a running cluster's state to show it once, nor changes it.
+
+Nor does any command of `chaos`.
+"""
 
 
 def test_watch_is_where_the_page_says_and_on_every_command_that_reads():
@@ -57,7 +60,8 @@ def test_watch_is_where_the_page_says_and_on_every_command_that_reads():
         assert option(commands()[name], "--interval"), name
     changing = {name for name, one in commands().items() if option(one, "--dry-run")}
     assert not changing & watched
-    assert commands().keys() - changing - watched == NEITHER
+    others = {name for name in commands() if not name.startswith("chaos ")}
+    assert others - changing - watched == NEITHER
 
 
 def test_dry_run_is_where_the_page_says():
@@ -65,3 +69,16 @@ def test_dry_run_is_where_the_page_says():
     sentence = re.search(r"What changes a cluster \((.*?)\) has `--dry-run`", DOCS.read_text())
     documented = set(re.findall(r"`([a-z -]+)`", sentence[1]))
     assert documented == {name for name, one in commands().items() if option(one, "--dry-run")}
+
+
+CHAOS = sorted(name for name in commands() if name.startswith("chaos "))
+
+
+@pytest.mark.parametrize("name", CHAOS)
+def test_options_of_chaos_commands_are_on_the_page(name):
+    """Each flag of its own stands in the command's row."""
+    [row] = [line for line in DOCS.read_text().splitlines() if line.startswith(f"| `{name}")][-1:]
+    flags = {flag for one in commands()[name].params for flag in (*one.opts, *one.secondary_opts)}
+    shared = {"--output", "-o", "-b", "--help"}
+    missing = {flag for flag in flags - shared if flag.startswith("-") and flag not in row}
+    assert not missing

@@ -5,13 +5,34 @@ import dataclasses
 
 import pytest
 
-from muster import TopicPartition, calls, offsets, timeouts
+from muster import TopicPartition, calls, discovery, offsets, timeouts
 from muster.discovery import Routes
 from muster.testing import Hang
 from muster.types import Coordinator, Counters
 
 T0 = TopicPartition("t", 0)
 FOR_EVER_MS = 3_600_000
+
+
+def test_a_client_remembers_the_groups_that_it_used_last(monkeypatch):
+    """Not every group it ever asked about; those in use and those waited on are never let go."""
+    monkeypatch.setattr(discovery, "ROUTES_MAX", 100)
+    routes = Routes(Counters())
+    here = Coordinator(1, "a:1", 7)
+    routes.learn("waited on", here)
+    unwatch = routes.watch("waited on", lambda: None)
+    routes.learn("used", here)
+    for number in range(1_000):
+        routes.learn(f"g{number}", here)
+        assert routes.get("used") == here
+        assert len(routes.known()) <= 100
+    assert routes.get("waited on") == here
+    assert routes.get("g999") == here
+    assert routes.get("g0") is None
+    unwatch()
+    for number in range(200):
+        routes.learn(f"h{number}", here)
+    assert routes.get("waited on") is None
 
 
 @pytest.mark.parametrize(

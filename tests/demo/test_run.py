@@ -91,7 +91,7 @@ PLANTS = {
     "ForgetsTheLastCommit": ("worker", OFFSETS, set()),
     "DropsACommit": ("worker", READS, set()),
     "KeepsWithNewToken": ("worker", OWNERS, {OFFSETS, READS, TAKEOVERS, ADDED}),
-    "KeepsWithOldToken": ("worker", OWNERS, set()),
+    "KeepsWithOldToken": ("worker", OWNERS, {OFFSETS, READS}),
     "DoesNotKill": ("faults", KILLED, {READS, GAP, FAILOVER, RESTARTED}),
     "FlipsAByte": ("historian", HISTORY, {OWNERS, REBALANCES}),
 }

@@ -35,7 +35,12 @@ BREAKS = {
         "coordinator.admin",
         "raft.transport",
     ),
-    "nothing needs the demo or the benches": ("export.source", "bench.report"),
+    "nothing needs the demo, the chaos suite or the benches": ("export.source", "chaos.history"),
+    "the chaos suite ships: it needs neither the demo nor the benches": (
+        "chaos.child",
+        "bench.report",
+    ),
+    "pyroute2 lives in one file of the chaos suite only": ("chaos.world.links", "pyroute2"),
     "the demo's worker has the public SDK only": ("demo.worker", "coordinator.dev"),
 }
 

@@ -132,6 +132,42 @@ def test_entries_that_are_not_written_yet_stay_in_memory():
     assert indexes(log.read(1, 1000, 10**6)) == list(range(1, 304))
 
 
+def test_entries_leave_memory_when_they_have_aged_and_are_read_from_the_store():
+    """What was there at one call of `age` is gone after the next, but for the newest few."""
+    store, log = fresh(replace(TINY, log_disk_bytes=10**6, log_memory_bytes=10**6))
+    fill(log, 100)
+    store.write()
+    log.age()
+    fill(log, 20)
+    store.write()
+    assert len(log._tail) == 121
+    log.age()
+    assert len(log._tail) == 20
+    log.age()
+    assert len(log._tail) == 16
+    assert log._tail_bytes == sum(len(entry[0]) + 64 for entry in log._tail)
+    assert indexes(log.read(1, 1000, 10**6)) == list(range(1, 122))
+    log.truncate_from(60)
+    log.age()
+    fill(log, 5)
+    assert indexes(log.read(1, 1000, 10**6)) == list(range(1, 65))
+
+
+def test_entries_that_are_not_written_yet_do_not_age():
+    """While the database stalls they exist in memory only."""
+    store, log = fresh(replace(TINY, log_disk_bytes=10**6, log_memory_bytes=10**6))
+    fill(log, 50)
+    store.stall_writes = 1
+    store.write()
+    for _ in range(3):
+        log.age()
+    assert indexes(log.read(1, 1000, 10**6)) == list(range(1, 52))
+    store.write()
+    log.age()
+    assert len(log._tail) == 16
+    assert indexes(log.read(1, 1000, 10**6)) == list(range(1, 52))
+
+
 def test_the_front_is_trimmed_in_steps_and_never_beyond_what_is_applied():
     """The log keeps its size on disk; the anchor has been applied."""
     store, log = fresh()

@@ -108,7 +108,8 @@ class Killed:
 
 
 def _kill(node: Node, path: Path, to: Path) -> Killed:
-    shutil.copytree(path, to)
+    # The mark is renewed beside this: what it is written to first comes and goes.
+    shutil.copytree(path, to, ignore=shutil.ignore_patterns("mark.new"))
     wal = max(to.glob("db/*.log"), key=lambda file: int(file.stem))
     return Killed(to, wal, node.log(), 0, wal.read_bytes())
 

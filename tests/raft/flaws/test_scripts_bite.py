@@ -5,6 +5,7 @@ from types import ModuleType
 import pytest
 
 import raft.driver
+from chaos.mutants.of_raft import WithoutSnapshotCommitCap, WithoutTruncationGuard
 from raft.codec import Message
 from raft.core import FOLLOWER, PeerNode
 from raft.replica import Replica
@@ -15,7 +16,6 @@ from tests.raft.flaws import (
 )
 from tests.raft.flaws.hand import Group, Options
 from tests.raft.flaws.hand_replica import ReplicaGroup
-from tests.sim.mutants import WithoutSnapshotCommitCap, WithoutTruncationGuard
 
 
 class CountsEveryVote(Replica):

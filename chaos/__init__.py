@@ -1,0 +1,1 @@
+"""The suite that breaks clusters on purpose, and checks what they promised."""

@@ -1,0 +1,67 @@
+"""The invariants of a history, one checker each (`chaos.verdict.Checker`)."""
+
+from chaos.check import (
+    cooperative,
+    digests,
+    disks,
+    generations,
+    lost,
+    minority,
+    offsets,
+    owned_again,
+    owners,
+    stores,
+    tokens,
+)
+from chaos.collector import without_collector
+from chaos.history import History
+from chaos.verdict import Checker, Verdict
+
+
+def _fencing_tokens(_history: History) -> Verdict:
+    """inv-I5 does not apply yet."""
+    return Verdict(
+        "I5",
+        "fencing tokens per partition never fall",
+        0,
+        applies=False,
+        note="the token is the group's generation until the server assigns partitions: see I6, I7",
+    )
+
+
+def _watch(_history: History) -> Verdict:
+    """inv-I12 does not apply yet."""
+    return Verdict(
+        "I12",
+        "a watch has no gap, no duplicate, keeps the order, and resumes",
+        0,
+        applies=False,
+        note="there is no Watch yet",
+    )
+
+
+CHECKERS: dict[str, Checker] = {
+    "I1": lost.check_lost,
+    "I2": offsets.check,
+    "I3": generations.check,
+    "I4": owners.check,
+    "I5": _fencing_tokens,
+    "I6": tokens.check,
+    "I7": stores.check,
+    "I8": owned_again.check,
+    "I9": cooperative.check,
+    "I10": digests.check_nodes,
+    "I11": digests.check_history,
+    "I12": _watch,
+    "I13": lost.check_ghosts,
+    "I14": disks.check_corrupt,
+    "I15": minority.check,
+    "I16": disks.check_errors,
+}
+"""Every invariant's checker, in order."""
+
+
+def check_all(history: History) -> list[Verdict]:
+    """Each checker's verdict, in order. Raises ValueError where the history contradicts itself."""
+    with without_collector():
+        return [check(history) for check in CHECKERS.values()]

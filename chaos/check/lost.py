@@ -1,0 +1,143 @@
+"""inv-I1 and inv-I13: no acknowledged commit is lost, and none reads as -1 or 0 afterwards."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from chaos.check.findings import Findings, named, some
+from chaos.check.register import NONE, Access, Register, registers
+from chaos.history import History, Key
+from chaos.verdict import Verdict
+
+
+def check_lost(history: History) -> Verdict:
+    """A read never answers what an acknowledged commit had replaced before the read began.
+
+    A value is as new as its newest write that can be meant: a delete, a reset, or a commit whose
+    outcome is unknown explains it as well. Every key with an acknowledged commit must have been
+    read after its last one. Looks at: reads that began after an acknowledged commit.
+    """
+    found = Findings(history, "I1", "no acknowledged commit is lost")
+    unread: list[Key] = []
+    for key, register in registers(history).items():
+        acknowledged = _Acknowledged(register)
+        if not acknowledged.commits:
+            continue
+        reads = [read for read in register.reads if acknowledged.before(read)]
+        found.looked_at += len(reads)
+        last = acknowledged.commits[-1]
+        if not reads or reads[-1].begin <= last.end:
+            unread.append(key)
+        for read, lost in _stale(register, acknowledged, reads):
+            more = f" (and {len(lost) - 1} acknowledged before it)" if len(lost) > 1 else ""
+            found.broken(
+                f"{named(key)}: acknowledged {_word(found, lost[-1])} is lost{more}: "
+                f"{_word(found, read)} answered what it had replaced",
+                read.begin,
+            )
+    if unread:
+        found.broken(
+            f"{len(unread)} keys were not read after their last acknowledged commit, so nothing "
+            f"shows that it is there: {some(map(named, unread))}"
+        )
+    return found.verdict()
+
+
+def check_ghosts(history: History) -> Verdict:
+    """After an acknowledged commit no read answers -1, or 0 that nobody wrote.
+
+    Unless a delete or a reset explains it. Looks at: reads after an acknowledged commit.
+    """
+    found = Findings(history, "I13", "no ghost: a committed offset never reads as -1 or 0")
+    for key, register in registers(history).items():
+        acknowledged = _Acknowledged(register)
+        reads = [read for read in register.reads if acknowledged.before(read)]
+        found.looked_at += len(reads)
+        ghosts = [read for read in reads if read.value == NONE or _is_invented_zero(register, read)]
+        for read, lost in _stale(register, acknowledged, ghosts):
+            found.broken(
+                f"{named(key)}: {_word(found, read)} answered {read.value} after "
+                f"{_word(found, lost[-1])} was acknowledged",
+                read.begin,
+            )
+    return found.verdict()
+
+
+def _is_invented_zero(register: Register, read: Access) -> bool:
+    return read.value == 0 and all(write.value != 0 for write in register.writes)
+
+
+class _Acknowledged:
+    """The acknowledged commits of a register, by their ends."""
+
+    def __init__(self, register: Register) -> None:
+        self.commits = sorted(
+            (
+                w
+                for w in register.writes
+                if w.certain and w.operation and w.operation.kind == "commit"
+            ),
+            key=lambda write: write.end,
+        )
+        self._ends = [write.end for write in self.commits]
+        self._newest: list[int] = []
+        """The latest begin among the commits that ended no later than this one."""
+        newest = 0
+        for index, write in enumerate(self.commits):
+            newest = write.begin if index == 0 else max(newest, write.begin)
+            self._newest.append(newest)
+
+    def before(self, read: Access) -> int:
+        """How many had ended when the read began."""
+        return bisect_left(self._ends, read.begin)
+
+    def replaced(self, end: int, read: Access) -> bool:
+        """Whether one of them began after `end`, and ended before the read began."""
+        count = self.before(read)
+        return count > 0 and end < self._newest[count - 1]
+
+    def lost(self, end: int, read: Access) -> list[Access]:
+        """Those that began after `end` and ended before the read began; the newest last."""
+        lost = [w for w in self.commits[: self.before(read)] if w.begin > end]
+        return sorted(lost, key=lambda write: write.begin)
+
+
+def _stale(
+    register: Register, acknowledged: _Acknowledged, reads: list[Access]
+) -> Iterator[tuple[Access, list[Access]]]:
+    """Reads of what was replaced, with the commits that they miss; each newest such commit once."""
+    newest = _Newest(register)
+    told: set[int] = set()
+    for read in reads:
+        end = newest.end(read)
+        if end is None or not acknowledged.replaced(end, read):
+            continue
+        lost = acknowledged.lost(end, read)
+        if lost[-1].begin not in told:
+            told.add(lost[-1].begin)
+            yield read, lost
+
+
+class _Newest:
+    """Of each value: how late a write of it can have been."""
+
+    def __init__(self, register: Register) -> None:
+        self._of: dict[int, tuple[list[int], list[int]]] = {}
+        for write in register.writes:
+            begins, ends = self._of.setdefault(write.value, ([], []))
+            begins.append(write.begin)
+            ends.append(max(write.end, ends[-1]) if ends else write.end)
+
+    def end(self, read: Access) -> int | None:
+        """The latest end of a write of its value that began before the read ended.
+
+        None: there is no such write (then inv-I2 says so; 0 is as old as the beginning).
+        """
+        begins, ends = self._of.get(read.value, ([], []))
+        count = bisect_right(begins, read.end)
+        if count:
+            return ends[count - 1]
+        return self._of[NONE][1][0] if read.value == 0 else None
+
+
+def _word(found: Findings, access: Access) -> str:
+    return "the beginning" if access.operation is None else found.operation(access.operation)

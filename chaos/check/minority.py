@@ -1,0 +1,50 @@
+"""inv-I15: nodes that cannot reach a majority acknowledge nothing."""
+
+from collections import defaultdict
+
+from chaos.check.findings import Findings
+from chaos.history import History, Operation, Outcome, Side
+from chaos.verdict import Verdict
+
+HEARTBEAT_NS = 400_000_000
+"""A node may answer heartbeats for 0.4 s after it last heard from a majority."""
+
+
+def check(history: History) -> Verdict:
+    """No call that began on the minority's side after the cut is acknowledged before it is healed.
+
+    Writes and linearizable reads need a majority after they were asked, so they have no tolerance;
+    heartbeats have 0.4 s. A call that was under way at the cut may have had its majority before.
+    Looks at: calls to a cut-off node that ended within the cut, however they ended, and calls that
+    were never answered by it.
+    """
+    found = Findings(history, "I15", "a minority acknowledges nothing")
+    sides: dict[int, list[Side]] = defaultdict(list)
+    for side in history.minorities:
+        for node in side.nodes:
+            sides[node].append(side)
+    if not sides:
+        found.note("no node was cut off from the majority")
+        return found.verdict()
+    for one in history.operations:
+        for side in sides.get(one.node, ()) if one.node is not None else ():
+            if _is_inside(one, side):
+                found.looked_at += 1
+                if one.outcome is Outcome.OK:
+                    others = ", ".join(f"node-{node}" for node in side.nodes)
+                    found.broken(
+                        f"{others} could not reach a majority ("
+                        f"{found.span(side.from_ns, side.until_ns)}), and acknowledged "
+                        f"{found.operation(one)}",
+                        one.began_ns,
+                    )
+    return found.verdict()
+
+
+def _is_inside(one: Operation, side: Side) -> bool:
+    allowed = HEARTBEAT_NS if one.kind == "heartbeat" else 0
+    if not side.from_ns + allowed < one.began_ns < side.until_ns:
+        return False
+    if one.outcome is Outcome.OK:
+        return one.ended_ns is not None and one.ended_ns < side.until_ns
+    return True

@@ -1,0 +1,149 @@
+"""inv-I4: one owner per partition and generation; what live members confirmed does not overlap.
+
+A member confirms what it owns: from the moment it is told to the moment it has stopped to work. Of
+two owners of a partition that overlap, the one of the older generation is
+
+* live, and this is a violation, where it was in the group when the newer one got the partition;
+* a zombie where it had been removed from the group, and was not told yet: it ended as `lost` or
+  `died`, or a whole generation after its own and up to the newer owner's does not have it, or a
+  call of it was refused because it is no member any more before the newer one got the partition, or
+  it took longer than the rebalance timeout to give the partition up. Nobody can stop a zombie; its
+  commits and its writes to a fenced store are refused (inv-I6, inv-I7). These overlaps are counted.
+  One that goes on for longer than session timeout + rebalance timeout + 5 s to the end of the
+  history is a violation again: a live process is told by then.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+
+from chaos.check.findings import Findings, named
+from chaos.check.setup import GRACE_NS, MS_NS, end_of
+from chaos.history import Expected, History, Key, Ownership
+from chaos.verdict import Verdict
+
+REMOVED = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"})
+"""Errors that say that the member is none any more."""
+
+
+def check(history: History) -> Verdict:
+    """See above. Looks at: ownerships."""
+    found = Findings(history, "I4", "one owner per partition and generation, live ones never two")
+    ends = end_of(history)
+    groups = {one.group: one for one in history.expected}
+    members = _Members(history)
+    zombies = longest = 0
+    keys: dict[Key, list[Ownership]] = defaultdict(list)
+    for one in history.ownerships:
+        keys[one.key].append(one)
+    for key, owned in keys.items():
+        found.looked_at += len(owned)
+        _one_each(found, key, owned)
+        for older, newer in _overlaps(owned):
+            setup = groups.get(key.group)
+            until = min(_until(older, ends), _until(newer, ends))
+            overlap = until - max(older.from_ns, newer.from_ns)
+            if not _is_zombie(older, newer, members, setup):
+                found.broken(
+                    f"{named(key)}: {_word(found, newer)} while {_word(found, older)}, and it was "
+                    f"in the group: both worked for {overlap / 1e9:.3f} s",
+                    newer.from_ns,
+                )
+            elif older.until_ns is None and ends - newer.from_ns > _told_within(setup):
+                found.broken(
+                    f"{named(key)}: {_word(found, older)} to the end, and was not told that "
+                    f"{_word(found, newer)}",
+                    newer.from_ns,
+                )
+            else:
+                zombies += 1
+                longest = max(longest, overlap)
+    if zombies:
+        found.note(
+            f"{zombies} overlaps with owners that had been removed and were not told yet, the "
+            f"longest of {longest / 1e9:.3f} s"
+        )
+    return found.verdict()
+
+
+def _one_each(found: Findings, key: Key, owned: list[Ownership]) -> None:
+    first: dict[int, Ownership] = {}
+    for one in owned:
+        known = first.setdefault(one.generation, one)
+        if known.owner != one.owner:
+            found.broken(
+                f"{named(key)}: two owners in generation {one.generation}: {_word(found, known)}, "
+                f"and {_word(found, one)}",
+                one.from_ns,
+            )
+
+
+def _overlaps(owned: list[Ownership]) -> Iterator[tuple[Ownership, Ownership]]:
+    """Pairs of different owners and generations that overlap, the older generation first."""
+    live: list[Ownership] = []
+    for one in sorted(owned, key=lambda one: one.from_ns):
+        live = [other for other in live if other.until_ns is None or other.until_ns > one.from_ns]
+        for other in live:
+            if other.owner != one.owner and other.generation != one.generation:
+                if other.generation < one.generation:
+                    yield other, one
+                else:
+                    yield one, other
+        live.append(one)
+
+
+class _Members:
+    """Who was in each generation, and who was told to be in none, as far as that is known."""
+
+    def __init__(self, history: History) -> None:
+        self._refused: dict[tuple[str, str], int] = {}
+        for call in history.operations:
+            if call.error in REMOVED and call.member_id and call.ended_ns is not None:
+                self._refused.setdefault((call.key.group, call.member_id), call.ended_ns)
+        self._of: dict[str, dict[int, frozenset[str]]] = defaultdict(dict)
+        for one in history.generations:
+            if one.whole:
+                self._of[one.group].setdefault(one.generation, frozenset(one.members))
+        self._numbers = {group: sorted(known) for group, known in self._of.items()}
+
+    def refused_before(self, one: Ownership, at_ns: int) -> bool:
+        """Whether a call of this member was refused before, because it was removed."""
+        refused = self._refused.get((one.key.group, one.member_id))
+        return refused is not None and refused <= at_ns
+
+    def left_out(self, group: str, owner: str, after: int, up_to: int) -> bool:
+        """Whether a generation > `after` and <= `up_to` does not have `owner`."""
+        numbers = self._numbers.get(group, [])
+        known = self._of.get(group, {})
+        between = numbers[bisect_right(numbers, after) : bisect_right(numbers, up_to)]
+        return any(owner not in known[number] for number in between)
+
+
+def _is_zombie(
+    older: Ownership, newer: Ownership, members: _Members, setup: Expected | None
+) -> bool:
+    if older.ended in {"lost", "died"}:
+        return True
+    if members.left_out(newer.key.group, older.owner, older.generation, newer.generation):
+        return True
+    if members.refused_before(older, newer.from_ns):
+        return True
+    if setup is None or older.until_ns is None or older.revoking_ns is None:
+        return False
+    return older.until_ns - older.revoking_ns > setup.rebalance_timeout_ms * MS_NS
+
+
+def _told_within(setup: Expected | None) -> int:
+    if setup is None:
+        return GRACE_NS
+    return (setup.session_timeout_ms + setup.rebalance_timeout_ms) * MS_NS + GRACE_NS
+
+
+def _until(one: Ownership, ends: int) -> int:
+    return ends if one.until_ns is None else one.until_ns
+
+
+def _word(found: Findings, one: Ownership) -> str:
+    ended = f", {one.ended}" if one.ended else ""
+    times = found.span(one.from_ns, one.until_ns)
+    return f"{one.owner} of {one.client} owned it (generation {one.generation}, {times}{ended})"

@@ -1,0 +1,29 @@
+"""What the checkers know of the set-up and the length of a run."""
+
+from chaos.history import History
+
+MS_NS = 1_000_000
+GRACE_NS = 5_000 * MS_NS
+"""The 5 s of inv-I8."""
+
+
+def end_of(history: History) -> int:
+    """When the history ended, ns: the fact `ended_ns`, else the last moment that it tells of."""
+    told = moment(history, "ended_ns")
+    if told is not None:
+        return told
+    lasts = (
+        max((one.ended_ns or one.began_ns for one in history.operations), default=0),
+        max((one.until_ns or one.from_ns for one in history.ownerships), default=0),
+        max((one.at_ns for one in history.generations), default=0),
+        max((one.healed_ns for one in history.faults), default=0),
+    )
+    return max(lasts)
+
+
+def moment(history: History, name: str) -> int | None:
+    """A fact that is a time in ns, None where it is not there. Raises ValueError: no time."""
+    value = history.facts.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise ValueError(f"the fact {name} is no time in ns: {value!r}")
+    return value

@@ -1,0 +1,75 @@
+"""inv-I7: a store that refuses older tokens never accepts a stale write (workload chaos-W4)."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from chaos.check.findings import Findings, named
+from chaos.history import History, Key, StoreWrite
+from chaos.verdict import Verdict
+
+
+@dataclass(slots=True)
+class _Seen:
+    highest: StoreWrite
+    """The accepted write of the highest token, the first of them."""
+    last: dict[tuple[str, int], int]
+    """(client, token) -> its last sequence."""
+
+
+def check(history: History) -> Verdict:
+    """In the order in which a fenced store took its writes, their tokens never fall.
+
+    It must not refuse a write whose token is not stale either, else a store that is shut would
+    pass; and the writes of one client under one token keep their order. The store without a fence
+    shows what that prevents: a note says how many stale writes it took. Looks at: writes that the
+    fenced store accepted.
+    """
+    found = Findings(history, "I7", "a fenced store never accepts a stale write")
+    seen: dict[tuple[Key, bool], _Seen] = {}
+    counts: Counter[str] = Counter()
+    for one in sorted(history.store_writes, key=lambda write: write.at_ns):
+        found.looked_at += one.fenced and one.accepted
+        known = seen.get((one.key, one.fenced))
+        stale = known is not None and one.token < known.highest.token
+        if one.fenced:
+            _fenced(found, one, known)
+            counts["refused"] += not one.accepted
+        else:
+            counts["unfenced"] += 1
+            counts["stale"] += stale and one.accepted
+        if not one.accepted:
+            continue
+        if known is None:
+            seen[one.key, one.fenced] = known = _Seen(one, {})
+        if one.token > known.highest.token:
+            known.highest = one
+        known.last[one.client, one.token] = one.sequence
+    found.note(
+        f"the fenced store refused {counts['refused']} stale writes; the one without a fence took "
+        f"{counts['stale']} stale ones of {counts['unfenced']}"
+    )
+    return found.verdict()
+
+
+def _fenced(found: Findings, one: StoreWrite, known: _Seen | None) -> None:
+    where = f"{named(one.key)}: {_word(found, one)}"
+    if known is None:
+        if not one.accepted:
+            found.broken(f"{where} was refused, and was the first", one.at_ns)
+        return
+    highest = known.highest
+    if one.accepted and one.token < highest.token:
+        found.broken(f"{where} was accepted after {_word(found, highest)}", one.at_ns)
+    if not one.accepted and one.token >= highest.token:
+        found.broken(
+            f"{where} was refused, and no later token was there than that of "
+            f"{_word(found, highest)}",
+            one.at_ns,
+        )
+    last = known.last.get((one.client, one.token))
+    if one.accepted and last is not None and one.sequence <= last:
+        found.broken(f"{where} was accepted after its own write {last}", one.at_ns)
+
+
+def _word(found: Findings, one: StoreWrite) -> str:
+    return f"write {one.sequence} of {one.client} under token {one.token} ({found.at(one.at_ns)})"

@@ -1,0 +1,206 @@
+"""Child processes that die with their parent and speak JSON lines.
+
+A run is one parent that measures nothing itself and child processes that serve or offer load. The
+parent writes one JSON object per line to a child's stdin and reads one per line from its stdout;
+stderr is the run's own.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import IO, Any
+
+Message = dict[str, Any]
+
+_PR_SET_PDEATHSIG = 1
+_CLONE_NEWNET = 0x40000000
+_LINE_BYTES_MAX = 256 * 1024 * 1024
+
+
+class ChildError(Exception):
+    """A child ended, or did not answer in time."""
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Ask the kernel for SIGKILL when the parent ends, however it ends; exit if it already has."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent_pid:
+        sys.exit("the parent is gone")
+
+
+def enter_network(path: str) -> None:
+    """Move this process into the network namespace behind `path`; "" stays where it is."""
+    if not path:
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(handle, _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"setns({path})")
+    finally:
+        os.close(handle)
+
+
+def command_with_parent(argv: list[str], network: str = "") -> list[str]:
+    """`argv`, run through this file so that the kernel ends it with this process.
+
+    `network`: path of the network namespace to run in. Must be started from the thread that lives
+    as long as the process: the signal is the thread's.
+    """
+    here = str(Path(__file__).resolve())
+    return [sys.executable, "-S", "-E", here, str(os.getpid()), network, *argv]
+
+
+class Child:
+    """One Python module, run as a process."""
+
+    def __init__(
+        self,
+        module: str,
+        config: Message,
+        wrap: Callable[[list[str]], list[str]] | None = None,
+        stderr: IO[str] | None = None,
+    ) -> None:
+        """Start `python -m module CONFIG`; the child says "ready" when it is (see `ready`).
+
+        `wrap` turns the command into one that runs elsewhere and ends with this process
+        (`World.client_command`); by default it runs right here. `stderr`: where that goes
+        instead of the run's own.
+        """
+        argv = [sys.executable, "-m", module, json.dumps(config)]
+        self.name = f"{module} {config.get('name', '')}".strip()
+        self.process = subprocess.Popen(
+            (wrap or command_with_parent)(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+        )
+        self._buffer = bytearray()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.process.pid
+
+    def ready(self, timeout_s: float = 30.0) -> Message:
+        """Wait for the child's first line."""
+        return self.read(timeout_s)
+
+    def send(self, verb: str, **fields: Any) -> None:
+        """Send one command."""
+        if self.process.stdin is None:
+            raise ChildError(f"{self.name}: no stdin")
+        try:
+            self.process.stdin.write(json.dumps({"verb": verb, **fields}).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as broken:
+            raise ChildError(f"{self.name} ended with code {self.process.poll()}") from broken
+
+    def read(self, timeout_s: float = 30.0) -> Message:
+        """Wait for one line; raises ChildError after `timeout_s` or where the child has ended."""
+        if self.process.stdout is None:
+            raise ChildError(f"{self.name}: no stdout")
+        deadline = time.monotonic() + timeout_s
+        handle = self.process.stdout.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(handle, selectors.EVENT_READ)
+            while (end := self._buffer.find(b"\n")) < 0:
+                if len(self._buffer) > _LINE_BYTES_MAX:
+                    raise ChildError(f"{self.name}: a line of more than {_LINE_BYTES_MAX} bytes")
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise ChildError(f"{self.name}: no answer within {timeout_s} s")
+                data = os.read(handle, 1 << 20)
+                if not data:
+                    raise ChildError(f"{self.name} ended with code {self.process.wait()}")
+                self._buffer += data
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        message: Message = json.loads(line)
+        if "error" in message:
+            raise ChildError(f"{self.name}: {message['error']}")
+        return message
+
+    def ask(self, verb: str, timeout_s: float = 30.0, **fields: Any) -> Message:
+        """Send one command and wait for its answer."""
+        self.send(verb, **fields)
+        return self.read(timeout_s)
+
+    def hang_up(self) -> None:
+        """Close stdin, which tells the child to end."""
+        if self.process.stdin is not None and not self.process.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):  # it has ended already
+                self.process.stdin.close()
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Close stdin, which ends the child; kill it where that does not help."""
+        self.hang_up()
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def ask_all(
+    children: Iterable[Child], verb: str, timeout_s: float = 30.0, **fields: Any
+) -> list[Message]:
+    """Send one command to all, then collect the answers in order."""
+    everyone = list(children)
+    for child in everyone:
+        child.send(verb, **fields)
+    return [child.read(timeout_s) for child in everyone]
+
+
+def close_all(children: Iterable[Child]) -> None:
+    """Close each; all are told to end before the first is waited for."""
+    everyone = list(children)
+    for child in everyone:
+        child.hang_up()
+    for child in everyone:
+        child.close()
+
+
+# ---- inside the child
+
+
+def config() -> Message:
+    """The child's own configuration."""
+    got: Message = json.loads(sys.argv[1])
+    return got
+
+
+def answer(**fields: Any) -> None:
+    """Send one line to the parent."""
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
+
+
+async def commands() -> AsyncIterator[Message]:
+    """The parent's commands, until it closes the pipe."""
+    reader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        yield json.loads(line)
+
+
+def _exec_with_parent() -> None:
+    """`child.py PARENT_PID NETWORK ARGV...`: bind this process to its parent, become ARGV."""
+    die_with_parent(int(sys.argv[1]))
+    enter_network(sys.argv[2])
+    os.execv(sys.argv[3], sys.argv[3:])
+
+
+if __name__ == "__main__":
+    _exec_with_parent()

@@ -1,0 +1,123 @@
+"""Faults of the wall clock. Nothing may expire by them, and no round stall."""
+
+from random import Random
+from typing import ClassVar
+
+from chaos.child import Child
+from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
+from chaos.world.clock import HOUR_S, TRUE_TIME, FakeClock
+from chaos.world.network import node_place
+from chaos.world.world import World
+
+JUMP_S_OFF_MAX = 60.0
+"""A jump that is not found, but for so much, did not happen."""
+
+
+class _ClockFault(Fault):
+    """The wall clocks of some nodes go wrong; heal sets them right, which is a jump as well."""
+
+    group = Group.CLOCK
+    needs = frozenset({"clock"})
+
+    def __init__(self) -> None:
+        """Every clock is right."""
+        self._hit: list[int] = []
+        self._facts: dict[str, object] = {}
+
+    def _choose(self, world: World, rng: Random) -> list[int]:
+        running = world.running()
+        self._hit = sorted(rng.sample(running, rng.randint(1, len(running))))
+        return self._hit
+
+    def _injected(self, detail: str) -> Injected:
+        targets = tuple(node_place(one) for one in self._hit)
+        return Injected(targets, detail, facts=self._facts)
+
+    def _ahead(self, world: World) -> list[float]:
+        """Seconds by which the clocks are ahead, as a process with them reads it. A fact, too."""
+        clock = world.equipped(FakeClock)
+        ahead_s = {str(node_id): round(clock.ahead_s(node_id), 3) for node_id in self._hit}
+        self._facts["ahead_s"] = ahead_s
+        return list(ahead_s.values())
+
+    def heal(self, world: World) -> None:
+        """Set the clocks right."""
+        while self._hit:
+            world.equipped(FakeClock).set(self._hit[-1], TRUE_TIME)
+            self._hit.pop()
+
+
+class _ClockJump(_ClockFault):
+    """One jump."""
+
+    jump_s: ClassVar[int]
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Set the clocks of one node or more. Facts: `ahead_s` by node. Raises FaultError."""
+        clock = world.equipped(FakeClock)
+        for node_id in self._choose(world, rng):
+            clock.set(node_id, f"{self.jump_s:+d}")
+        ahead_s = self._ahead(world)
+        if any(abs(one - self.jump_s) > JUMP_S_OFF_MAX for one in ahead_s):
+            raise FaultError(f"{self.kind}: the clocks are ahead by {ahead_s} s")
+        return self._injected(f"wall clock {self.jump_s:+d} s")
+
+
+@fault
+class ClockForward(_ClockJump):
+    """An hour forward."""
+
+    kind = "clock_forward"
+    title = "the wall clocks of some nodes jump an hour forward, and back at heal"
+    jump_s = HOUR_S
+
+
+@fault
+class ClockBack(_ClockJump):
+    """An hour back."""
+
+    kind = "clock_back"
+    title = "the wall clocks of some nodes jump an hour back, and forward at heal"
+    jump_s = -HOUR_S
+
+
+class _ClockRate(_ClockFault):
+    """Clocks that run at another speed."""
+
+    rate: ClassVar[float]
+
+    def __init__(self) -> None:
+        """Every clock is right."""
+        super().__init__()
+        self._drifting: Child | None = None
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Set the speed. Facts after heal: `ahead_s`, by node, just before."""
+        self._drifting = world.equipped(FakeClock).drift(self._choose(world, rng), self.rate)
+        return self._injected(f"wall clock at {self.rate} times its speed")
+
+    def heal(self, world: World) -> None:
+        """Set the clocks right."""
+        if self._drifting is not None:
+            self._ahead(world)
+            self._drifting.close()
+            self._drifting = None
+        super().heal(world)
+
+
+@fault
+class ClockSlow(_ClockRate):
+    """Half as fast."""
+
+    kind = "clock_slow"
+    title = "the wall clocks of some nodes run at half their speed"
+    rate = 0.5
+
+
+@fault
+class ClockFast(_ClockRate):
+    """Three times as fast."""
+
+    kind = "clock_fast"
+    title = "the wall clocks of some nodes run at three times their speed"
+    rate = 3.0

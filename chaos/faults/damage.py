@@ -1,0 +1,143 @@
+"""Faults of what is on the disk: torn ends, flipped bits, a disk that is lost.
+
+A node with damaged files must refuse to start, or lose nothing that it vouched for; it never
+serves wrong data. It is rebuilt as an operator would: new store, `muster cluster replace-node`.
+"""
+
+import time
+from random import Random
+
+from chaos.faults.contract import FaultError, Group, Injected, fault
+from chaos.faults.disk import DiskFault, last_words
+from chaos.world import damage
+from chaos.world.damage import DamageError, Part
+from chaos.world.errors import WorldError
+from chaos.world.world import World
+
+OUTCOME_S_MAX = 20.0
+"""How long a start may take until the node serves, or has refused."""
+REPLACE_S_MAX = 40.0
+POLL_S = 0.05
+
+
+def rebuild(world: World, node_id: int) -> None:
+    """Give a node that does not run a new store, and have it admitted as a learner.
+
+    Raises WorldError where the others do not take it within `REPLACE_S_MAX`.
+    """
+    if world.nodes[node_id].folder.exists():
+        world.wipe(node_id)
+    store = world.init(node_id)
+    deadline = time.monotonic() + REPLACE_S_MAX
+    while True:
+        try:
+            world.muster("cluster", "replace-node", str(node_id), f"--store-uuid={store}", "--yes")
+        except WorldError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)  # an election, or the old store's connection is not gone yet
+        else:
+            break
+    world.start(node_id)
+
+
+class _Damaged(DiskFault):
+    """A stopped node's files are damaged, then it is started."""
+
+    group = Group.DISK
+    needs = frozenset()
+
+    def _start_on(self, world: World, node_id: int, done: damage.Damage, how: str) -> Injected:
+        """Facts: `node`, `file`, `outcome` (refused, serves, silent), `exit_code`, `message`."""
+        world.start(node_id)
+        outcome, code = self._outcome(world, node_id)
+        self._facts |= {
+            "node": node_id,
+            "file": str(done),
+            "how": how,
+            "outcome": outcome,
+            "exit_code": code,
+            "message": last_words(world, node_id) if code is not None else "",
+            "at_ns": time.monotonic_ns(),
+        }
+        return self._injected(f"{how}: {done}; {outcome}")
+
+    def _outcome(self, world: World, node_id: int) -> tuple[str, int | None]:
+        deadline = time.monotonic() + OUTCOME_S_MAX
+        while time.monotonic() < deadline:
+            if (code := world.reap(node_id)) is not None:
+                return "refused", code
+            view = world.describe(node_id)
+            if view is not None and all(
+                state.role in {"Leader", "Follower"} for state in view.shard_states
+            ):
+                return "serves", None
+            time.sleep(POLL_S)
+        return "silent", None
+
+    def heal(self, world: World) -> None:
+        """Rebuild the node: what was found damaged once is not trusted again."""
+        while self._hit:
+            node_id = self._hit[-1]
+            world.reap(node_id)
+            if world.nodes[node_id].running:
+                world.kill(node_id)
+            rebuild(world, node_id)
+            self._hit.pop()
+
+
+@fault
+class TornTail(_Damaged):
+    """The last bytes of the write-ahead log are missing."""
+
+    kind = "torn_tail"
+    title = "the write-ahead log of one node is cut off within its last bytes"
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Kill, truncate, start."""
+        node_id = rng.choice(world.running())
+        self._hit = [node_id]
+        world.kill(node_id)
+        return self._start_on(
+            world, node_id, damage.tear(world.nodes[node_id].folder, rng), "truncated"
+        )
+
+
+@fault
+class FlippedByte(_Damaged):
+    """One bit of one file is another."""
+
+    kind = "flipped_byte"
+    title = "one bit of a file of one node is flipped: log, data, manifest or mark"
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Kill, flip, start."""
+        node_id = rng.choice(world.running())
+        self._hit = [node_id]
+        world.kill(node_id)
+        parts = list(Part)
+        rng.shuffle(parts)
+        for part in parts:
+            try:
+                done = damage.flip(world.nodes[node_id].folder, part, rng)
+            except DamageError:  # a young node has no data file yet
+                continue
+            self._facts["part"] = str(part)
+            return self._start_on(world, node_id, done, f"a bit of the {part} flipped")
+        raise FaultError(f"node {node_id} has no file to damage")
+
+
+@fault
+class WholeDiskLost(_Damaged):
+    """Nothing is left of a node's data."""
+
+    kind = "whole_disk_lost"
+    title = "one node loses all its data, and is replaced"
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Kill, wipe."""
+        node_id = rng.choice(world.running())
+        self._hit = [node_id]
+        world.kill(node_id)
+        world.wipe(node_id)
+        return self._injected("wiped")

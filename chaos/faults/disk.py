@@ -1,0 +1,290 @@
+"""Faults of disks that lose power, refuse, fill up or take long.
+
+What `Injected.facts` says of a fault is complete once `heal` has returned.
+"""
+
+import contextlib
+import subprocess
+import time
+from random import Random
+
+from chaos.faults.contract import Fault, Group, Injected, fault
+from chaos.world import damage
+from chaos.world.disk import LoopDisks
+from chaos.world.limits import WriteLimit
+from chaos.world.network import node_place
+from chaos.world.world import World
+
+NOTICE_S = 10.0
+"""How long a node has to find that its disk refuses, when it is written to all the time."""
+SETTLE_S = 1.0
+"""A node that is about to end has ended by then."""
+UNSYNCED_S_MAX = 5.0
+POLL_S = 0.01
+STALL_BYTES_PER_S = 1
+"""No sync ends before the limit is lifted."""
+SLOW_WRITES_PER_S = (5, 40)
+
+
+class DiskFault(Fault):
+    """Some nodes' disks."""
+
+    group = Group.DISK
+    needs = frozenset({"disk"})
+
+    def __init__(self) -> None:
+        """Nothing is broken yet."""
+        self._hit: list[int] = []
+        self._facts: dict[str, object] = {}
+
+    def _injected(self, detail: str) -> Injected:
+        targets = tuple(node_place(one) for one in self._hit)
+        return Injected(targets, detail, facts=self._facts)
+
+
+def wait_end(world: World, node_id: int, timeout_s: float) -> int | None:
+    """The exit code of a node that ends by itself within so many seconds, else None."""
+    process = world.nodes[node_id].process
+    if process is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout_s)
+    return world.reap(node_id)
+
+
+class _PowerLoss(DiskFault):
+    """Disks lose their power and the nodes are killed; the machine is back at heal."""
+
+    def _power_off(self, world: World, nodes: list[int]) -> Injected:
+        self._hit = list(nodes)
+        disks = world.equipped(LoopDisks)
+        disks.cut(nodes)  # first: between the two nobody's writes get anywhere
+        for node_id in nodes:
+            if world.nodes[node_id].running:  # else it has noticed already
+                world.kill(node_id)
+        return self._injected("what was not synced is gone")
+
+    def heal(self, world: World) -> None:
+        """Mount what is on the disks, and start."""
+        disks = world.equipped(LoopDisks)
+        while self._hit:
+            node_id = self._hit[-1]
+            world.reap(node_id)
+            if disks.dead(node_id):
+                if world.nodes[node_id].running:
+                    world.kill(node_id)
+                disks.remount([node_id])
+            world.start_if_down(node_id)
+            self._hit.pop()
+
+
+@fault
+class LostUnsynced(_PowerLoss):
+    """One node's machine loses power."""
+
+    kind = "lost_unsynced"
+    title = "power loss of one node: exactly what it had not synced is gone"
+    weight = 2.0
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Cut the power."""
+        return self._power_off(world, [rng.choice(world.running())])
+
+
+@fault
+class PowerLossAll(_PowerLoss):
+    """The building loses power."""
+
+    kind = "power_loss_all"
+    title = "power loss of all nodes at one time: exactly what was not synced is gone"
+    keeps_quorum = False
+    hold_s = (0.0, 1.0)
+    weight = 2.0
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Cut the power."""
+        del rng
+        return self._power_off(world, world.running())
+
+
+@fault
+class TornWrite(_PowerLoss):
+    """Power goes in the middle of a write: a part of the unsynced end of the log is on the disk."""
+
+    kind = "torn_write"
+    title = "power loss of one node amid a write: a part of what it had not synced is there"
+    needs = frozenset({"disk", "write_limit"})
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Let unsynced writes gather, cut the power, give the log a part of them."""
+        node_id = rng.choice(world.running())
+        data = world.nodes[node_id].folder
+        writes, disks = world.equipped(WriteLimit), world.equipped(LoopDisks)
+        synced = damage.written(data)
+        writes.limit(node_id, bytes_per_s=STALL_BYTES_PER_S)
+        try:
+            deadline = time.monotonic() + UNSYNCED_S_MAX
+            while (before := damage.written(data)) == synced and time.monotonic() < deadline:
+                time.sleep(POLL_S)
+            self._hit = [node_id]
+            disks.cut([node_id])
+        finally:
+            writes.lift(node_id)  # or it could not even be killed
+        self._power_off(world, [node_id])
+        disks.remount([node_id])
+        torn = damage.half_written(data, before, rng)
+        self._facts["torn"] = str(torn) if torn else ""
+        return self._injected(f"torn: {torn}" if torn else "nothing was unsynced")
+
+
+@fault
+class Eio(DiskFault):
+    """A disk that fails every write: the node must end by itself, and acknowledge nothing more."""
+
+    kind = "eio"
+    title = "EIO on every write and sync of one node: it has to stop by itself"
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Make it refuse, and wait `NOTICE_S` at most for the node's end.
+
+        Facts: `node`, `refuses_ns` (from when on nothing may be acknowledged by this node that was
+        asked later), `ended_ns` and `exit_code` (null while it runs), `message`.
+        """
+        node_id = rng.choice(world.running())
+        self._hit = [node_id]
+        world.equipped(LoopDisks).cut([node_id])
+        self._facts |= {"node": node_id, "refuses_ns": time.monotonic_ns()}
+        code = wait_end(world, node_id, NOTICE_S)
+        self._facts |= {
+            "exit_code": code,
+            "ended_ns": None if code is None else time.monotonic_ns(),
+            "message": last_words(world, node_id) if code is not None else "",
+        }
+        return self._injected(
+            "it still runs" if code is None else f"it ended by itself with code {code}"
+        )
+
+    def heal(self, world: World) -> None:
+        """Mount what is on the disk, and start."""
+        disks = world.equipped(LoopDisks)
+        while self._hit:
+            node_id = self._hit[-1]
+            world.reap(node_id)
+            if disks.dead(node_id):
+                if world.nodes[node_id].running:
+                    world.kill(node_id)
+                disks.remount([node_id])
+            world.start_if_down(node_id)
+            self._hit.pop()
+
+
+def last_words(world: World, node_id: int) -> str:
+    """The last line that a node logged which says something."""
+    lines = world.log_tail(node_id).splitlines()[1:]
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+@fault
+class DiskFull(DiskFault):
+    """No block is left on one node's disk."""
+
+    kind = "disk_full"
+    title = "the disk of one node is full: it may stop, and comes back when there is room"
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Fill it. Facts: `node`, and after heal `exit_code` (null where it ran on)."""
+        node_id = rng.choice(world.running())
+        self._hit = [node_id]
+        taken = world.equipped(LoopDisks).fill(node_id)
+        self._facts |= {"node": node_id, "exit_code": None}
+        return self._injected(f"{taken} bytes were free")
+
+    def heal(self, world: World) -> None:
+        """Make room, and start the node if it has ended."""
+        while self._hit:
+            node_id = self._hit[-1]
+            world.equipped(LoopDisks).free(node_id)
+            if (code := wait_end(world, node_id, SETTLE_S)) is not None:
+                self._facts |= {"exit_code": code, "message": last_words(world, node_id)}
+            world.start_if_down(node_id)
+            self._hit.pop()
+
+
+class _Slow(DiskFault):
+    """Syncs take long."""
+
+    needs = frozenset({"disk", "write_limit"})
+
+    def heal(self, world: World) -> None:
+        """Lift the limit."""
+        while self._hit:
+            world.equipped(WriteLimit).lift(self._hit[-1])
+            self._hit.pop()
+
+
+@fault
+class SlowDisk(_Slow):
+    """A few writes a second."""
+
+    kind = "slow_disk"
+    title = "the disk of one node does a few writes a second"
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Slow it down."""
+        node_id, per_s = rng.choice(world.running()), rng.randint(*SLOW_WRITES_PER_S)
+        self._hit = [node_id]
+        world.equipped(WriteLimit).limit(node_id, per_s=per_s)
+        return self._injected(f"{per_s} writes a second")
+
+
+@fault
+class FsyncStall(_Slow):
+    """Syncs of all nodes but one hang; what they only write does not. No leader may change."""
+
+    kind = "fsync_stall"
+    title = "syncs of all nodes but the one that leads most hang for 2 s: no change of leader"
+    keeps_quorum = False
+    """Nothing can be acknowledged meanwhile, though everybody is up."""
+    hold_s = (2.0, 2.0)
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Stall them. Facts: `terms` and, after heal, `terms_after`, by shard."""
+        del rng
+        self._facts["terms"] = _by_name(world.terms())
+        for node_id in world.followers():
+            self._hit.append(node_id)
+            world.equipped(WriteLimit).limit(node_id, bytes_per_s=STALL_BYTES_PER_S)
+        return self._injected("no sync ends")
+
+    def heal(self, world: World) -> None:
+        """Lift the limit."""
+        stalled = bool(self._hit)
+        super().heal(world)
+        if stalled:
+            self._facts["terms_after"] = _by_name(world.terms())
+
+
+@fault
+class DiskHang(DiskFault):
+    """Whoever writes to the disk hangs, its loop with it."""
+
+    kind = "disk_hang"
+    title = "every write to the disk of one node hangs for a while"
+    hold_s = (2.0, 5.0)
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Freeze the file system; it thaws by itself after `HANG_S_MAX`."""
+        self._hit = [rng.choice(world.running())]
+        world.equipped(LoopDisks).freeze(self._hit, HANG_S_MAX)
+        return self._injected("writes hang")
+
+    def heal(self, world: World) -> None:
+        """Thaw it."""
+        world.equipped(LoopDisks).thaw(self._hit)
+        self._hit.clear()
+
+
+HANG_S_MAX = 20.0
+
+
+def _by_name(terms: dict[int, int]) -> dict[str, int]:
+    return {str(shard): term for shard, term in sorted(terms.items())}

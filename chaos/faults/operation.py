@@ -1,0 +1,107 @@
+"""What an operator does on purpose, under load."""
+
+from random import Random
+
+import grpc
+
+from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
+from chaos.world.network import node_place
+from chaos.world.world import World
+from muster.v1 import admin_pb2, errors_pb2
+
+_STOP_S_MAX = 15.0
+_TRANSFER_S_MAX = 5.0
+
+
+class _Stopping(Fault):
+    """Nodes are stopped with SIGTERM and started again."""
+
+    group = Group.OPERATION
+    hold_s = (0.0, 1.0)
+
+    def __init__(self) -> None:
+        """Nothing is stopped yet."""
+        self._stopped: list[int] = []
+
+    def _stop(self, world: World, node_id: int) -> None:
+        self._stopped.append(node_id)
+        code = world.stop(node_id, _STOP_S_MAX)
+        if code != 0:
+            raise FaultError(f"node {node_id} ended with code {code} after SIGTERM")
+
+    def heal(self, world: World) -> None:
+        """Start what was stopped."""
+        while self._stopped:
+            world.start_if_down(self._stopped[-1])
+            self._stopped.pop()
+
+
+@fault
+class RollingRestart(_Stopping):
+    """Every node in turn."""
+
+    kind = "rolling_restart"
+    title = "each node in turn drains, stops at SIGTERM and is started again"
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Restart all in a drawn order; the next one waits until the last one has caught up."""
+        order = world.running()
+        rng.shuffle(order)
+        for node_id in order:
+            self._stop(world, node_id)
+            self.heal(world)
+            world.wait_settled()
+        return Injected(tuple(node_place(one) for one in order), "SIGTERM and start, one by one")
+
+
+@fault
+class StopLeader(_Stopping):
+    """The leader leaves in good order and stays away."""
+
+    kind = "stop_leader"
+    title = "the node that leads most shards drains and stops at SIGTERM"
+    hold_s = (2.0, 5.0)
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Stop it."""
+        del rng
+        leader = world.leader()
+        self._stop(world, leader)
+        return Injected((node_place(leader),), "SIGTERM")
+
+
+@fault
+class TransferLeadership(Fault):
+    """Every shard of the leader goes to another node that is well."""
+
+    kind = "transfer_leadership"
+    title = "every shard of the node that leads most is handed over by the admin API"
+    group = Group.OPERATION
+    hold_s = (0.5, 3.0)
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Ask the leader to hand over, each shard to a drawn node or to whom it likes."""
+        leader = world.leader()
+        others = world.followers()
+        moved: dict[str, int] = {}
+        refused: list[str] = []
+        for shard in [one for one, node_id in world.leaders().items() if node_id == leader]:
+            request = admin_pb2.TransferLeaderRequest(shard=shard)
+            if rng.random() < 1 / 2:
+                request.to_node = rng.choice(others)
+            try:
+                got = world.admin(leader).TransferLeader(request, timeout=_TRANSFER_S_MAX)
+            except grpc.RpcError as error:
+                refused.append(f"shard {shard}: {error}")
+                continue
+            if got.status.code == errors_pb2.NONE:
+                moved[str(shard)] = got.leader_id
+            else:
+                refused.append(f"shard {shard}: {got.status.message}")
+        if not moved:
+            raise FaultError(f"no shard of node {leader} was handed over: {'; '.join(refused)}")
+        detail = f"{len(moved)} shards handed over, {len(refused)} not"
+        return Injected((node_place(leader),), detail, facts={"moved": moved})
+
+    def heal(self, world: World) -> None:
+        """Nothing lasts: shards go back to where they belong by themselves."""

@@ -1,0 +1,245 @@
+"""What clients saw: every operation with its outcome, known or not, one JSON object per line.
+
+Each process writes a file of its own. An operation is written twice, when it begins and when its
+outcome is known, so that a client that is killed leaves operations without an end: their outcome is
+unknown, as is that of a call that timed out. Times are CLOCK_MONOTONIC in ns; all processes share
+one machine's clock, which is a limit of such a test, and is said in its report.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+KINDS = frozenset({"commit", "read", "delete", "reset", "heartbeat"})
+"""What an operation can be."""
+WRITES = frozenset({"commit", "delete", "reset"})
+"""Those that change an offset: their value is known before they are sent."""
+SUPERSEDED = "SUPERSEDED"
+"""The `error` of a commit that a newer one of the same member had overtaken: its outcome is
+unknown (an earlier attempt may have been stored), but it has no effect after it was answered."""
+
+
+class Outcome(StrEnum):
+    """What a client knows of an operation that it asked for."""
+
+    OK = "ok"
+    """It was answered and done."""
+    FAIL = "fail"
+    """It was refused: it has not been done, and never will be."""
+    UNKNOWN = "unknown"
+    """No answer, or one that says nothing of the effect: it may be done, or be done later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What an offset belongs to."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One call of one client that reads or changes an offset.
+
+    Kinds: `commit` (value: the offset committed, unique within its key), `read` (value: the offset
+    answered, -1 for none; linearizable), `delete` and `reset` (value: what it is afterwards, -1 for
+    none), `heartbeat` (no value; its key has the group alone, `Key(group, "", -1)`).
+    """
+
+    client: str
+    kind: str
+    key: Key
+    began_ns: int
+    ended_ns: int | None
+    """None: never answered."""
+    outcome: Outcome
+    value: int | None = None
+    member_id: str = ""
+    generation: int = -1
+    """Under which a commit was sent; -1: outside a group."""
+    node: int | None = None
+    """Who was asked, where the client knows."""
+    error: str = ""
+    """Name of the error, where there was one (`REBALANCE_IN_PROGRESS`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """One partition in the hands of one member, as the member itself confirmed it.
+
+    From the moment the member was told that it owns the partition until it had stopped to work on
+    it (it returned from `revoked`, or found that it is `lost`), or until it died.
+    """
+
+    client: str
+    key: Key
+    member_id: str
+    generation: int
+    """The generation in which it was assigned."""
+    from_ns: int
+    until_ns: int | None
+    """None: it still owned it when the history ended."""
+    ended: str = ""
+    """revoked | lost | left | died; "" while it owns it."""
+    instance_id: str = ""
+    revoking_ns: int | None = None
+    """When it was told to give it up and began to; None: not known."""
+
+    @property
+    def owner(self) -> str:
+        """Who: a static member by its instance id, any other by its member id."""
+        return f"instance:{self.instance_id}" if self.instance_id else self.member_id
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation of a group, as one member was told of it or the server recorded it."""
+
+    group: str
+    generation: int
+    members: tuple[str, ...]
+    """All of them where the source knows (the group's leader, the server); else the one member.
+    Named as `Ownership.owner` names them: a static one is `instance:ID`, whichever process it is.
+    """
+    at_ns: int
+    source: str
+    """Name of the client or `node-N`."""
+    whole: bool
+    """Whether `members` are all."""
+    asked_ns: int | None = None
+    """When the source asked for it (sent its Join); None: not known."""
+    assigned: tuple[Key, ...] | None = None
+    """What the one member owns in it; None: not known. Only where `whole` is false."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWrite:
+    """A write to a store outside of muster that was handed a fencing token (workload chaos-W4)."""
+
+    client: str
+    key: Key
+    token: int
+    sequence: int
+    """Rises with each write of this client under this token."""
+    at_ns: int
+    """When the store decided, by the store's own record: the order of its decisions."""
+    accepted: bool
+    fenced: bool
+    """Whether this store refuses older tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSpan:
+    """One fault: from before it was injected until it was healed."""
+
+    kind: str
+    targets: tuple[str, ...]
+    """`node-1`, `node-0>node-2`, ..."""
+    began_ns: int
+    healed_ns: int
+    quorum: bool
+    """Whether a majority was up and connected throughout, so that service had to go on."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The digest that one node had at one index of one shard."""
+
+    node: int
+    shard: int
+    index: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A span in which some nodes could not reach a majority."""
+
+    nodes: tuple[int, ...]
+    from_ns: int
+    until_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A span in which a node had to refuse service, whatever its quorum: its disk was not sound."""
+
+    node: int
+    kind: str
+    """`disk_error`: every write and sync fails (EIO), from before `from_ns`. `corrupt`: its files
+    were damaged while it was down."""
+    from_ns: int
+    until_ns: int
+    """When the span was over: the node ran again with a sound disk, or was replaced."""
+    found: str
+    """`stopped`: it ended by itself; `refused`: it did not start, and said why; `repaired`: it
+    came up with its peers' state, and served only then; `running`: it went on, or served."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One rebalance as the server recorded it (`muster group why`)."""
+
+    group: str
+    generation: int
+    """What it formed."""
+    cause: str
+    """The trigger, one of a closed list (`member_joined`); "": none was recorded."""
+    source: str
+    """`node-N`, or the name of the export that it is from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The digest that a replay of the history reached at one index of one shard."""
+
+    source: str
+    """`server` (it told of itself), `python`, `spark`."""
+    shard: int
+    index: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A group with live members from `History.quiet_from_ns` to the end, unless `lasting` is False.
+
+    One for every group with members: its timeouts say how late a member may be.
+    """
+
+    group: str
+    topics: tuple[tuple[str, int], ...]
+    """Each topic that it is subscribed to, with its number of partitions."""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    cooperative: bool = False
+    lasting: bool = True
+    """False: it may be without members at the end."""
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that one run left behind."""
+
+    operations: list[Operation] = field(default_factory=list)
+    ownerships: list[Ownership] = field(default_factory=list)
+    generations: list[Generation] = field(default_factory=list)
+    store_writes: list[StoreWrite] = field(default_factory=list)
+    faults: list[FaultSpan] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    minorities: list[Side] = field(default_factory=list)
+    node_states: list[NodeState] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    replays: list[Replayed] = field(default_factory=list)
+    expected: list[Expected] = field(default_factory=list)
+    facts: dict[str, object] = field(default_factory=dict)
+    """Of the checkers' interest: `quiet_from_ns` (from then on nothing was broken, killed, joined
+    or changed any more) and `ended_ns` (until then members were left alone); CLOCK_MONOTONIC."""
+
+    def commits(self) -> Iterator[Operation]:
+        """The commits among the operations."""
+        return (one for one in self.operations if one.kind == "commit")

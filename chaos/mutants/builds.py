@@ -1,0 +1,15 @@
+"""All broken builds by name, wherever they are caught."""
+
+from chaos.mutants import of_coordinator, of_disk, of_machine, of_raft, of_sdk
+from chaos.mutants.build import Build
+
+BUILDS: dict[str, Build] = {
+    build.name: build
+    for build in (
+        *of_raft.BUILDS,
+        *of_disk.BUILDS,
+        *of_machine.BUILDS,
+        *of_coordinator.BUILDS,
+        *of_sdk.BUILDS,
+    )
+}

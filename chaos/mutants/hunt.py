@@ -1,0 +1,50 @@
+"""The hunt: every broken build must be caught, and the shipped one pass where it was caught.
+
+A layer says how its builds are hunted: `sim` by simulated seeds. What hunts with real processes
+adds a layer of its own to `layers` (`chaos.mutants.serve` starts a server that is such a build).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+HUNTED_SEEDS = 200
+"""A broken build that none of so many seeds catches has survived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """How one hunt ended. `seed` None: the build survived, and `what` says what was tried."""
+
+    name: str
+    layer: str
+    world: str
+    """The scenario or schedule it was sought in."""
+    seed: int | None
+    what: str
+    """The violation that gave it away."""
+    tried: int
+    """Seeds, until then."""
+    seconds: float
+
+    def line(self) -> str:
+        """For people."""
+        tried = f"{self.tried} seed{'s' if self.tried != 1 else ''}, {self.seconds:.1f} s"
+        if self.seed is None:
+            return f"{self.name:<20} SURVIVED in {self.world}: {self.what} ({tried})"
+        return f"{self.name:<20} caught by {self.world}:{self.seed}, {self.what} ({tried})"
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One way to hunt. `hunt(name, seeds)` is picklable; `rules`: what each build does wrong."""
+
+    name: str
+    rules: dict[str, str]
+    hunt: Callable[[str, int], Caught]
+
+
+def layers() -> dict[str, Layer]:
+    """All of them by name."""
+    from chaos.sim.hunting import LAYER as SIM  # noqa: PLC0415 - the simulator loads all of muster
+
+    return {layer.name: layer for layer in (SIM,)}

@@ -1,0 +1,123 @@
+"""Builds whose coordinator lacks a rule: sessions, timers, parked calls, acknowledgements."""
+
+from collections.abc import Iterable
+
+import coordinator.liveness
+import coordinator.shard
+import coordinator.shard_time
+from chaos.mutants.build import Build
+from coordinator.calls import Call
+from coordinator.intake import GroupRequest, Intake, _waits_again
+from coordinator.liveness import Liveness, MemberKey
+from coordinator.machine.commands import JoinGroup, OffsetCommit
+from coordinator.machine.errors import Error
+from coordinator.machine.replies import Committed, PartitionResult
+from coordinator.machine.requests import joining_id
+from coordinator.machine.state import Group
+from coordinator.shard_time import ShardTime
+from coordinator.waiters import Barrier
+
+
+class HastyIntake(Intake):
+    """Says that a commit is stored as soon as it is asked for."""
+
+    def offer(self, call: Call, size: int) -> None:
+        super().offer(call, size)
+        command = call.command
+        if isinstance(command, OffsetCommit) and not call.ended:
+            done = [
+                PartitionResult(p.topic, p.partition, Error.NONE, "", superseded=False)
+                for p in command.partitions
+            ]
+            call.answer(Committed(tuple(done)))
+
+
+class ForgetfulIntake(Intake):
+    """Loses the repeated Join of a member that had joined under the leader before."""
+
+    def take(self, call: Call, command: GroupRequest, size: int) -> None:
+        shard = self._shard
+        group = shard.state.groups.get(command.group_id)
+        if isinstance(command, JoinGroup) and not shard.proposer.busy(command.group_id):
+            seats = shard.waiters._groups.get(command.group_id, {})  # type: ignore[attr-defined]
+            is_parked = (joining_id(command), Barrier.JOIN) in seats
+            if _waits_again(group, command) and not is_parked:
+                return
+        super().take(call, command, size)
+
+
+class Impatient(Liveness):
+    """A new leader gives the members a tenth of their sessions to find it."""
+
+    def promote(self, groups: Iterable[Group], time_ms: int) -> None:
+        super().promote(groups, time_ms)
+        for key, session in self._sessions.items():
+            self._ends.arm(key, self._clock_ms + session.timeout_ms // 10)
+
+
+class Lingering(Liveness):
+    """Keeps its deadlines while others lead, and runs them without a quorum, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left_ms: dict[MemberKey, int] = {}
+        self._left_at_ms = 0
+
+    def demote(self) -> None:
+        for key in self._sessions:
+            end_ms = self._ends.get(key)
+            if end_ms is not None:
+                self._left_ms[key] = end_ms - self._clock_ms
+                self._left_at_ms = self._time_ms
+        super().demote()
+
+    def promote(self, groups: Iterable[Group], time_ms: int) -> None:
+        super().promote(groups, time_ms)
+        away_ms = time_ms - self._left_at_ms
+        for key, left_ms in self._left_ms.items():
+            if key in self._sessions:
+                self._ends.arm(key, self._clock_ms + left_ms - away_ms)
+        self._left_ms.clear()
+
+    def turn(self, time_ms: int, *, lag_ms: int, loop_round: int, paused: bool) -> None:
+        super().turn(time_ms, lag_ms=lag_ms, loop_round=loop_round, paused=False)
+
+
+class Restarted(ShardTime):
+    """A new leader counts shard time from 0."""
+
+    __slots__ = ()
+
+    def restart(self, applied_time_ms: int) -> None:
+        super().restart(0)
+
+
+BUILDS = (
+    Build(
+        "ack_before_commit",
+        HastyIntake.__doc__ or "",
+        ((coordinator.shard, "Intake", HastyIntake),),
+    ),
+    Build(
+        "parked_join",
+        ForgetfulIntake.__doc__ or "",
+        ((coordinator.shard, "Intake", ForgetfulIntake),),
+    ),
+    Build("session_start", Impatient.__doc__ or "", ((coordinator.shard, "Liveness", Impatient),)),
+    Build("deposed_expiry", Lingering.__doc__ or "", ((coordinator.shard, "Liveness", Lingering),)),
+    Build(
+        "shard_time_cap",
+        "Shard time jumps over what the node slept through.",
+        ((coordinator.shard_time, "SHARD_TIME_STEP_MS_MAX", 10**9),),
+    ),
+    Build(
+        "extra_round",
+        "A session ends without a proof that all the member sent was read.",
+        ((coordinator.liveness, "ROUNDS_TO_PROVE", 0),),
+    ),
+    Build(
+        "shard_time_restart",
+        Restarted.__doc__ or "",
+        ((coordinator.shard, "ShardTime", Restarted),),
+    ),
+)

@@ -1,0 +1,106 @@
+"""Builds whose protocol lacks a rule: what a command may do to a group."""
+
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from chaos.mutants.build import Build
+from coordinator.machine import decide_commit, decide_removal, shard_state
+from coordinator.machine.commands import CloseRound, JoinGroup, OffsetCommit, OffsetDelete
+from coordinator.machine.decision import Decision
+from coordinator.machine.envelope import Envelope
+from coordinator.machine.identity import refuse_identity
+from coordinator.machine.requests import joining_id
+from coordinator.machine.shard_state import ShardState
+from coordinator.machine.state import Group
+
+_decide = import_module("coordinator.machine.decide")  # the package has a function of that name
+_decide_offset_delete, _decide_timer = _decide.decide_offset_delete, _decide.decide_timer
+_decide_join = _decide.decide_join
+_refuse, _commit = decide_commit._refuse, decide_commit._commit
+
+
+class Hasty(decide_removal._Due):
+    """Counts from the commit alone, also where the group had members until just now."""
+
+    def __init__(self, group: Group, wall_ms: int, retention_ms: int) -> None:
+        super().__init__(replace(group, emptied_wall_ms=0), wall_ms, retention_ms)
+
+
+def _no_floor(_state: ShardState, _events: object) -> tuple[()]:
+    """Without the floor: a group that comes back counts from 1."""
+    return ()
+
+
+def _say_deleted(group: Group | None, command: OffsetDelete) -> Decision:
+    """Says that the offsets are gone, and leaves every other one where it is."""
+    events, reply = _decide_offset_delete(group, command)
+    return Decision(events[1::2], reply)
+
+
+def _any_generation(group: Group | None, command: OffsetCommit) -> Decision | None:
+    """Whoever is a member may commit, in whatever generation it believes to be."""
+    if group is not None and command.generation >= 0:
+        command = replace(command, generation=group.generation)
+    return _refuse(group, command)
+
+
+def _any_order(group: Group | None, command: OffsetCommit, *rest: Any) -> Any:
+    """Ignores commit_seq: whatever comes last stands."""
+    return _commit(group, replace(command, commit_seq=0), *rest)
+
+
+def _any_holder(group: Group, member_id: str, instance_id: str) -> Decision | None:
+    """Who was replaced under its instance id may still commit."""
+    if instance_id in group.instances:
+        return None
+    return refuse_identity(group, member_id, instance_id)
+
+
+def _any_timer(group: Group | None, command: CloseRound, env: Envelope) -> Decision:
+    """A timer that fires acts on whatever round is open by then."""
+    if group is not None and group.timer is not None:
+        time_ms = max(env.time_ms, group.deadline_ms)
+        env = replace(env, time_ms=time_ms)
+        command = replace(
+            command, timer=group.timer, round=group.round, deadline_ms=group.deadline_ms
+        )
+    decision: Decision = _decide_timer(group, command, env)
+    return decision
+
+
+def _another_member(group: Group | None, command: JoinGroup, env: Envelope) -> Decision:
+    """A first Join that comes once more makes one more member."""
+    known = group is not None and joining_id(command) in group.members
+    if group is not None and known and not command.member_id and command.join_nonce:
+        command = replace(command, join_nonce=f"{command.join_nonce[:-8]}{group.next_join_seq:08x}")
+    decision: Decision = _decide_join(group, command, env)
+    return decision
+
+
+BUILDS = (
+    Build(
+        "generation_fence",
+        _any_generation.__doc__ or "",
+        ((decide_commit, "_refuse", _any_generation),),
+    ),
+    Build("commit_seq", _any_order.__doc__ or "", ((decide_commit, "_commit", _any_order),)),
+    Build(
+        "static_fence",
+        _any_holder.__doc__ or "",
+        ((decide_commit, "refuse_identity", _any_holder),),
+    ),
+    Build(
+        "generation_floor",
+        _no_floor.__doc__ or "",
+        ((shard_state, "_raise_floor_counted", _no_floor),),
+    ),
+    Build(
+        "deletion", _say_deleted.__doc__ or "", ((_decide, "decide_offset_delete", _say_deleted),)
+    ),
+    Build("retention", Hasty.__doc__ or "", ((decide_removal, "_Due", Hasty),)),
+    Build("timer_generation", _any_timer.__doc__ or "", ((_decide, "decide_timer", _any_timer),)),
+    Build(
+        "join_dedupe", _another_member.__doc__ or "", ((_decide, "decide_join", _another_member),)
+    ),
+)

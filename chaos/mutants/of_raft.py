@@ -1,0 +1,131 @@
+"""Builds whose consensus lacks a rule: elections, replication, commits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import raft.driver
+from chaos.mutants.build import Build
+from raft.codec import Message
+from raft.core import LEADER, NEVER, PeerNode
+from raft.peers import PeerBook
+from raft.replica import Replica
+
+
+class WithoutTruncationGuard(Replica):
+    """Hands appends to PySyncObj as they come: it cuts behind prevLogIdx whatever matches."""
+
+    def _keep_matching(self, message: Message) -> None:
+        entries = message["entries"]
+        self._verified = message["prevLogIdx"] + len(entries)
+        message["commit_index"] = self._append_commit(message["commit_index"], self._verified)
+
+
+class WithoutSnapshotCommitCap(Replica):
+    """Believes that a snapshot chunk's commit index holds for its own log."""
+
+    def _snapshot_commit(self, leader_commit: int) -> int:
+        return leader_commit
+
+
+class WithoutMajority(Replica):
+    """Takes what is durable here for what all hold."""
+
+    def _tick_leading(self) -> None:
+        held = {peer: max(self._match[peer], self._log.durable_index()) for peer in self._peers}
+        real, self._match = self._match, held
+        try:
+            super()._tick_leading()
+        finally:
+            if self._match is held:
+                self._match = real
+
+
+class WithoutPreVote(Replica):
+    """Stands as soon as its own time is over, whoever is heard by the others."""
+
+    def _may_elect(self, now: float) -> bool:
+        return not self._waits_for_others()
+
+
+class WithoutStickiness(Replica):
+    """Votes for whoever asks, also while it hears a leader."""
+
+    def _sticky(self) -> bool:
+        return self._state == LEADER
+
+
+_LONG = 1 << 40
+
+
+class WithoutLogComparison(Replica):
+    """Votes whatever the candidate's log lacks."""
+
+    def _on_pre_vote(self, peer: PeerNode, message: Message) -> None:
+        super()._on_pre_vote(peer, {**message, "last_log_term": _LONG, "last_log_index": _LONG})
+
+    def _on_request_vote(self, peer: PeerNode, message: Message) -> None:
+        super()._on_request_vote(peer, {**message, "last_log_term": _LONG, "last_log_index": _LONG})
+
+
+class WithoutAdmission(Replica):
+    """Counts a replaced node as if it remembered what the old one had promised."""
+
+    def _counts(self, peer: PeerNode) -> bool:
+        return True
+
+    @property
+    def learner(self) -> bool:
+        return False
+
+
+class WithoutIntroduction(PeerBook):
+    """Counts from the start, whoever has or has not heard of it."""
+
+    @property
+    def introduced(self) -> bool:
+        return True
+
+    @introduced.setter
+    def introduced(self, _: bool) -> None:
+        return
+
+
+class WithoutReadRound(Replica):
+    """Takes its own word for it that it still leads."""
+
+    def read_index(self, done: Callable[[bool], None]) -> None:
+        done(self.ready)
+
+
+class WithoutCheckQuorum(Replica):
+    """Answers as long as it believes to lead, whoever it hears."""
+
+    @property
+    def quorum_heard(self) -> bool:
+        return self._state == LEADER
+
+    def _tick_leading(self) -> None:
+        self._last_response = dict.fromkeys(self._peers, NEVER)
+        super()._tick_leading()
+
+
+def _replica(name: str, build: type[Any]) -> Build:
+    return Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
+
+
+BUILDS = (
+    _replica("truncation_guard", WithoutTruncationGuard),
+    _replica("snapshot_commit_cap", WithoutSnapshotCommitCap),
+    _replica("majority", WithoutMajority),
+    _replica("pre_vote", WithoutPreVote),
+    _replica("sticky_voters", WithoutStickiness),
+    _replica("log_comparison", WithoutLogComparison),
+    _replica("admission", WithoutAdmission),
+    Build(
+        "introduction",
+        WithoutIntroduction.__doc__ or "",
+        ((raft.driver, "PeerBook", WithoutIntroduction),),
+    ),
+    _replica("read_round", WithoutReadRound),
+    _replica("check_quorum", WithoutCheckQuorum),
+)

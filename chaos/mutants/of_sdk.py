@@ -1,0 +1,76 @@
+"""Builds whose SDK lacks a rule, or whose coordinator does where only the SDK shows it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import coordinator.calls
+import muster.consumer
+import muster.membership
+from chaos.mutants.build import Build
+from coordinator.breaks import BreakMeter
+from coordinator.machine import decide_commit
+from coordinator.machine.commands import OffsetCommit
+from coordinator.machine.decision import Decision
+from coordinator.machine.state import Group
+from muster.membership import Membership, State
+
+
+class KeepsAll(Membership):
+    """An eager member that joins again without giving anything up."""
+
+    def _begin_round(self, reason: str) -> None:
+        if self.state is State.STABLE:
+            self._reason, self._wait_ms = reason, 0
+            self._send_join()
+
+
+class GivesAllUp(Membership):
+    """A cooperative member that gives everything up in each round."""
+
+    def _begin_round(self, reason: str) -> None:
+        if self.state is State.STABLE:
+            self._reason, self._wait_ms = reason, 0
+            self._release(State.RELEASING)
+
+
+def _nothing_withheld(_shares: object, _subscribers: object) -> frozenset[Any]:
+    """The cooperative group leader gives away at once what others still work on."""
+    return frozenset()
+
+
+class NeverForgiving(BreakMeter):
+    """Takes every broken call for a death, however many break at once."""
+
+    def broke(self, forgive: Callable[[], None]) -> None:
+        self.broken_total += 1
+
+
+_refuse = decide_commit._refuse  # before any patch
+
+
+def _any_member(group: Group | None, command: OffsetCommit) -> Decision | None:
+    """Takes commits of members that it has removed."""
+    if group is not None and command.member_id not in group.members and group.members:
+        return None
+    return _refuse(group, command)
+
+
+BUILDS = (
+    Build("eager_keeps", KeepsAll.__doc__ or "", ((muster.consumer, "Membership", KeepsAll),)),
+    Build(
+        "cooperative_gives_all",
+        GivesAllUp.__doc__ or "",
+        ((muster.consumer, "Membership", GivesAllUp),),
+    ),
+    Build(
+        "withheld",
+        _nothing_withheld.__doc__ or "",
+        ((muster.membership, "withheld", _nothing_withheld),),
+    ),
+    Build("zombie_fence", _any_member.__doc__ or "", ((decide_commit, "_refuse", _any_member),)),
+    Build(
+        "mass_break",
+        NeverForgiving.__doc__ or "",
+        ((coordinator.calls, "BreakMeter", NeverForgiving),),
+    ),
+)

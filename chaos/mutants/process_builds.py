@@ -1,0 +1,45 @@
+"""The broken builds that a real server can be: all of them, and one needs a real disk.
+
+Without fsync on a real disk means: the write-ahead log stays in the page cache, and the durable
+mark, which would find that out at the next start, is not renewed.
+"""
+
+from typing import Any
+
+from chaos.mutants.build import Build
+from chaos.mutants.builds import BUILDS
+from storage.rocks import RocksStore
+
+_open_store = RocksStore._open
+
+
+class _PageCache:
+    """A database that is asked to sync and only hands over."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def flush_wal(self, _sync: bool) -> None:
+        self._inner.flush_wal(False)
+
+
+def _open_unsynced(store: RocksStore, create: bool) -> None:
+    _open_store(store, create)
+    store._db = _PageCache(store._db)  # type: ignore[assignment]
+
+
+def _no_mark(_store: RocksStore) -> None:
+    """Leave the mark as it was."""
+
+
+PROCESS_BUILDS: dict[str, Build] = {
+    **BUILDS,
+    "no_fsync": Build(
+        "no_fsync",
+        "Acknowledges, votes and commits on what is in the page cache.",
+        ((RocksStore, "_open", _open_unsynced), (RocksStore, "_write_mark_file", _no_mark)),
+    ),
+}

@@ -1,0 +1,348 @@
+"""Histories on disk: each process appends to a file of its own, a reader merges them.
+
+A file is JSON lines: `{"header": {...}}` first, then one object per line whose one name says what
+it is. An operation and an ownership take two lines, begin and end, and each is handed to the kernel
+before the call that it is about goes on: what a killed process had begun stays without an end, and
+is unknown. Nothing is synced: the files survive a dead process, not a power cut of the machine.
+"""
+
+import itertools
+import os
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import TypeAdapter
+
+from chaos.history import (
+    KINDS,
+    WRITES,
+    Checkpoint,
+    Expected,
+    FaultSpan,
+    Generation,
+    Key,
+    NodeState,
+    Outcome,
+    Replayed,
+    Round,
+    Side,
+    StoreWrite,
+)
+
+VERSION = 1
+SUFFIX = ".history.jsonl"
+"""Of the files' names, by which a folder of them is read."""
+BYTES_MAX = 1 << 30
+"""One file's size, at most: more than an hour of 2,000 operations/s. Never rotated: a history
+without its beginning proves nothing."""
+LINE_BYTES_MAX = 64 * 1024
+END_BYTES = 512
+"""Room kept for the end of everything that has begun."""
+ERROR_CHARS_MAX = 64
+"""Of an error's name; six bytes a character at most, so that it fits in there."""
+
+Record = (
+    Generation
+    | StoreWrite
+    | FaultSpan
+    | Checkpoint
+    | Side
+    | NodeState
+    | Round
+    | Replayed
+    | Expected
+)
+"""What takes one line."""
+
+
+class RecordingError(Exception):
+    """A history cannot be written or read; the message says which file, which line, and why."""
+
+
+class RecordingFullError(RecordingError):
+    """The file has reached its maximum: nothing new may begin; what has begun may still end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first line."""
+
+    version: int
+    process: str
+    """Who wrote the file, a name for people."""
+    boot: str
+    """Which boot of which machine CLOCK_MONOTONIC counts from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """An operation begins."""
+
+    id: int
+    client: str
+    kind: str
+    key: Key
+    began_ns: int
+    value: int | None = None
+    member_id: str = ""
+    generation: int = -1
+    node: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of an operation."""
+
+    id: int
+    outcome: Outcome
+    ended_ns: int
+    value: int | None = None
+    """Where it was not known before (a read's)."""
+    node: int | None = None
+    """Where it was not known before."""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Owns:
+    """A member was told that it owns a partition."""
+
+    id: int
+    client: str
+    key: Key
+    member_id: str
+    generation: int
+    from_ns: int
+    instance_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Revoking:
+    """It was told to give it up, and begins to."""
+
+    id: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """It has stopped to work on it."""
+
+    id: int
+    until_ns: int
+    how: str
+    """revoked | lost | left"""
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """A client was killed: all that it owned is released. Whoever killed it says so."""
+
+    client: str
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One of `History.facts`."""
+
+    name: str
+    value: Any
+
+
+RELEASES = frozenset({"revoked", "lost", "left"})
+LINES: dict[str, type[Any]] = {
+    "header": Header,
+    "invoke": Invoke,
+    "ended": Ended,
+    "owns": Owns,
+    "revoking": Revoking,
+    "released": Released,
+    "died": Died,
+    "fact": Fact,
+    "generation": Generation,
+    "store_write": StoreWrite,
+    "fault": FaultSpan,
+    "checkpoint": Checkpoint,
+    "side": Side,
+    "node_state": NodeState,
+    "round": Round,
+    "replayed": Replayed,
+    "expected": Expected,
+}
+"""Every line's name and shape."""
+
+
+def adapter(shape: type[Any]) -> TypeAdapter[Any]:
+    """What writes and checks one shape; unknown, missing and wrongly typed fields are errors."""
+    # A union of one more passes its configuration on to a dataclass, which has none of its own.
+    either: Any = shape | None
+    return TypeAdapter(either, config={"extra": "forbid", "strict": True})
+
+
+def boot_id() -> str:
+    """This boot of this machine, or "" where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+class Recorder:
+    """Appends to one file. Threads may share it; each call is one write to the kernel.
+
+    Every method but `close` raises RecordingError where the file cannot be written, and from then
+    on always: a history with a hole would prove what is not so.
+    """
+
+    def __init__(self, path: Path, process: str, bytes_max: int = BYTES_MAX) -> None:
+        """Create `path` (its name should end with `SUFFIX`). Raises RecordingError.
+
+        A file that exists is an error: two lives of one process are two files.
+        """
+        self.path = path
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._open = 0
+        """How many have begun and not ended."""
+        self._broken = ""
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._dump = {LINES[name]: (name, adapter(LINES[name]).dump_json) for name in LINES}
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            self._file = os.open(path, flags, 0o644)
+        except OSError as error:
+            raise RecordingError(f"{path}: {error.strerror}") from error
+        self._write(Header(VERSION, process, boot_id()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """No more is written. What has not ended stays open: unknown, or owned."""
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+            self._file = -1
+            self._broken = self._broken or "the recorder is closed"
+
+    # -- operations
+
+    def invoke(
+        self,
+        client: str,
+        kind: str,
+        key: Key,
+        *,
+        value: int | None = None,
+        member_id: str = "",
+        generation: int = -1,
+        node: int | None = None,
+    ) -> int:
+        """An operation is about to be sent; returns the number by which it is ended.
+
+        `value`: what a write will store, -1 for a delete.
+
+        Raises:
+            RecordingFullError: it must not be sent then.
+            ValueError: there is no such kind, or a write has no value.
+        """
+        if kind not in KINDS:
+            raise ValueError(
+                f"no kind of operation: {kind!r}; there are {', '.join(sorted(KINDS))}"
+            )
+        if kind in WRITES and value is None:
+            raise ValueError(f"a {kind} has a value before it is sent")
+        number = next(self._ids)
+        began = time.monotonic_ns()
+        self._write(
+            Invoke(number, client, kind, key, began, value, member_id, generation, node), opens=1
+        )
+        return number
+
+    def end(
+        self,
+        number: int,
+        outcome: Outcome,
+        *,
+        value: int | None = None,
+        node: int | None = None,
+        error: str = "",
+    ) -> None:
+        """An operation was answered, or given up (unknown). `value`: what a read was told."""
+        now = time.monotonic_ns()
+        self._write(Ended(number, outcome, now, value, node, error[:ERROR_CHARS_MAX]), opens=-1)
+
+    # -- ownership
+
+    def owns(
+        self, client: str, key: Key, member_id: str, generation: int, instance_id: str = ""
+    ) -> int:
+        """A member was told that it owns `key`; call before it works. Returns a number.
+
+        Raises RecordingFullError.
+        """
+        number = next(self._ids)
+        now = time.monotonic_ns()
+        # Two lines may follow.
+        self._write(Owns(number, client, key, member_id, generation, now, instance_id), opens=2)
+        return number
+
+    def revoking(self, number: int) -> None:
+        """It was told to give it up: call when the notice comes, before work is stopped."""
+        self._write(Revoking(number, time.monotonic_ns()), opens=-1)
+
+    def released(self, number: int, how: str) -> None:
+        """It has stopped to work on it, and another may. `how`: revoked | lost | left."""
+        if how not in RELEASES:
+            raise ValueError(f"no way to release: {how!r}; there are {', '.join(sorted(RELEASES))}")
+        self._write(Released(number, time.monotonic_ns(), how), opens=-1)
+
+    def died(self, client: str, at_ns: int | None = None) -> None:
+        """`client` was killed by the caller, who waited until it was gone (default: now)."""
+        self._write(Died(client, time.monotonic_ns() if at_ns is None else at_ns))
+
+    # -- everything else
+
+    def record(self, record: Record) -> None:
+        """Whatever takes one line. Raises RecordingFullError."""
+        self._write(record)
+
+    def fact(self, name: str, value: object) -> None:
+        """One of `History.facts`; `value` is JSON. Raises RecordingFullError."""
+        self._write(Fact(name, value))
+
+    def _write(self, line: object, *, opens: int = 0) -> None:
+        name, dump = self._dump[type(line)]
+        data = b'{"%b": %b}\n' % (name.encode(), dump(line, exclude_defaults=True))
+        if len(data) > LINE_BYTES_MAX:
+            raise RecordingError(f"{self.path}: a line of more than {LINE_BYTES_MAX} bytes")
+        with self._lock:
+            if self._broken:
+                raise RecordingError(f"{self.path}: {self._broken}")
+            begun = max(0, self._open + opens)
+            if opens >= 0 and self._bytes + len(data) + begun * END_BYTES > self._bytes_max:
+                raise RecordingFullError(f"{self.path} has reached {self._bytes_max} bytes")
+            try:
+                written = os.write(self._file, data)
+            except OSError as error:
+                self._broken = str(error.strerror)
+                raise RecordingError(f"{self.path}: {error.strerror}") from error
+            if written != len(data):
+                self._broken = "a line was written in part"
+                raise RecordingError(f"{self.path}: {self._broken}")
+            self._open = begun
+            self._bytes += written

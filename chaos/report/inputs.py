@@ -1,0 +1,261 @@
+"""What a report is made of: run folders, the simulator's last line, mutants, soaks.
+
+Each is told by what it holds, not by its name. A file that is none of them is an error.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.run import result
+from chaos.soak import judge, records
+from chaos.soak.judge import Row
+from chaos.verdict import Verdict
+
+FILE_BYTES_MAX = 256 * 1024 * 1024
+"""A larger file is refused unread."""
+KIB_PER_MIB = 1024
+RUNS_MAX = 1_000
+"""Inputs of one report."""
+BESIDE = ("sim.json", "mutants.json", "soak.jsonl", "muster-soak.jsonl")
+"""What may lie in a run's folder beside its result."""
+
+
+class InputError(Exception):
+    """An input is missing, damaged, or nothing that a report can show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A build without one safety rule, and what caught it."""
+
+    name: str
+    caught: bool
+    how: str
+    """By what it was caught, or why it counts as survived."""
+    layer: str = "sim"
+    rule: str = ""
+    """What it does wrong."""
+    seeds: int | None = None
+    """How many runs it took."""
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Simulated:
+    """What `muster chaos sim` said at its end."""
+
+    name: str
+    seeds: int
+    violations: int
+    faults: dict[str, int]
+    counts: dict[str, int]
+    seconds: float | None
+    simulated_s: float | None
+    """Virtual time of all runs together."""
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class SoakLine:
+    """The memory of one process."""
+
+    name: str
+    kind: str
+    """`node` or `worker`."""
+    points: tuple[tuple[float, float], ...]
+    """(minutes, MiB)."""
+    slope: float | None
+    """MiB/h after the warm-up; None: not judged."""
+
+
+@dataclass(slots=True)
+class Soaked:
+    """One soak."""
+
+    name: str
+    minutes: float
+    """From the first sample to the last."""
+    warmup_minutes: float
+    lines: list[SoakLine]
+    rows: list[Row]
+    verdicts: list[Verdict]
+    problems: list[str]
+
+
+@dataclass(slots=True)
+class Inputs:
+    """All of them."""
+
+    runs: list[tuple[str, result.RunResult]] = field(default_factory=list)
+    simulations: list[Simulated] = field(default_factory=list)
+    mutants: list[Mutant] = field(default_factory=list)
+    soaks: list[Soaked] = field(default_factory=list)
+
+
+def read(paths: Iterable[Path]) -> Inputs:
+    """Read every file and folder.
+
+    Raises:
+        InputError: one of them cannot be read or is nothing that belongs here, or there are none.
+    """
+    inputs = Inputs()
+    for count, path in enumerate(paths):
+        if count >= RUNS_MAX:
+            raise InputError(f"more than {RUNS_MAX} inputs")
+        if path.is_dir():
+            _read_folder(path, inputs)
+        else:
+            _read_file(path, inputs)
+    if not any((inputs.runs, inputs.simulations, inputs.mutants, inputs.soaks)):
+        raise InputError("there is nothing to report of")
+    return inputs
+
+
+def _read_folder(folder: Path, inputs: Inputs) -> None:
+    beside = [folder / name for name in BESIDE if (folder / name).exists()]
+    if (folder / result.FILE).exists():
+        try:
+            inputs.runs.append((folder.resolve().name, result.read(folder)))
+        except result.ResultError as error:
+            raise InputError(str(error)) from error
+    elif not beside:
+        raise InputError(f"{folder} holds neither {result.FILE} nor {', '.join(BESIDE)}")
+    for path in beside:
+        _read_file(path, inputs)
+
+
+def _read_file(path: Path, inputs: Inputs) -> None:
+    if path.name == result.FILE:
+        _read_folder(path.parent, inputs)
+        return
+    if path.suffix == ".jsonl":
+        inputs.soaks.append(_soaked(path))
+        return
+    document = _document(path)
+    if "seeds" in document and "violations" in document:
+        inputs.simulations.append(_simulated(path, document))
+        _add(inputs, _mutants(path, document.get("mutants", {})))
+    elif "mutants" in document:
+        _add(inputs, _mutants(path, document["mutants"]))
+    elif "warm_up_s" in document:
+        raise InputError(f"{path} is a soak's summary: give its samples, the file with .jsonl")
+    else:
+        raise InputError(f"{path} is neither a run, a simulation, mutants nor a soak")
+
+
+def _add(inputs: Inputs, mutants: list[Mutant]) -> None:
+    """Each once: one that survived anywhere has survived, and who says more is believed."""
+    known = {one.name: one for one in inputs.mutants}
+    for one in mutants:
+        before = known.get(one.name)
+        if before is None or (not one.caught, bool(one.rule)) > (
+            not before.caught,
+            bool(before.rule),
+        ):
+            known[one.name] = one
+    inputs.mutants = list(known.values())
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """The JSON object in the file, or in its last line (what `make sim` prints)."""
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise InputError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    for candidate in (text, text.rstrip().rpartition("\n")[2]):
+        try:
+            document = json.loads(candidate)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(document, dict):
+            return document
+    raise InputError(f"{path} holds no JSON object, neither as a whole nor in its last line")
+
+
+def _simulated(path: Path, document: Mapping[str, Any]) -> Simulated:
+    faults = document.get("faults")
+    numbers = (document["seeds"], document["violations"])
+    if not isinstance(faults, dict) or not all(isinstance(n, int) for n in numbers):
+        raise InputError(f"{path}: seeds and violations are numbers, faults is an object")
+    counts = document.get("counts", document)
+    known = {"seeds", "violations"}
+    return Simulated(
+        name=path.stem,
+        seeds=document["seeds"],
+        violations=document["violations"],
+        faults=faults,
+        counts={k: v for k, v in counts.items() if isinstance(v, int) and k not in known},
+        seconds=document.get("seconds"),
+        simulated_s=document.get("simulated_s"),
+        problems=[str(one) for one in document.get("problems", [])],
+    )
+
+
+def _mutants(path: Path, told: object) -> list[Mutant]:
+    """`{name: seed or "survived"}`, or a list of objects that say more."""
+    if isinstance(told, dict):
+        return [
+            Mutant(name, seed != "survived", "no seed" if seed == "survived" else f"seed {seed}")
+            for name, seed in told.items()
+        ]
+    if not isinstance(told, list):
+        raise InputError(f"{path}: mutants is neither an object nor a list")
+    return [_mutant(path, one) for one in told]
+
+
+def _mutant(path: Path, one: object) -> Mutant:
+    if not isinstance(one, dict) or not {"name", "layer", "world", "seed", "what"} <= one.keys():
+        raise InputError(f"{path}: a mutant has a name, layer, world, seed and what: {one!r}")
+    caught = one["seed"] is not None
+    where = f"{one['world']}:{one['seed']}" if caught else str(one["world"])
+    return Mutant(
+        name=str(one["name"]),
+        caught=caught,
+        how=f"{where}, {one['what']}",
+        layer=str(one["layer"]),
+        rule=str(one.get("rule", "")),
+        seeds=one.get("tried"),
+        seconds=one.get("seconds"),
+    )
+
+
+def _soaked(path: Path) -> Soaked:
+    try:
+        read_back = records.read(path)
+    except (OSError, records.RecordsError) as error:
+        raise InputError(f"{path} holds no samples of a soak: {error}") from error
+    table = {row.name: row for row in judge.rows(read_back)}
+    points: dict[str, list[tuple[float, float]]] = {}
+    kinds: dict[str, str] = {}
+    for one in read_back.samples:
+        if one.kind != "churned":
+            kinds[one.name] = one.kind
+            points.setdefault(one.name, []).append((one.at_s / 60, one.rss_kib / KIB_PER_MIB))
+    verdicts = judge.judge(read_back)
+    broken = [one for one in verdicts if one.applies and not one.passed]
+    return Soaked(
+        name=path.name,
+        minutes=max((one.at_s / 60 for one in read_back.samples), default=0.0),
+        warmup_minutes=read_back.timetable.warm_up_s / 60,
+        lines=[
+            SoakLine(name, kinds[name], tuple(points[name]), _slope(table.get(name)))
+            for name in sorted(points)
+        ],
+        rows=list(table.values()),
+        verdicts=verdicts,
+        problems=[f"{one.invariant} {one.title}: {_said(one)}" for one in broken],
+    )
+
+
+def _slope(row: Row | None) -> float | None:
+    return None if row is None else row.growth_mib_per_h
+
+
+def _said(verdict: Verdict) -> str:
+    words = [violation.what for violation in verdict.violations]
+    return "; ".join(words) or verdict.note or "nothing was looked at"

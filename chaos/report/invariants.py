@@ -1,0 +1,115 @@
+"""What muster promises, by the numbers of the checkers: name, meaning, and what waits for what."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """One promise."""
+
+    id: str
+    title: str
+    meaning: str
+    waits_for: str = ""
+    """What has to exist before it can be checked; "" where it applies."""
+
+
+INVARIANTS = (
+    Invariant(
+        "I1",
+        "no acknowledged commit is lost",
+        "Every linearizable read that begins after a commit was acknowledged gives that offset or "
+        "a later one, unless somebody reset or deleted it meanwhile. So does the read at the end.",
+    ),
+    Invariant(
+        "I2",
+        "offsets are linearizable",
+        "The commits, reads, resets and deletions of one partition's offset can be put in one "
+        "order that fits their times, and in which each read gives what was written last. A call "
+        "without an answer may take effect at any time after it began, or never.",
+    ),
+    Invariant(
+        "I3",
+        "generations rise",
+        "A group's generation number never falls and is never given to two different sets of "
+        "members: not over a change of coordinator, a restart, or deletion and creation anew.",
+    ),
+    Invariant(
+        "I4",
+        "one owner per partition",
+        "In one generation a partition has one owner. Across generations no two live members that "
+        "confirmed to own it overlap. A member that the group has declared dead may not know it "
+        "yet: such overlaps are counted apart, and fencing (I6, I7) makes them harmless.",
+    ),
+    Invariant(
+        "I5",
+        "tokens of a partition never fall",
+        "A partition's fencing token never falls, and two owners never share one.",
+        "assignment by the server; with the classic protocol the token is the group's generation, "
+        "and I3 checks it",
+    ),
+    Invariant(
+        "I6",
+        "a fenced member commits nothing",
+        "Once a commit of a later generation was accepted, no commit of an earlier one that was "
+        "sent afterwards is.",
+    ),
+    Invariant(
+        "I7",
+        "the fenced store takes no stale write",
+        "A store that compares fencing tokens never accepts a write of a former owner. A second "
+        "store that does not compare shows what fencing is good for.",
+    ),
+    Invariant(
+        "I8",
+        "everything is owned again",
+        "Once the last fault is healed every partition has an owner within the session timeout, "
+        "the rebalance timeout and 5 s, where the group has members.",
+    ),
+    Invariant(
+        "I9",
+        "what stays is not taken away",
+        "A cooperative member is never told to give up a partition that it keeps.",
+    ),
+    Invariant(
+        "I10",
+        "replicas are equal",
+        "Nodes that recorded a digest at the same index of a shard recorded the same one. In the "
+        "simulation also: one leader a term, equal logs, no committed entry changes.",
+    ),
+    Invariant(
+        "I11",
+        "every rebalance has one cause",
+        "Each round of a group has exactly one recorded cause, and the history folded from the log "
+        "is the history that the coordinator tells.",
+    ),
+    Invariant(
+        "I12",
+        "a watch misses nothing",
+        "Who watches sees every change once and in order, and can go on where it stopped.",
+        "Watch, which muster does not have yet",
+    ),
+    Invariant(
+        "I13",
+        "no ghosts",
+        "Once a partition has an offset it never reads as absent or as 0 by mistake.",
+    ),
+    Invariant(
+        "I14",
+        "damage is not served",
+        "A node whose files are damaged refuses to start or takes its state from others. It serves "
+        "nothing of it.",
+    ),
+    Invariant(
+        "I15",
+        "a minority acknowledges nothing",
+        "Nodes that cannot reach a majority acknowledge no commit and no linearizable read, and "
+        "answer no heartbeat later than 0.4 s after they last heard from one.",
+    ),
+    Invariant(
+        "I16",
+        "a failed fsync ends the node",
+        "A node whose disk returned an error acknowledges nothing afterwards.",
+    ),
+)
+BY_ID = {one.id: one for one in INVARIANTS}

@@ -1,0 +1,235 @@
+"""What is drawn: latency through each fault, the whole run, the memory of a soak."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from chaos.report.inputs import Soaked
+from chaos.report.svg import (
+    BAD,
+    FAINT,
+    GRID,
+    HIT,
+    OTHER,
+    SERIES,
+    SPAN,
+    Picture,
+    Scale,
+    short_ms,
+)
+from chaos.run.probes import hit_nodes
+from chaos.run.result import FaultRun, ProbeTrack, RunResult
+
+NS_PER_MS = 1e6
+BEFORE_S = 3.0
+"""So much of the time before a fault is shown, and after it."""
+ALONG_S = 60.0
+"""More of one fault is not shown."""
+FLOOR_MS = 1.0
+CEILINGS_MS = (10_000.0, 100_000.0)
+"""The axis ends with the first that is above every figure, or with the last."""
+SLOW_MS = 100.0
+"""From here on a commit is drawn as long as it took, not as a dot alone."""
+PANEL = (380, 210)
+WIDE = 1120
+ROW = 16
+LEFT = 150
+LANE = 110
+BUCKETS = 560
+WAIT_MS = 250.0
+"""A longer time without an acknowledged commit is worth a colour in the timeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """The picture of one fault, and what stands above it."""
+
+    kind: str
+    words: str
+    svg: str
+
+
+def panels(runs: Iterable[RunResult]) -> list[Panel]:
+    """One of each kind of fault: that with the longest time without a commit."""
+    worst: dict[str, tuple[float, int, RunResult, FaultRun]] = {}
+    counts: dict[str, int] = {}
+    runs = list(runs)
+    top_ms = ceiling(runs)
+    for run in runs:
+        for fault in run.faults:
+            if not fault.injected or not run.probes:
+                continue
+            counts[fault.kind] = counts.get(fault.kind, 0) + 1
+            gap = max(fault.hit_ms or 0.0, fault.other_ms or 0.0)
+            mine = (gap, -counts[fault.kind], run, fault)
+            if fault.kind not in worst or mine[:2] > worst[fault.kind][:2]:
+                worst[fault.kind] = mine
+    return [
+        _panel(run, fault, counts[kind], top_ms)
+        for kind, (_, _, run, fault) in sorted(worst.items())
+    ]
+
+
+def ceiling(runs: Iterable[RunResult]) -> float:
+    """Where the axis of latencies ends, in ms; the same in all pictures, so that they compare."""
+    took = (ms for run in runs for probe in run.probes for ms in probe.latency_ms if ms is not None)
+    longest = max(took, default=0.0)
+    return next((end for end in CEILINGS_MS if longest < end), CEILINGS_MS[-1])
+
+
+def led_by(probe: ProbeTrack, at_ms: float) -> int | None:
+    """Who last answered the probe before that moment."""
+    told = [node for since, node in probe.leaders if since <= at_ms]
+    return told[-1] if told else None
+
+
+def _panel(run: RunResult, fault: FaultRun, count: int, top_ms: float) -> Panel:
+    zero = (fault.began_ns - run.began_ns) / NS_PER_MS
+    healed_ns = fault.healed_ns or run.ended_ns
+    healed_s = (healed_ns - fault.began_ns) / 1e9
+    settled_s = ((fault.settled_ns or healed_ns) - fault.began_ns) / 1e9
+    end_s = min(max(healed_s, settled_s) + BEFORE_S, ALONG_S)
+    wide, high = PANEL
+    x = Scale(-BEFORE_S, end_s, 46, wide - 8)
+    y = Scale(FLOOR_MS, top_ms, high - 24, 20, decades=True)
+    picture = Picture(wide, high, f"latency of commits through {fault.kind}")
+    picture.rect(x(0), y.end, x(min(healed_s, end_s)) - x(0), y.start - y.end, SPAN)
+    _axes(picture, x, y)
+    hit = hit_nodes(fault.targets)
+    for probe in sorted(run.probes, key=lambda probe: led_by(probe, zero) in hit):
+        colour = HIT if led_by(probe, zero) in hit else OTHER
+        answered, silent = [], []
+        for sent, took in zip(probe.sent_ms, probe.latency_ms, strict=True):
+            at_s = (sent - zero) / 1000
+            if -BEFORE_S <= at_s <= end_s:
+                if took is None:
+                    silent.append((x(at_s), y.end - 5))
+                    continue
+                answered.append((x(at_s), y(took)))
+                if took > SLOW_MS:
+                    end = (x(min(at_s + took / 1000, end_s)), y(took))
+                    picture.curve([answered[-1], end], colour)
+        picture.dots(answered, colour)
+        picture.crosses(silent, BAD)
+    return Panel(fault.kind, _caption(fault, count), picture.svg())
+
+
+def _caption(fault: FaultRun, count: int) -> str:
+    words = [f"the worst of {count}" if count > 1 else "once"]
+    words.append(", ".join(fault.targets) or "no node by name")
+    if fault.hit_ms is not None:
+        words.append(f"hit {short_ms(fault.hit_ms)}")
+    if fault.other_ms is not None:
+        words.append(f"others {short_ms(fault.other_ms)}")
+    if not fault.quorum:
+        words.append("no majority")
+    return "; ".join(words)
+
+
+def _axes(picture: Picture, x: Scale, y: Scale, unit: str = " s") -> None:
+    for tick in y.ticks():
+        picture.rule((x.start, y(tick)), (x.end, y(tick)), GRID)
+        picture.text((x.start - 5, y(tick) + 4), _decade(tick), FAINT, "end")
+    for tick in x.ticks():
+        picture.rule((x(tick), y.start), (x(tick), y.start + 4), FAINT)
+        picture.text((x(tick), y.start + 16), f"{tick:g}{unit}", FAINT, "middle")
+
+
+def _decade(value_ms: float) -> str:
+    return f"{value_ms:g} ms" if value_ms < 1000 else f"{value_ms / 1000:g} s"  # noqa: PLR2004
+
+
+def timeline(run: RunResult) -> str:
+    """The whole run: a row per kind of fault, below it how long commits were waited for."""
+    kinds = sorted({fault.kind for fault in run.faults if fault.injected})
+    length_min = max((run.ended_ns - run.began_ns) / 60e9, 0.01)
+    top = 8
+    below = top + ROW * len(kinds) + 12
+    picture = Picture(WIDE, below + LANE + 26, "faults of the run, and waits for commits")
+    x = Scale(0, length_min, LEFT, WIDE - 12)
+    y = Scale(FLOOR_MS, ceiling([run]), below + LANE, below, decades=True)
+    for tick in x.ticks(10):
+        picture.rule((x(tick), top), (x(tick), y.start + 4), GRID)
+        picture.text((x(tick), y.start + 17), f"{tick:g} min", FAINT, "middle")
+    for number, kind in enumerate(kinds):
+        at = top + ROW * number
+        picture.text((LEFT - 8, at + 11), kind, anchor="end")
+        for fault in run.faults:
+            if fault.kind == kind and fault.injected:
+                _bar(picture, x, at, run, fault)
+    for tick in y.ticks():
+        picture.rule((x.start, y(tick)), (x.end, y(tick)), GRID)
+        picture.text((x.start - 8, y(tick) + 4), _decade(tick), FAINT, "end")
+    _waits(picture, x, y, run)
+    return picture.svg()
+
+
+def _bar(picture: Picture, x: Scale, at: float, run: RunResult, fault: FaultRun) -> None:
+    began = (fault.began_ns - run.began_ns) / 60e9
+    healed = ((fault.healed_ns or run.ended_ns) - run.began_ns) / 60e9
+    colour = SERIES[0] if fault.quorum else SERIES[4]
+    picture.rect(x(began), at + 2, max(x(healed) - x(began), 3), ROW - 5, colour)
+
+
+def _waits(picture: Picture, x: Scale, y: Scale, run: RunResult) -> None:
+    """Of each short piece of time: the longest wait for a commit that ended or hung in it."""
+    length_ms = (run.ended_ns - run.began_ns) / NS_PER_MS
+    worst = [0.0] * BUCKETS
+    for probe in run.probes:
+        for since, until in gaps(probe, probed_until(run)):
+            first = min(int(since / length_ms * BUCKETS), BUCKETS - 1)
+            last = min(int(until / length_ms * BUCKETS), BUCKETS - 1)
+            for bucket in range(first, last + 1):
+                worst[bucket] = max(worst[bucket], until - since)
+    wide = (x.end - x.start) / BUCKETS
+    for bucket, wait in enumerate(worst):
+        if wait > FLOOR_MS:
+            colour = HIT if wait > WAIT_MS else OTHER
+            picture.rect(x.start + bucket * wide, y(wait), wide + 0.4, y.start - y(wait), colour)
+
+
+def gaps(probe: ProbeTrack, end_ms: float) -> Iterator[tuple[float, float]]:
+    """Times (ms) between acknowledged commits, from the first sent on to the end."""
+    calls = zip(probe.sent_ms, probe.latency_ms, strict=True)
+    before = min(probe.sent_ms, default=end_ms)
+    for acked in sorted(sent + took for sent, took in calls if took is not None):
+        yield before, min(acked, end_ms)
+        before = min(acked, end_ms)
+    yield before, end_ms
+
+
+def probed_until(run: RunResult) -> float:
+    """When the last probe's last call ended or, without an answer, began; ms after the start."""
+    ends = (
+        sent + (took or 0.0)
+        for probe in run.probes
+        for sent, took in zip(probe.sent_ms, probe.latency_ms, strict=True)
+    )
+    return max(ends, default=0.0)
+
+
+def memory(soak: Soaked, kind: str) -> str:
+    """Resident memory of all processes of a kind against time."""
+    lines = [line for line in soak.lines if line.kind == kind and line.points]
+    most = max((value for line in lines for _, value in line.points), default=1.0)
+    picture = Picture(WIDE // 2 - 10, 240, f"memory of each {kind}")
+    x = Scale(0, max(soak.minutes, 0.1), 52, picture.width - 70)
+    y = Scale(0, most * 1.1, 214, 10)
+    picture.rect(x(0), y.end, x(soak.warmup_minutes) - x(0), y.start - y.end, SPAN)
+    for tick in y.ticks(5):
+        picture.rule((x.start, y(tick)), (x.end, y(tick)), GRID)
+        picture.text((x.start - 5, y(tick) + 4), f"{tick:g} MiB", FAINT, "end")
+    for tick in x.ticks():
+        picture.text((x(tick), y.start + 16), f"{tick:g} min", FAINT, "middle")
+    free = y.end
+    for number, line in enumerate(sorted(lines, key=lambda line: -line.points[-1][1])):
+        colour = SERIES[number % len(SERIES)]
+        picture.curve([(x(at), y(value)) for at, value in _thin(line.points)], colour)
+        free = max(free + 12, y(line.points[-1][1]) + 4)
+        if free < y.start:
+            picture.text((x.end + 5, free), line.name, colour)
+    return picture.svg()
+
+
+def _thin(points: tuple[tuple[float, float], ...]) -> list[tuple[float, float]]:
+    step = max(1, len(points) // BUCKETS)
+    return [*points[::step], points[-1]]

@@ -1,0 +1,249 @@
+"""`muster chaos run`: options, the folder, the table at the end, the exit code."""
+
+import json
+import random
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chaos.world.choose import Wanted
+from muster.cli.errors import CommandError, ExitCode
+from muster.cli.options import Output
+from muster.cli.output import Format, Result, Table, Value, show
+
+if TYPE_CHECKING:
+    from chaos.run.result import RunResult, Spread
+    from chaos.run.schedule import Schedule
+    from chaos.run.stage import Stage
+
+SCHEMA = "muster.chaos.run/v1"
+MINUTES_MAX = 24 * 60.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("run")(run)
+
+
+def run(
+    minutes: Annotated[
+        float, typer.Option(min=0.1, max=MINUTES_MAX, help="How long faults go on.")
+    ] = 10.0,
+    nodes: Annotated[int, typer.Option(min=3, max=5, help="Nodes of the cluster: 3 or 5.")] = 3,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the schedule [drawn, and written down].")
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="Only this fault; repeatable [all that are possible]."),
+    ] = None,
+    workload: Annotated[
+        list[str] | None, typer.Option(metavar="W1", help="Only this one; repeatable [all].")
+    ] = None,
+    schedule: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Run the faults of an earlier run again.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the run; must be new [muster-chaos-TIME]."),
+    ] = None,
+    network: Annotated[
+        Wanted, typer.Option(help="How nodes are connected; auto takes what the machine allows.")
+    ] = Wanted.AUTO,
+    many: Annotated[int, typer.Option(min=2, max=10_000, help="Groups of W10.")] = 1_000,
+    bootstrap: Annotated[
+        str,
+        typer.Option(
+            "--bootstrap",
+            "-b",
+            metavar="HOST:PORT,...",
+            help="Your own installation instead of a new cluster. Nothing on it is destroyed.",
+        ),
+    ] = "",
+    on_fault: Annotated[
+        str,
+        typer.Option(
+            metavar="CMD",
+            help="With --bootstrap: called as `CMD inject KIND node-N`, `CMD heal KIND node-N`; "
+            "without it the one fault is transfer_leadership.",
+        ),
+    ] = "",
+    output: Output = Format.TABLE,
+) -> None:
+    """Break a cluster under load, and check what it promised; exits 0 only if all of it held."""
+    from chaos.run.schedule import Schedule, ScheduleError, read  # noqa: PLC0415  # grpc is slow
+    from chaos.world.errors import WorldError  # noqa: PLC0415
+
+    _check(nodes, workload or [], on_fault, bootstrap)
+    try:
+        given: Schedule | None = None if schedule is None else read(schedule)
+        if given is not None:
+            nodes, minutes = given.nodes, given.minutes
+            seed = given.seed if seed is None else seed
+        seed = random.SystemRandom().getrandbits(32) if seed is None else seed
+        stage = _stage(nodes, seed, fault or [], network, bootstrap, on_fault)
+        result, folder = _run(stage, given, seed, minutes, workload or [], to, many)
+    except (WorldError, ScheduleError, FileExistsError) as error:
+        raise CommandError(
+            str(error), next_step="`muster chaos run --help`", exit_code=ExitCode.ERROR
+        ) from error
+    show(_shown(result, folder), output)
+    if not result.passed:
+        raise CommandError(
+            "; ".join(result.reasons[:5]),
+            next_step=f"`muster chaos report {folder}` shows the run; its histories are in there",
+            exit_code=ExitCode.ERROR,
+        )
+
+
+def _check(nodes: int, workloads: list[str], on_fault: str, bootstrap: str) -> None:
+    from chaos.workloads.catalog import names  # noqa: PLC0415
+
+    unknown = [one for one in workloads if one not in names()]
+    trouble = ""
+    if nodes % 2 == 0:
+        trouble = f"{nodes} nodes: an odd number is what a majority is made of"
+    elif unknown:
+        trouble = f"there is no workload {unknown[0]!r}; there are {', '.join(names())}"
+    elif on_fault and not bootstrap:
+        trouble = "--on-fault is for an installation of your own: give its --bootstrap"
+    if trouble:
+        raise CommandError(trouble, next_step="`muster chaos run --help`", exit_code=ExitCode.USAGE)
+
+
+def _stage(
+    nodes: int, seed: int, faults: list[str], network: Wanted, bootstrap: str, on_fault: str
+) -> "Stage":
+    from chaos.faults.catalog import kinds  # noqa: PLC0415  # grpc is slow
+    from chaos.run.installation import Installation  # noqa: PLC0415
+    from chaos.run.stage import OwnWorld  # noqa: PLC0415
+    from chaos.world.choose import choose_network  # noqa: PLC0415
+
+    if bootstrap:
+        return Installation([one.strip() for one in bootstrap.split(",")], on_fault, faults)
+    unknown = [one for one in faults if one not in kinds()]
+    if unknown:
+        raise CommandError(
+            f"there is no fault {unknown[0]!r}",
+            next_step=f"there are {', '.join(kinds())}",
+            exit_code=ExitCode.USAGE,
+        )
+    choice = choose_network(network, seed)
+    sys.stderr.write(f"network: {choice.reason}\n")
+    return OwnWorld(nodes, choice.network, faults, seed)
+
+
+def _run(
+    stage: "Stage",
+    given: "Schedule | None",
+    seed: int,
+    minutes: float,
+    workloads: list[str],
+    to: Path | None,
+    many: int,
+) -> "tuple[RunResult, Path]":
+    from chaos.run.whole import run_whole  # noqa: PLC0415
+
+    started = datetime.now(UTC)
+    folder = to or Path(f"muster-chaos-{started:%Y%m%d-%H%M%S}")
+    result = run_whole(
+        stage,
+        folder.resolve(),
+        started=started,
+        command=["muster", *sys.argv[1:]],
+        seed=seed,
+        minutes=minutes,
+        given=given,
+        workloads=workloads,
+        many=many,
+    )
+    return result, folder
+
+
+# ---- what is shown
+
+
+def _shown(result: "RunResult", folder: Path) -> Result:
+    document = _document(result)
+    document["folder"] = str(folder)
+    return Result(
+        schema=SCHEMA,
+        document=document,
+        tables=[_faults(result), _workloads(result), _verdicts(result), _summary(result, folder)],
+    )
+
+
+def _document(result: "RunResult") -> dict[str, object]:
+    """As `run.json`, without the probes' samples."""
+    from chaos.run.result import dump  # noqa: PLC0415
+
+    document: dict[str, object] = json.loads(dump(result))
+    del document["probes"]
+    return document
+
+
+def _faults(result: "RunResult") -> Table:
+    rows: list[list[Value]] = [
+        [one.kind, one.count, *_two(one.hit_ms), *_two(one.other_ms)] for one in result.classes
+    ]
+    rows += [[one.kind, "skipped", one.reason, None, None, None] for one in result.skipped]
+    columns = ["FAULT", "COUNT", "HIT-MEDIAN", "HIT-MAX", "OTHER-MEDIAN", "OTHER-MAX"]
+    return Table(columns, rows)
+
+
+def _two(spread: "Spread") -> tuple[Value, Value]:
+    return _seconds(spread.p50), _seconds(spread.max)
+
+
+def _seconds(ms: float | None) -> str | None:
+    return None if ms is None else f"{ms / 1000:.2f} s"
+
+
+def _workloads(result: "RunResult") -> Table:
+    rows: list[list[Value]] = [
+        [
+            one.name,
+            one.title,
+            one.groups,
+            sum(counts.ok for counts in one.counts.values()),
+            sum(counts.fail for counts in one.counts.values()),
+            sum(counts.unknown for counts in one.counts.values()),
+        ]
+        for one in result.workloads
+    ]
+    return Table(["WORKLOAD", "WHAT", "GROUPS", "OK", "FAIL", "UNKNOWN"], rows)
+
+
+def _verdicts(result: "RunResult") -> Table:
+    rows: list[list[Value]] = []
+    for one in result.verdicts:
+        verdict = "passed" if one.passed else "-"
+        if one.violations_count:
+            verdict = f"BROKEN {one.violations_count}"
+        elif one.applies and not one.passed:
+            verdict = "NOT LOOKED AT"
+        rows.append([one.invariant, verdict, one.looked_at, one.title, one.note])
+        rows += [[None, None, None, broken.what, None] for broken in one.violations[:5]]
+    return Table(["INVARIANT", "VERDICT", "LOOKED-AT", "PROMISE", "NOTE"], rows)
+
+
+def _summary(result: "RunResult", folder: Path) -> Table:
+    commits = result.commits
+    rows: list[list[Value]] = [
+        ["result", "passed" if result.passed else "FAILED"],
+        ["commits", f"{commits.ok} ok, {commits.fail} refused, {commits.unknown} unknown"],
+        ["commits lost", result.commits_lost],
+        ["commits/s", f"{result.commits_per_s:.0f}"],
+        ["p50, p99 of a commit", f"{_ms(result.commit_ms.p50)}, {_ms(result.commit_ms.p99)}"],
+        ["digests compared", result.checkpoints_compared],
+        ["seed", result.seed],
+        ["folder", str(folder)],
+    ]
+    return Table(["RUN", ""], rows)
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} ms"

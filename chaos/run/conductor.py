@@ -1,0 +1,288 @@
+"""Plays one run: a stage, the workloads on it, one fault after the other, then quiet and an end.
+
+It only writes down; `judging` reads what was written and says what it means. So a run that broke
+off, or was interrupted, is judged by what there is.
+"""
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos.history import FaultSpan, Side
+from chaos.recording import SUFFIX, Recorder
+from chaos.run.crew import Crew, CrewError, Where
+from chaos.run.result import FaultRun
+from chaos.run.schedule import Schedule, Step
+from chaos.run.stage import Stage
+from chaos.run.states import states_of
+from chaos.run.view import View
+from chaos.workloads.catalog import REBALANCE_MS, SESSION_MS, Job, Plan
+from chaos.world.errors import WorldError
+
+TICK_S = 0.1
+WARM_S_MAX = 60.0
+WARM_S = 8.0
+"""Groups form (their initial delay is 3 s), connections open, before time is counted."""
+SETTLE_S_MAX = 90.0
+"""A cluster that has not settled so long after a heal is broken."""
+SETTLE_EVERY_S = 0.25
+QUIET_S = (SESSION_MS + REBALANCE_MS) / 1000 + 5.0 + 1.0
+"""At the end, with nothing broken any more: what inv-I8 allows, and a moment to see it."""
+CALM_S_MAX = 60.0
+
+
+@dataclass(slots=True)
+class Played:
+    """What the conductor saw of a run."""
+
+    began_ns: int
+    ended_ns: int = 0
+    ended: str = "finished"
+    faults: list[FaultRun] = field(default_factory=list)
+    processes: Mapping[str, int] = field(default_factory=dict)
+    disturbed: Mapping[str, int] = field(default_factory=dict)
+    copies: Mapping[str, float] = field(default_factory=dict)
+    """What the proxy of chaos-W12 counted."""
+    trouble: list[str] = field(default_factory=list)
+    """What did not go as it should besides: each fails the run."""
+
+
+class Conductor:
+    """One run. Called from the main thread, which the processes it starts die with."""
+
+    def __init__(
+        self, stage: Stage, plan: Plan, schedule: Schedule, folder: Path, seed: int, view: View
+    ) -> None:
+        """`folder`: exists, with `history`, `tracks` and `logs` in it."""
+        self.stage = stage
+        self.plan = plan
+        self.schedule = schedule
+        self.folder = folder
+        self.seed = seed
+        self.view = view
+        self.played = Played(time.monotonic_ns())
+        self._now = "starting"
+        self._total_s = 1.0
+        self._broken = False
+
+    def play(self) -> Played:
+        """The whole run. An interrupt ends it early and in good order, a second one at once."""
+        path = self.folder / "history" / f"conductor{SUFFIX}"
+        with Recorder(path, "conductor") as self._recorder:
+            self.crew = Crew(self.folder, self._where(), self.seed, self._recorder)
+            try:
+                self._play()
+            finally:
+                self.crew.close()
+                self.played.processes = self.crew.processes()
+                self.played.disturbed = dict(self.crew.done)
+                self.played.ended_ns = time.monotonic_ns()
+                self.stage.keep_logs(self.folder / "logs")
+        return self.played
+
+    # ---- from start to end
+
+    def _play(self) -> None:
+        try:
+            self._begin()
+            self._break_things()
+        except KeyboardInterrupt:
+            self.played.ended = "interrupted"
+            self.view.say("interrupted: healing, then judging what there is; again = at once")
+        except (WorldError, CrewError) as error:
+            self._give_up(error)
+        try:
+            self._heal_for_good()
+            self._be_quiet()
+            self._end()
+        except (WorldError, CrewError) as error:
+            self._give_up(error)
+
+    def _begin(self) -> None:
+        stage, plan = self.stage, self.plan
+        self.view.say(f"{len(plan.topics)} topics, {len(plan.jobs)} processes of the workloads")
+        for name, partitions in plan.topics.items():
+            stage.create_topic(name, partitions)
+        self.crew.start(plan.jobs)
+        for group in plan.expected:
+            self._recorder.record(group)
+        self._now = "groups form"
+        self._wait(time.monotonic() + WARM_S)
+        self._settle(WARM_S_MAX)
+        self.played.began_ns = time.monotonic_ns()
+        self.crew.disturbing = True
+        steps = self.schedule.steps
+        last = steps[-1] if steps else None
+        end_s = self.schedule.minutes * 60 if last is None else last.at_s + last.hold_s
+        self._total_s = max(end_s, self.schedule.minutes * 60) + QUIET_S
+
+    def _break_things(self) -> None:
+        began_s = self.played.began_ns / 1e9
+        for number, step in enumerate(self.schedule.steps, 1):
+            self._now = f"calm before {step.kind}"
+            self._wait(began_s + step.at_s)
+            self._one_fault(number, step)
+        self._now = "calm"
+        self._wait(began_s + self.schedule.minutes * 60)
+
+    def _one_fault(self, number: int, step: Step) -> None:
+        where = f"fault {number} of {len(self.schedule.steps)}: {step.kind}"
+        self._now = where
+        self.view.update(self._done(), where)
+        fault = FaultRun(
+            kind=step.kind,
+            planned_s=step.at_s,
+            injected=False,
+            targets=[],
+            quorum=True,
+            began_ns=time.monotonic_ns(),
+            healed_ns=None,
+            settled_ns=None,
+        )
+        self.played.faults.append(fault)
+        minority: tuple[int, ...] = ()
+        facts: Mapping[str, object] = {}
+        cut_ns = 0
+        try:
+            done = self.stage.inject(step.kind, step.seed)
+            cut_ns = time.monotonic_ns()
+            fault.injected = True
+            fault.targets = list(done.injected.targets)
+            fault.detail = done.injected.detail
+            fault.quorum = done.quorum
+            minority, facts = done.injected.minority, done.injected.facts
+            self.view.say(f"{where} of {', '.join(fault.targets)}: {fault.detail}")
+            self._now = f"{where}, held for {step.hold_s:.0f} s"
+            self._wait(time.monotonic() + step.hold_s)
+        except WorldError as error:
+            fault.error = str(error)
+            self.view.say(f"{where} failed: {error}")
+        finally:
+            heal_ns = time.monotonic_ns()
+            self._heal(fault, facts)
+            if fault.injected:
+                self._write_down(fault, minority, cut_ns, heal_ns)
+                for state in states_of(fault.kind, facts, heal_ns):
+                    self._recorder.record(state)
+        self._now = f"{where}, healed: until all have settled"
+        self._settle(SETTLE_S_MAX)
+        fault.settled_ns = time.monotonic_ns()
+
+    def _heal(self, fault: FaultRun, facts: Mapping[str, object]) -> None:
+        self.stage.heal()
+        fault.healed_ns = time.monotonic_ns()
+        for name, value in facts.items():
+            self._recorder.fact(f"{fault.kind} {len(self.played.faults)} {name}", value)
+
+    def _write_down(
+        self, fault: FaultRun, minority: Sequence[int], cut_ns: int, heal_ns: int
+    ) -> None:
+        healed_ns = fault.healed_ns or time.monotonic_ns()
+        self._recorder.record(
+            FaultSpan(
+                fault.kind,
+                tuple(fault.targets),
+                fault.began_ns,
+                healed_ns,
+                fault.quorum,
+                fault.detail,
+            )
+        )
+        if minority:
+            # From when the cut was complete until before it was healed: strict both ways.
+            self._recorder.record(Side(tuple(minority), cut_ns, heal_ns))
+
+    # ---- the end
+
+    def _heal_for_good(self) -> None:
+        self._now = "healing"
+        self.stage.heal()
+        if not self._broken:
+            self._settle(SETTLE_S_MAX)
+            if not self.crew.calm(CALM_S_MAX):
+                self.played.trouble.append("a workload's process did not come back in time")
+
+    def _be_quiet(self) -> None:
+        """Nothing is broken, killed or started any more: all must be owned within inv-I8's time."""
+        quiet_ns = time.monotonic_ns()
+        if self.played.ended == "finished":
+            self._recorder.fact("quiet_from_ns", quiet_ns)
+            self._now = "quiet: every partition has to be owned"
+            self._wait(time.monotonic() + QUIET_S)
+        self._recorder.fact("ended_ns", time.monotonic_ns())
+
+    def _end(self) -> None:
+        self._now = "the workloads end"
+        self.view.update(self._done(), self._now)
+        if self._broken:
+            self.played.trouble += self.crew.end()
+            return
+        self.played.trouble += self.crew.end(keep=("watcher",))
+        self.played.copies = self.stage.copies()
+        self._now = "every key is read"
+        self.view.update(self._done(), self._now)
+        keys = [
+            (group, topic, partition)
+            for group, (topic, partitions) in self.plan.keys.items()
+            for partition in range(partitions)
+        ]
+        settings = {"keys": keys, "rounds": list(self.plan.watched)}
+        self.crew.start([Job("final", "final", settings, last=True)])
+        self.played.trouble += self.crew.end()
+        if not self.stage.own:
+            self._now = "the run's groups are deleted"
+            self.view.update(self._done(), self._now)
+            groups = {"groups": tuple(self.plan.keys)}
+            self.crew.start([Job("cleaner", "cleaner", groups, last=True)])
+            self.played.trouble += self.crew.end()
+
+    def _give_up(self, error: Exception) -> None:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        self.view.say(f"the run cannot go on: {first}")
+        (self.folder / "logs" / "broken.txt").write_text(f"{error}\n")
+        if not self._broken:
+            self.played.ended = f"broken: {first}"
+        self._broken = True
+
+    # ---- waiting
+
+    def _wait(self, until_s: float) -> None:
+        while (left_s := until_s - time.monotonic()) > 0:
+            self.crew.tick()
+            self.view.update(self._done(), self._now)
+            time.sleep(min(TICK_S, left_s))
+
+    def _settle(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not self.stage.settled():
+            if time.monotonic() > deadline:
+                raise WorldError(f"not settled {timeout_s:.0f} s after everything was healed")
+            self._wait(time.monotonic() + SETTLE_EVERY_S)
+
+    def _done(self) -> float:
+        if not self.crew.disturbing and not self.played.faults:
+            return 0.0  # it has not begun
+        return min(1.0, (time.monotonic() - self.played.began_ns / 1e9) / self._total_s)
+
+    def _where(self) -> Where:
+        stage = self.stage
+        return Where(
+            bootstrap=list(stage.nodes),
+            nodes=dict(stage.nodes),
+            beside=dict(stage.beside),
+            duplicating=list(stage.duplicating),
+            bind=stage.bind,
+            hosts=stage.hosts,
+        )
+
+
+def prepare(folder: Path) -> None:
+    """The folders of a run. Raises FileExistsError where one of them exists."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("history", "tracks", "logs"):
+        with contextlib.suppress(FileExistsError):
+            (folder / name).mkdir()
+        if any((folder / name).iterdir()):
+            raise FileExistsError(f"{folder / name} is not empty")

@@ -1,0 +1,266 @@
+"""What a run that was played means: history and tracks in, `RunResult` out."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from chaos.check import check_all
+from chaos.history import History, Outcome
+from chaos.merging import read_folder
+from chaos.run.conductor import Played
+from chaos.run.moves import rebalancing
+from chaos.run.probes import MS_NS, judge_fault, leaders_of, probes_of, track_of
+from chaos.run.result import (
+    VERSION,
+    Broken,
+    FaultClass,
+    FaultRun,
+    Judgement,
+    Machine,
+    RunResult,
+    SkippedFault,
+    Spread,
+)
+from chaos.run.schedule import Schedule
+from chaos.run.summing import count, largest, workloads_of
+from chaos.verdict import Verdict
+from chaos.workloads.catalog import Plan
+from chaos.workloads.track import FULL, read_tracks
+from coordinator.routing import shard_of
+
+VIOLATIONS_KEPT = 100
+LIMITS = (
+    "One machine: its nodes share a kernel, a disk and a clock, and its clients their processors.",
+    "CLOCK_MONOTONIC of that machine orders what different processes saw.",
+    "Unavailability is what probes saw that commit to a group ten times a second: to about 0.1 s.",
+    "Latencies are of the whole run, with all its faults, not of a calm cluster.",
+)
+OWN_LIMITS = (
+    "The cluster is one of the user's: its faults are whatever the given command does.",
+    "The run's groups were deleted; its topics (muster-chaos-*) stay, since topics can not be.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """What a run was asked for."""
+
+    started: datetime
+    seed: int
+    command: list[str]
+    nodes: int
+    shards: int
+    machine: Machine
+    own: bool
+    """Whether the cluster was started for the run."""
+    skipped: Mapping[str, str]
+
+
+def judge(
+    occasion: Occasion, plan: Plan, schedule: Schedule, played: Played, folder: Path
+) -> RunResult:
+    """Read what the run's processes wrote, run every checker, and sum up.
+
+    Raises:
+        RecordingError, TrackError: what they wrote is damaged.
+    """
+    history = read_folder(folder / "history")
+    lines = list(read_tracks(folder / "tracks"))
+    verdicts = [_judgement(one, history, plan, played.began_ns) for one in check_all(history)]
+    probes = probes_of(lines)
+    shards = {group: shard_of(group, occasion.shards) for group in probes}
+    _measure_faults(played, history, lines, plan)
+    commits = [one for one in history.operations if one.kind == "commit"]
+    done = [one for one in commits if one.outcome is Outcome.OK and one.ended_ns is not None]
+    seconds = max(1e-9, (played.ended_ns - played.began_ns) / 1e9)
+    missing = dict.fromkeys(schedule.missing, "the run was too short to have every fault once")
+    result = RunResult(
+        version=VERSION,
+        seed=occasion.seed,
+        started_at=occasion.started.isoformat(timespec="seconds"),
+        began_ns=played.began_ns,
+        ended_ns=played.ended_ns,
+        minutes=schedule.minutes,
+        nodes=occasion.nodes,
+        shards=occasion.shards,
+        command=occasion.command,
+        ended=played.ended,
+        machine=occasion.machine,
+        workloads=workloads_of(plan, played, history, lines),
+        faults=played.faults,
+        classes=classes(played.faults),
+        skipped=[SkippedFault(kind, why) for kind, why in {**occasion.skipped, **missing}.items()],
+        verdicts=verdicts,
+        counts=count(history.operations),
+        commits=count(commits),
+        commits_per_s=round(len(done) / seconds, 1),
+        commit_ms=Spread.of([((one.ended_ns or 0) - one.began_ns) / MS_NS for one in done]),
+        commits_lost=_lost(verdicts),
+        rebalancing=rebalancing(
+            history,
+            lines,
+            {group: partitions for group, (_, partitions) in plan.keys.items()},
+            played.began_ns,
+        ),
+        probes=[track_of(one, shards[group], played.began_ns) for group, one in probes.items()],
+        checkpoints=len(history.checkpoints),
+        checkpoints_compared=_compared(history),
+        largest=largest(plan, history),
+        passed=False,
+        reasons=[],
+        limits=[*LIMITS, *(() if occasion.own else OWN_LIMITS)],
+    )
+    result.reasons = reasons(result, schedule, played, lines)
+    result.passed = not result.reasons
+    return result
+
+
+def reasons(
+    result: RunResult, schedule: Schedule, played: Played, lines: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Why a run has not passed, a line each; none where it has."""
+    found = []
+    if result.ended != "finished":
+        found.append(f"the run is not complete: {result.ended}")
+    for one in result.verdicts:
+        if one.violations_count:
+            found.append(f"{one.invariant}: {one.violations_count} violations ({one.title})")
+        elif one.applies and one.looked_at == 0:
+            found.append(f"{one.invariant}: nothing was looked at ({one.note or one.title})")
+    for fault in result.faults:
+        if not fault.injected:
+            found.append(f"{fault.kind} at {fault.planned_s:.0f} s was not injected: {fault.error}")
+        elif fault.error:
+            found.append(f"{fault.kind} at {fault.planned_s:.0f} s: {fault.error}")
+    left = len(schedule.steps) - len(result.faults)
+    if left > 0:
+        found.append(f"{left} of {len(schedule.steps)} faults of the schedule were not reached")
+    found += [line.splitlines()[0] for line in played.trouble]
+    return found + _left_undone(lines)
+
+
+def _left_undone(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the run's own processes could not do."""
+    found = []
+    for what, words in (
+        ("unread", "could not be read at the end"),
+        ("undeleted", "of the run are left"),
+    ):
+        groups = [one["group"] for one in lines if one["what"] == what]
+        if groups:
+            found.append(f"{len(groups)} groups {words} ({groups[0]}, ...)")
+    return found + [f"the track of {one['by']} is full" for one in lines if one["what"] == FULL]
+
+
+# ---- verdicts
+
+
+def _judgement(verdict: Verdict, history: History, plan: Plan, began_ns: int) -> Judgement:
+    applies, note = verdict.applies, verdict.note
+    if applies and verdict.looked_at == 0 and not verdict.violations:
+        why = _no_occasion(verdict.invariant, history, plan)
+        applies, note = not why, why or note
+    return Judgement(
+        invariant=verdict.invariant,
+        title=verdict.title,
+        applies=applies,
+        passed=verdict.passed,
+        looked_at=verdict.looked_at,
+        note=note,
+        violations=[
+            Broken(one.invariant, one.what, None if one.at_ns is None else _ms(one.at_ns, began_ns))
+            for one in verdict.violations[:VIOLATIONS_KEPT]
+        ],
+        violations_count=len(verdict.violations),
+    )
+
+
+def _no_occasion(invariant: str, history: History, plan: Plan) -> str:
+    """Why there was nothing to look at that the run could have shown; "" where there was."""
+    states = {state.kind for state in history.node_states}
+    coming = any(job.disturbed or job.settings.get("stay_s") for job in plan.jobs)
+    occasions = {
+        "I3": (coming, "no workload of this run has members that come and go"),
+        "I7": (bool(history.store_writes), "no workload of this run writes to a store"),
+        "I8": (bool(history.expected), "no workload of this run has members until the end"),
+        "I9": (any(one.cooperative for one in history.expected), "no cooperative group in the run"),
+        "I14": ("corrupt" in states, "no fault of this run damages files"),
+        "I15": (bool(history.minorities), "no fault of this run cuts a minority off"),
+        "I16": ("disk_error" in states, "no fault of this run makes a disk fail"),
+    }
+    there, why = occasions.get(invariant, (True, ""))
+    return "" if there else f"no occasion: {why}"
+
+
+def _lost(verdicts: Sequence[Judgement]) -> int | None:
+    for one in verdicts:
+        if one.invariant == "I1" and one.looked_at > 0:
+            return one.violations_count
+    return None
+
+
+def _compared(history: History) -> int:
+    nodes: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for one in history.checkpoints:
+        nodes[one.shard, one.index].add(one.node)
+    return sum(len(some) > 1 for some in nodes.values())
+
+
+# ---- faults
+
+
+def _measure_faults(
+    played: Played, history: History, lines: Sequence[Mapping[str, Any]], plan: Plan
+) -> None:
+    probes, leaders = probes_of(lines), leaders_of(lines)
+    shards = len(leaders.led[0]) if leaders.led else 0
+    for number, fault in enumerate(played.faults, 1):
+        following = played.faults[number] if number < len(played.faults) else None
+        if not fault.injected:
+            continue
+        until_ns = following.began_ns if following else (fault.settled_ns or played.ended_ns)
+        if shards:
+            where = {group: shard_of(group, shards) for group in probes}
+            judge_fault(fault, until_ns, probes, where, leaders)
+        fault.owned_ms = _owned_ms(fault, until_ns, history, plan)
+
+
+def _owned_ms(fault: FaultRun, until_ns: int, history: History, plan: Plan) -> float | None:
+    """Of the groups whose members nothing but the fault disturbs: W1's."""
+    calm = {group for group, (topic, _) in plan.keys.items() if topic.endswith("-w1")}
+    held = [one for one in history.ownerships if one.key.group in calm]
+    if not held:
+        return None
+    last_ns = fault.began_ns
+    for key in {one.key for one in held}:
+        mine = sorted((one for one in held if one.key == key), key=lambda one: one.from_ns)
+        for before, after in pairwise(mine):
+            ended_ns = before.until_ns or until_ns
+            if fault.began_ns <= ended_ns < until_ns and after.from_ns < until_ns:
+                last_ns = max(last_ns, after.from_ns)
+    return _ms(last_ns, fault.began_ns)
+
+
+def classes(faults: Sequence[FaultRun]) -> list[FaultClass]:
+    """By kind, in order of their names."""
+    by_kind: dict[str, list[FaultRun]] = defaultdict(list)
+    for one in faults:
+        if one.injected:
+            by_kind[one.kind].append(one)
+    return [
+        FaultClass(
+            kind,
+            len(some),
+            Spread.of([one.hit_ms for one in some if one.hit_ms is not None]),
+            Spread.of([one.other_ms for one in some if one.other_ms is not None]),
+        )
+        for kind, some in sorted(by_kind.items())
+    ]
+
+
+def _ms(at_ns: int, began_ns: int) -> float:
+    return round((at_ns - began_ns) / MS_NS, 1)

@@ -1,0 +1,91 @@
+"""What became of partitions when members came and went."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from chaos.history import History, Key, Ownership
+from chaos.run.probes import MS_NS
+from chaos.run.result import Rebalancing, Spread
+
+
+def rebalancing(
+    history: History, lines: Sequence[Mapping[str, Any]], keys: Mapping[str, int], began_ns: int
+) -> Rebalancing:
+    """`keys`: number of partitions by group; `began_ns`: joins before it are the run's start."""
+    joins = [o["ms"] for o in lines if o["what"] == "join" and o["at_ns"] >= began_ns]
+    rounds = [o for o in lines if o["what"] == "round"]
+    by_cause: dict[str, int] = defaultdict(int)
+    for one in rounds:
+        by_cause[one["cause"]] += 1
+    moved, least = moves(history, keys)
+    return Rebalancing(
+        join_to_assigned_ms=Spread.of(joins),
+        leave_to_reassigned_ms=Spread.of(reassigned_ms(history.ownerships)),
+        rebalances=len(rounds),
+        by_cause=dict(by_cause),
+        moved=moved,
+        moved_minimum=least,
+    )
+
+
+def reassigned_ms(ownerships: Iterable[Ownership]) -> list[float]:
+    """From the moment when a leaving member let a partition go until another one had it."""
+    by_key: dict[Key, list[Ownership]] = defaultdict(list)
+    for one in ownerships:
+        by_key[one.key].append(one)
+    took = []
+    for held in by_key.values():
+        held.sort(key=lambda one: one.from_ns)
+        for one in held:
+            if one.ended != "left" or one.until_ns is None or one.instance_id:
+                continue
+            until_ns = one.until_ns
+            later = (n.from_ns for n in held if n.from_ns >= until_ns and n.client != one.client)
+            if (following := min(later, default=None)) is not None:
+                took.append((following - until_ns) / MS_NS)
+    return took
+
+
+def moves(history: History, keys: Mapping[str, int]) -> tuple[int, int]:
+    """Partitions that changed hands, and the least that had to, between whole generations in a row.
+
+    A generation is whole here where its members together were told of each partition once.
+    """
+    told: dict[tuple[str, int], dict[Key, str]] = defaultdict(dict)
+    members: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for one in history.generations:
+        if not one.whole and one.assigned is not None:
+            members[one.group, one.generation].update(one.members)
+            told[one.group, one.generation].update(dict.fromkeys(one.assigned, one.members[0]))
+        elif one.whole:
+            members[one.group, one.generation].update(one.members)
+    by_group: dict[str, list[int]] = defaultdict(list)
+    for group, generation in told:
+        by_group[group].append(generation)
+    moved = least = 0
+    for group, generations in by_group.items():
+        for before, after in pairwise(sorted(generations)):
+            old, new = told[group, before], told[group, after]
+            if len(old) == len(new) == keys.get(group, -1):
+                moved += sum(new[key] != owner for key, owner in old.items())
+                least += fewest_moves(old.values(), members[group, after])
+    return moved, least
+
+
+def fewest_moves(owners: Iterable[str], members: Iterable[str]) -> int:
+    """The least number of partitions that must move so that `members` have even shares."""
+    counts: dict[str, int] = dict.fromkeys(members, 0)
+    total = 0
+    for owner in owners:
+        total += 1
+        if owner in counts:
+            counts[owner] += 1
+    if not counts:
+        return 0
+    share, more = divmod(total, len(counts))
+    kept = 0
+    for place, count in enumerate(sorted(counts.values(), reverse=True)):
+        kept += min(count, share + (place < more))
+    return total - kept

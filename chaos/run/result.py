@@ -1,0 +1,278 @@
+"""Everything that one run found out: the shape of `run.json` in a run's folder.
+
+Times ending in `_ns` are CLOCK_MONOTONIC of the machine that ran it, comparable with each other and
+with the history files; durations are ms or s as named. A figure that was not measured is None or
+absent, never 0.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import pydantic
+
+VERSION = 1
+FILE = "run.json"
+
+
+class ResultError(Exception):
+    """`run.json` is missing, damaged, or of another version."""
+
+
+@dataclass(slots=True)
+class Machine:
+    """What it ran on; the limits of what its figures mean."""
+
+    cpu: str
+    cores: int
+    memory_mib: int
+    kernel: str
+    python: str
+    muster: str
+    """Its version."""
+    network: str
+    """`netns`, `proxy`, `loopback`, `own` (an installation of the user's)."""
+    disk: str
+    """What the nodes' data was on: file system and device."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Operations by what their client knows of them."""
+
+    ok: int = 0
+    fail: int = 0
+    unknown: int = 0
+
+
+@dataclass(slots=True)
+class Spread:
+    """Of a list of figures: how many, and some of them. Nearest rank; None where there are none."""
+
+    count: int = 0
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+    @classmethod
+    def of(cls, figures: Sequence[float]) -> "Spread":
+        """Take it from the figures, in any order."""
+        ordered = sorted(figures)
+        if not ordered:
+            return cls()
+
+        def rank(percent: int) -> float:
+            return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]
+
+        return cls(len(ordered), rank(50), rank(95), rank(99), ordered[-1])
+
+
+@dataclass(slots=True)
+class WorkloadResult:
+    """One workload of the run."""
+
+    name: str
+    """`W1` ... `W12`."""
+    title: str
+    processes: int
+    groups: int
+    counts: dict[str, Counts]
+    """By kind of operation: `commit`, `read`, `reset`, `delete`, `join`, `admin`, ..."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """What else it counted (`killed`, `unfenced_stale_writes`, ...)."""
+    errors: dict[str, int] = field(default_factory=dict)
+    """Refused or unknown operations by the error's name."""
+
+
+@dataclass(slots=True)
+class FaultRun:
+    """One fault of the schedule, and what the probes saw of it."""
+
+    kind: str
+    planned_s: float
+    """After the run's start."""
+    injected: bool
+    """Whether it really was: False fails the run, with `error`."""
+    targets: list[str]
+    """`node-1`, `node-0>node-2`, ..."""
+    quorum: bool
+    """Whether a majority was up and connected throughout."""
+    began_ns: int
+    """Just before it was injected."""
+    healed_ns: int | None
+    settled_ns: int | None
+    """When every shard was led and every node had caught up; None: not before the next fault."""
+    detail: str = ""
+    error: str = ""
+    hit_ms: float | None = None
+    """The longest time without an acknowledged commit, of a probe's group that a hit node led."""
+    other_ms: float | None = None
+    """The same of the groups that other nodes led."""
+    first_commit_ms: float | None = None
+    """From the injection to the first commit of a hit group that was sent after it."""
+    owned_ms: float | None = None
+    """From the injection until every partition was owned without a gap from then on until the heal.
+
+    Only where ownership ended for it; 0.0 where no partition lost its owner."""
+    latency_before: Spread = field(default_factory=Spread)
+    """ms of the probes' commits in the 5 s before it."""
+    latency_during: Spread = field(default_factory=Spread)
+
+
+@dataclass(slots=True)
+class FaultClass:
+    """All faults of one kind."""
+
+    kind: str
+    count: int
+    hit_ms: Spread
+    other_ms: Spread
+
+
+@dataclass(slots=True)
+class SkippedFault:
+    """A kind of fault that this machine or installation does not allow."""
+
+    kind: str
+    reason: str
+
+
+@dataclass(slots=True)
+class ProbeTrack:
+    """Every commit of one probe group, column by column: the picture of latency through faults."""
+
+    group: str
+    shard: int
+    """-1: not known."""
+    sent_ms: list[float]
+    """After the run's start."""
+    latency_ms: list[float | None]
+    """None: never acknowledged."""
+    leaders: list[tuple[float, int]] = field(default_factory=list)
+    """(ms after the run's start, node id that answered) where it changed."""
+
+
+@dataclass(slots=True)
+class Broken:
+    """One violation."""
+
+    invariant: str
+    what: str
+    at_ms: float | None
+    """After the run's start."""
+
+
+@dataclass(slots=True)
+class Judgement:
+    """One checker's verdict."""
+
+    invariant: str
+    title: str
+    applies: bool
+    passed: bool
+    looked_at: int
+    note: str
+    violations: list[Broken]
+    """At most 100 of them."""
+    violations_count: int
+
+
+@dataclass(slots=True)
+class Rebalancing:
+    """What became of members that came and went."""
+
+    join_to_assigned_ms: Spread = field(default_factory=Spread)
+    leave_to_reassigned_ms: Spread = field(default_factory=Spread)
+    rebalances: int = 0
+    by_cause: dict[str, int] = field(default_factory=dict)
+    moved: int = 0
+    """Partitions that changed hands between two generations in a row that were both seen whole."""
+    moved_minimum: int = 0
+    """The least that had to, for the same changes of members, in a balanced assignment."""
+
+
+@dataclass(slots=True)
+class RunResult:
+    """One run."""
+
+    version: int
+    seed: int
+    started_at: str
+    """Wall time, ISO 8601, UTC."""
+    began_ns: int
+    ended_ns: int
+    minutes: float
+    """As asked for."""
+    nodes: int
+    shards: int
+    command: list[str]
+    """As it was called."""
+    ended: str
+    """`finished`, `interrupted`, or `broken: WHY` where the run itself could not go on."""
+    machine: Machine
+    workloads: list[WorkloadResult]
+    faults: list[FaultRun]
+    classes: list[FaultClass]
+    skipped: list[SkippedFault]
+    verdicts: list[Judgement]
+    counts: Counts
+    """All operations of the history."""
+    commits: Counts
+    commits_per_s: float
+    """Acknowledged, of all workloads, over the whole run with its faults."""
+    commit_ms: Spread
+    """Acknowledged ones, over the whole run with its faults."""
+    commits_lost: int | None
+    """None: not looked at."""
+    rebalancing: Rebalancing
+    probes: list[ProbeTrack]
+    checkpoints: int
+    """Digests read of all nodes."""
+    checkpoints_compared: int
+    """(shard, index) of which two nodes or more told a digest."""
+    largest: dict[str, int]
+    """`groups`, `members`, `partitions`: of one cluster, as told by the workloads."""
+    passed: bool
+    reasons: list[str]
+    """Why it did not pass, a line each."""
+    limits: list[str]
+    """What a reader has to know of such a test."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = pydantic.ConfigDict(extra="forbid")
+
+
+_JSON = pydantic.TypeAdapter(RunResult)
+
+
+def dump(result: RunResult) -> bytes:
+    """As JSON."""
+    return _JSON.dump_json(result, indent=1)
+
+
+def write(result: RunResult, folder: Path) -> Path:
+    """Write `run.json`; a run that is cut there leaves the earlier file or none."""
+    path = folder / FILE
+    part = path.with_suffix(".part")
+    part.write_bytes(dump(result))
+    part.replace(path)
+    return path
+
+
+def read(folder: Path) -> RunResult:
+    """Read a run's folder.
+
+    Raises:
+        ResultError: there is no such file, or it is not one of this version.
+    """
+    path = folder / FILE
+    try:
+        result = _JSON.validate_json(path.read_bytes())
+    except FileNotFoundError as missing:
+        raise ResultError(f"{folder} is no run's folder: it has no {FILE}") from missing
+    except pydantic.ValidationError as error:
+        raise ResultError(f"{path}: {error}") from error
+    if result.version != VERSION:
+        raise ResultError(f"{path} is of version {result.version}, not {VERSION}")
+    return result

@@ -1,0 +1,199 @@
+"""What a run plays on; here a world of its own (`installation` has the user's)."""
+
+import random
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.faults import catalog
+from chaos.faults.contract import Fault, Injected, create, reason_missing
+from chaos.run.schedule import Kind
+from chaos.world.errors import WorldError
+from chaos.world.network import Network
+from chaos.world.outfit import outfit
+from chaos.world.replaying import Replaying
+from chaos.world.world import World
+
+COPIED_PERCENT = 30.0
+"""So many requests of chaos-W12 are sent again, within 5 s."""
+
+
+class StageError(WorldError):
+    """The cluster is not as a run needs it, or a fault could not be made; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A fault that was injected."""
+
+    injected: Injected
+    quorum: bool
+
+
+class Stage(ABC):
+    """As the conductor uses it. Everything is called from one thread."""
+
+    network: str
+    """`netns`, `proxy`, `loopback`, or `own`: the user's."""
+    shards: int
+    nodes: dict[str, int]
+    """Node ids by client address."""
+    beside: dict[str, int]
+    """Node ids by addresses that no fault cuts."""
+    duplicating: tuple[str, ...] = ()
+    hosts: int = 1
+    """Places for clients."""
+    own: bool = True
+    """Whether it was started for this run, and goes with it."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Start it, or find it. Raises WorldError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave nothing behind that the run started; may be called twice."""
+
+    @abstractmethod
+    def kinds(self) -> list[Kind]:
+        """The faults that it can have."""
+
+    @abstractmethod
+    def skipped(self) -> Mapping[str, str]:
+        """The ones that it cannot have, and why."""
+
+    @abstractmethod
+    def inject(self, kind: str, seed: int) -> Done:
+        """Raises WorldError; `heal` undoes what was done until then."""
+
+    @abstractmethod
+    def heal(self) -> None:
+        """Undo what the last `inject` did; nothing where there is nothing. Raises WorldError."""
+
+    @abstractmethod
+    def settled(self) -> bool:
+        """Whether all nodes run, agree on leaders and have caught up."""
+
+    @abstractmethod
+    def bind(self, host: int) -> Callable[[list[str]], list[str]]:
+        """Makes command lines run at a place for clients."""
+
+    @abstractmethod
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Create it, known to every node when this returns; fine where it exists."""
+
+    def copies(self) -> Mapping[str, float]:
+        """What the proxy that sends requests twice has counted."""
+        return {}
+
+    def keep_logs(self, folder: Path) -> None:
+        """Copy what nodes have logged, where the run can see it."""
+        del folder
+
+    @property
+    def disk(self) -> Path | None:
+        """Where nodes keep their data; None: not known."""
+        return None
+
+
+class OwnWorld(Stage):
+    """Nodes started for this run, in a network that can be broken."""
+
+    def __init__(
+        self, nodes: int, network: Network, wanted: Sequence[str] = (), seed: int = 0
+    ) -> None:
+        """`wanted`: kinds of faults, none = all; `seed`: of which requests are sent twice."""
+        self.network = network.name
+        self._seed = seed
+        self._replaying: Replaying | None = None
+        needed = {need for one in wanted for need in type(create(one)).needs}
+        equipped = not wanted or not needed <= network.provides
+        self.world = World(nodes, network=network, equipment=outfit() if equipped else ())
+        self.shards = self.world.shards
+        self.nodes = {node.endpoint: n for n, node in self.world.nodes.items()}
+        self.beside = {node.addresses.control: n for n, node in self.world.nodes.items()}
+        self.hosts = max(1, len(network.clients))
+        self._wanted = list(wanted)
+        self._fault: Fault | None = None
+
+    def open(self) -> None:
+        """Init and start every node, wait until every shard serves; then the replaying proxy."""
+        self.world.__enter__()
+        self._replaying = Replaying(self.world, percent=COPIED_PERCENT, seed=self._seed)
+        self.duplicating = tuple(self._replaying.endpoints)
+
+    def close(self) -> None:
+        """Kill what runs, remove the data and the network."""
+        if self._replaying is not None:
+            self._replaying.close()
+            self._replaying = None
+        self.world.close()
+
+    def kinds(self) -> list[Kind]:
+        """Of the registry, those that are wanted and possible here."""
+        return [
+            Kind(name, kind.weight, kind.hold_s)
+            for name, kind in catalog.kinds().items()
+            if self._is_wanted(name, kind) and not reason_missing(kind, self.world)
+        ]
+
+    def skipped(self) -> Mapping[str, str]:
+        """Of the registry, those that are wanted and not possible."""
+        return {
+            name: reason
+            for name, kind in catalog.kinds().items()
+            if self._is_wanted(name, kind) and (reason := reason_missing(kind, self.world))
+        }
+
+    def _is_wanted(self, name: str, kind: type[Fault]) -> bool:
+        return name in self._wanted if self._wanted else kind.weight > 0
+
+    def inject(self, kind: str, seed: int) -> Done:
+        """By the registry."""
+        self._fault = create(kind)
+        return Done(
+            self._fault.inject(self.world, random.Random(seed)), type(self._fault).keeps_quorum
+        )
+
+    def heal(self) -> None:
+        """The fault heals itself."""
+        if self._fault is not None:
+            self._fault.heal(self.world)
+            self._fault = None
+
+    def settled(self) -> bool:
+        """As the world says, with all nodes up. Raises WorldError where one has ended."""
+        for node_id, node in self.world.nodes.items():
+            if not node.running:
+                tail = self.world.log_tail(node_id)
+                raise StageError(f"node {node_id} does not run and no fault is active\n{tail}")
+        return self.world.settled()
+
+    def bind(self, host: int) -> Callable[[list[str]], list[str]]:
+        """At a host of clients."""
+        return lambda argv: self.world.client_command(argv, host)
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """By the world."""
+        self.world.create_topic(name, partitions)
+
+    def copies(self) -> Mapping[str, float]:
+        """All methods together: passed, copied, held, and the copies' outcomes."""
+        if self._replaying is None:
+            return {}
+        counts: Counter[str] = Counter()
+        for name, count in self._replaying.counts().items():
+            counts[name.partition(" ")[2]] += count
+        return dict(counts)
+
+    def keep_logs(self, folder: Path) -> None:
+        """One file per node."""
+        for path in self.world.folder.glob("node-*.log"):
+            (folder / path.name).write_bytes(path.read_bytes())
+
+    @property
+    def disk(self) -> Path:
+        """The world's folder."""
+        return self.world.folder

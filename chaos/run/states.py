@@ -1,0 +1,29 @@
+"""What faults of disks found out, as checkers want it: nodes that had to refuse service."""
+
+from collections.abc import Mapping
+
+from chaos.history import NodeState
+
+_DAMAGES = frozenset({"torn_tail", "flipped_byte"})
+
+
+def states_of(kind: str, facts: Mapping[str, object], until_ns: int) -> list[NodeState]:
+    """From the facts of a fault (chaos/faults/disk.py, damage.py) that was held until `until_ns`.
+
+    None for a kind that damages no disk, or that did not get so far.
+    """
+    node = facts.get("node")
+    if not isinstance(node, int):
+        return []
+    message = str(facts.get("message") or "")
+    if kind == "eio" and isinstance(refuses_ns := facts.get("refuses_ns"), int):
+        found = "running" if facts.get("exit_code") is None else "stopped"
+        return [NodeState(node, "disk_error", refuses_ns, until_ns, found, message)]
+    if kind in _DAMAGES and isinstance(at_ns := facts.get("at_ns"), int):
+        found = "refused" if facts.get("outcome") == "refused" else "running"
+        if kind == "torn_tail" and found == "running":
+            # A torn last record is what a crash leaves: it is dropped, and the peers send it again.
+            found = "repaired"
+        detail = f"{facts.get('how')}: {facts.get('file')} {message}".strip()
+        return [NodeState(node, "corrupt", min(at_ns, until_ns), until_ns, found, detail)]
+    return []

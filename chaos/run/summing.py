@@ -1,0 +1,86 @@
+"""How many operations each workload made, and what became of them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chaos.history import History, Operation, Outcome
+from chaos.run.conductor import Played
+from chaos.run.result import Counts, WorkloadResult
+from chaos.workloads.catalog import Plan
+
+
+def workloads_of(
+    plan: Plan, played: Played, history: History, lines: Sequence[Mapping[str, Any]]
+) -> list[WorkloadResult]:
+    """A line for each workload, and one for the probe."""
+    found = []
+    for name, title in {**plan.titles, "probe": "one commit after the other, timed"}.items():
+        mine = [one for one in history.operations if _of(one.client, name)]
+        beside = [one for one in lines if _of(one["by"], name)]
+        counts: dict[str, Counts] = defaultdict(Counts)
+        errors: Counter[str] = Counter()
+        for one in mine:
+            _add(counts[one.kind], one.outcome)
+            if one.error:
+                errors[one.error] += 1
+        figures: Counter[str] = Counter()
+        for line in beside:
+            match line["what"]:
+                case "call":
+                    _add(counts[line["kind"]], Outcome(line["outcome"]))
+                    errors.update([line["error"]] if line["error"] else [])
+                case "count":
+                    figures[line["name"]] += 1
+        disturbed = {
+            what: times for what, times in played.disturbed.items() if what.startswith(f"{name}-")
+        }
+        for what, times in disturbed.items():
+            figures[what.rpartition(" ")[2]] += times
+        if name == "W12":
+            figures.update({f"requests_{what}": int(n) for what, n in played.copies.items()})
+        groups = {one.key.group for one in mine}
+        found.append(
+            WorkloadResult(
+                name,
+                title,
+                played.processes.get(name, 0),
+                len(groups),
+                dict(counts),
+                {what: float(times) for what, times in figures.items()},
+                dict(errors.most_common()),
+            )
+        )
+    return found
+
+
+def _of(client: str, workload: str) -> bool:
+    return client == workload or client.startswith(f"{workload}-")
+
+
+def count(operations: Sequence[Operation]) -> Counts:
+    """By outcome."""
+    counts = Counts()
+    for one in operations:
+        _add(counts, one.outcome)
+    return counts
+
+
+def _add(counts: Counts, outcome: Outcome) -> None:
+    match outcome:
+        case Outcome.OK:
+            counts.ok += 1
+        case Outcome.FAIL:
+            counts.fail += 1
+        case Outcome.UNKNOWN:
+            counts.unknown += 1
+
+
+def largest(plan: Plan, history: History) -> dict[str, int]:
+    """Groups, members and partitions of the whole run."""
+    members = {one.member_id for one in history.ownerships}
+    return {
+        "groups": len({one.key.group for one in history.operations}),
+        "members": len(members),
+        "partitions": sum(plan.topics.values()),
+    }

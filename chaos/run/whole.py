@@ -1,0 +1,93 @@
+"""From a stage to a result: what `muster chaos run` does between its options and its table."""
+
+import secrets
+import signal
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from chaos.run import result as results
+from chaos.run import schedule as schedules
+from chaos.run.conductor import Conductor, prepare
+from chaos.run.judging import Occasion, judge
+from chaos.run.machine import describe
+from chaos.run.result import RunResult
+from chaos.run.schedule import Schedule, ScheduleError
+from chaos.run.stage import Stage
+from chaos.run.view import make_view
+from chaos.workloads.catalog import Setting, names, plan
+
+PREFIX = "muster-chaos"
+
+
+def run_whole(
+    stage: Stage,
+    folder: Path,
+    *,
+    started: datetime,
+    command: list[str],
+    seed: int,
+    minutes: float,
+    given: Schedule | None,
+    workloads: Sequence[str],
+    many: int,
+) -> RunResult:
+    """Play the run, judge it, write `run.json` and `schedule.json` into its folder.
+
+    Raises:
+        WorldError: the cluster could not be started, or found.
+        ScheduleError: no fault is possible, or `given` has one that is not.
+        FileExistsError: the folder has a run in it already.
+    """
+    prepare(folder)
+    # SIGTERM ends a run as Ctrl-C does: in good order, and a second one at once.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    view = make_view()
+    # Sockets have short paths, and the folder's may be long.
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}-") as short:
+        try:
+            view.say(f"starting, seed {seed}, folder {folder}")
+            stage.open()
+            steps = _schedule(stage, given, seed, minutes)
+            schedules.write(steps, folder / schedules.FILE)
+            wanted = list(workloads) or [
+                one for one in names() if one != "W12" or stage.duplicating
+            ]
+            setting = Setting(
+                prefix=PREFIX if stage.own else f"{PREFIX}-{secrets.token_hex(4)}",
+                topics=PREFIX,
+                nodes=len(stage.nodes),
+                shards=stage.shards,
+                folder=Path(short),
+                many_groups=many,
+            )
+            cast = plan(wanted, setting)
+            occasion = Occasion(
+                started=started,
+                seed=seed,
+                command=command,
+                nodes=len(stage.nodes),
+                shards=stage.shards,
+                machine=describe(stage.network, stage.disk),
+                own=stage.own,
+                skipped=stage.skipped(),
+            )
+            played = Conductor(stage, cast, steps, folder, seed, view).play()
+        finally:
+            view.close()
+            stage.close()
+    result = judge(occasion, cast, steps, played, folder)
+    results.write(result, folder)
+    return result
+
+
+def _schedule(stage: Stage, given: Schedule | None, seed: int, minutes: float) -> Schedule:
+    possible = {kind.name: kind for kind in stage.kinds()}
+    if given is not None:
+        impossible = sorted({step.kind for step in given.steps} - possible.keys())
+        if impossible:
+            reason = stage.skipped().get(impossible[0], "there is no such fault here")
+            raise ScheduleError(f"the schedule has {impossible[0]}: {reason}")
+        return given
+    return schedules.draw(list(possible.values()), seed, len(stage.nodes), minutes)

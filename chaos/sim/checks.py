@@ -1,0 +1,300 @@
+"""What must hold of one shard in every run, whatever fails (raft-layer notes, section 2).
+
+The checker sees every append, cut, vote, apply and turn of every replica, and every answer to a
+client. A violation is kept once per kind; kinds that start with H lose or diverge committed data, S
+means that one more crash would, A that somebody was not served who had to be, L that the shard did
+not come to rest, X that something raised.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from raft.contract import Role
+
+Position = tuple[int, int]
+"""Index and term."""
+
+
+class Seen(Protocol):
+    """What the checker reads of one replica after a turn."""
+
+    node: int
+    incarnation: int
+
+    @property
+    def role(self) -> Role: ...
+    @property
+    def term(self) -> int: ...
+    @property
+    def commit_index(self) -> int: ...
+    @property
+    def first_index(self) -> int: ...
+    @property
+    def last_index(self) -> int: ...
+    def entry_at(self, index: int) -> tuple[int, bytes]:
+        """Term and command of an entry that is in the log."""
+
+    def is_durable(self, index: int, term: int) -> bool:
+        """True if a power cut now would leave the entry in this replica's log or state."""
+
+
+class Holder(Protocol):
+    """A node's disk."""
+
+    def is_durable(self, index: int, term: int) -> bool:
+        """True if a power cut now would leave the entry in this replica's log or state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken promise: its kind, when (virtual seconds) and the facts."""
+
+    kind: str
+    at_s: float
+    facts: dict[str, object]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a run did, so that a run that did nothing cannot pass."""
+
+    elections: int = 0
+    crashes: int = 0
+    commits: int = 0
+    acked: int = 0
+    reads: int = 0
+    snapshots: int = 0
+    cuts: int = 0
+    generations: int = 0
+    replaced: int = 0
+    deleted: int = 0
+    """Groups, by an operator."""
+    expired: int = 0
+    """Offsets."""
+    handed_out: int = 0
+    """Member ids."""
+    atomic: int = 0
+    """Commits, that were applied."""
+    beats: int = 0
+    """Heartbeats that were answered."""
+
+
+@dataclass(slots=True)
+class _Committed:
+    term: int
+    command: bytes
+    commit_term: int
+
+
+@dataclass(slots=True)
+class _Replica:
+    commit_index: int = 0
+    role: Role = Role.FOLLOWER
+    term: int = 0
+    incarnation: int = 0
+    applied: dict[int, int] = field(default_factory=dict)
+
+
+GENESIS = b"\0" * 16
+
+
+def chain(before: bytes, index: int, entry: bytes) -> bytes:
+    """The digest of a history one entry longer."""
+    return hashlib.blake2b(before + index.to_bytes(8, "big") + entry, digest_size=16).digest()
+
+
+class ShardChecker:
+    """All checks of one shard over a whole run."""
+
+    def __init__(self, shard: int, nodes: int) -> None:
+        self.shard, self.nodes = shard, nodes
+        self.now = 0.0
+        self.counts = Counts()
+        self.violations: list[Violation] = []
+        self.acked: dict[int, int] = {}
+        """Command -> index at which its client was told that it is applied."""
+        self.acked_index = 0
+        self._committed: dict[int, _Committed] = {}
+        self._commit_top = 0
+        self._appended: dict[Position, tuple[bytes, Position | None]] = {}
+        self._leaders: dict[int, tuple[int, int]] = {}
+        self._votes: dict[tuple[int, int], int] = {}
+        self._digests: dict[int, bytes] = {}
+        self._replicas = [_Replica() for _ in range(nodes)]
+        self.steady_s: float | None = None
+        """Nobody new may be elected after so many virtual seconds."""
+
+    def violated(self, kind: str, **facts: object) -> None:
+        """Keep the first violation of each kind."""
+        if all(v.kind != kind for v in self.violations):
+            facts["shard"] = self.shard
+            self.violations.append(Violation(kind, round(self.now, 4), facts))
+
+    # -- log
+
+    def appended(self, node: int, at: Position, command: bytes, previous: Position | None) -> None:
+        """Log matching: index and term name one command and one predecessor."""
+        known = self._appended.get(at)
+        if known is None:
+            self._appended[at] = (command, previous)
+            return
+        if known[0] != command:
+            self.violated("H-log-matching", node=node, at=at)
+        if previous is not None:
+            if known[1] is None:
+                self._appended[at] = (command, previous)
+            elif known[1] != previous:
+                self.violated("H-log-matching-previous", node=node, at=at)
+
+    def restarted_alone(self, last_index: int, term: int) -> None:
+        """The only node of its cluster lost what nobody else saw and nobody was told of.
+
+        It may elect itself again in a term that never reached its disk.
+        """
+        self._appended = {at: e for at, e in self._appended.items() if at[0] <= last_index}
+        self._leaders = {t: who for t, who in self._leaders.items() if t <= term}
+
+    def cut(self, node: int, removed: Iterable[Position], why: str) -> None:
+        """A follower never drops from its log's end what is committed."""
+        for index, term in removed:
+            self.counts.cuts += 1
+            known = self._committed.get(index)
+            if known is not None and known.term == term:
+                self.violated("S-committed-entry-dropped", node=node, index=index, why=why)
+                return
+
+    # -- votes
+
+    def voted(self, node: int, term: int, candidate: int) -> None:
+        """A vote left a node: at most one a term, over all its lives (thesis section 3.4)."""
+        known = self._votes.setdefault((node, term), candidate)
+        if known != candidate:
+            self.violated("H-voted-twice", node=node, term=term, first=known, second=candidate)
+
+    # -- state
+
+    def applied(self, node: int, incarnation: int, index: int, entry: bytes, digest: bytes) -> None:
+        """State-machine safety and no double apply; `digest` covers the history through `index`."""
+        known = self._digests.setdefault(index, digest)
+        if known != digest:
+            self.violated("H-state-machine-divergence", node=node, index=index)
+        committed = self._committed.get(index)
+        if committed is not None and committed.command[1:] != entry:
+            self.violated("H-applied-uncommitted-entry", node=node, index=index)
+        mine = self._replicas[node].applied
+        if mine.get(index) == incarnation:
+            self.violated("H-applied-twice", node=node, index=index)
+        mine[index] = incarnation
+
+    def reloaded(self, node: int, applied_index: int, digest: bytes, *, snapshot: bool) -> None:
+        """State from disk or from a snapshot equals what was applied at the same index."""
+        self.counts.snapshots += snapshot
+        known = self._digests.get(applied_index)
+        if known is not None and known != digest:
+            self.violated("H-reloaded-state-diverged", node=node, index=applied_index)
+
+    # -- turns
+
+    def turned(self, seen: Seen, everybody: Iterable[Holder]) -> None:
+        """Check one replica after a turn of its node."""
+        mine = self._replicas[seen.node]
+        if mine.incarnation != seen.incarnation:
+            # A restart forgets the commit index; it does not go below what is applied.
+            self._replicas[seen.node] = mine = _Replica(
+                incarnation=seen.incarnation, applied=mine.applied
+            )
+        if seen.role is Role.LEADER:
+            self._check_leader(seen, mine)
+        mine.role, mine.term = seen.role, seen.term
+        commit = seen.commit_index
+        if commit < mine.commit_index:
+            self.violated(
+                "S-commit-index-went-back", node=seen.node, was=mine.commit_index, now=commit
+            )
+        if commit > mine.commit_index:
+            self._check_commit(seen, mine.commit_index, everybody)
+        mine.commit_index = max(commit, mine.commit_index)
+
+    def _check_leader(self, seen: Seen, mine: _Replica) -> None:
+        me = (seen.node, seen.incarnation)
+        known = self._leaders.setdefault(seen.term, me)
+        if known != me:
+            self.violated("H-two-leaders-in-a-term", term=seen.term, first=known, second=me)
+        if mine.role is Role.LEADER and mine.term == seen.term:
+            return
+        self.counts.elections += 1
+        if self.steady_s is not None and self.now > self.steady_s:
+            self.violated("A-leader-disrupted", leader=seen.node, term=seen.term)
+        first, last = seen.first_index, seen.last_index
+        for index, entry in self._committed.items():
+            if entry.commit_term >= seen.term or index < first:
+                continue
+            if index > last or seen.entry_at(index)[0] != entry.term:
+                self.violated(
+                    "H-leader-completeness", leader=seen.node, term=seen.term, index=index
+                )
+                return
+
+    def _check_commit(self, seen: Seen, before: int, everybody: Iterable[Holder]) -> None:
+        top = min(seen.commit_index, seen.last_index)
+        for index in range(max(before + 1, seen.first_index), top + 1):
+            term, command = seen.entry_at(index)
+            known = self._committed.get(index)
+            if known is None:
+                self._committed[index] = _Committed(term, command, seen.term)
+                self._commit_top = max(self._commit_top, index)
+                self.counts.commits += 1
+            elif (known.term, known.command) != (term, command):
+                self.violated(
+                    "H-commit-divergence", node=seen.node, index=index, was=known.term, now=term
+                )
+        if seen.role is Role.LEADER and top >= max(seen.first_index, before + 1):
+            term = seen.entry_at(top)[0]
+            holders = sum(other.is_durable(top, term) for other in everybody)
+            if holders * 2 <= self.nodes:
+                self.violated(
+                    "S-commit-without-durable-majority",
+                    leader=seen.node,
+                    index=top,
+                    holders=holders,
+                )
+
+    # -- clients
+
+    def answered(self, command: int, index: int) -> None:
+        """A client was told that its command is applied at `index`."""
+        if command in self.acked:
+            self.violated("H-answered-twice", command=command)
+        self.acked[command] = index
+        self.acked_index = max(self.acked_index, index)
+        self.counts.acked += 1
+
+    def read(self, node: int, applied_index: int, acked_before: int) -> None:
+        """ReadIndex: a read sees every command acknowledged before it was asked."""
+        self.counts.reads += 1
+        if applied_index < acked_before:
+            self.violated(
+                "H-stale-read", node=node, applied=applied_index, acknowledged=acked_before
+            )
+
+    # -- end
+
+    def finished(
+        self, states: list[tuple[int, list[int], bytes]], last_indexes: list[int], leaders: int
+    ) -> None:
+        """After the world was healed and left alone: (applied index, history, digest) per node."""
+        applied = [s[0] for s in states]
+        if leaders != 1 or len(set(applied)) != 1 or set(last_indexes) != set(applied):
+            self.violated("L-not-converged", applied=applied, last=last_indexes, leaders=leaders)
+            return
+        if any(s != states[0] for s in states):
+            self.violated("H-final-state-diverged", applied=applied)
+        history = states[0][1]
+        known = set(history)
+        missing = [c for c in self.acked if c not in known]
+        if missing:
+            self.violated("H-acknowledged-command-lost", first=missing[0], count=len(missing))
+        if len(known) != len(history):
+            self.violated("H-command-applied-twice", count=len(history) - len(known))

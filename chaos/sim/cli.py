@@ -1,0 +1,296 @@
+"""`muster chaos sim` and `muster chaos replay-seed`: the simulator as a tool."""
+
+import json
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.cli.errors import CommandError, ExitCode, note
+from muster.cli.options import Output
+from muster.cli.output import Format, Result, Table, Value, render, show
+
+if TYPE_CHECKING:
+    from chaos.sim import simulation
+    from chaos.sim.mutants import Mutant
+    from chaos.sim.run import Totals
+    from chaos.sim.schedule import Schedule
+
+PROGRESS_S = 10.0
+"""So often a line says how far it is, where there is no terminal for a bar."""
+
+COLUMNS = ("elections", "crashes", "commits", "acked", "reads", "generations", "beats")
+
+
+def register(app: typer.Typer) -> None:
+    """Add both commands."""
+    app.command("sim")(sim)
+    app.command("replay-seed")(replay_seed)
+
+
+# ---- many seeds
+
+
+def sim(
+    seeds: Annotated[int, typer.Option(min=1, max=1_000_000, help="Of each scenario.")] = 200,
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option("--scenario", metavar="NAME", help="Only this one; may be repeated."),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0.05, max=10_000, help="Go on with further seeds for so long."),
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, max=256)] = 2,
+    mutants: Annotated[
+        bool, typer.Option("--mutants/--no-mutants", help="Also hunt the broken builds.")
+    ] = True,
+) -> None:
+    """Simulate whole clusters under faults; the last line is one JSON object.
+
+    Without --scenario the costly scenarios run only every n-th seed. Exits with 1 where a promise
+    was broken, a broken build survived, or the runs did too little to mean anything.
+    """
+    from chaos.sim import run  # noqa: PLC0415 - it loads all of muster
+    from chaos.sim.hunting import hunt  # noqa: PLC0415
+    from chaos.sim.mutants import MUTANTS  # noqa: PLC0415
+    from chaos.sim.scenarios import SCENARIOS  # noqa: PLC0415
+
+    names = scenario or []
+    for name in names:
+        if name not in SCENARIOS:
+            raise _unknown("scenario", name, list(SCENARIOS))
+    began = time.monotonic()
+    progress = _Progress()
+    totals = run.run_many(seeds, names, processes, minutes, progress.done)
+    progress.end()
+    run.be_quiet()
+    seeds_that_catch: dict[str, int | None] = {}
+    problems = run.judge(totals, names or SCENARIOS)
+    if mutants and not names:
+        for name in MUTANTS:
+            caught = hunt(name, _MUTANT_SEEDS)
+            seeds_that_catch[name] = caught.seed
+            if caught.seed is None:
+                problems.append(f"mutant {caught.line()}")
+    sys.stdout.write(render(_table(totals), Format.TABLE, terminal=sys.stdout.isatty()))
+    for problem in problems:
+        sys.stdout.write(f"FAILED: {problem}\n")
+    last = run.summary(totals, seeds_that_catch, time.monotonic() - began)
+    sys.stdout.write(json.dumps(last) + "\n")
+    sys.stdout.flush()
+    if problems:
+        raise typer.Exit(int(ExitCode.ERROR))
+
+
+_MUTANT_SEEDS = 60
+
+
+def _table(totals: "dict[str, Totals]") -> Result:
+    rows: list[list[Value]] = [
+        [
+            name,
+            total.seeds,
+            total.violations,
+            sum(total.faults.values()),
+            *(total.counts[column] for column in COLUMNS),
+        ]
+        for name, total in sorted(totals.items())
+    ]
+    columns = ("SCENARIO", "SEEDS", "VIOLATING", "FAULTS", *(c.upper() for c in COLUMNS))
+    return Result("muster.chaos.sim/v1", {}, [Table(columns, rows)])
+
+
+class _Progress:
+    """A bar on a terminal, a line now and then elsewhere; failures are printed as they come."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+        self._violating = 0
+        self._terminal = sys.stderr.isatty()
+
+    def done(self, result: "simulation.Result", finished: int, planned: int) -> None:
+        from chaos.sim.run import describe  # noqa: PLC0415
+
+        if result.violations:
+            self._violating += 1
+            self.end()
+            for line in describe(result):
+                sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+        now = time.monotonic()
+        if self._terminal:
+            filled = 40 * finished // max(planned, 1)
+            bar = "#" * filled + "." * (40 - filled)
+            sys.stderr.write(f"\r[{bar}] {finished}/{planned} runs, {self._violating} violate ")
+            sys.stderr.flush()
+        elif now - self._said >= PROGRESS_S:
+            self._said = now
+            note(f"{finished} of {planned} runs, {self._violating} violate")
+
+    def end(self) -> None:
+        if self._terminal:
+            sys.stderr.write("\r" + " " * 79 + "\r")
+            sys.stderr.flush()
+
+
+# ---- one seed
+
+
+def replay_seed(
+    run_of: Annotated[
+        str,
+        typer.Argument(metavar="[SCENARIO:SEED]", help="The run; not with --schedule."),
+    ] = "",
+    mutant: Annotated[
+        str, typer.Option(metavar="NAME", help="Run this broken build instead of the shipped one.")
+    ] = "",
+    schedule: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Run what --shrink wrote: fewer faults, less time."),
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace/--quiet", help="Every message, fault and restart.")
+    ] = True,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Look for a shorter run that fails the same way.")
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(min=1, max=36_000, help="How long --shrink may look.")
+    ] = 60.0,
+    output: Output = Format.TABLE,
+) -> None:
+    """One simulated run again, byte for byte. Exits with 1 where a promise was broken.
+
+    With --shrink the shorter run is printed as JSON, which --schedule runs again.
+    """
+    from chaos.sim.run import be_quiet, describe  # noqa: PLC0415
+    from chaos.sim.simulation import Simulation  # noqa: PLC0415
+
+    be_quiet()
+    wanted = _read_schedule(schedule) if schedule is not None else _parse(run_of, mutant)
+    broken = _mutant(mutant or wanted.mutant)
+    world = _scenario(wanted.scenario, broken)
+    as_json = output is not Format.TABLE
+    with _build(broken):
+        simulation = Simulation(world, wanted.seed, wanted if schedule is not None else None)
+        if trace and not as_json and not shrink:
+            simulation.trace = _say
+        result = simulation.run()
+    if not as_json:
+        for line in describe(result, broken.name if broken else ""):
+            _say(line)
+    if shrink and result.violations:
+        _shrink(result, broken, seconds)
+    elif as_json:
+        show(Result("muster.chaos.replay/v1", document(result), []), output)
+    if result.violations:
+        raise typer.Exit(int(ExitCode.ERROR))
+    if not as_json:
+        _say(f"{result.scenario}:{result.seed}: no violation in {result.events} events")
+
+
+def document(result: "simulation.Result") -> dict[str, object]:
+    """A run as JSON: what was broken, what went wrong and what it did."""
+    return {
+        "scenario": result.scenario,
+        "seed": result.seed,
+        "violations": [
+            {"kind": v.kind, "at_s": v.at_s, "facts": {k: str(x) for k, x in v.facts.items()}}
+            for v in result.violations
+        ],
+        "faults": dict(sorted(result.faults.items())),
+        "struck": [
+            {
+                "index": one.fault.index,
+                "kind": one.fault.kind,
+                "at_s": one.fault.at_s,
+                "drawn": [str(value) for value in one.drawn],
+                "injected": one.injected,
+            }
+            for one in result.struck
+        ],
+        "triggered": result.triggered,
+        "events": result.events,
+    }
+
+
+def _shrink(result: "simulation.Result", broken: "Mutant | None", seconds: float) -> None:
+    from dataclasses import replace  # noqa: PLC0415
+
+    from chaos.sim.shrinking import shrink_result  # noqa: PLC0415
+
+    shrunk = shrink_result(result, broken, seconds)
+    before, after = result.schedule, shrunk.schedule
+    note(
+        f"{len(before.faults)} faults in {before.chaos_s} s became {len(after.faults)} in "
+        f"{after.chaos_s} s, {len(after.triggered or ())} of {len(result.triggered)} triggered "
+        f"({shrunk.runs} runs, {shrunk.seconds:.0f} s"
+        + ("" if shrunk.finished else "; the time was over")
+        + ")"
+    )
+    named = replace(after, mutant=broken.name if broken else "")
+    _say(json.dumps(named.to_json(), indent=2))
+
+
+def _parse(run_of: str, mutant: str) -> "Schedule":
+    from chaos.sim.schedule import Schedule  # noqa: PLC0415
+
+    name, colon, seed = run_of.rpartition(":")
+    if not colon or not name or not seed.isdecimal():
+        raise CommandError(
+            f"{run_of!r} is no run",
+            next_step="give SCENARIO:SEED, such as udp3:17, or --schedule FILE",
+            exit_code=ExitCode.USAGE,
+        )
+    return Schedule(name, int(seed), 0.0, (), mutant=mutant)
+
+
+def _read_schedule(path: Path) -> "Schedule":
+    from chaos.sim.schedule import ScheduleError, from_json  # noqa: PLC0415
+
+    try:
+        return from_json(json.loads(path.read_text()))
+    except (OSError, ValueError, ScheduleError) as error:
+        raise CommandError(
+            f"{path} cannot be run: {error}",
+            next_step="give a file that `muster chaos replay-seed RUN --shrink` wrote",
+            exit_code=ExitCode.USAGE,
+        ) from error
+
+
+def _mutant(name: str) -> "Mutant | None":
+    from chaos.sim.mutants import MUTANTS  # noqa: PLC0415
+
+    if name and name not in MUTANTS:
+        raise _unknown("mutant", name, list(MUTANTS))
+    return MUTANTS[name] if name else None
+
+
+def _scenario(name: str, broken: "Mutant | None") -> "simulation.Scenario":
+    from chaos.sim.scenarios import SCENARIOS  # noqa: PLC0415
+
+    if name in SCENARIOS:
+        return SCENARIOS[name]
+    if broken is not None and broken.scenario.name == name:
+        return broken.scenario
+    raise _unknown("scenario", name, list(SCENARIOS))
+
+
+def _unknown(what: str, name: str, known: list[str]) -> CommandError:
+    return CommandError(
+        f"there is no {what} {name!r}",
+        next_step=f"one of: {', '.join(known)}",
+        exit_code=ExitCode.USAGE,
+    )
+
+
+def _build(broken: "Mutant | None") -> AbstractContextManager[None]:
+    return nullcontext() if broken is None else broken.installed()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")

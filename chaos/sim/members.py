@@ -1,0 +1,480 @@
+"""Members of consumer groups as clients of the simulated cluster: join, sync, heartbeat, commit.
+
+A member keeps to the protocol as the SDK does: it goes where it is told, repeats what has an
+unknown outcome, reads its offsets strictly before it commits, and joins again when it must.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from chaos.sim import punctual, removals
+from chaos.sim.groups import GroupsApp, GroupsChecker
+from chaos.sim.ownership import Ownerships
+from chaos.sim.phases import Phases
+from chaos.sim.rpc import ClientNet
+from chaos.sim.sdk import Bystander, Worker, group_in
+from chaos.sim.served import Rounds, Served
+from coordinator.answers import Answer, Loading, NotHere, ParkOver, Shed, Superseded
+from coordinator.calls import Call
+from coordinator.frontend import Core
+from coordinator.liveness import MemberKey
+from coordinator.machine.commands import (
+    Assignment,
+    Command,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    OffsetCommit,
+    PartitionCommit,
+    Protocol,
+    SyncGroup,
+)
+from coordinator.machine.errors import Error
+from coordinator.machine.replies import Committed, IdGiven, Joined, Refused, Synced
+from coordinator.machine.shard_state import ShardState
+from coordinator.shard import Shard
+from coordinator.sweeping import RETENTION
+from coordinator.turns import Turns
+
+if TYPE_CHECKING:
+    from chaos.sim.node import SimNode
+    from chaos.sim.simulation import Simulation
+
+PARTITIONS = 4
+SESSION_MS = 1_000
+REBALANCE_MS = 1_500
+TIMEOUT_S = 1.5
+BEAT_S = 0.25
+TOPIC = "t"
+
+
+class Members:
+    """All members of a run, and the apps of its nodes."""
+
+    def __init__(self, world: "Simulation") -> None:
+        self.world = world
+        self.checkers = [
+            GroupsChecker(checker, removals.Promises(checker)) for checker in world.checkers
+        ]
+        for checker in self.checkers:
+            checker.watches.append(checker.promises.watch)
+            checker.watches.append(Rounds(checker.shard).watch)
+            if world.scenario.kills:
+                checker.watches.append(Phases(world, checker.shard).watch)
+        self._apps: dict[int, GroupsApp] = {}
+        self._born = 0
+        scenario = world.scenario
+        self.topic, self.partitions = TOPIC, PARTITIONS
+        self.session_ms = int(SESSION_MS * scenario.patience)
+        self.rebalance_ms = int(REBALANCE_MS * scenario.patience)
+        self.net: ClientNet | None = None
+        self.ownerships: list[Ownerships] = []
+        self.workers: list[Worker] = []
+        if scenario.client == "sdk":
+            self.net = ClientNet(world, scenario.client_faults)
+            self.ownerships = [Ownerships(checker) for checker in world.checkers]
+            for checker, ownership in zip(self.checkers, self.ownerships, strict=True):
+                checker.watches.append(ownership.watch)
+
+    def app(self, node: "SimNode", starting: Callable[[], bool]) -> GroupsApp:
+        """The app of a process that starts."""
+        who = (node.number, node.incarnation)
+
+        def wake() -> None:
+            if node.alive:
+                node.running.wake()
+
+        kept = removals.RETENTION if self.world.scenario.removals else RETENTION
+        app = GroupsApp(who, self.checkers, lambda: self.world.now, wake, starting, kept)
+        self._apps[node.number] = app
+        for shard, checker in zip(app.shards, self.checkers, strict=True):
+            Served(shard, node, checker.shard)
+        return app
+
+    def shard_at(self, node: int, shard: int) -> Shard | None:
+        """A shard of a living, running node."""
+        if not self.world.nodes[node].alive:
+            return None
+        return self._apps[node].shards[shard]
+
+    def turns_at(self, node: int) -> Turns:
+        """The turns of the process that runs on a node now, or did last."""
+        return self._apps[node].turns
+
+    def core(self, node: "SimNode") -> Core:
+        """What the frontends of a process that has started use."""
+        return self._apps[node.number].core
+
+    def group_ids(self) -> list[tuple[int, str]]:
+        """Of members that run the SDK: every group with its shard."""
+        shards = self.world.scenario.shards
+        kinds = min(2, self.world.scenario.members)
+        return [
+            (shard, group_in(f"g{number}", shard, shards))
+            for shard in range(shards)
+            for number in range(kinds)
+            if any(
+                n % shards == shard and n % 2 == number for n in range(self.world.scenario.members)
+            )
+        ]
+
+    @property
+    def recovery_s(self) -> float:
+        """inv-I8: within so long after the last fault every partition is owned."""
+        return (self.session_ms + self.rebalance_ms) / 1_000 + 5.0
+
+    def unowned(self) -> list[tuple[str, int]]:
+        """Partitions that no living process, or more than one, says it owns."""
+        return [
+            place
+            for shard, ownership in enumerate(self.ownerships)
+            for place in ownership.unowned(
+                {group: PARTITIONS for at, group in self.group_ids() if at == shard}
+            )
+        ]
+
+    def start(self) -> None:
+        if self.world.scenario.beat_share:
+            punctual.start(self)
+            return
+        if self.net is not None:
+            Bystander(self).start()
+        for number in range(self.world.scenario.members):
+            shard = number % self.world.scenario.shards
+            self.world.schedule(0.8 + number * 0.05, self._bear, shard, f"g{number % 2}")
+
+    def _bear(self, shard: int, group: str, instance: str = "") -> None:
+        """Somebody joins; of members that run the SDK also after the faults: inv-I8."""
+        if self.world.now >= self.world.scenario.chaos_s and self.net is None:
+            return
+        self._born += 1
+        name = f"m{self._born}"
+        if not instance and self.world.scenario.statics and self._born % 2:
+            instance = f"i{self._born}"
+        if self.net is None:
+            Member(self, shard, f"{group}-{shard}", name, instance).join()
+            return
+        worker = Worker(
+            self, shard, group_in(group, shard, self.world.scenario.shards), name, instance
+        )
+        self.workers.append(worker)
+        worker.start()
+
+    def died(self, shard: int, group: str, instance: str) -> None:
+        """Somebody else takes the place of a member that went; of a static one itself."""
+        group = group.partition("-")[0]
+        pause_s = 4.0 if self.world.scenario.removals else 1.0
+        self.world.schedule(pause_s * self.world.rng.random(), self._bear, shard, group, instance)
+
+    def finished(self) -> None:
+        """No acknowledged commit is missing, and the keys on disk say what the state says."""
+        for shard, checker in enumerate(self.checkers):
+            for node in self.world.nodes:
+                app = self._apps[node.number]
+                state = app.shards[shard].state
+                promises = checker.promises
+                for group, partition in promises.attempted:
+                    key = (group, partition)
+                    promises.read(key, promises.reading(key), _stored(state, group, partition))
+                if app.stored_digest(shard) != app.final(shard)[1]:
+                    checker.shard.violated("H-stored-state-diverged", node=node.number)
+
+
+class Member:
+    """One membership after another of one client process."""
+
+    def __init__(self, members: Members, shard: int, group: str, name: str, instance: str) -> None:
+        self._all, self._world = members, members.world
+        self._rng: Random = members.world.rng
+        self._shard, self._group, self._name = shard, group, name
+        self._instance = instance
+        self._checker = members.checkers[shard]
+        self._node = self._rng.randrange(len(self._world.nodes))
+        self._attempt = 0
+        self._scenario = members.world.scenario
+        self._nonce, self._member_id, self._metadata = "", "", b""
+        self._generation = -1
+        self._commit_seq = 0
+        self._owned: list[int] = []
+        self._offsets: dict[int, int] = {}
+
+    @property
+    def _over(self) -> bool:
+        return self._world.now >= self._world.scenario.chaos_s
+
+    # -- one call, repeated until it has an outcome
+
+    def _call(self, command: Command, then: Callable[[Answer], None]) -> None:
+        """Ask until somebody answers; whatever came before is void from now on."""
+        self._attempt += 1
+        attempt = self._attempt
+        if self._over:
+            return
+        shard = self._all.shard_at(self._node, self._shard)
+        if shard is None:
+            self._go_elsewhere(None)
+            self._later(0.05, attempt, lambda: self._call(command, then))
+            return
+        calls: list[Call] = []
+
+        def respond(answer: Answer) -> None:
+            delay = 0.001 + self._rng.expovariate(1 / 0.005)
+            self._later(delay, attempt, lambda: self._answered(answer, command, then))
+
+        def submit() -> None:
+            calls.append(shard.submit(command, 1_000, respond))
+
+        def timed_out() -> None:
+            if calls and not calls[0].ended:
+                self._world.nodes[node]._later(life, lambda: shard.abandon(calls[0]))
+            self._go_elsewhere(None)
+            self._call(command, then)
+
+        node, life = self._node, self._world.nodes[self._node].incarnation
+        self._later(TIMEOUT_S, attempt, timed_out)
+        self._world.nodes[node]._later(life, submit)
+
+    def _answered(self, answer: Answer, command: Command, then: Callable[[Answer], None]) -> None:
+        if isinstance(answer, NotHere):
+            self._go_elsewhere(answer.leader)
+        if isinstance(answer, NotHere | Loading | Shed | ParkOver):
+            self._attempt += 1
+            self._later(0.05, self._attempt, lambda: self._call(command, then))
+        else:
+            then(answer)
+
+    def _later(self, delay_s: float, attempt: int, run: Callable[[], None]) -> None:
+        def check() -> None:
+            if attempt == self._attempt and not self._over:
+                run()
+
+        self._world.schedule(delay_s, check)
+
+    def _go_elsewhere(self, hint: int | None) -> None:
+        self._node = self._rng.randrange(len(self._world.nodes)) if hint is None else hint
+
+    # -- the protocol
+
+    def join(self) -> None:
+        """Into the next generation; with a fresh nonce where the membership is a new one."""
+        self._owned, self._offsets = [], {}
+        needs_id = False
+        if not self._member_id:
+            self._nonce = self._rng.randbytes(16).hex()
+            self._commit_seq = 0
+            needs_id = self._scenario.removals and self._rng.random() < 0.5
+        command = JoinGroup(
+            group_id=self._group,
+            member_id=self._member_id,
+            client_id=self._name,
+            client_host="sim",
+            join_nonce="" if needs_id else self._nonce,
+            session_timeout_ms=self._all.session_ms,
+            rebalance_timeout_ms=self._all.rebalance_ms,
+            protocol_type="consumer",
+            protocols=(Protocol("range", self._metadata),),
+            subscribed_topics=(TOPIC,),
+            reason="",
+            group_instance_id=self._instance,
+            drawn_nonce=self._nonce if needs_id else "",
+        )
+        self._call(command, self._joined)
+
+    def _joined(self, answer: Answer) -> None:
+        if isinstance(answer, IdGiven):
+            self._member_id = answer.member_id
+            self._later(0.3 * self._rng.random(), self._attempt, self.join)
+            return
+        if not isinstance(answer, Joined):
+            self._refused(answer)
+            return
+        self._member_id, self._generation = answer.member_id, answer.generation
+        self._checker.shard.counts.generations += 1
+        assignments: tuple[Assignment, ...] = ()
+        if answer.leader_id == self._member_id and not answer.skip_assignment:
+            ids = sorted(member.member_id for member in answer.members)
+            assignments = tuple(
+                Assignment(one, bytes(range(at, PARTITIONS, len(ids))))
+                for at, one in enumerate(ids)
+            )
+        command = SyncGroup(
+            group_id=self._group,
+            member_id=self._member_id,
+            generation=self._generation,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=assignments,
+            group_instance_id=self._instance,
+        )
+        self._call(command, self._synced)
+
+    def _synced(self, answer: Answer) -> None:
+        if not isinstance(answer, Synced):
+            self._refused(answer)
+            return
+        self._owned = list(answer.assignment)
+        for partition in self._owned:
+            owner = self._instance or self._member_id
+            self._checker.owns(self._group, answer.generation, partition, owner)
+        self._read()
+
+    def _refused(self, answer: Answer) -> None:
+        """Every refusal leads to a join: of the same membership, or of a new one.
+
+        But a process that is fenced ends, and is started again.
+        """
+        if isinstance(answer, Refused) and answer.error is Error.FENCED_INSTANCE_ID:
+            self._end()
+            return
+        if isinstance(answer, Refused) and answer.error is Error.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+        elif not isinstance(answer, Refused | Superseded):
+            raise TypeError(f"an answer out of place: {answer}")
+        self._attempt += 1
+        self._later(0.02, self._attempt, self.join)
+
+    def _read(self) -> None:
+        """The committed offsets, strictly, before anything is committed."""
+        self._attempt += 1
+        attempt = self._attempt
+        promises = self._checker.promises
+        before = {p: promises.reading((self._group, p)) for p in self._owned}
+        node = self._world.nodes[self._node]
+        shard = self._all.shard_at(self._node, self._shard)
+
+        def again() -> None:
+            self._go_elsewhere(None)
+            self._read()
+
+        self._later(0.3, attempt, again)
+        if shard is None:
+            return
+
+        def done(ok: bool) -> None:
+            if not ok or not node.alive:
+                return
+            for partition in self._owned:
+                value = _stored(shard.state, self._group, partition)
+                promises.read((self._group, partition), before[partition], value)
+                self._offsets[partition] = value
+            self._checker.shard.counts.reads += 1
+            self._later(0.005, attempt, self._work)
+
+        node._later(node.incarnation, lambda: shard.read(done))
+
+    def _work(self) -> None:
+        """A heartbeat, or a commit, or the end."""
+        luck, often = self._rng.random(), 3 if self._scenario.removals else 1
+        stays = self._scenario.kills or self._scenario.script
+        if stays and luck < 0.03:  # nobody goes: something else to rebalance for
+            self._metadata = self._rng.randbytes(4)
+            self.join()
+        elif luck < 0.01 * often:
+            self._leave()
+        elif luck < 0.02 * often:  # die without a word
+            self._end()
+        elif luck < 0.4 or not self._owned:
+            self._beat()
+        else:
+            self._commit(self._rng.choice(self._owned))
+
+    def _leave(self) -> None:
+        leaving = (LeavingMember(self._member_id, "done", self._instance),)
+        self._call(LeaveGroup(self._group, leaving), lambda _: None)
+        self._all.died(self._shard, self._group, self._instance)
+
+    def _end(self) -> None:
+        self._attempt += 1
+        self._all.died(self._shard, self._group, self._instance)
+
+    def _beat(self) -> None:
+        """A plain heartbeat: from applied state, under check quorum."""
+        self._attempt += 1
+        attempt = self._attempt
+        node = self._world.nodes[self._node]
+        shard = self._all.shard_at(self._node, self._shard)
+        key = MemberKey(self._group, self._member_id)
+
+        def again() -> None:
+            self._go_elsewhere(None)
+            self._beat()
+
+        self._later(BEAT_S, attempt, again)
+        if shard is None:
+            return
+
+        def beat() -> None:
+            status = shard.heartbeat(key, self._generation, self._instance)
+            if isinstance(status, NotHere):
+                hint = status.leader
+                self._later(0.02, attempt, lambda: self._beat_at(hint))
+            elif isinstance(status, Error):
+                if status in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
+                    shard.liveness.heard(key)
+                if status is Error.NONE:
+                    self._later(BEAT_S * self._rng.random(), attempt, self._work)
+                else:
+                    self._later(0.005, attempt, lambda: self._refused(Refused(status, "")))
+
+        node._later(node.incarnation, beat)
+
+    def _beat_at(self, hint: int | None) -> None:
+        self._go_elsewhere(hint)
+        self._beat()
+
+    def _commit(self, partition: int) -> None:
+        """One more than was read or acknowledged; a repeat is byte for byte the same."""
+        key, promises = (self._group, partition), self._checker.promises
+        value = self._offsets[partition] + 1
+        if self._scenario.removals:  # never one that was deleted
+            value = max(value, promises.attempted.get(key, 0) + 1)
+        token = promises.attempt(key, value)
+        self._commit_seq += 1
+        command = OffsetCommit(
+            group_id=self._group,
+            member_id=self._member_id,
+            generation=self._generation,
+            commit_seq=self._commit_seq,
+            partitions=(PartitionCommit(TOPIC, partition, value, "", None),),
+            group_instance_id=self._instance,
+        )
+        if self._scenario.removals and self._rng.random() < 0.5:
+            wanted = replace(command.partitions[0], expected_offset=self._offsets[partition] or -1)
+            command = replace(command, partitions=(wanted,), atomic=True, blob=b"kept")
+
+        def then(answer: Answer) -> None:
+            if not isinstance(answer, Committed):
+                self._refused(answer)
+                return
+            (result,) = answer.partitions
+            if result.error is Error.NONE and not result.superseded:
+                self._offsets[partition] = value
+                promises.acknowledged(key, value, token)
+                self._checker.shard.counts.acked += 1
+                self._work()
+            else:
+                self._refused(Refused(Error.ILLEGAL_GENERATION, ""))
+
+        if self._rng.random() < self._world.scenario.repeats:
+            self._world.schedule(self._rng.random() * 3.0, self._repeat, command)
+        self._call(command, then)
+
+    def _repeat(self, command: OffsetCommit) -> None:
+        """The network brings a request once more, late, and its answer nowhere."""
+        node = self._world.nodes[self._rng.randrange(len(self._world.nodes))]
+        shard = self._all.shard_at(node.number, self._shard)
+        if shard is not None and not self._over:
+            node._later(node.incarnation, lambda: _submit_unheard(shard, command))
+
+
+def _stored(state: ShardState, group_id: str, partition: int) -> int:
+    """The stored offset; 0 where there is none."""
+    group = state.groups.get(group_id)
+    offset = None if group is None else group.offsets.get((TOPIC, partition))
+    return 0 if offset is None else offset.offset
+
+
+def _submit_unheard(shard: Shard, command: OffsetCommit) -> None:
+    shard.submit(command, 1_000, lambda _: None)

@@ -1,0 +1,114 @@
+"""Which simulated world each broken build is sought in; the builds are those of chaos.mutants.
+
+The simulator must catch each on a seed that the shipped build passes, or it proves nothing.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from chaos.mutants.build import Build
+from chaos.mutants.builds import BUILDS
+from chaos.sim.scenarios import (
+    BLINKS,
+    CHURN,
+    DEAF,
+    FIFO3,
+    FIRST_START,
+    KILLS,
+    LOST_LINKS,
+    REMOVALS,
+    REPLACEMENTS,
+    RETURNING,
+    SLOW_DISKS,
+    SPLIT_VOTES,
+    STANDSTILL,
+    STATICS,
+    UDP3,
+)
+from chaos.sim.sdk_scenarios import SCRIPTED, SDK_COOPERATIVE, SDK_EAGER, STOP_ONE
+from chaos.sim.simulation import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A build, and the world in which it is sought."""
+
+    build: Build
+    scenario: Scenario
+
+    @property
+    def name(self) -> str:
+        """The build's."""
+        return self.build.name
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Nodes that start inside run this build."""
+        with self.build.installed():
+            yield
+
+
+_SCRIPTED = {scenario.script: scenario for scenario in SCRIPTED}
+
+WORLDS = {
+    "truncation_guard": UDP3,
+    "snapshot_commit_cap": FIFO3,
+    "majority": FIFO3,
+    "pre_vote": RETURNING,
+    "sticky_voters": RETURNING,
+    "log_comparison": FIFO3,
+    "admission": REPLACEMENTS,
+    "introduction": FIRST_START,
+    "read_round": LOST_LINKS,
+    "check_quorum": DEAF,
+    "no_fsync": FIFO3,
+    "message_hold": FIFO3,
+    "durable_cap": FIFO3,
+    "vote_durability": SPLIT_VOTES,
+    "applied_ahead": FIFO3,
+    "half_snapshot": FIFO3,
+    "generation_fence": CHURN,
+    "commit_seq": CHURN,
+    "static_fence": STATICS,
+    "generation_floor": REMOVALS,
+    "deletion": REMOVALS,
+    "retention": REMOVALS,
+    "timer_generation": SLOW_DISKS,
+    "join_dedupe": CHURN,
+    "ack_before_commit": CHURN,
+    "parked_join": CHURN,
+    "session_start": KILLS,
+    "deposed_expiry": STANDSTILL,
+    "shard_time_cap": STOP_ONE,
+    "extra_round": BLINKS,
+    "shard_time_restart": CHURN,
+    "eager_keeps": SDK_EAGER,
+    "cooperative_gives_all": SDK_COOPERATIVE,
+    "withheld": SDK_COOPERATIVE,
+    "zombie_fence": SDK_EAGER,
+    "mass_break": _SCRIPTED["break-heartbeats"],
+}
+"""By build."""
+
+MUTANTS = {name: Mutant(BUILDS[name], scenario) for name, scenario in WORLDS.items()}
+
+KNOWN_SEEDS = {
+    "ack_before_commit": 1,
+    "admission": 4,
+    "deletion": 12,
+    "deposed_expiry": 4,
+    "extra_round": 2,
+    "introduction": 6,
+    "join_dedupe": 3,
+    "read_round": 16,
+    "shard_time_cap": 4,
+    "snapshot_commit_cap": 12,
+    "static_fence": 2,
+    "sticky_voters": 2,
+    "timer_generation": 2,
+    "vote_durability": 3,
+    "withheld": 1,
+    "zombie_fence": 2,
+}
+"""By build, the seed that is tried first; 0 for those that are not listed."""

@@ -1,0 +1,193 @@
+"""The simulated network: two streams per node pair (control, bulk), each with its own mood.
+
+`fifo`: a stream keeps its order and a reconnect drops what was on its way. `late`: after a
+reconnect most of the old connection's frames still arrive. `udp`: frames get lost, repeated,
+reordered and up to five seconds late. Frames are the bytes that the shipped driver sends.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+Schedule = Callable[..., None]
+"""(delay in seconds, function, *arguments)"""
+
+CLIENTS = -1
+"""All clients, as the end of a link that is blocked."""
+
+NETWORKS = ("fifo", "late", "udp")
+
+
+class Endpoint(Protocol):
+    """A node as the network sees it."""
+
+    @property
+    def alive(self) -> bool: ...
+    def receive(self, src: int, frame: bytes) -> None: ...
+    def greets(self, peer: Any) -> bool:
+        """Whether it takes the hello of `peer`, which is of its own kind."""
+
+    def connected(self, peer: int) -> None: ...
+    def disconnected(self, peer: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Stream:
+    stalled_until: float = 0.0
+    last_arrival: float = 0.0
+
+
+@dataclass(slots=True)
+class _Pair:
+    up: bool = False
+    epoch: int = 0
+    bulk_epoch: int = 0
+
+
+@dataclass(slots=True)
+class Network:
+    """Carries frames between `nodes`; `clock` gives virtual seconds."""
+
+    kind: str
+    rng: random.Random
+    clock: Callable[[], float]
+    schedule: Schedule
+    nodes: Sequence[Endpoint]
+    latency_s: float = 0.004
+    """Mean of most deliveries."""
+    sent: int = 0
+    arrived: int = 0
+    refused: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    """What it did to frames: loss, duplication, reordering, delay, cut, stale."""
+    _pairs: dict[tuple[int, int], _Pair] = field(default_factory=dict)
+    _streams: dict[tuple[int, int, bool], _Stream] = field(default_factory=dict)
+    _blocked_until: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def is_up(self, a: int, b: int) -> bool:
+        return self._pair(a, b).up
+
+    def connect(self, a: int, b: int) -> None:
+        """Open both connections of a pair of living nodes that accept each other's hello."""
+        pair = self._pair(a, b)
+        one, other = self.nodes[a], self.nodes[b]
+        if pair.up or not (one.alive and other.alive):
+            return
+        # The node that was called judges first, and what it answers carries its own replacements.
+        if not (other.greets(one) and one.greets(other)):
+            self.refused += 1
+            return
+        pair.up = True
+        pair.epoch += 1
+        if self.kind != "late":
+            for x, y in ((a, b), (b, a)):
+                for bulk in (False, True):
+                    self._streams.pop((x, y, bulk), None)
+        for x, y in ((a, b), (b, a)):
+            if self.nodes[x].alive:
+                self.nodes[x].connected(y)
+
+    def disconnect(self, a: int, b: int) -> None:
+        """Break both connections of a pair."""
+        pair = self._pair(a, b)
+        if not pair.up:
+            return
+        pair.up = False
+        for x, y in ((a, b), (b, a)):
+            if self.nodes[x].alive:
+                self.nodes[x].disconnected(y)
+
+    def reconnect_bulk(self, a: int, b: int) -> None:
+        """Break and open the bulk connection of a pair."""
+        self._pair(a, b).bulk_epoch += 1
+        if self.kind != "late":
+            for x, y in ((a, b), (b, a)):
+                self._streams.pop((x, y, True), None)
+
+    def stall(self, src: int, dst: int, seconds: float) -> None:
+        """Hold what `src` sends to `dst`; it arrives afterwards, in order."""
+        for bulk in (False, True):
+            self._stream(src, dst, bulk).stalled_until = self.clock() + seconds
+
+    def block(self, src: int, dst: int, seconds: float) -> None:
+        """Lose what arrives at `dst` from `src`, without either noticing."""
+        until = self.clock() + seconds
+        self._blocked_until[src, dst] = max(until, self._blocked_until.get((src, dst), 0.0))
+
+    def is_blocked(self, src: int, dst: int) -> bool:
+        """Whether what arrives now at `dst` from `src` is lost."""
+        return self.clock() < self._blocked_until.get((src, dst), 0.0)
+
+    def heal(self) -> None:
+        """End every stall and block; from now on the network is fifo."""
+        was, self.kind = self.kind, "fifo"
+        self._blocked_until.clear()
+        for stream in self._streams.values():
+            stream.stalled_until = 0.0
+            if was == "udp":  # what is on its way need not come before what is sent now
+                stream.last_arrival = 0.0
+
+    def send(self, src: int, dst: int, frame: bytes, *, bulk: bool) -> None:
+        """Accept a frame; what becomes of it depends on the network's kind."""
+        self.sent += 1
+        if not self.is_up(src, dst):
+            return
+        if self.kind == "udp":
+            self._send_udp(src, dst, frame)
+            return
+        stream = self._stream(src, dst, bulk)
+        now = self.clock()
+        latency = 0.001 + self.rng.expovariate(1 / (self.latency_s - 0.001))
+        at = max(now + latency, stream.last_arrival + 1e-6, stream.stalled_until)
+        stream.last_arrival = at
+        self.schedule(at - now, self._arrive, src, dst, self._epoch(src, dst, bulk), bulk, frame)
+
+    def _send_udp(self, src: int, dst: int, frame: bytes) -> None:
+        rng = self.rng
+        if rng.random() < 0.05:
+            self.counts["loss"] += 1
+            return
+        copies = 2 if rng.random() < 0.10 else 1
+        self.counts["duplication"] += copies - 1
+        stream = self._stream(src, dst, bulk=False)
+        for _ in range(copies):
+            luck = rng.random()
+            if luck < 0.92:
+                delay = rng.expovariate(1 / self.latency_s)
+            else:
+                delay = rng.random() * (0.6 if luck < 0.985 else 5.0)
+                self.counts["delay"] += 1
+            arrival = self.clock() + delay
+            self.counts["reordering"] += arrival < stream.last_arrival
+            stream.last_arrival = max(arrival, stream.last_arrival)
+            self.schedule(delay, self._arrive, src, dst, None, False, frame)
+
+    def _epoch(self, src: int, dst: int, bulk: bool) -> tuple[int, int]:
+        pair = self._pair(src, dst)
+        return pair.epoch, pair.bulk_epoch if bulk else 0
+
+    def _arrive(
+        self, src: int, dst: int, epoch: tuple[int, int] | None, bulk: bool, frame: bytes
+    ) -> None:
+        if self.is_blocked(src, dst):
+            self.counts["cut"] += 1
+            return
+        pair = self._pair(src, dst)
+        is_old = epoch is not None and epoch != self._epoch(src, dst, bulk)
+        if is_old and (self.kind != "late" or self.rng.random() < 0.4):
+            self.counts["loss"] += 1
+            return
+        if is_old:
+            self.counts["stale"] += 1
+        if not pair.up or not self.nodes[dst].alive:
+            return
+        self.arrived += 1
+        self.nodes[dst].receive(src, frame)
+
+    def _pair(self, a: int, b: int) -> _Pair:
+        return self._pairs.setdefault((min(a, b), max(a, b)), _Pair())
+
+    def _stream(self, src: int, dst: int, bulk: bool) -> _Stream:
+        return self._streams.setdefault((src, dst, bulk), _Stream())

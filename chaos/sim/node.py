@@ -1,0 +1,462 @@
+"""One simulated node: the shipped driver and all below it, over a store that can lose power."""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from chaos.sim.apps import App
+from chaos.sim.checks import ShardChecker
+from chaos.sim.network import Network
+from chaos.sim.rpc import endpoint
+from chaos.sim.server import SimServer
+from chaos.sim.views import View, has_entry
+from chaos.sim.wal import cut, encode, recover
+from muster.v1 import peer_pb2 as pb
+from raft import codec
+from raft.contract import Outcome, ShardId
+from raft.driver import Driver
+from raft.identity import Identity, write_identity
+from raft.journal import Entry, Journal
+from raft.peers import decode_admission
+from raft.replica import Replica
+from raft.settings import RaftSettings
+from storage import keys
+from storage.memory import MemoryStore
+from storage.store import Family
+
+CODE_S = 5e-5
+"""What one look at the clock costs, so that no loop sees time stand still."""
+
+
+class PowerCutError(BaseException):
+    """The node dies between two sends; no handler of the shipped code may catch it."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        """Which fault it was."""
+
+
+class World(Protocol):
+    """What a node needs of the simulation."""
+
+    rng: Random
+    now: float
+    micro: float
+    net: Network
+    checkers: list[ShardChecker]
+    nodes: list["SimNode"]
+    settings: RaftSettings
+    trace: Callable[[str], None] | None
+
+    def count(self, kind: str) -> None:
+        """A fault has happened."""
+
+    def crash(self, number: int, *, power_cut: bool) -> None:
+        """A node dies, and is started again some time later."""
+
+    def defect(self, error: BaseException) -> None:
+        """Shipped code has failed in a way that it calls a defect itself."""
+
+    def make_server(self, node: "SimNode") -> SimServer | None:
+        """The client port of a new process, where clients have connections."""
+
+    def make_app(self, node: "SimNode", starting: Callable[[], bool]) -> App: ...
+    def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
+    def run_on(self, node: "SimNode", run: Callable[[], None]) -> None:
+        """Run shipped code of `node`, then check all its shards."""
+
+
+class SimNode:
+    """A node over several lives; `store` is its disk, `driver` its process (None: down)."""
+
+    def __init__(
+        self, world: World, number: int, nodes: int, shards: int, crash_after_vote: float = 0.0
+    ) -> None:
+        self.world, self.number = world, number
+        self._members, self._shards = tuple(range(nodes)), shards
+        self.incarnation = 0
+        self.driver: Driver | None = None
+        self.app: App | None = None
+        self.server: SimServer | None = None
+        self.views: list[View] = []
+        self.crash_after_sends: int | None = None
+        self.crash_after_vote = crash_after_vote
+        self.sync_stalled_until_s = 0.0
+        self.paused_until_s = 0.0
+        self.heard_s: dict[int, float] = {}
+        """By peer, when this process last took a frame in, on its own clock."""
+        self._rate, self._offset = 1.0, 1.0 + world.rng.random() * 100
+        self._turn_scheduled = self._syncing = self._starting = False
+        self._timer_due_s = 0.0
+        self._sync_fails = self.sync_failed = False
+        self.store = self.lost = MemoryStore()
+        self.store_uuid = b""
+        self.wipe()
+
+    # -- life
+
+    def wipe(self) -> None:
+        """Start over on an empty disk, as `muster init` does."""
+        self.lost = self.store
+        self.store_uuid = self.world.rng.randbytes(16)
+        self.store = MemoryStore()
+        identity = Identity("sim", self.number, self.store_uuid, self._shards, self._members)
+        write_identity(self.store, identity)
+        self.store.write()
+        self.store.sync()
+
+    def begin_again(self) -> None:
+        """Start over as a cluster that never was."""
+        self.store = MemoryStore()
+        self.wipe()
+
+    def start(self) -> None:
+        """Open the store and run. Nobody is connected yet."""
+        self.incarnation += 1
+        self.heard_s.clear()
+        self._starting = True
+        self.crash_after_sends = None
+        self._turn_scheduled = self._syncing = self._sync_fails = False
+        self.store.on_write = self._written
+        life = self.incarnation
+        self.app = self.world.make_app(self, lambda: self._starting or self.incarnation != life)
+        self.driver = Driver(
+            self.store,
+            self.app.machine,
+            self,
+            self.clock,
+            Random(self.world.rng.getrandbits(64)),
+            self.world.settings,
+        )
+        self.driver.wake = self._want_turn
+        self.driver.client_endpoint = endpoint(self.number)
+        self.app.attach(self.driver)
+        for shard, replica in self.driver.replicas.items():
+            self._watch(shard, replica.journal)
+            if len(self._members) == 1:
+                journal = replica.journal
+                self.world.checkers[shard].restarted_alone(journal.last_index, replica.term)
+        self.views = [View(self, s) for s in range(self._shards)]
+        self.driver.start()
+        self._starting = False
+        self.server = self.world.make_server(self)
+        self._timer_due_s = self.clock()
+        self.world.schedule(0.0, self._timer, self.incarnation)
+
+    def stop(self, *, power_cut: bool) -> None:
+        """Die. A power cut loses a suffix of what is not synced; a kill keeps what was written."""
+        self.driver = None
+        if self.server is not None:
+            self.server.loop.kill()
+            self.server = None
+        self.store.fail_writes = self._sync_fails = self.sync_failed = False
+        survivors = len(self.store._unsynced)
+        if power_cut:
+            survivors = self._cut_power()
+        self.store = self.store.crash(survivors)
+
+    def _cut_power(self) -> int:
+        """What was not synced is cut anywhere; says how many epochs are whole."""
+        store = self.store
+        written = [*store._unsynced]
+        found = recover(cut(encode(written), self.world.rng))
+        assert list(found.epochs) == written[: len(found.epochs)]
+        store._unsynced = deque(found.epochs)
+        if found.torn:
+            self.world.count("torn_tail")
+        if len(found.epochs) < len(written):
+            self.world.count("lost_unsynced")
+        return len(found.epochs)
+
+    def _watch(self, shard: int, journal: Journal) -> None:
+        """Show the checker every change of the log, as it happens."""
+        checker = self.world.checkers[shard]
+        add, cut, reset = journal.add, journal.truncate_from, journal.reset
+
+        def watched_add(command: bytes, idx: int, term: int) -> None:
+            before = (journal.last_index, journal.last_term)
+            checker.appended(self.number, (idx, term), command, before)
+            add(command, idx, term)
+
+        def removed(start: int) -> list[tuple[int, int]]:
+            first = max(start, journal.first_index)
+            return [(i, journal.term_at(i)) for i in range(first, journal.last_index + 1)]
+
+        def watched_cut(index: int) -> None:
+            checker.cut(self.number, removed(index), "truncated")
+            cut(index)
+
+        def watched_reset(entry: Entry) -> None:
+            checker.cut(self.number, removed(entry[1] + 1), "snapshot")
+            checker.appended(self.number, (entry[1], entry[2]), entry[0], None)
+            reset(entry)
+
+        journal.add = watched_add  # type: ignore[method-assign]
+        journal.truncate_from = watched_cut  # type: ignore[method-assign]
+        journal.reset = watched_reset  # type: ignore[method-assign]
+
+    # -- what others ask
+
+    @property
+    def running(self) -> Driver:
+        assert self.driver is not None, f"node {self.number} is down"
+        return self.driver
+
+    @property
+    def alive(self) -> bool:
+        return self.driver is not None
+
+    @property
+    def leads(self) -> bool:
+        return self.driver is not None and bool(self.driver.led())
+
+    def leads_shard(self, shard: int) -> bool:
+        return self.driver is not None and self.driver.replicas[ShardId(shard)].leads
+
+    def replica(self, shard: int) -> Replica:
+        return self.running.replicas[ShardId(shard)]
+
+    def is_durable(self, shard: int, index: int, term: int) -> bool:
+        """Whether a power cut now would leave the entry here, in the log or below its start.
+
+        What a wiped disk held counts until the new one is admitted: nobody else may stand in for
+        it before every other voter has acknowledged, so it cannot be outvoted.
+        """
+        if has_entry(self.store, shard, index, term):
+            return True
+        return not self.is_admitted(shard) and has_entry(self.lost, shard, index, term)
+
+    def is_admitted(self, shard: int) -> bool:
+        """Whether this node's disk says that it is a voter: never replaced, or admitted."""
+        meta = self.store._durable[Family.META].values
+        if meta.get(keys.replaced_key(self.number)) is None and not self.was_wiped:
+            return True
+        found = meta.get(keys.admitted_key(shard, self.number))
+        if found is None:
+            return False
+        admission = decode_admission(found)
+        return admission.effective and admission.store_uuid == self.store_uuid
+
+    def journal_term(self, shard: int) -> int:
+        """The term that this node is in, or was in when it went down."""
+        if self.driver is not None:
+            return self.replica(shard).term
+        return Journal(self.store, ShardId(shard), self.world.settings).getCurrentTerm()
+
+    @property
+    def is_introduced(self) -> bool:
+        """Whether this node says that it may count at all, or its disk while it is down."""
+        if self.driver is not None:
+            return self.driver.book.introduced
+        meta = self.store._durable[Family.META].values
+        return keys.INTRODUCED in meta or keys.replaced_key(self.number) in meta
+
+    @property
+    def was_wiped(self) -> bool:
+        return bool(self.lost.written_epoch)
+
+    # -- time
+
+    def clock(self) -> float:
+        self.world.micro += CODE_S
+        return self._offset + (self.world.now + self.world.micro) * self._rate
+
+    def set_clock_rate(self, rate: float) -> None:
+        """Run faster or slower from now on, without a jump."""
+        now = self._offset + self.world.now * self._rate
+        self._rate, self._offset = rate, now - self.world.now * rate
+
+    # -- the loop that owns the driver
+
+    def run_pass(self, life: int, run: Callable[[], None]) -> None:
+        """A pass of the frontend's loop: it moves no replica, so there is nothing to check."""
+        if self.alive and life == self.incarnation and self.world.now >= self.paused_until_s:
+            run()
+        else:
+            self._later(life, run)
+
+    def _later(self, life: int, run: Callable[[], None]) -> None:
+        """Run shipped code now, or when a pause of the process ends; never in a later life."""
+        if not self.alive or life != self.incarnation:
+            return
+        if self.world.now < self.paused_until_s:
+            wait = self.paused_until_s - self.world.now
+            self.world.schedule(wait, self._later, life, run)
+            return
+        self.world.run_on(self, run)
+
+    def _want_turn(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            # Frames that come meanwhile share the turn, as they do on a busy loop.
+            self.world.schedule(self.world.rng.random() * 0.002, self._turn, self.incarnation)
+
+    def _turn(self, life: int) -> None:
+        self._later(life, self._run_turn)
+
+    def _run_turn(self) -> None:
+        self._turn_scheduled = False
+        self.running.turn()
+
+    def _timer(self, life: int) -> None:
+        self._later(life, self._run_timer)
+
+    def _run_timer(self) -> None:
+        assert self.app is not None
+        late_s = self.clock() - self._timer_due_s
+        self.app.timer(max(late_s, 0.0))
+        wait = self.running.timer() / self._rate
+        self._timer_due_s = self.clock() + wait * self._rate
+        self.world.schedule(wait + self.world.rng.random() * 0.01, self._timer, self.incarnation)
+
+    # -- disk: one sync at a time, covering what was written when it began
+
+    def _written(self, _epoch: int) -> None:
+        if not self._syncing:
+            self._syncing = True
+            self._begin_sync()
+
+    def _begin_sync(self) -> None:
+        rng = self.world.rng
+        delay = 0.0003 + rng.expovariate(1 / (0.004 if rng.random() < 0.9 else 0.1))
+        delay = max(delay, self.sync_stalled_until_s - self.world.now)
+        target, life = self.store.written_epoch, self.incarnation
+        self.world.schedule(delay, self._end_sync, self.store, target, life)
+
+    def _end_sync(self, store: MemoryStore, epoch: int, life: int) -> None:
+        if store is not self.store or life != self.incarnation:
+            return
+        self._later(life, lambda: self._synced(epoch))
+
+    def _synced(self, epoch: int) -> None:
+        if self._sync_fails:
+            self._sync_failed()
+            return
+        self._syncing = False
+        if self.store.written_epoch > epoch:
+            self._syncing = True
+            self._begin_sync()
+        self.store.sync(epoch)
+
+    def fail_sync(self) -> None:
+        """The next sync fails."""
+        self._sync_fails = True
+
+    def fill_disk(self) -> None:
+        """Writes fail from now on, and the node with the first."""
+        self.store.fail_writes = True
+
+    def spare_disk(self) -> None:
+        """No fault that has not happened yet happens any more."""
+        if not self.sync_failed:
+            self._sync_fails = self.store.fail_writes = False
+
+    def _sync_failed(self) -> None:
+        """Nothing is synced or written any more, and the process ends a few passes later.
+
+        As storage.rocks and coordinator.serve do it: an fsync is never tried again.
+        """
+        self.world.count("eio")
+        self.store.fail_writes = self.sync_failed = True
+        life = self.incarnation
+        self.world.schedule(0.002 * self.world.rng.random(), self._end, life)
+
+    def _end(self, life: int) -> None:
+        """The process ends at once: nothing is handed over."""
+        if self.alive and life == self.incarnation:
+            self.world.crash(self.number, power_cut=True)
+
+    # -- network
+
+    def send(self, node: int, frame: bytes, bulk: bool) -> bool:
+        """raft.driver.Link: hand a frame to the network, or die before it."""
+        if self.crash_after_sends is not None:
+            if self.crash_after_sends == 0:
+                raise PowerCutError("crash_after_send")
+            self.crash_after_sends -= 1
+        has_vote = self._note_votes(node, frame)
+        self.world.net.send(self.number, node, frame, bulk=bulk)
+        if has_vote and self.world.rng.random() < self.crash_after_vote:
+            raise PowerCutError("crash_after_vote")
+        return True
+
+    def _note_votes(self, node: int, frame: bytes) -> bool:
+        has_vote = False
+        for shard, message in codec.decode_frame(frame)[1]:
+            if message["type"] == "response_vote":
+                self.world.checkers[shard].voted(self.number, message["term"], node)
+                has_vote = True
+            elif message["type"] == "request_vote":
+                self.world.checkers[shard].voted(self.number, message["term"], self.number)
+        return has_vote
+
+    def hang_up(self, node: int) -> None:
+        """raft.driver.Link: the peer's store was replaced."""
+        self.world.schedule(0.0, self.world.net.disconnect, self.number, node)
+        self.world.schedule(0.05, self.world.net.connect, self.number, node)
+
+    def greets(self, peer: "SimNode") -> bool:
+        """Whether this node accepts the hello of `peer`, as it travels."""
+        hello = peer.running.hello(pb.LANE_CONTROL)
+        return self.running.accept_hello(codec.decode_hello(codec.encode_hello(hello))) is None
+
+    def receive(self, src: int, frame: bytes) -> None:
+        if self.world.trace is not None:
+            for shard, message in codec.decode_frame(frame)[1]:
+                self.world.trace(
+                    f"{self.world.now:.4f} {src}->{self.number} {shard} {_brief(message)}"
+                )
+        self._later(self.incarnation, lambda: self._deliver(src, frame))
+
+    def _deliver(self, src: int, frame: bytes) -> None:
+        self.heard_s[src] = self.clock()
+        self.running.receive(src, frame)
+
+    def connected(self, peer: int) -> None:
+        self.world.run_on(self, lambda: self.running.connected(peer))
+
+    def disconnected(self, peer: int) -> None:
+        self.world.run_on(self, lambda: self.running.disconnected(peer, control=True))
+
+    # -- requests
+
+    def propose(self, shard: int, entry: bytes, done: Callable[[Outcome], None]) -> None:
+        self._later(self.incarnation, lambda: self.replica(shard).propose(entry, done))
+
+    def read(self, shard: int, done: Callable[[bool], None]) -> None:
+        self._later(self.incarnation, lambda: self.replica(shard).read_index(done))
+
+    def transfer_leadership(self) -> None:
+        for shard in self.running.led():
+            self.running.replicas[shard].transfer_leadership()
+
+    def drain(self) -> None:
+        """SIGTERM: hand leadership over."""
+        self._later(self.incarnation, self.running.drain)
+
+    def stall_writes(self, count: int) -> None:
+        """Let the database ask to wait, the next `count` times."""
+        self.store.stall_writes = count
+
+    def spoil(self) -> bool:
+        """Let the memory of each shard that this node follows go bad, and have it rebuilt."""
+        spoilt = False
+        assert self.app is not None
+        for shard, replica in self.running.replicas.items():
+            if replica.rebuild():
+                self.app.spoil(shard)
+                spoilt = True
+        return spoilt
+
+    def allow_replacement(self, node: int, store_uuid: bytes, life: int) -> None:
+        """Shard 0 told this process that `node` lives in a new store."""
+        self._later(life, lambda: self.running.allow_replacement(node, store_uuid))
+
+
+def _brief(message: codec.Message) -> str:
+    shown = {k: v for k, v in message.items() if k not in {"type", "pairs"}}
+    if message.get("entries"):
+        shown["entries"] = [(index, term) for _, index, term in message["entries"]]
+    return f"{message['type']} {shown}"

@@ -1,0 +1,115 @@
+"""What a careful operator does: replace a node's disk, have a wrong state rebuilt."""
+
+from typing import TYPE_CHECKING
+
+from chaos.sim.node import SimNode
+
+if TYPE_CHECKING:
+    from chaos.sim.simulation import Simulation
+
+
+class Operator:
+    """Knows which stores were replaced; shard 0 would."""
+
+    def __init__(self, world: "Simulation") -> None:
+        self._world = world
+        self._replacements: dict[int, bytes] = {}
+        self._lost: int | None = None
+        """The node whose disk was lost, until somebody sees to it."""
+
+    def greet(self, node: SimNode) -> None:
+        """A process has started: it learns of replacements when shard 0 gets there."""
+        for replaced in self._replacements:
+            self._tell(node, replaced)
+
+    def replace(self, number: int) -> bool:
+        """`muster init` on an empty disk, then `muster cluster replace-node`.
+
+        As an operator does it: only one node at a time, the next one when the last is admitted.
+        """
+        if len(self._world.nodes) == 1 or not self._is_admitted():
+            return False
+        self._world.crash(number, power_cut=True)
+        node = self._world.nodes[number]
+        node.wipe()
+        self._replacements = {number: node.store_uuid}
+        for other in self._world.nodes:
+            if other.alive:
+                self._tell(other, number)
+        return True
+
+    def wipe(self, number: int) -> bool:
+        """`muster init` on an empty disk and a start, as if the node had never been there.
+
+        One disk at a time. Not while some nodes count and others do not yet: then the cluster has
+        no node to spare.
+        """
+        nodes = self._world.nodes
+        counts = {node.is_introduced for node in nodes if node.incarnation}
+        if not self._is_admitted() or len(counts) > 1:
+            return False
+        self._world.crash(number, power_cut=True)
+        nodes[number].wipe()
+        self._lost = number
+        self._look_later()
+        return True
+
+    def _look_later(self) -> None:
+        self._world.schedule(0.8 + self._world.rng.random(), self._look)
+
+    def _look(self) -> None:
+        """Somebody comes: where there is a leader, the node is replaced.
+
+        Where there never was one, the first start was never complete: every node is initialised
+        anew, since nothing was acknowledged.
+        """
+        nodes, lost = self._world.nodes, self._lost
+        if lost is None:
+            return
+        if any(node.leads for node in nodes if node.number != lost):
+            self._lost = None
+            self._replacements = {lost: nodes[lost].store_uuid}
+            for node in nodes:
+                if node.alive:
+                    self._tell(node, lost)
+        elif all(node.alive for node in nodes) and not any(
+            node.journal_term(shard) for node in nodes for shard in self._shards
+        ):
+            self._lost = None
+            self._world.faults.counts["begun_again"] += 1
+            for node in nodes:
+                self._world.crash(node.number, power_cut=True)
+                node.begin_again()
+        else:
+            self._look_later()
+
+    @property
+    def _shards(self) -> range:
+        return range(self._world.scenario.shards)
+
+    def spoil(self, number: int) -> bool:
+        """A node's state goes bad, and the others prove it.
+
+        As at a checkpoint: two other voters agree, so they are well and not far behind. (Were the
+        only state that reaches far enough the wrong one, nobody could help.)
+        """
+        if not all(node.alive for node in self._world.nodes) or not self._is_admitted():
+            return False
+        for shard in self._shards:
+            start = self._world.nodes[number].replica(shard).journal.first_index
+            for node in self._world.nodes:
+                replica = node.replica(shard)
+                if replica._rebuilding or replica.applied_index < start:
+                    return False
+        return self._world.nodes[number].spoil()
+
+    def _tell(self, node: SimNode, replaced: int) -> None:
+        """Shard 0 brings the news to each node when it gets there."""
+        delay, store_uuid = self._world.rng.random() * 0.5, self._replacements[replaced]
+        if node.number != replaced:
+            life = node.incarnation
+            self._world.schedule(delay, node.allow_replacement, replaced, store_uuid, life)
+
+    def _is_admitted(self) -> bool:
+        """Every replaced node says so itself, as `muster cluster status` would show it."""
+        return all(n.is_admitted(shard) for n in self._world.nodes for shard in self._shards)

@@ -1,0 +1,172 @@
+"""Who works on which partition, as the members themselves confirm it, and what must hold of that.
+
+A member owns a partition from the moment it is told so (its listener's `assigned`) until it has let
+go of it (`revoked` and `lost` are over), or until its process dies.
+
+Two members may own one partition at once in one case only: the group has removed one of them (its
+session ended, it missed a round, another process took its instance id, it left, an operator removed
+it) before the later one was told, and the removed one has not heard of that yet. It is a zombie,
+and what is checked instead is its fence: no commit that a member sends after its removal is ever
+acknowledged. Members that the group still counts never overlap, whatever their generations.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from chaos.sim.checks import ShardChecker
+from coordinator.machine.events import (
+    GenerationFormed,
+    GroupDeleted,
+    MemberJoined,
+    MemberRemoved,
+    MemberReplaced,
+)
+from coordinator.machine.shard_state import CommandResult, Entry
+from coordinator.shard import Shard
+
+Place = tuple[str, int]
+"""Group and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One process that owns a partition."""
+
+    process: str
+    member_id: str
+    generation: int
+    """In which it was given."""
+    since_s: float
+
+
+@dataclass(slots=True)
+class Ownerships:
+    """Of one shard's groups."""
+
+    shard: ShardChecker
+    counts: Counter[str] = field(default_factory=Counter)
+    """`zombie`: overlaps that are allowed; `taken`, `revoked`, `lost`."""
+    _held: dict[Place, dict[str, Holding]] = field(default_factory=dict)
+    _seen: int = 0
+    _removed: dict[tuple[str, str], None] = field(default_factory=dict)
+    _formed: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    _given_up: dict[tuple[Place, str], int] = field(default_factory=dict)
+    """Revoked because it moves: from whom, and in which generation it was away."""
+
+    # ---- what the members say
+
+    def take(self, group: str, partition: int, member_id: str, generation: int, who: str) -> None:
+        """inv-I4: a process is told that it owns a partition."""
+        place = (group, partition)
+        held = self._held.setdefault(place, {})
+        self.counts["taken"] += 1
+        for other in held.values():
+            if other.process == who:
+                continue
+            if self.is_removed(group, other.member_id) or self.is_removed(group, member_id):
+                self.counts["zombie"] += 1
+            else:
+                self.shard.violated(
+                    "H-owners-overlap",
+                    group=group,
+                    partition=partition,
+                    first=(other.process, other.member_id, other.generation, other.since_s),
+                    second=(who, member_id, generation),
+                )
+        held[who] = Holding(who, member_id, generation, round(self.shard.now, 4))
+        self._came_back(place, member_id, generation)
+
+    def drop(self, group: str, partition: int, who: str, why: str) -> None:
+        """It has let go of it, or it is dead. Dropping what it does not own changes nothing."""
+        if self._held.get((group, partition), {}).pop(who, None) is not None:
+            self.counts[why] += 1
+
+    def drop_all(self, who: str, why: str) -> None:
+        """The process is gone."""
+        for group, partition in list(self._held):
+            self.drop(group, partition, who, why)
+
+    def moves(self, group: str, partition: int, member_id: str, generation: int) -> None:
+        """A cooperative member gives one up because this generation says that it moves."""
+        self._given_up[(group, partition), member_id] = generation
+
+    def _came_back(self, place: Place, member_id: str, generation: int) -> None:
+        """inv-I9: what one round took from a member the next does not give back to it.
+
+        Unless the group has other members by then: so both rounds must have had the same.
+        """
+        away = self._given_up.pop((place, member_id), None)
+        if away is None or generation != away + 1:
+            return
+        before = self._formed.get((place[0], away))
+        after = self._formed.get((place[0], generation))
+        if before is not None and after is not None and set(before) == set(after):
+            self.shard.violated(
+                "H-revoked-in-vain", group=place[0], partition=place[1], member=member_id
+            )
+
+    def stays(self, group: str, partitions: list[int], member_id: str) -> None:
+        """inv-I9: a cooperative member was made to give up what its new assignment still names."""
+        if partitions:
+            self.shard.violated(
+                "H-revoked-what-stays", group=group, partitions=partitions, member=member_id
+            )
+
+    # ---- fences
+
+    def is_removed(self, group: str, member_id: str) -> bool:
+        """Whether it is a zombie now: a commit that it sends is never acknowledged."""
+        return (group, member_id) in self._removed
+
+    def acknowledged(self, group: str, partition: int, who: str, *, sent_as_zombie: bool) -> None:
+        """inv-I6: a commit was acknowledged to it."""
+        if sent_as_zombie:
+            self.shard.violated("H-zombie-committed", group=group, partition=partition, who=who)
+
+    # ---- what the group says
+
+    def watch(
+        self,
+        _node: int,
+        _shard: Shard,
+        index: int,
+        _entry: Entry,
+        results: tuple[CommandResult, ...],
+    ) -> None:
+        """A node has applied an entry; the first one that does counts."""
+        if index <= self._seen:
+            return
+        self._seen = index
+        for result in results:
+            for event in result.events:
+                match event:
+                    case MemberJoined():  # a first Join that is repeated brings the same id again
+                        self._removed.pop((event.group_id, event.member_id), None)
+                    case MemberRemoved():
+                        self._removed[event.group_id, event.member_id] = None
+                    case MemberReplaced():
+                        self._removed[event.group_id, event.replaced_id] = None
+                    case GenerationFormed():
+                        self._formed[event.group_id, event.generation] = event.member_ids
+                    case GroupDeleted():
+                        self._forget(event.group_id)
+                    case _:
+                        pass
+
+    def _forget(self, group: str) -> None:
+        """A group without members was deleted: whoever still works in it is a zombie."""
+        for (name, _), held in self._held.items():
+            if name == group:
+                for one in held.values():
+                    self._removed[group, one.member_id] = None
+
+    # ---- at rest
+
+    def unowned(self, groups: dict[str, int]) -> list[Place]:
+        """Partitions that nobody owns, or more than one does; `groups`: name -> partitions."""
+        return [
+            (group, partition)
+            for group, partitions in groups.items()
+            for partition in range(partitions)
+            if len(self._held.get((group, partition), {})) != 1
+        ]

@@ -1,0 +1,149 @@
+"""Every world that is simulated, by name."""
+
+from dataclasses import replace
+
+from chaos.sim.faults import FIRST_START_WEIGHTS, WEIGHTS
+from chaos.sim.sdk_scenarios import SCRIPTED, SDK
+from chaos.sim.simulation import GROUPS_SETTINGS, SETTINGS, Scenario
+
+THREE_NODES = tuple(Scenario(f"{net}3", network=net) for net in ("fifo", "late", "udp"))
+FIFO3, _, UDP3 = THREE_NODES
+ONE_NODE = Scenario("fifo1", nodes=1)
+
+SPLIT_VOTES = Scenario(
+    "split-votes",
+    nodes=5,
+    network="udp",
+    settings=replace(
+        SETTINGS, election_min_ms=310, election_max_ms=330, bystander_min_ms=2, bystander_max_ms=6
+    ),
+    weights={"crash": 40, "transfer": 5, "isolation": 2},
+    pause_s=0.25,
+    restart_s=0.05,
+    latency_s=0.03,
+    crash_after_vote=0.6,
+)
+"""Split votes, late requests, voters that die with their vote on its way and are back at once."""
+
+REPLACEMENTS = Scenario(
+    "replacements",
+    weights={**WEIGHTS, "replace_then_crash": 60},
+)
+
+FIRST_START = Scenario(
+    "first-start", weights=FIRST_START_WEIGHTS, chaos_s=12.0, pause_s=0.3, late_start_s=4.0
+)
+"""One node is provisioned and not started until seconds later; others lose their disks."""
+
+LOST_LINKS = Scenario("lost-links", weights={"reconnect": 90, "pause": 5, "stall": 5}, pause_s=0.1)
+"""A leader that both followers lose at once is deposed before it notices."""
+
+UNBALANCED = replace(SETTINGS, balance_ms=10**9)
+"""Nobody hands leadership over without a reason."""
+
+RETURNING = Scenario(
+    "returning-follower",
+    weights={"follower_isolation": 1, "follower_reconnect": 1},
+    pause_s=0.8,
+    settings=UNBALANCED,
+    steady=True,
+)
+"""One follower at a time is cut off for longer than an election timeout and comes back, or loses
+its connection to the leader alone."""
+
+GROUPS = tuple(
+    Scenario(
+        f"groups-{net}",
+        network=net,
+        shards=shards,
+        members=6,
+        chaos_s=10.0,
+        settings=GROUPS_SETTINGS,
+    )
+    for net, shards in (("fifo", 1), ("late", 2), ("udp", 1))
+)
+# Members come and go, and old requests come again.
+CHURN = replace(GROUPS[0], name="groups-churn", members=8, repeats=0.7, pause_s=1.0)
+
+STATICS = replace(CHURN, name="groups-statics", statics=True)
+
+REMOVALS = replace(
+    STATICS, name="groups-removals", members=4, removals=True, chaos_s=14.0, repeats=0.4
+)
+"""Groups that are empty for a while, are deleted or expire, and come back."""
+
+KILLS = replace(
+    GROUPS[0],
+    name="groups-kills",
+    members=6,
+    weights={"crash": 1},
+    pause_s=1e9,
+    patience=4.0,
+    kills=True,
+    chaos_s=24.0,
+)
+"""Nothing fails but the leader, at a chosen point of a round."""
+
+SLOW_DISKS = replace(
+    CHURN, name="groups-slow-disks", weights={"slow_sync": 10, "transfer": 1}, pause_s=0.3
+)
+"""Entries are under way for long, so that deadlines pass meanwhile."""
+
+DEAF = replace(
+    CHURN,
+    name="groups-deaf-leader",
+    members=12,
+    weights={"isolation": 4, "one_way_cut": 8, "stall": 6, "reconnect": 2},
+    pause_s=0.5,
+)
+"""Leaders that hear no majority, while members go on talking to them."""
+
+BLINKS = Scenario(
+    "groups-blinks",
+    members=6,
+    chaos_s=20.0,
+    settings=replace(GROUPS_SETTINGS, balance_ms=10**9),
+    weights={"leader_blinks": 1},
+    pause_s=0.5,
+    beat_share=0.96,
+    steady=True,
+)
+"""The leader's loop is stuck again and again, just when members that report late do so."""
+
+STANDSTILL = Scenario(
+    "groups-standstill",
+    members=8,
+    chaos_s=60.0,
+    settings=GROUPS_SETTINGS,
+    weights={"all_stand_still": 2, "transfer": 3, "reconnect": 3},
+    pause_s=4.0,
+    beat_share=0.3,
+)
+"""All nodes are suspended at once for up to 30 s, and leadership goes from node to node."""
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        *THREE_NODES,
+        ONE_NODE,
+        Scenario("fifo5", nodes=5),
+        Scenario("udp5", nodes=5, network="udp"),
+        Scenario("late3x2", network="late", shards=2),
+        REPLACEMENTS,
+        FIRST_START,
+        SPLIT_VOTES,
+        LOST_LINKS,
+        RETURNING,
+        *GROUPS,
+        CHURN,
+        STATICS,
+        REMOVALS,
+        KILLS,
+        SLOW_DISKS,
+        DEAF,
+        BLINKS,
+        STANDSTILL,
+        *SDK,
+        *SCRIPTED,
+    )
+}

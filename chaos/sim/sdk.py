@@ -1,0 +1,352 @@
+"""Members of groups as processes that run the shipped SDK: client, membership, tasks, committer.
+
+Each has its own loop on virtual time (loop.py) and its own connections (rpc.py). What it confirms
+to own goes to ownership.py; what it commits and reads to removals.Promises.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import coordinator.service
+import muster.admin
+import muster.calls
+import muster.consumer
+import muster.discovery
+import muster.heartbeats
+from chaos.sim.groups import GroupsChecker
+from chaos.sim.loop import make_loop
+from chaos.sim.ownership import Ownerships
+from chaos.sim.rpc import ClientNet, SimNodes, endpoint
+from coordinator.routing import shard_of
+from muster.calls import Caller
+from muster.client import Client
+from muster.discovery import Discovery, Routes
+from muster.errors import (
+    CoordinatorNotAvailable,
+    GroupClosed,
+    IllegalGeneration,
+    MusterError,
+    RebalanceInProgress,
+    RequestTimedOut,
+    UnknownMemberId,
+)
+from muster.heartbeats import Heartbeats
+from muster.listener import RebalanceListener
+from muster.membership import State
+from muster.types import Assignment, TopicPartition
+
+if TYPE_CHECKING:
+    from chaos.sim.members import Members
+    from chaos.sim.simulation import Simulation
+
+REQUEST_MS = 4_000
+"""A call as a worker sees it, all attempts together."""
+
+THINK_S = 0.12
+"""Mean time between two commits of one partition's task."""
+
+BOOTSTRAP_S = 0.3
+TIDY_S = 0.05
+"""A closed client has no task left by then."""
+
+
+class _Draws:
+    """Stands in for the modules `random` and `secrets`, and for `uuid4`."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self.random = rng.random
+
+    def token_hex(self, length: int) -> str:
+        return self._rng.randbytes(length).hex()
+
+    def uuid4(self) -> UUID:
+        return UUID(bytes=self._rng.randbytes(16))
+
+
+@contextmanager
+def drawn_by(rng: Random) -> Iterator[None]:
+    """Inside, everything that the SDK and the frontend draw comes from `rng`."""
+    draws: Any = _Draws(rng)
+    drawing = (muster.admin, muster.calls, muster.consumer, muster.discovery, muster.heartbeats)
+    seams: list[tuple[Any, str, Any]] = [(module, "random", draws) for module in drawing]
+    seams += [(module, "secrets", draws) for module in (muster.consumer, muster.heartbeats)]
+    seams.append((coordinator.service, "uuid4", draws.uuid4))
+    before = [(module, name, getattr(module, name)) for module, name, _ in seams]
+    for module, name, value in seams:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+def group_in(name: str, shard: int, shards: int) -> str:
+    """A group id that begins so and lives in this shard."""
+    tries = 0
+    while shard_of(f"{name}-{shard}-{tries}", shards) != shard:
+        tries += 1
+    return f"{name}-{shard}-{tries}"
+
+
+class _Core:
+    """As muster.client's, over simulated channels."""
+
+    def __init__(self, process: "Process", client: Client) -> None:
+        world = process.world
+        addresses = [endpoint(number) for number in range(len(world.nodes))]
+        self.nodes = SimNodes(addresses, process.loop, process.net, process.number)
+        routes = Routes(client.counters)
+        self.discovery = Discovery(self.nodes, routes, client.counters)
+        self.caller = Caller(self.nodes, routes, self.discovery, client.counters)
+        self.heartbeats = Heartbeats(self.caller)
+
+    async def close(self) -> None:
+        await self.heartbeats.close()
+        await self.discovery.close()
+        await self.nodes.close()
+
+
+class Process:
+    """A client's process: its loop, its client, its death."""
+
+    def __init__(self, world: "Simulation", net: ClientNet, name: str) -> None:
+        self.world, self.net, self.name = world, net, name
+        self.rng = world.rng
+        self.number = len(world.processes)
+        world.processes.append(self)
+        self.paused_until_s = 0.0
+        self.loop = make_loop(world, lambda: world.now + 1.0, self._run, world.defect)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return not self.loop.dead
+
+    def launch(self, work: Callable[[], Any]) -> None:
+        """Begin with this coroutine."""
+        self.loop.post(lambda: self.loop.create_task(work()))
+
+    def client(self) -> Client:
+        """The process's client, open."""
+        client = Client(
+            [endpoint(number) for number in range(len(self.world.nodes))],
+            client_id=self.name,
+            request_timeout_ms=REQUEST_MS,
+        )
+        core: Any = _Core(self, client)
+        client._core = core
+        return client
+
+    def die(self) -> None:
+        """Die of kill -9: its connections are reset, nothing else is said."""
+        if self.alive:
+            self.loop.kill()
+            self.net.reset_all(client=self.number)
+
+    def _run(self, one_pass: Callable[[], None]) -> None:
+        if not self.alive:
+            return
+        if self.world.now < self.paused_until_s:
+            self.world.schedule(self.paused_until_s - self.world.now, self._run, one_pass)
+            return
+        one_pass()
+
+
+class Worker(RebalanceListener):
+    """One membership of one process, with a task for each partition that it owns."""
+
+    def __init__(
+        self, members: "Members", shard: int, group: str, name: str, instance: str
+    ) -> None:
+        world = members.world
+        assert members.net is not None
+        self._members, self._world = members, world
+        self._shard, self._group_id, self._instance = shard, group, instance
+        self._checker: GroupsChecker = members.checkers[shard]
+        self._owned: Ownerships = members.ownerships[shard]
+        self.process = Process(world, members.net, name)
+        self._rng = world.rng
+        self._before: dict[int, tuple[int, int, int]] = {}
+        self._group: Any = None
+        self._cooperative = world.scenario.assignor == "cooperative-sticky"
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self.process.alive
+
+    @property
+    def _over(self) -> bool:
+        return self._world.now >= self._world.scenario.chaos_s
+
+    def start(self) -> None:
+        """Join; live for a while; leave, or die."""
+        self.process.launch(self._main)
+        life_s = self._world.scenario.life_s
+        if life_s:
+            self._world.schedule(0.5 + self._rng.expovariate(1 / life_s), self._end)
+
+    def _end(self) -> None:
+        if not self.alive or self._over:
+            return
+        if self._rng.random() < 0.5:
+            self._world.faults.counts["member_leave"] += 1
+            self.process.loop.post(self._stop)
+        else:
+            self._world.faults.counts["member_kill"] += 1
+            self.process.die()
+            self._gone("died")
+
+    def _stop(self) -> None:
+        if self._group is not None:
+            self._group.stop()
+
+    def _gone(self, why: str) -> None:
+        self._owned.drop_all(self.process.name, why)
+        self._members.died(self._shard, self._group_id, self._instance)
+
+    async def _main(self) -> None:
+        scenario = self._world.scenario
+        client = self.process.client()
+        self._group = group = client.group(
+            self._group_id,
+            [self._members.topic],
+            assignor=scenario.assignor,
+            session_timeout_ms=self._members.session_ms,
+            rebalance_timeout_ms=self._members.rebalance_ms,
+            group_instance_id=self._instance,
+            listener=self,
+        )
+        group.on_partition(self._work)
+        try:
+            await group.run(handle_sigterm=False)
+        except MusterError as error:
+            self._world.faults.counts[f"client_{type(error).__name__}"] += 1
+        await client.close()
+        await asyncio.sleep(TIDY_S)
+        left = self.process.loop.unfinished()
+        if len(left) > 1:  # this one
+            self._checker.shard.violated("L-tasks-left", process=self.process.name, tasks=left)
+        self.process.loop.post(self.process.die)
+        self._gone("left")
+
+    # ---- RebalanceListener
+
+    def assigned(self, group: Any, assignment: Assignment) -> None:
+        """These are new."""
+        counts, promises = self._checker.shard.counts, self._checker.promises
+        counts.generations += 1
+        owner = self._instance or assignment.member_id
+        for key in assignment.partitions:
+            self._checker.owns(self._group_id, assignment.generation, key.partition, owner)
+            self._before[key.partition] = promises.reading((self._group_id, key.partition))
+            self._owned.take(
+                self._group_id,
+                key.partition,
+                assignment.member_id,
+                assignment.generation,
+                self.process.name,
+            )
+
+    async def revoked(self, group: Any, assignment: Assignment) -> None:
+        """In good order."""
+        if self._rng.random() < 0.3:  # a user's own clean-up takes a while
+            await asyncio.sleep(0.05 * self._rng.random())
+        machine = group._machine
+        if self._cooperative and machine.state is not State.CLOSING:
+            now = machine.assignment
+            kept = {key.partition for key in now.partitions} if now is not None else set()
+            mine = [key.partition for key in assignment.partitions]
+            self._owned.stays(self._group_id, [p for p in mine if p in kept], assignment.member_id)
+            if now is not None:
+                for partition in mine:
+                    self._owned.moves(
+                        self._group_id, partition, assignment.member_id, now.generation
+                    )
+        for key in assignment.partitions:
+            self._owned.drop(self._group_id, key.partition, self.process.name, "revoked")
+
+    def lost(self, group: Any, assignment: Assignment) -> None:
+        """Fenced."""
+        for key in assignment.partitions:
+            self._owned.drop(self._group_id, key.partition, self.process.name, "lost")
+
+    # ---- the work
+
+    async def _work(self, p: muster.Partition) -> None:
+        place = (self._group_id, p.id)
+        promises, shard = self._checker.promises, self._checker.shard
+        value = p.committed or 0
+        promises.read(place, self._before[p.id], value)
+        shard.counts.reads += 1
+        while not self._over:
+            await asyncio.sleep(self._rng.expovariate(1 / THINK_S))
+            value += 1
+            token = promises.attempt(place, value)
+            zombie = self._owned.is_removed(self._group_id, p.member_id)
+            try:
+                result = await self._group.commit({p.key: value})
+            except (RebalanceInProgress, RequestTimedOut, CoordinatorNotAvailable):
+                value -= 1  # refused, or unknown: the same again
+                continue
+            except (IllegalGeneration, UnknownMemberId, GroupClosed):
+                break  # it is about to be told
+            if p.key in result.superseded:
+                shard.violated("H-superseded", group=place[0], partition=place[1], value=value)
+                continue
+            promises.acknowledged(place, value, token)
+            self._owned.acknowledged(*place, self.process.name, sent_as_zombie=zombie)
+            shard.counts.acked += 1
+        await asyncio.Event().wait()
+
+
+class Bystander:
+    """A process that makes the topics, and then reads every group's offsets as an outsider does."""
+
+    def __init__(self, members: "Members") -> None:
+        assert members.net is not None
+        self._members, self._world = members, members.world
+        self.process = Process(members.world, members.net, "bystander")
+
+    def start(self) -> None:
+        """Begin."""
+        self.process.launch(self._main)
+
+    async def _main(self) -> None:
+        client = self.process.client()
+        await self._create(client)
+        rng, groups = self._world.rng, self._members.group_ids()
+        while self._world.now < self._world.scenario.chaos_s:
+            await asyncio.sleep(rng.expovariate(1 / 0.5))
+            shard, group = rng.choice(groups)
+            await self._read(client, shard, group)
+
+    async def _create(self, client: Client) -> None:
+        name, partitions = self._members.topic, self._members.partitions
+        while True:
+            try:
+                await client.create_topic(name, partitions, exist_ok=True)
+            except (RequestTimedOut, CoordinatorNotAvailable):
+                await asyncio.sleep(BOOTSTRAP_S)
+            else:
+                return
+
+    async def _read(self, client: Client, shard: int, group: str) -> None:
+        """inv-I1, inv-I13: a strict read of all partitions."""
+        promises = self._members.checkers[shard].promises
+        keys = [TopicPartition(self._members.topic, p) for p in range(self._members.partitions)]
+        before = {key: promises.reading((group, key.partition)) for key in keys}
+        try:
+            committed = await client.committed(group, keys)
+        except (RequestTimedOut, CoordinatorNotAvailable):
+            return
+        for key in keys:
+            value = committed.offset(key) or 0
+            promises.read((group, key.partition), before[key], value)
+        self._members.checkers[shard].shard.counts.reads += 1

@@ -1,0 +1,63 @@
+"""Worlds in which members run the shipped SDK (sdk.py)."""
+
+from dataclasses import replace
+
+from chaos.sim.faults import CLIENT_WEIGHTS
+from chaos.sim.rpc import ClientFaults
+from chaos.sim.simulation import GROUPS_SETTINGS, Scenario
+
+SDK_EAGER = Scenario(
+    "sdk-eager",
+    members=6,
+    client="sdk",
+    chaos_s=10.0,
+    rest_s=14.0,
+    settings=GROUPS_SETTINGS,
+    pause_s=0.7,
+    life_s=8.0,
+    weights=CLIENT_WEIGHTS,
+)
+SDK_COOPERATIVE = replace(SDK_EAGER, name="sdk-cooperative", assignor="cooperative-sticky")
+SDK_STATIC = replace(SDK_COOPERATIVE, name="sdk-static", statics=True)
+SDK_UDP = replace(SDK_EAGER, name="sdk-udp", network="udp")
+SDK_TWO_SHARDS = replace(SDK_COOPERATIVE, name="sdk-late", network="late", shards=2, members=8)
+
+CALM = replace(
+    SDK_COOPERATIVE,
+    name="",
+    members=4,
+    life_s=0.0,
+    patience=6.0,
+    chaos_s=14.0,
+    rest_s=24.0,
+    client_faults=ClientFaults(0.0, 0.0, 0.0, 0.0),
+)
+"""Nobody goes, and no message is lost."""
+
+STOP_ONE = replace(
+    CALM,
+    name="stop-one",
+    client="wire",
+    nodes=1,
+    script="stop-all",
+    patience=2.0,
+    chaos_s=42.0,
+    settings=replace(GROUPS_SETTINGS, snapshot_log_bytes=1 << 20),
+)
+"""A cluster of one, which always hears its quorum, and members that hold no heartbeat there.
+
+Where a call is held or a quorum is gone no session runs, so a stop ends none whatever is broken.
+"""
+
+SCRIPTED = (
+    STOP_ONE,
+    replace(CALM, name="sdk-jam-leader", script="jam-leader"),
+    replace(CALM, name="sdk-jam-all", script="jam-all"),
+    replace(CALM, name="sdk-stop-all", script="stop-all", chaos_s=42.0),
+    replace(CALM, name="sdk-stall-followers", script="stall-followers"),
+    replace(CALM, name="sdk-reset-peers", script="reset-peers"),
+    replace(CALM, name="sdk-break-heartbeats", script="break-heartbeats", members=16),
+)
+"""What must be in the schedule, whatever chance brings."""
+
+SDK = (SDK_EAGER, SDK_COOPERATIVE, SDK_STATIC, SDK_UDP, SDK_TWO_SHARDS)

@@ -1,0 +1,454 @@
+"""A whole cluster in one process, on virtual time; one seed is one run.
+
+Shipped: driver, replica, journal, codec, snapshots, admission. Replaced: socket, disk, clock. A run
+has chaos for some virtual seconds, then the world is healed and must come to rest.
+"""
+
+import heapq
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from chaos.sim import deleting
+from chaos.sim.apps import App, HistoryApp
+from chaos.sim.checks import Counts, ShardChecker, Violation
+from chaos.sim.faults import WEIGHTS, Faults, FaultyNode
+from chaos.sim.members import Members
+from chaos.sim.network import Network
+from chaos.sim.node import PowerCutError, SimNode
+from chaos.sim.operator import Operator
+from chaos.sim.rpc import CLIENT_FAULTS, ClientFaults, ClientNet
+from chaos.sim.schedule import Schedule, Struck, plan
+from chaos.sim.scripts import Script
+from chaos.sim.sdk import Process, drawn_by
+from chaos.sim.server import SimServer
+from chaos.sim.views import DurableView
+from chaos.sim.workload import Commands
+from raft.contract import Role
+from raft.settings import RaftSettings
+from storage.store import StoreError
+
+SETTINGS = RaftSettings(
+    log_disk_bytes=1600,
+    log_trim_bytes=320,
+    log_memory_bytes=640,
+    apply_entries=20,
+    window_bytes=400,
+    message_bytes=60,
+    control_bytes=100,
+    frame_bytes=600,
+    resend_ms=700,
+    chunk_bytes=160,
+    chunk_resend_ms=150,
+    snapshot_log_bytes=6400,
+    snapshot_idle_ms=3000,
+    soft_ms=40,
+    balance_ms=2500,
+    balance_connected_ms=2000,
+)
+"""So small that seconds meet every limit: two or three entries a message, snapshots, trimming."""
+
+GROUPS_SETTINGS = replace(
+    SETTINGS,
+    log_disk_bytes=8000,
+    log_trim_bytes=1000,
+    log_memory_bytes=3000,
+    window_bytes=2000,
+    message_bytes=600,
+    control_bytes=700,
+    frame_bytes=2000,
+    chunk_bytes=600,
+    snapshot_log_bytes=30000,
+)
+"""As small for entries of the coordinator, which are some hundred bytes long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What to simulate. Times are virtual seconds."""
+
+    name: str
+    nodes: int = 3
+    network: str = "fifo"
+    shards: int = 1
+    chaos_s: float = 8.0
+    rest_s: float = 12.0
+    settings: RaftSettings = SETTINGS
+    weights: dict[str, int] = field(default_factory=lambda: dict(WEIGHTS))
+    pause_s: float = 0.35
+    """Mean time between two faults."""
+    restart_s: float = 1.6
+    """A node that went down is up again at the latest after so long."""
+    latency_s: float = 0.004
+    members: int = 0
+    """So many members of consumer groups, on coordinator.shard; 0: plain commands."""
+    repeats: float = 0.15
+    """How many commits of members arrive once more, up to three seconds later."""
+    statics: bool = False
+    """Half of the members are static: they come back under the same instance id."""
+    patience: float = 1.0
+    """So many times as long are the session and the rebalance timeout."""
+    kills: bool = False
+    """The leader is killed at chosen points of a round; members come to stay (phases.py)."""
+    removals: bool = False
+    """Groups and offsets are deleted and expire; ids are asked for; commits are atomic and compare
+    (removals.py)."""
+    client: str = "wire"
+    """`sdk`: members are processes that run the shipped SDK (sdk.py); `wire`: see members.py."""
+    assignor: str = "range"
+    """Of members that run the SDK."""
+    life_s: float = 0.0
+    """Mean life of a process that runs the SDK, before it leaves or dies; 0: it stays."""
+    client_faults: ClientFaults = CLIENT_FAULTS
+    """What happens to the messages of clients that run the SDK."""
+    script: str = ""
+    """A schedule of scripts.py instead of faults by chance."""
+    late_start_s: float = 0.0
+    """One node is started for the first time so late at most; 0: all start at once."""
+    crash_after_vote: float = 0.0
+    """How likely it is that a node dies right after a vote left it."""
+
+    steady: bool = False
+    """Nothing goes wrong that a leader may fall over: the first one leads until the end."""
+    beat_share: float = 0.0
+    """Members only send heartbeats, each when so much of its session is over, and none of them is
+    ever lost (punctual.py). 0: members that work."""
+
+
+FIRST_FAULT_S = 1.5
+STEADY_S = 1.4
+"""By then a leader leads, where nothing has gone wrong yet."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What one run did and broke."""
+
+    scenario: str
+    seed: int
+    violations: list[Violation]
+    faults: Counter[str]
+    counts: Counts
+    events: int
+    schedule: Schedule
+    """What was to go wrong, ..."""
+    struck: list[Struck] = field(default_factory=list)
+    """... and what came of it."""
+    triggered: list[str] = field(default_factory=list)
+
+
+class Simulation:
+    """One run: of a seed, or of its `schedule`, which may be shorter. `run()` may be called once.
+
+    Raises ValueError where the schedule is another scenario's.
+    """
+
+    def __init__(self, scenario: Scenario, seed: int, schedule: Schedule | None = None) -> None:
+        salt = f"{scenario.name}:{seed}"
+        if schedule is None:
+            weights = {} if scenario.script else scenario.weights
+            planned = plan(salt, weights, scenario.pause_s, FIRST_FAULT_S, scenario.chaos_s)
+            schedule = Schedule(scenario.name, seed, scenario.chaos_s, planned)
+        elif (schedule.scenario, schedule.seed) != (scenario.name, seed):
+            raise ValueError(f"a schedule of {schedule.scenario}:{schedule.seed}")
+        self.plan = schedule
+        scenario = replace(scenario, chaos_s=schedule.chaos_s)
+        self.scenario, self.seed = scenario, seed
+        self.rng = Random(salt)
+        self.settings = scenario.settings
+        self.now = self.micro = 0.0
+        self.events = 0
+        self.violations: list[Violation] = []
+        self.checkers = [ShardChecker(s, scenario.nodes) for s in range(scenario.shards)]
+        self.nodes: list[SimNode] = [
+            SimNode(self, n, scenario.nodes, scenario.shards, scenario.crash_after_vote)
+            for n in range(scenario.nodes)
+        ]
+        self.net = Network(
+            scenario.network,
+            self.rng,
+            lambda: self.now,
+            self.schedule,
+            self.nodes,
+            scenario.latency_s,
+        )
+        self.faults = Faults(self, salt, scenario.chaos_s, schedule.faults, schedule.triggered)
+        self.net.counts = self.faults.counts
+        if scenario.steady:
+            for checker in self.checkers:
+                checker.steady_s = STEADY_S
+        self._queue: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
+        self._scheduled = 0
+        self.crashes = 0
+        self.servers: list[SimServer] = []
+        self.trace: Callable[[str], None] | None = None
+        self.operator = Operator(self)
+        self.commands = Commands(self)
+        self.processes: list[Process] = []
+        self.members = Members(self) if scenario.members else None
+        self._late: SimNode | None = None
+
+    def make_app(self, node: SimNode, starting: Callable[[], bool]) -> App:
+        """The state machines of a new process."""
+        if self.members is not None:
+            return self.members.app(node, starting)
+        return HistoryApp(node.number, node.incarnation, self.checkers, starting)
+
+    def tell(self, what: str) -> None:
+        """One line of the trace."""
+        if self.trace is not None:
+            self.trace(f"{self.now:.4f} {what}")
+
+    def make_server(self, node: SimNode) -> SimServer | None:
+        """Where clients have connections."""
+        if self.members is None or self.members.net is None:
+            return None
+        server = SimServer(node, self.members.core(node))
+        self.servers.append(server)
+        return server
+
+    def defect(self, error: BaseException) -> None:
+        """Shipped code has failed in a way that it calls a defect itself: a finding."""
+        where = [line.rstrip() for line in traceback.format_exception(error)][-7:]
+        facts: dict[str, object] = {"message": str(error)[:200], "trace": where}
+        self.violations.append(Violation(f"X-{type(error).__name__}", round(self.now, 4), facts))
+
+    @property
+    def chaotic(self) -> bool:
+        """Whether faults still happen."""
+        return self.now < self.scenario.chaos_s
+
+    # -- events
+
+    def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None:
+        self._scheduled += 1
+        at = self.now + max(delay_s, 0.0)
+        heapq.heappush(self._queue, (at, self._scheduled, run, args))
+
+    def run(self) -> Result:
+        """Simulate to the end, or to the first exception."""
+        sdk_log, level = logging.getLogger("muster"), logging.getLogger("muster").level
+        sdk_log.setLevel(logging.CRITICAL)  # workers warn of every fault that they meet
+        try:
+            with drawn_by(self.rng):
+                return self._run()
+        finally:
+            sdk_log.setLevel(level)
+
+    def _run(self) -> Result:
+        if self.scenario.late_start_s:
+            self._late = self.rng.choice(self.nodes)
+            at = self.scenario.late_start_s * (0.5 + 0.5 * self.rng.random())
+            self.schedule(at, self.start_late)
+        for node in self.nodes:
+            if node is not self._late:
+                node.start()
+        self._connect_all()
+        workload = self.commands if self.members is None else self.members
+        workload.start()
+        if self.members is not None and self.scenario.removals:
+            deleting.start(self, self.members)
+        if self.scenario.script:
+            Script(self).start()
+        self.faults.start()
+        self.schedule(self.scenario.chaos_s, self._heal)
+        try:
+            self._loop()
+        except Exception as error:  # noqa: BLE001  whatever the shipped code raises is a finding
+            self.defect(error)
+        finally:
+            for loop in [one.loop for one in self.servers] + [one.loop for one in self.processes]:
+                loop.bury()
+        return self._result()
+
+    def _loop(self) -> None:
+        end = self.scenario.chaos_s + self.scenario.rest_s
+        at_rest = self.scenario.chaos_s + 1.0
+        while self._queue:
+            at, _, run, args = heapq.heappop(self._queue)
+            if at > end:
+                break
+            self.now, self.micro = max(self.now, at), 0.0
+            self.events += 1
+            for checker in self.checkers:
+                checker.now = self.now
+            run(*args)
+            if self.now > at_rest:
+                if self._is_at_rest() and self._is_owned():
+                    break
+                at_rest = self.now + 0.25
+        self._finish()
+
+    def run_on(self, node: SimNode, run: Callable[[], None]) -> None:
+        """Run shipped code of `node`; a power cut may end it; then check its shards."""
+        try:
+            run()
+        except PowerCutError as cut:
+            self.faults.counts[cut.kind] += 1
+            self.crash(node.number, power_cut=True)
+            return
+        except StoreError:
+            if not node.store.fail_writes:
+                raise
+            if not node.sync_failed:
+                self.count("disk_full")
+            self.crash(node.number, power_cut=True)
+            return
+        if node.alive:
+            for shard, checker in enumerate(self.checkers):
+                checker.turned(node.views[shard], self.durable_views(shard))
+
+    def durable_views(self, shard: int) -> Sequence[DurableView]:
+        """Every node's disk, whether it is up or down."""
+        return [DurableView(node, shard) for node in self.nodes]
+
+    # -- faults
+
+    def count(self, kind: str) -> None:
+        """A fault has happened."""
+        self.faults.counts[kind] += 1
+
+    @property
+    def fault_clients(self) -> ClientNet | None:
+        """Where clients have connections."""
+        return None if self.members is None else self.members.net
+
+    @property
+    def client_processes(self) -> Sequence[Process]:
+        """Of clients that run the SDK."""
+        return self.processes
+
+    @property
+    def fault_nodes(self) -> Sequence[FaultyNode]:
+        return self.nodes
+
+    def crash(self, number: int, *, power_cut: bool, down_s: float | None = None) -> None:
+        node = self.nodes[number]
+        if not node.alive:
+            return
+        node.stop(power_cut=power_cut)
+        self.crashes += 1
+        self.tell(f"node {number} {'loses power' if power_cut else 'is killed'}")
+        for other in range(len(self.nodes)):
+            if other != number:
+                self.net.disconnect(number, other)
+        if down_s is None:
+            down_s = self.scenario.restart_s * (0.06 + 0.94 * self.rng.random())
+        self.schedule(down_s, self._restart, number, node.incarnation)
+
+    def _restart(self, number: int, life: int | None = None) -> None:
+        node = self.nodes[number]
+        if node.alive or life not in (None, node.incarnation):
+            return
+        node.start()
+        self.tell(f"node {number} starts, for the {node.incarnation}. time")
+        soon = self.scenario.restart_s / 16
+        for other in range(len(self.nodes)):
+            if other != number:
+                delay = soon * (0.1 + self.rng.random())
+                self.schedule(delay, self.net.connect, number, other)
+        self.operator.greet(node)
+
+    def start_late(self) -> None:
+        """Start the node that has never run, if one is left."""
+        late, self._late = self._late, None
+        if late is not None:
+            self.faults.counts["late_start"] += 1
+            self._restart(late.number)
+
+    def wipe(self, number: int) -> bool:
+        return self.operator.wipe(number)
+
+    def replace(self, number: int) -> bool:
+        return self.operator.replace(number)
+
+    def spoil(self, number: int) -> bool:
+        return self.operator.spoil(number)
+
+    # -- the end
+
+    def _heal(self) -> None:
+        self.tell("the world is healed")
+        self.net.heal()
+        for process in self.processes:
+            process.paused_until_s = 0.0
+        for node in self.nodes:
+            node.crash_after_sends = None
+            node.crash_after_vote = 0.0
+            node.sync_stalled_until_s = node.paused_until_s = 0.0
+            node.stall_writes(0)
+            node.spare_disk()
+            self._restart(node.number)
+        self._connect_all()
+
+    def _connect_all(self) -> None:
+        for a in range(len(self.nodes)):
+            for b in range(a):
+                self.net.connect(a, b)
+        if self.now >= self.scenario.chaos_s:
+            self.schedule(0.5, self._connect_all)
+
+    def _is_at_rest(self) -> bool:
+        if not all(node.alive for node in self.nodes):
+            return False
+        for shard in range(self.scenario.shards):
+            replicas = [node.replica(shard) for node in self.nodes]
+            ends = {(r.applied_index, r.last_index, r.commit_index, r.term) for r in replicas}
+            roles = [r.role for r in replicas]
+            if len(ends) != 1 or roles.count(Role.LEADER) != 1 or Role.LEARNER in roles:
+                return False
+            applied, last, _, _ = ends.pop()
+            if applied != last or any(r.busy or r._rebuilding for r in replicas):
+                return False  # a state that is being loaded is none yet, and nobody is served
+        return True
+
+    def _is_owned(self) -> bool:
+        """Whether the members have shared everything out again; inv-I8 says until when."""
+        if self.members is None or not self.members.unowned():
+            return True
+        if self.now > self.scenario.chaos_s + self.members.recovery_s:
+            self.checkers[0].violated("L-unowned", places=self.members.unowned())
+            return True
+        return False
+
+    def _finish(self) -> None:
+        if not all(node.alive for node in self.nodes):
+            self.checkers[0].violated("L-node-down", up=[node.alive for node in self.nodes])
+            return
+        for shard, checker in enumerate(self.checkers):
+            replicas = [node.replica(shard) for node in self.nodes]
+            finals = [node.app.final(shard) for node in self.nodes if node.app is not None]
+            states = [
+                (replica.applied_index, *final)
+                for replica, final in zip(replicas, finals, strict=True)
+            ]
+            leaders = sum(r.leads for r in replicas)
+            checker.finished(states, [r.last_index for r in replicas], leaders)
+            if any(r.role is Role.LEARNER for r in replicas):
+                checker.violated("L-never-admitted", roles=[r.role.value for r in replicas])
+        if self.members is not None:
+            self.members.finished()
+        self.commands.finished()
+
+    def _result(self) -> Result:
+        counts = Counts()
+        for checker in self.checkers:
+            self.violations.extend(checker.violations)
+            for name in Counts.__dataclass_fields__:
+                total = getattr(counts, name) + getattr(checker.counts, name)
+                setattr(counts, name, total)
+        counts.crashes = self.crashes
+        return Result(
+            self.scenario.name,
+            self.seed,
+            self.violations,
+            self.faults.counts,
+            counts,
+            self.events,
+            self.plan,
+            self.faults.struck,
+            self.faults.triggered,
+        )

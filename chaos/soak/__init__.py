@@ -1,0 +1,1 @@
+"""Hours of moderate load, and whether anything grows meanwhile."""

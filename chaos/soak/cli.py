@@ -1,0 +1,211 @@
+"""`muster chaos soak`: options, what a terminal sees, the exit code."""
+
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chaos.soak.plan import MINUTES_MAX, Timetable
+from muster.cli.errors import CommandError, ExitCode
+from muster.cli.options import Output
+from muster.cli.output import Format, Result, Table, show
+
+if TYPE_CHECKING:
+    from chaos.soak.conductor import Say
+    from chaos.soak.judge import Row
+    from chaos.soak.records import Records
+    from chaos.verdict import Verdict
+
+SAMPLES = Path("muster-soak.jsonl")
+SUMMARY = Path("muster-soak.json")
+STEP_PERCENT = 5
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("soak")(soak)
+
+
+def soak(
+    minutes: Annotated[
+        float, typer.Option(min=2, max=MINUTES_MAX, help="How long the load lasts.")
+    ] = 120,
+    samples: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where samples go, a JSON object per line.")
+    ] = SAMPLES,
+    summary: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where the verdicts go as JSON.")
+    ] = SUMMARY,
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Run nothing: judge the samples of an earlier run."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="What the load draws from.")] = 1,
+    output: Output = Format.TABLE,
+) -> None:
+    """Hours of moderate load on three nodes: does memory, a handle, a task or a thread stay behind?
+
+    Judged is what comes after the first 20 minutes, or after a sixth of a shorter run. Exits 0 only
+    if nothing that applies was broken.
+    """
+    if check is None:
+        from chaos.soak.conductor import soak as run  # noqa: PLC0415  # grpc is slow to import
+
+        timetable = Timetable(60 * minutes)
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            with _progress(timetable.total_s) as say:
+                run(timetable, samples, seed, say)
+        except OSError as error:
+            raise CommandError(
+                str(error),
+                next_step="give --samples a file that can be written",
+                exit_code=ExitCode.USAGE,
+            ) from error
+        except KeyboardInterrupt:
+            typer.echo("interrupted; what was seen until now is judged", err=True)
+    finish(check or samples, summary, output)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """SIGTERM ends a run in good order, as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def finish(samples: Path, summary: Path, form: Format) -> None:
+    """Judge a samples file, show and write the verdicts.
+
+    Raises CommandError, exit code 1, where one of them failed or the file cannot be read.
+    """
+    from chaos.soak.judge import judge, rows  # noqa: PLC0415  # only when there is something
+    from chaos.soak.records import RecordsError, read  # noqa: PLC0415
+
+    try:
+        records = read(samples)
+    except (RecordsError, OSError) as error:
+        raise CommandError(
+            str(error), next_step="give the samples of a soak", exit_code=ExitCode.USAGE
+        ) from error
+    verdicts = judge(records)
+    result = to_result(records, verdicts, rows(records))
+    show(result, form)
+    document = {"schema": result.schema, **result.document}
+    summary.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+    failed = [one for one in verdicts if one.applies and not one.passed]
+    for one in failed:
+        for violation in one.violations:
+            typer.echo(f"{one.invariant}: {violation.what}", err=True)
+    if failed:
+        raise CommandError(
+            "not held: " + ", ".join(f"{one.invariant} {one.title}" for one in failed),
+            next_step=f"the samples are in {samples}, the verdicts in {summary}",
+            exit_code=ExitCode.ERROR,
+        )
+
+
+def _outcome(verdict: "Verdict") -> str:
+    if not verdict.applies:
+        return "does not apply"
+    if verdict.passed:
+        return "held"
+    return "not held" if verdict.looked_at else "nothing was looked at"
+
+
+def to_result(records: "Records", verdicts: "list[Verdict]", table: "list[Row]") -> Result:
+    """The summary in every form."""
+    last = records.loads[-1] if records.loads else None
+    items = [
+        {
+            "invariant": one.invariant,
+            "title": one.title,
+            "outcome": _outcome(one),
+            "looked_at": one.looked_at,
+            "violations": [violation.what for violation in one.violations],
+            "note": one.note,
+        }
+        for one in verdicts
+    ]
+    return Result(
+        schema="muster.chaos.soak-summary/v1",
+        document={
+            "minutes": records.total_s / 60,
+            "warm_up_s": records.timetable.warm_up_s,
+            "ended": records.left is not None,
+            "load": None if last is None else asdict(last),
+            "refused_commits": records.refused,
+            "processes": [asdict(row) for row in table],
+            "verdicts": items,
+        },
+        tables=[
+            Table(
+                ("PROCESS", "RSS-MIB", "MIB/H", "HANDLES", "STORE", "THREADS", "TASKS", "CORES"),
+                [
+                    (
+                        row.name,
+                        f"{row.rss_mib[0]:.1f} > {row.rss_mib[1]:.1f}",
+                        None if row.growth_mib_per_h is None else f"{row.growth_mib_per_h:+.2f}",
+                        _pair(row.handles),
+                        row.database if row.kind == "node" else None,
+                        f"{_pair(row.threads)} +{row.pool_threads}",
+                        _pair(row.tasks),
+                        f"{row.cores:.3f}",
+                    )
+                    for row in table
+                ],
+            ),
+            Table(
+                ("CHECK", "OUTCOME", "LOOKED-AT", "PROMISE", "NOTE"),
+                [
+                    (one.invariant, _outcome(one), one.looked_at, one.title, one.note)
+                    for one in verdicts
+                ],
+            ),
+        ],
+        items=items,
+    )
+
+
+def _pair(found: tuple[int, int]) -> str:
+    return f"{found[0]} > {found[1]}"
+
+
+@contextlib.contextmanager
+def _progress(total_s: float) -> "Iterator[Say]":
+    """A bar on a terminal, else a line for each twentieth; what happens is said above it."""
+    if not sys.stderr.isatty():
+        yield _plain(total_s)
+        return
+    from rich.console import Console  # noqa: PLC0415  # only where there is a terminal
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("soak"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+        bar = progress.add_task("soak", total=total_s)
+
+        def say(at_s: float, line: str) -> None:
+            progress.update(bar, completed=at_s)
+            if line:
+                progress.console.print(f"{at_s:8.1f} s  {line}", highlight=False, markup=False)
+
+        yield say
+
+
+def _plain(total_s: float) -> "Say":
+    said = -STEP_PERCENT
+
+    def say(at_s: float, line: str) -> None:
+        nonlocal said
+        percent = int(100 * at_s / total_s)
+        if line:
+            typer.echo(f"{at_s:8.1f} s  {line}", err=True)
+        elif percent >= said + STEP_PERCENT:
+            said = percent - percent % STEP_PERCENT
+            typer.echo(f"{at_s:8.1f} s  {said} %", err=True)
+
+    return say

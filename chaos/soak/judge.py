@@ -1,0 +1,247 @@
+"""Whether anything grew: verdicts on a run's samples.
+
+Memory: the least-squares line through every sample after the warm-up rises by less than 1 MiB/h.
+Handles, threads, tasks: the lower quartile in the last quiet window is not above that in the first
+one, which is right after the warm-up. In both windows the same members stand in the same groups,
+nobody comes or goes, and every shard is led by the same node, so there is no tolerance. A quartile,
+because a call under way adds to what is at rest, and on a busy machine half of the samples may see
+one. Two things are counted apart, because others decide on them, within a bound: files of the store
+(RocksDB) and the threads of gRPC's pool, which has more of them while the machine is busy.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from statistics import linear_regression
+from typing import Final
+
+from chaos.soak.records import Records
+from chaos.soak.sampling import Sample
+from chaos.verdict import Verdict, Violation
+
+GROWTH_MIB_PER_H: Final = 1.0
+FIT_S_MIN: Final = 1_800.0
+"""In less time the line through the samples says more of noise than of growth."""
+DATABASE_HANDLES_MAX: Final = 100
+POOL_THREADS_MAX: Final = 16
+SAMPLES_MIN: Final = 4
+"""In a quiet window; of fewer nothing is concluded."""
+COMMITS_PER_S_MIN: Final = 20.0
+"""Less would not be a load that shows a leak."""
+SILENT_S_MAX: Final = 60.0
+_KIB_PER_MIB = 1024.0
+_S_PER_H = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One process that lived as long as the run."""
+
+    name: str
+    kind: str
+    rss_mib: tuple[float, float]
+    """Lower quartiles of the first and the last quiet window, as all pairs here."""
+    growth_mib_per_h: float | None
+    """None: the run was too short to say."""
+    handles: tuple[int, int]
+    """Sockets, deleted files and others; without those of the store."""
+    database: int
+    """Most files of the store that were open at once, at any time after the warm-up."""
+    threads: tuple[int, int]
+    """Without those of gRPC's pool."""
+    pool_threads: int
+    """Most of them in the last quiet window."""
+    tasks: tuple[int, int]
+    cores: float
+    """CPU seconds per second, after the warm-up."""
+
+
+def judged(records: Records) -> dict[str, list[Sample]]:
+    """Samples after the warm-up of processes that ought to live as long as the run, by name."""
+    found: dict[str, list[Sample]] = {}
+    for one in records.samples:
+        if one.kind != "churned" and one.at_s >= records.timetable.warm_up_s:
+            found.setdefault(one.name, []).append(one)
+    return found
+
+
+def growth_mib_per_h(samples: Iterable[Sample]) -> float | None:
+    """Slope of resident memory; None where the samples cover less than FIT_S_MIN."""
+    points = [(one.at_s / _S_PER_H, one.rss_kib / _KIB_PER_MIB) for one in samples]
+    if len(points) < 2 or (points[-1][0] - points[0][0]) * _S_PER_H < FIT_S_MIN:  # noqa: PLR2004
+        return None
+    return linear_regression(*zip(*points, strict=True)).slope
+
+
+def at_rest(values: Iterable[float]) -> float:
+    """The lower quartile: one of the values. Raises ValueError where there is none."""
+    ordered = sorted(values)
+    if not ordered:
+        raise ValueError("nothing was seen")
+    return ordered[len(ordered) // 4]
+
+
+def _handles(one: Sample) -> int:
+    return sum(count for kind, count in one.handles.items() if kind != "database")
+
+
+def rows(records: Records) -> list[Row]:
+    """The table of all judged processes that were seen in both windows."""
+    windows = ends(records)
+    if windows is None:
+        return []
+    first, last = windows
+    found = []
+    for name, samples in sorted(judged(records).items()):
+        begin = [one for one in samples if one.window == first]
+        end = [one for one in samples if one.window == last]
+        if not begin or not end:
+            continue
+
+        def pair(
+            read: Callable[[Sample], float], begin: list[Sample] = begin, end: list[Sample] = end
+        ) -> tuple[float, float]:
+            return at_rest(map(read, begin)), at_rest(map(read, end))
+
+        def whole(pair: tuple[float, float]) -> tuple[int, int]:
+            return int(pair[0]), int(pair[1])
+
+        span_s = samples[-1].at_s - samples[0].at_s
+        rss = pair(lambda one: one.rss_kib / _KIB_PER_MIB)
+        found.append(
+            Row(
+                name=name,
+                kind=samples[0].kind,
+                rss_mib=rss,
+                growth_mib_per_h=growth_mib_per_h(samples),
+                handles=whole(pair(_handles)),
+                database=max(one.handles["database"] for one in samples),
+                threads=whole(pair(lambda one: one.threads - one.pool_threads)),
+                pool_threads=max(one.pool_threads for one in end),
+                tasks=whole(pair(lambda one: one.tasks)),
+                cores=(samples[-1].cpu_s - samples[0].cpu_s) / span_s if span_s else 0.0,
+            )
+        )
+    return found
+
+
+def ends(records: Records) -> tuple[int, int] | None:
+    """The first and the last quiet window after the warm-up that were seen; None: fewer than two.
+
+    Of a run that is cut or under way that is not the last one of the plan.
+    """
+    after_s = records.timetable.warm_up_s
+    seen = {one.window for one in records.samples if one.window is not None and one.at_s >= after_s}
+    return (min(seen), max(seen)) if len(seen) > 1 else None
+
+
+def judge(records: Records) -> list[Verdict]:
+    """All verdicts on a run, cut or whole."""
+    table = rows(records)
+    return [
+        _memory(table),
+        _counts("S2", "no handle is left open", table, lambda row: row.handles),
+        _store_files(table),
+        _threads(table),
+        _counts("S5", "no task is left", table, lambda row: row.tasks),
+        _same_processes(records),
+        _went_on(records),
+        _nothing_left(records),
+    ]
+
+
+def _memory(table: list[Row]) -> Verdict:
+    grown = [row for row in table if row.growth_mib_per_h is not None]
+    return Verdict(
+        "S1",
+        f"memory grows by less than {GROWTH_MIB_PER_H:g} MiB/h",
+        len(grown),
+        tuple(
+            Violation("S1", f"{row.name}: {row.growth_mib_per_h:+.2f} MiB/h")
+            for row in grown
+            if row.growth_mib_per_h is not None and row.growth_mib_per_h >= GROWTH_MIB_PER_H
+        ),
+        applies=bool(grown) or not table,
+        note="" if grown else f"fewer than {FIT_S_MIN / 60:.0f} minutes after the warm-up",
+    )
+
+
+def _counts(
+    number: str, title: str, table: list[Row], read: Callable[[Row], tuple[int, int]]
+) -> Verdict:
+    violations = []
+    for row in table:
+        first, last = read(row)
+        if last > first:
+            violations.append(Violation(number, f"{row.name}: {first} at first, {last} at last"))
+    return Verdict(number, title, len(table), tuple(violations))
+
+
+def _threads(table: list[Row]) -> Verdict:
+    own = _counts("S4", "no thread is left", table, lambda row: row.threads)
+    pools = tuple(
+        Violation("S4", f"{row.name}: {row.pool_threads} threads in gRPC's pool")
+        for row in table
+        if row.pool_threads > POOL_THREADS_MAX
+    )
+    return replace(own, violations=own.violations + pools)
+
+
+def _store_files(table: list[Row]) -> Verdict:
+    nodes = [row for row in table if row.kind == "node"]
+    return Verdict(
+        "S3",
+        f"a node has at most {DATABASE_HANDLES_MAX} files of its store open",
+        len(nodes),
+        tuple(
+            Violation("S3", f"{row.name}: {row.database}")
+            for row in nodes
+            if row.database > DATABASE_HANDLES_MAX
+        ),
+    )
+
+
+def _same_processes(records: Records) -> Verdict:
+    """None was replaced, and each was seen from the first sample to the last."""
+    planned = [one.number for one in records.timetable.windows()]
+    first, last = (ends(records) or planned)[0], planned[-1]
+    found = judged(records)
+    violations = []
+    for name, samples in sorted(found.items()):
+        if len({one.pid for one in samples}) > 1:
+            violations.append(Violation("S6", f"{name} was started again"))
+        for number in (first, last):
+            seen = sum(one.window == number for one in samples)
+            if seen < SAMPLES_MIN:
+                violations.append(
+                    Violation("S6", f"{name} was seen {seen} times in quiet window {number}")
+                )
+    return Verdict("S6", "every process lived as long as the run", len(found), tuple(violations))
+
+
+def _went_on(records: Records) -> Verdict:
+    """Members commit all the time: a run without load shows no leak."""
+    loads = [one for one in records.loads if one.at_s >= records.timetable.warm_up_s]
+    violations = [Violation("S7", what) for what in records.failures]
+    if len(loads) > 1:
+        span_s, done = loads[-1].at_s - loads[0].at_s, loads[-1].commits - loads[0].commits
+        if done < COMMITS_PER_S_MIN * span_s:
+            violations.append(Violation("S7", f"{done / span_s:.1f} commits/s"))
+    since = loads[0] if loads else None
+    for one in loads:
+        if since is not None and one.at_s - since.at_s > SILENT_S_MAX:
+            violations.append(Violation("S7", f"no commit seen from {since.at_s:.0f} s on"))
+            break
+        if since is None or one.commits > since.commits:
+            since = one
+    return Verdict("S7", "the load went on", len(loads), tuple(violations))
+
+
+def _nothing_left(records: Records) -> Verdict:
+    left = records.left
+    return Verdict(
+        "S8",
+        "no process outlived the run",
+        0 if left is None else 1,
+        tuple(Violation("S8", f"{pid}: {what}") for pid, what in (left or {}).items()),
+        note="the run was cut, nobody looked" if left is None else "",
+    )

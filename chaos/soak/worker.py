@@ -1,0 +1,64 @@
+"""A client process of the public SDK with a few memberships.
+
+Config: {"bootstrap", "name", "seats": [[group, kind, instance], ...]}. Verbs: `sample` (tasks of
+all loops, commits, refused commits by error, whether every seat stands in its group), `bounce`
+(`seat`: give it up and take it again; answered at once). The answer to anything is an error where a
+membership has ended by itself.
+"""
+
+import asyncio
+import gc
+
+import muster
+from chaos import child
+from chaos.soak.plan import Seat
+from chaos.soak.seats import Member, Tally
+
+
+def live_tasks() -> int:
+    """Tasks that have not ended, of every loop of this process."""
+    return sum(isinstance(one, asyncio.Task) and not one.done() for one in gc.get_objects())
+
+
+async def _main() -> None:
+    config = child.config()
+    tally = Tally()
+    bounces: dict[int, asyncio.Task[None]] = {}
+    async with muster.Client(config["bootstrap"], client_id=config["name"]) as client:
+        members = [
+            Member(client, config["bootstrap"], Seat(*seat), tally) for seat in config["seats"]
+        ]
+        for member in members:
+            member.start()
+        child.answer(ready=True)
+        async for command in child.commands():
+            try:
+                for number in [one for one, task in bounces.items() if task.done()]:
+                    bounces.pop(number).result()
+                settled = [
+                    member.check() for number, member in enumerate(members) if number not in bounces
+                ]
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run fails with it
+                child.answer(error=f"a membership ended: {type(error).__name__}: {error}")
+                break
+            if command["verb"] == "bounce":
+                number = command["seat"]
+                if number not in bounces:
+                    bounces[number] = asyncio.create_task(members[number].bounce())
+            child.answer(
+                tasks=live_tasks(),
+                commits=tally.commits,
+                refused=tally.refused,
+                settled=all(settled) and not bounces,
+                counters={
+                    "rejoins": client.counters.rejoins,
+                    "coordinator_changes": client.counters.coordinator_changes,
+                    "connections_lost": client.counters.connections_lost,
+                },
+            )
+        await asyncio.gather(*bounces.values(), return_exceptions=True)
+        await asyncio.gather(*(member.stop() for member in members), return_exceptions=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())

@@ -1,0 +1,39 @@
+"""What a checker says of a run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chaos.history import History
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken promise."""
+
+    invariant: str
+    """`I1` ... `I16`."""
+    what: str
+    """One line for people: who, where, when, what was promised and what was seen."""
+    at_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one checker looked at and found. One that looked at nothing has not passed."""
+
+    invariant: str
+    title: str
+    looked_at: int
+    """How many operations, intervals, pairs: 0 means that it says nothing."""
+    violations: tuple[Violation, ...] = ()
+    applies: bool = True
+    """False: listed as not applying (yet), with the reason in `note`; never counted as passed."""
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """It applies, it had something to look at, and nothing was broken."""
+        return self.applies and self.looked_at > 0 and not self.violations
+
+
+Checker = Callable[[History], Verdict]

@@ -1,0 +1,120 @@
+"""What every worker process has: its brief, a history, a track, tasks that may not fail unseen."""
+
+import asyncio
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pydantic
+
+from chaos.workloads.notebook import Notebook
+from chaos.workloads.track import Track
+
+CLIENTS = 1 << 16
+"""Client numbers in one run; the lowest bits of every offset say who committed it."""
+NUMBERS = 16
+"""So many of them has each start of a process."""
+
+
+class Brief(pydantic.BaseModel):
+    """What a worker process is told on its command line, as JSON."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    """Of the process, unique in a run: the client's name in the history."""
+    kind: str
+    """Which worker (`kinds.KINDS`)."""
+    number: int = pydantic.Field(ge=0, lt=CLIENTS)
+    """The first of `NUMBERS` that are its own, new with each start of a process."""
+    bootstrap: list[str]
+    nodes: dict[str, int]
+    """Node ids by client address."""
+    seed: int
+    history: Path
+    track: Path
+    settings: dict[str, Any] = {}
+    """Of that kind."""
+
+
+class Settings(pydantic.BaseModel):
+    """A kind's settings; each kind adds its own."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class Worker(ABC):
+    """One process's work. A task of it that fails ends the process with an error."""
+
+    settings_type: ClassVar[type[Settings]] = Settings
+
+    def __init__(self, brief: Brief) -> None:
+        """Open history and track; runs inside the event loop."""
+        self.brief = brief
+        self.rng = random.Random(f"{brief.seed} {brief.name}")
+        self.book = Notebook(brief.history, brief.name)
+        self.track = Track(brief.track)
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin; returns when it works, or has begun to try."""
+
+    async def calm(self) -> None:
+        """From now on let groups be: nobody joins, leaves or is slow on purpose. Bounded."""
+        await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        """End in good order; bounded. By default its tasks are cancelled."""
+        await self.cancel()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run this beside; what it raises ends the process."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def cancel(self) -> None:
+        """Cancel what was spawned, and wait for it."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def close(self) -> None:
+        """The files."""
+        self.book.close()
+        self.track.close()
+
+    async def pause(self, mean_s: float) -> None:
+        """Wait for a while that is drawn anew each time, from half to one and a half of this."""
+        await asyncio.sleep(mean_s * self.rng.uniform(0.5, 1.5))
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and not self.failed.done():
+            self.failed.set_exception(task.exception() or RuntimeError("a task failed"))
+
+
+class Values:
+    """Offsets that one client commits: rising per partition, and no other client's.
+
+    An offset is a block number times `CLIENTS` plus the client's number. A block is above the one
+    that was read and above all that this client ever used there, so nothing is committed twice.
+    """
+
+    def __init__(self, number: int) -> None:
+        """`number`: the client's."""
+        self._number = number
+        self._used: dict[object, int] = {}
+
+    def next(self, key: object, seen: int = -1) -> int:
+        """The next one for this key; `seen`: the highest offset known there, -1 = none."""
+        block = max(self._used.get(key, 0), max(seen, 0) // CLIENTS) + 1
+        self._used[key] = block
+        return block * CLIENTS + self._number

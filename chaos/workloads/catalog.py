@@ -1,0 +1,274 @@
+"""Every workload: its processes, its groups and topics, and how it is disturbed.
+
+The sizes are for a cluster of three nodes and its clients on two cores: about 300 operations per
+second in all, of which the probe has 60.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.history import Expected
+from chaos.workloads.admin import PARTITIONS_MAX
+from coordinator.routing import shard_of
+
+SESSION_MS = 5_000
+REBALANCE_MS = 8_000
+PROBES_PER_NODE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What is done to a process of a workload, again and again; spans in seconds."""
+
+    how: str
+    """`kill` (kill -9, started again), `restart` (it is told to end, then started again), `pause`
+    (SIGSTOP)."""
+    every_s: tuple[float, float]
+    for_s: tuple[float, float]
+    """How long it is away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One process."""
+
+    name: str
+    """Begins with the workload's name and a dash."""
+    kind: str
+    settings: dict[str, Any]
+    disturbed: Disturbance | None = None
+    beside: bool = False
+    """At addresses that no fault cuts, from where the conductor is."""
+    duplicated: bool = False
+    """Behind the proxy that sends requests twice."""
+    last: bool = False
+    """Ended after all others that are not: it serves them."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """Processes, topics and groups of one run."""
+
+    jobs: list[Job] = field(default_factory=list)
+    topics: dict[str, int] = field(default_factory=dict)
+    """Partitions by name."""
+    keys: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Topic, and number of partitions that are committed to, by group."""
+    expected: list[Expected] = field(default_factory=list)
+    """Groups that have members at the end."""
+    watched: list[str] = field(default_factory=list)
+    """Groups whose whole generations are looked at."""
+    titles: dict[str, str] = field(default_factory=dict)
+    probes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where a plan is for."""
+
+    prefix: str
+    """Of groups."""
+    topics: str
+    """Of topics: those of an installation of the user's stay, so they have the same each time."""
+    nodes: int
+    shards: int
+    folder: Path
+    many_groups: int = 1_000
+
+
+Build = Callable[[Plan, Setting], None]
+_WORKLOADS: dict[str, tuple[str, Build]] = {}
+
+
+def workload(name: str, title: str) -> Callable[[Build], Build]:
+    """Decorator: enter a workload in the catalog."""
+
+    def enter(build: Build) -> Build:
+        _WORKLOADS[name] = (title, build)
+        return build
+
+    return enter
+
+
+def names() -> list[str]:
+    """All of them, in order."""
+    return sorted(_WORKLOADS, key=lambda name: int(name[1:]))
+
+
+def title(name: str) -> str:
+    """What it does, in a line."""
+    return _WORKLOADS[name][0]
+
+
+def plan(wanted: Iterable[str], setting: Setting) -> Plan:
+    """The plan for these workloads, with probe and watcher. Raises KeyError for an unknown name."""
+    made = Plan()
+    for name in sorted(set(wanted), key=lambda one: int(one[1:])):
+        made.titles[name], build = _WORKLOADS[name]
+        build(made, setting)
+    _probe(made, setting)
+    watched = {"groups": tuple(made.watched)}
+    made.jobs.append(Job("watcher", "watcher", watched, beside=True, last=True))
+    return made
+
+
+def _group(made: Plan, setting: Setting, name: str, partitions: int) -> dict[str, Any]:
+    """A group with a topic of its own, watched; the settings of a worker on it."""
+    group, topic = f"{setting.prefix}-{name}", f"{setting.topics}-{name}"
+    made.topics[topic] = partitions
+    made.keys[group] = (topic, partitions)
+    return {"group": group, "topic": topic}
+
+
+def _member_group(
+    made: Plan,
+    setting: Setting,
+    name: str,
+    partitions: int,
+    *,
+    assignor: str = "range",
+) -> dict[str, Any]:
+    """One with members, some of which stay until the end of the run; watched."""
+    settings = _group(made, setting, name, partitions)
+    made.watched.append(settings["group"])
+    made.expected.append(
+        Expected(
+            settings["group"],
+            ((settings["topic"], partitions),),
+            SESSION_MS,
+            REBALANCE_MS,
+            cooperative=assignor == "cooperative-sticky",
+        )
+    )
+    timeouts = {"session_ms": SESSION_MS, "rebalance_ms": REBALANCE_MS}
+    return {**settings, **timeouts, "assignor": assignor}
+
+
+def _probe(made: Plan, setting: Setting) -> None:
+    """Groups in shards that different nodes lead when all is well."""
+    topic = f"{setting.topics}-probe"
+    made.topics[topic] = 1
+    wanted = [number % setting.shards for number in range(PROBES_PER_NODE * setting.nodes)]
+    number = 0
+    for shard in wanted:
+        while shard_of(f"{setting.prefix}-probe-{number}", setting.shards) != shard:
+            number += 1
+        made.probes.append(f"{setting.prefix}-probe-{number}")
+        number += 1
+    for group in made.probes:
+        made.keys[group] = (topic, 1)
+    settings = {"groups": made.probes, "topic": topic}
+    made.jobs.append(Job("probe", "probe", settings))
+
+
+# ---- the workloads
+
+
+@workload("W1", "unique commits, by members of a group and by clients outside of one")
+def _w1(made: Plan, setting: Setting) -> None:
+    of_members = _member_group(made, setting, "w1", 8)
+    made.jobs += [
+        Job(f"W1-members-{n}", "members", {**of_members, "members": 2, "every_s": 0.08})
+        for n in range(2)
+    ]
+    simple = _group(made, setting, "w1-simple", 4)
+    made.jobs.append(
+        Job("W1-simple", "simple", {**simple, "partitions": 4, "clients": 4, "every_s": 0.1})
+    )
+
+
+@workload("W2", "commit, then linearizable reads at every node")
+def _w2(made: Plan, setting: Setting) -> None:
+    own = _group(made, setting, "w2", 4)
+    others = [(group, *of) for group, of in made.keys.items() if group != own["group"]]
+    settings = {**own, "partitions": 4, "others": others, "every_s": 0.25}
+    made.jobs.append(Job("W2-reads", "reads", settings))
+
+
+@workload("W3", "members that join, and are killed with kill -9")
+def _w3(made: Plan, setting: Setting) -> None:
+    settings = _member_group(made, setting, "w3", 6, assignor="cooperative-sticky")
+    often = Disturbance("kill", (8.0, 20.0), (0.5, 8.0))
+    made.jobs += [
+        Job("W3-steady", "members", settings),
+        *(Job(f"W3-killed-{n}", "members", settings, often) for n in range(2)),
+    ]
+
+
+@workload("W4", "work written to a store that checks fencing tokens, and to one that does not")
+def _w4(made: Plan, setting: Setting) -> None:
+    path = str(setting.folder / "store")
+    made.jobs.append(Job("W4-store", "stores", {"path": path}, last=True))
+    settings = {**_member_group(made, setting, "w4", 4), "store": path}
+    # Longer than its session: another one owns its partitions when it goes on.
+    zombie = Disturbance("pause", (12.0, 25.0), (SESSION_MS / 1000 + 4, SESSION_MS / 1000 + 8))
+    made.jobs += [
+        Job("W4-owner", "members", settings),
+        Job("W4-zombie", "members", settings, zombie),
+    ]
+
+
+@workload("W5", "static members through rolling restarts")
+def _w5(made: Plan, setting: Setting) -> None:
+    settings = _member_group(made, setting, "w5", 6)
+    rolling = Disturbance("restart", (10.0, 25.0), (0.0, 0.5))
+    made.jobs += [
+        Job(f"W5-static-{n}", "members", {**settings, "instance": f"worker-{n}"}, rolling)
+        for n in range(2)
+    ]
+
+
+@workload("W6", "members that are slower than their rebalance timeout now and then")
+def _w6(made: Plan, setting: Setting) -> None:
+    settings = _member_group(made, setting, "w6", 4)
+    slow = {"slow_share": 0.3, "slow_s": REBALANCE_MS / 1000 + 2, "members": 2}
+    coming = {"stay_s": (4.0, 8.0), "away_s": (3.0, 6.0)}
+    made.jobs += [
+        Job("W6-slow", "members", {**settings, **slow}),
+        Job("W6-coming", "members", {**settings, **coming}),
+    ]
+
+
+@workload("W8", "operators: reset, delete, grow a topic, change settings, kick members")
+def _w8(made: Plan, setting: Setting) -> None:
+    settings = _group(made, setting, "w8", 4)
+    made.keys[f"{settings['group']}-members"] = (settings["topic"], PARTITIONS_MAX)
+    made.watched.append(f"{settings['group']}-members")
+    made.jobs.append(Job("W8-operator", "admin", {**settings, "partitions": 4}))
+
+
+@workload("W10", "many groups of one member each")
+def _w10(made: Plan, setting: Setting) -> None:
+    topic = f"{setting.topics}-w10"
+    made.topics[topic] = 2
+    processes = 2
+    for n in range(processes):
+        group, count = f"{setting.prefix}-w10-{n}", setting.many_groups // processes
+        for number in range(count):
+            made.keys[f"{group}-{number}"] = (topic, 2)
+        settings = {
+            "group": group,
+            "topic": topic,
+            "groups": count,
+            "session_ms": 30_000,
+            "every_s": count / 15,
+        }
+        made.jobs.append(Job(f"W10-many-{n}", "many", settings))
+
+
+@workload("W11", "members that leave within 100 ms after they began to join")
+def _w11(made: Plan, setting: Setting) -> None:
+    settings = _member_group(made, setting, "w11", 4)
+    flapping = {"stay_s": (0.0, 0.1), "away_s": (0.5, 2.0)}
+    made.jobs += [
+        Job("W11-steady", "members", settings),
+        Job("W11-flapping", "members", {**settings, **flapping}),
+    ]
+
+
+@workload("W12", "members whose requests arrive twice, the second time seconds later")
+def _w12(made: Plan, setting: Setting) -> None:
+    settings = _member_group(made, setting, "w12", 4)
+    made.jobs.append(Job("W12-members", "members", {**settings, "members": 2}, duplicated=True))

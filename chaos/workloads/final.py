@@ -1,0 +1,82 @@
+"""After everything is healed and has ended: read every key, and why each group rebalanced."""
+
+import asyncio
+
+from chaos.history import Key, Outcome, Round
+from chaos.workloads.base import Settings, Worker
+from chaos.workloads.outcomes import name_of
+from chaos.workloads.raw import RawNodes
+from muster import Client
+from muster.errors import GroupIdNotFound, MusterError
+
+AT_ONCE = 16
+READ_MS = 20_000
+
+
+class FinalSettings(Settings):
+    """What to read."""
+
+    keys: list[tuple[str, str, int]]
+    """(group, topic, partition); all that appear in the history."""
+    rounds: tuple[str, ...] = ()
+    """Groups whose rebalances are asked for."""
+
+
+class Final(Worker):
+    """`start` returns when everything was read."""
+
+    settings_type = FinalSettings
+
+    async def start(self) -> None:
+        """Read everything, once by the SDK and once at every node."""
+        settings = FinalSettings.model_validate(self.brief.settings)
+        self._room = asyncio.Semaphore(AT_ONCE)
+        by_group: dict[str, list[Key]] = {}
+        for group, topic, partition in settings.keys:
+            by_group.setdefault(group, []).append(Key(group, topic, partition))
+        async with (
+            Client(
+                self.brief.bootstrap, client_id=self.brief.name, request_timeout_ms=READ_MS
+            ) as client,
+            RawNodes(self.brief.nodes, self.book) as raw,
+        ):
+            await asyncio.gather(
+                *(self._read(client, group, keys) for group, keys in by_group.items()),
+                *(self._rounds(client, group) for group in settings.rounds),
+            )
+            await asyncio.gather(*(self._everywhere(raw, keys[0]) for keys in by_group.values()))
+
+    async def _read(self, client: Client, group: str, keys: list[Key]) -> None:
+        async with self._room:
+            notes = {key: self.book.begin("read", key) for key in keys}
+            try:
+                committed = await client.committed(group)
+            except MusterError as error:
+                for note in notes.values():
+                    note.end(Outcome.FAIL, error=name_of(error))
+                self.track.note("unread", group=group, error=name_of(error))
+                return
+            found = {(at.topic, at.partition): committed.offset(at) for at in committed}
+            for key, note in notes.items():
+                value = found.get((key.topic, key.partition))
+                note.end(Outcome.OK, value=-1 if value is None else value)
+
+    async def _everywhere(self, raw: RawNodes, key: Key) -> None:
+        async with self._room:
+            await asyncio.gather(*(raw.read(at, key) for at in raw.endpoints))
+
+    async def _rounds(self, client: Client, group: str) -> None:
+        async with self._room:
+            try:
+                rounds = await client.rebalances(group)
+            except GroupIdNotFound:
+                return
+            except MusterError as error:
+                self.track.note("unread", group=group, error=name_of(error))
+                return
+            at = client.coordinator(group)
+            source = "node-?" if at is None else f"node-{at.node_id}"
+            for one in rounds:
+                self.track.note("round", group=group, cause=one.trigger, ended=one.ended)
+                if one.generation > 0:
+                    self.book.recorder.record(Round(group, one.generation, one.trigger, source))

@@ -1,0 +1,313 @@
+"""One member of a group as applications have: it works on what it owns, and commits."""
+
+import asyncio
+import contextlib
+import time
+
+from chaos.history import Key, Outcome
+from chaos.workloads.base import Settings, Values, Worker
+from chaos.workloads.notebook import Note, Notebook, Own
+from chaos.workloads.offsets import answered_by
+from chaos.workloads.outcomes import Before, name_of
+from chaos.workloads.store import StoreClient
+from muster import Assignment, Client, Group, RebalanceListener, TopicPartition
+from muster.errors import FencedInstanceId, GroupClosed, MusterError
+
+COMMIT_MS = 4_000
+"""A commit is given up after this: well within the shortest rebalance timeout of a workload."""
+
+
+class MemberSettings(Settings):
+    """One member's life."""
+
+    group: str
+    topic: str
+    members: int = 1
+    """In this process, each with connections of its own."""
+    assignor: str = "range"
+    session_ms: int = 6_000
+    rebalance_ms: int = 10_000
+    instance: str = ""
+    """Not empty: static members with this and their number as instance id."""
+    every_s: float = 0.1
+    """Mean time between two pieces of work of one member."""
+    whole_share: float = 0.1
+    """So many of its commits are of all that it owns, atomic."""
+    read_share: float = 0.1
+    """So often it reads what it has committed."""
+    store: str = ""
+    """Not empty: socket of the store that each piece of work is written to, before its commit."""
+    slow_share: float = 0.0
+    """So many revocations take `slow_s`."""
+    slow_s: float = 0.0
+    stay_s: tuple[float, float] | None = None
+    """None: a member for ever; else it leaves after a time between these, and comes back."""
+    away_s: tuple[float, float] = (0.5, 2.0)
+
+
+class Member(RebalanceListener):
+    """A member, over as many memberships as its settings make it have."""
+
+    def __init__(self, worker: Worker, settings: MemberSettings, index: int = 0) -> None:
+        """`index`: among those of this process; its offsets carry the process's number plus it."""
+        self.settings = settings
+        self._book: Notebook = worker.book
+        self._worker = worker
+        self._name = f"{worker.brief.name}.{index}" if settings.members > 1 else worker.brief.name
+        self._instance = f"{settings.instance}-{index}" if settings.instance else ""
+        self._values = Values(worker.brief.number + index)
+        self._owned: dict[TopicPartition, Own] = {}
+        self._seen: dict[TopicPartition, int] = {}
+        self._sequence = 0
+        self._working = asyncio.Lock()
+        self._group: Group | None = None
+        self._leaving = False
+        """For good."""
+        self._going = False
+        """Out of the membership of now."""
+        self._slow_share = settings.slow_share
+        self._joining_ns: int | None = None
+        self._store: StoreClient | None = None
+
+    @property
+    def group(self) -> Group | None:
+        """The membership as it is now."""
+        return self._group
+
+    async def run(self, client: Client | None = None) -> None:
+        """Until `stop`, or for ever. `client`: shared with others; None: one of its own."""
+        if client is None:
+            async with Client(self._worker.brief.bootstrap, client_id=self._name) as own:
+                await self.run(own)
+            return
+        if self.settings.store:
+            self._store = StoreClient(self.settings.store, self._name)
+        working = asyncio.create_task(self._work(client))
+        try:
+            while not self._leaving:
+                await self._membership(client)
+                if not self._leaving:
+                    await asyncio.sleep(self._worker.rng.uniform(*self.settings.away_s))
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
+            if self._store is not None:
+                await self._store.close()
+        if not working.cancelled():
+            working.result()
+
+    async def calm(self) -> None:
+        """Be slow no more; one that comes and goes leaves for good."""
+        self._slow_share = 0.0
+        if self.settings.stay_s is not None:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Leave for good; `run` returns."""
+        self._leaving = True
+        if self._group is not None:
+            await self._group.close()
+
+    # ---- a membership
+
+    async def _membership(self, client: Client) -> None:
+        settings, rng = self.settings, self._worker.rng
+        self._going = False
+        self._joining_ns = time.monotonic_ns()
+        group = self._group = client.group(
+            settings.group,
+            [settings.topic],
+            assignor=settings.assignor,
+            session_timeout_ms=settings.session_ms,
+            rebalance_timeout_ms=settings.rebalance_ms,
+            group_instance_id=self._instance,
+            listener=self,
+        )
+        following = asyncio.create_task(self._follow(group))
+        try:
+            limit = None if settings.stay_s is None else rng.uniform(*settings.stay_s)
+            await asyncio.wait([following], timeout=limit)
+            if not following.done():
+                self._going = True
+                await group.close()
+            await following
+        except (MusterError, OSError) as error:
+            # Joining was given up, as it may be when nobody answers for long; the next try follows.
+            self._worker.track.note("call", kind="join", outcome="fail", error=name_of(error))
+            if isinstance(error, FencedInstanceId):
+                self._leaving = True
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+            await group.close()
+            self._release_all("left")
+
+    async def _follow(self, group: Group) -> None:
+        with contextlib.suppress(GroupClosed):
+            while True:
+                assignment = await group.next_assignment()
+                self._book.told(
+                    assignment.group_id,
+                    assignment.generation,
+                    f"instance:{self._instance}" if self._instance else assignment.member_id,
+                    tuple(_key(assignment.group_id, key) for key in assignment.partitions),
+                )
+
+    async def assigned(self, group: Group, assignment: Assignment) -> None:
+        """These are ours now."""
+        del group
+        for key in assignment.partitions:
+            self._owned[key] = self._book.own(
+                _key(assignment.group_id, key),
+                assignment.member_id,
+                assignment.generation,
+                self._instance,
+                client=self._name,
+            )
+        if self._joining_ns is not None and assignment.partitions:
+            took_ns = time.monotonic_ns() - self._joining_ns
+            self._worker.track.note(
+                "join",
+                group=assignment.group_id,
+                at_ns=self._joining_ns,
+                ms=took_ns / 1e6,
+            )
+            self._joining_ns = None
+
+    async def revoked(self, group: Group, assignment: Assignment) -> None:
+        """Finish what is under way; sometimes too slowly."""
+        del group
+        rng = self._worker.rng
+        for key in assignment.partitions:
+            if key in self._owned:
+                self._owned[key].revoking()
+        if rng.random() < self._slow_share:
+            self._worker.track.note("count", name="slow_revocations")
+            await asyncio.sleep(self.settings.slow_s)
+        async with self._working:
+            for key in assignment.partitions:
+                self._release(key, "left" if self._leaving or self._going else "revoked")
+
+    async def lost(self, group: Group, assignment: Assignment) -> None:
+        """Others may own them already."""
+        del group
+        self._worker.track.note("count", name="lost")
+        for key in assignment.partitions:
+            self._release(key, "lost")
+
+    def _release(self, key: TopicPartition, how: str) -> None:
+        own = self._owned.pop(key, None)
+        self._seen.pop(key, None)
+        if own is not None:
+            own.released(how)
+
+    def _release_all(self, how: str) -> None:
+        for key in list(self._owned):
+            self._release(key, how)
+
+    # ---- its work
+
+    async def _work(self, client: Client) -> None:
+        while True:
+            await self._worker.pause(self.settings.every_s)
+            async with self._working:
+                await self.work_once(client)
+
+    async def work_once(self, client: Client) -> None:
+        """One piece of work, where there is any: read first, write outside, commit."""
+        rng = self._worker.rng
+        group = self._group
+        held = None if group is None else group.assignment
+        if group is None or held is None or not self._owned:
+            return
+        key = rng.choice(list(self._owned))
+        if key not in self._seen or rng.random() < self.settings.read_share:
+            await self._read(client, group, key)
+            if key not in self._seen:
+                return
+        held = group.assignment
+        keys = [key]
+        if rng.random() < self.settings.whole_share:
+            keys = [one for one in self._owned if one in self._seen]
+        if held is None or not set(keys) <= self._owned.keys():
+            return
+        if self._store is not None:
+            self._sequence += 1
+            full = _key(self.settings.group, key)
+            if not await self._store.write(full, held.fencing_token, self._sequence):
+                return  # fenced: another one owns it
+        await self._commit(client, group, keys)
+
+    async def _read(self, client: Client, group: Group, key: TopicPartition) -> None:
+        note = self._book.begin(
+            "read", _key(group.group_id, key), member_id=group.member_id, client=self._name
+        )
+        try:
+            committed = await client.committed(group.group_id, [key])
+        except MusterError as error:
+            note.end(Outcome.FAIL, error=name_of(error))
+            return
+        value = committed.offset(key)
+        note.end(Outcome.OK, value=-1 if value is None else value)
+        if key in self._owned:
+            self._seen[key] = max(self._seen.get(key, -1), -1 if value is None else value)
+
+    async def _commit(self, client: Client, group: Group, keys: list[TopicPartition]) -> None:
+        held = group.assignment
+        if held is None or not keys:
+            return
+        offsets = {key: self._values.next(key, self._seen[key]) for key in keys}
+        notes: dict[TopicPartition, Note] = {
+            key: self._book.begin(
+                "commit",
+                _key(held.group_id, key),
+                value=value,
+                member_id=held.member_id,
+                generation=held.generation,
+                client=self._name,
+            )
+            for key, value in offsets.items()
+        }
+        before = Before.call(client.counters)
+        try:
+            result = await group.commit(offsets, atomic=len(keys) > 1, timeout_ms=COMMIT_MS)
+        except MusterError as error:
+            outcome = before.outcome(error, client.counters)
+            for note in notes.values():
+                note.end(outcome, error=name_of(error))
+            return
+        node = answered_by(client, held.group_id, result)
+        for key, note in notes.items():
+            if key in result.acknowledged:
+                self._seen[key] = offsets[key]
+                note.end(Outcome.OK, node=node)
+            else:
+                note.end(Outcome.UNKNOWN, error="SUPERSEDED")
+
+
+class Members(Worker):
+    """Some members of one group."""
+
+    settings_type = MemberSettings
+
+    async def start(self) -> None:
+        """Let them join."""
+        settings = MemberSettings.model_validate(self.brief.settings)
+        self._members = [Member(self, settings, index) for index in range(settings.members)]
+        for member in self._members:
+            self.spawn(member.run())
+
+    async def calm(self) -> None:
+        """All of them."""
+        await asyncio.gather(*(member.calm() for member in self._members))
+
+    async def stop(self) -> None:
+        """Let them leave."""
+        await asyncio.gather(*(member.stop() for member in self._members))
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=COMMIT_MS / 1000)
+        await self.cancel()
+
+
+def _key(group: str, key: TopicPartition) -> Key:
+    return Key(group, key.topic, key.partition)

@@ -1,0 +1,130 @@
+"""Workers that commit and read as anybody, without a membership: chaos-W1's second half, W2."""
+
+import asyncio
+
+from chaos.history import Key, Outcome
+from chaos.workloads.base import Settings, Values, Worker
+from chaos.workloads.outcomes import Before, name_of
+from chaos.workloads.raw import RawNodes
+from muster import Client, CommitResult, TopicPartition
+from muster.errors import MusterError
+
+STRAY_SHARE = 0.03
+"""So many single attempts go to a node drawn at random, whoever leads."""
+
+
+class SimpleSettings(Settings):
+    """Clients that commit to the same few keys, one attempt each."""
+
+    group: str
+    topic: str
+    partitions: int
+    clients: int = 3
+    every_s: float = 0.1
+    read_share: float = 0.2
+
+
+class Simple(Worker):
+    """Several clients, the same keys: who is acknowledged, in which order, and what is read."""
+
+    settings_type = SimpleSettings
+
+    async def start(self) -> None:
+        """Begin with all of them."""
+        self._settings = SimpleSettings.model_validate(self.brief.settings)
+        self._raw = RawNodes(self.brief.nodes, self.book)
+        for index in range(self._settings.clients):
+            self.spawn(self._client(Values(self.brief.number + index)))
+
+    async def stop(self) -> None:
+        """End, and close the connections."""
+        await self.cancel()
+        async with self._raw:
+            pass
+
+    async def _client(self, values: Values) -> None:
+        settings = self._settings
+        at = ""
+        while True:
+            await self.pause(settings.every_s)
+            anybody = self.rng.choice(self._raw.endpoints)
+            at = at or await self._raw.leader(settings.group, anybody)
+            to = anybody if self.rng.random() < STRAY_SHARE else at
+            if not to:
+                continue
+            key = Key(settings.group, settings.topic, self.rng.randrange(settings.partitions))
+            if self.rng.random() < settings.read_share:
+                outcome = await self._raw.read(to, key)
+            else:
+                outcome = await self._raw.commit(to, key, values.next(key))
+            if outcome is not Outcome.OK and to == at:
+                at = ""
+
+
+class ReadSettings(Settings):
+    """Commit here, then read at every node; read others' keys at every node."""
+
+    group: str
+    topic: str
+    partitions: int
+    others: tuple[tuple[str, str, int], ...] = ()
+    """(group, topic, partitions) that other workers commit to."""
+    every_s: float = 0.3
+
+
+class Reads(Worker):
+    """A commit by the SDK, then a linearizable read by single attempts at all nodes at one time."""
+
+    settings_type = ReadSettings
+
+    async def start(self) -> None:
+        """Begin."""
+        self._settings = ReadSettings.model_validate(self.brief.settings)
+        self._raw = RawNodes(self.brief.nodes, self.book)
+        self.spawn(self._own())
+        if self._settings.others:
+            self.spawn(self._others())
+
+    async def stop(self) -> None:
+        """End, and close the connections."""
+        await self.cancel()
+        async with self._raw:
+            pass
+
+    async def _own(self) -> None:
+        settings, values = self._settings, Values(self.brief.number)
+        async with Client(self.brief.bootstrap, client_id=self.brief.name) as client:
+            while True:
+                await self.pause(settings.every_s)
+                partition = self.rng.randrange(settings.partitions)
+                key = Key(settings.group, settings.topic, partition)
+                await commit_simply(self, client, key, values.next(key))
+                await asyncio.gather(*(self._raw.read(at, key) for at in self._raw.endpoints))
+
+    async def _others(self) -> None:
+        settings = self._settings
+        while True:
+            await self.pause(settings.every_s)
+            group, topic, partitions = self.rng.choice(settings.others)
+            key = Key(group, topic, self.rng.randrange(partitions))
+            await asyncio.gather(*(self._raw.read(at, key) for at in self._raw.endpoints))
+
+
+async def commit_simply(
+    worker: Worker, client: Client, key: Key, value: int, kind: str = "commit"
+) -> Outcome:
+    """One commit outside of a membership by the SDK, written down as `kind`."""
+    note = worker.book.begin(kind, key, value=value)
+    before = Before.call(client.counters)
+    at = TopicPartition(key.topic, key.partition)
+    try:
+        result = await client.commit_offsets(key.group, {at: value})
+    except MusterError as error:
+        return note.end(before.outcome(error, client.counters), error=name_of(error))
+    return note.end(Outcome.OK, node=answered_by(client, key.group, result))
+
+
+def answered_by(client: Client, group: str, result: CommitResult) -> int | None:
+    """Which node acknowledged; None where the client has heard of a later coordinator since."""
+    at = client.coordinator(group)
+    return at.node_id if at is not None and at.term == result.term else None

@@ -1,0 +1,60 @@
+"""A worker as a process: `python -m chaos.workloads.run_worker BRIEF`, commands on stdin.
+
+It answers `{"ready": true}` when it works, `{"calm": true}` to `calm`, and `{"ended": true}` to
+`end`, after it has stopped.
+When stdin is closed it stops, too. What a task of it raises ends it with `{"error": ...}`, code 1.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+
+from chaos import child
+from chaos.workloads.base import Brief, Worker
+from chaos.workloads.kinds import KINDS
+
+
+async def serve(worker: Worker) -> None:
+    """Until `end`, or the end of stdin."""
+    async for message in child.commands():
+        match message["verb"]:
+            case "calm":
+                await worker.calm()
+                child.answer(calm=True)
+            case "end":
+                await worker.stop()
+                child.answer(ended=True)
+                return
+    await worker.stop()
+
+
+async def run(brief: Brief) -> int:
+    """Start the worker, serve it; the exit code."""
+    worker = KINDS[brief.kind](brief)
+    try:
+        await worker.start()
+        child.answer(ready=True)
+        serving = asyncio.create_task(serve(worker))
+        await asyncio.wait([serving, worker.failed], return_when=asyncio.FIRST_COMPLETED)
+        if worker.failed.done():
+            worker.failed.result()
+        await serving
+    except Exception as error:
+        logging.getLogger("chaos").exception("%s failed", brief.name)
+        child.answer(error=f"{type(error).__name__}: {error}")
+        return 1
+    finally:
+        worker.close()
+    return 0
+
+
+def main() -> None:
+    """See the head of this file."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the conductor's business
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    sys.exit(asyncio.run(run(Brief.model_validate(child.config()))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Looks at all nodes from beside the faults: who leads, digests of checkpoints, whole groups."""
+
+import asyncio
+import contextlib
+import time
+
+import grpc
+
+from chaos.history import Checkpoint, Generation
+from chaos.workloads.base import Settings, Worker
+from muster.errors import ErrorCode
+from muster.nodes import CHANNEL_OPTIONS
+from muster.v1 import admin_pb2, admin_pb2_grpc
+
+CALL_S = 1.0
+LED_EVERY_S = 0.25
+CHECKPOINTS_EVERY_S = 10.0
+"""A node tells the latest 8 of each shard, and takes one every 10 s."""
+GROUPS_EVERY_S = 1.0
+GROUPS_MAX = 64
+
+
+class WatcherSettings(Settings):
+    """Whom to look at."""
+
+    groups: tuple[str, ...] = ()
+    """Whose whole generations are written down, `GROUPS_MAX` at most."""
+
+
+class Watcher(Worker):
+    """`Brief.nodes` are addresses that no fault cuts, where there are such."""
+
+    settings_type = WatcherSettings
+
+    async def start(self) -> None:
+        """Begin."""
+        self._settings = WatcherSettings.model_validate(self.brief.settings)
+        self._groups = self._settings.groups[:GROUPS_MAX]
+        self._channels = {
+            node: grpc.aio.insecure_channel(at, options=CHANNEL_OPTIONS)
+            for at, node in self.brief.nodes.items()
+        }
+        self._admins = {node: _stub(one) for node, one in self._channels.items()}
+        self._digests: set[tuple[int, int, int]] = set()
+        self._told: set[tuple[str, int]] = set()
+        self._leaders: dict[int, int] = {}
+        self.spawn(self._watch_leaders())
+        self.spawn(self._watch_checkpoints())
+        self.spawn(self._watch_groups())
+
+    async def stop(self) -> None:
+        """A last look at the checkpoints, then end."""
+        await self.cancel()
+        await self._checkpoints()
+        for channel in self._channels.values():
+            await channel.close()
+
+    # ---- who leads
+
+    async def _watch_leaders(self) -> None:
+        before: object = None
+        while True:
+            views = await asyncio.gather(*(self._view(node) for node in self._admins))
+            best: dict[int, tuple[int, int]] = {}
+            for node, view in zip(self._admins, views, strict=True):
+                for state in () if view is None else view.shard_states:
+                    if state.role == "Leader":
+                        known = best.get(state.shard, (-1, -1))
+                        best[state.shard] = max(known, (state.term, node))
+            self._leaders = {shard: node for shard, (_, node) in best.items()}
+            down = [n for n, view in zip(self._admins, views, strict=True) if view is None]
+            seen = (sorted(self._leaders.items()), down)
+            if seen != before:
+                before = seen
+                self.track.note("led", at_ns=time.monotonic_ns(), led=seen[0], silent=down)
+            await asyncio.sleep(LED_EVERY_S)
+
+    async def _view(self, node: int) -> admin_pb2.DescribeClusterResponse | None:
+        with contextlib.suppress(grpc.RpcError):
+            request = admin_pb2.DescribeClusterRequest()
+            return await self._admins[node].DescribeCluster(request, timeout=CALL_S)
+        return None
+
+    # ---- digests
+
+    async def _watch_checkpoints(self) -> None:
+        while True:
+            await asyncio.sleep(CHECKPOINTS_EVERY_S)
+            await self._checkpoints()
+
+    async def _checkpoints(self) -> None:
+        for node, admin in self._admins.items():
+            with contextlib.suppress(grpc.RpcError):
+                request = admin_pb2.CheckpointsRequest()
+                answer = await admin.Checkpoints(request, timeout=CALL_S)
+                for one in answer.checkpoints:
+                    where = (node, one.shard, one.index)
+                    if where not in self._digests:
+                        self._digests.add(where)
+                        self.book.recorder.record(
+                            Checkpoint(node, one.shard, one.index, one.digest.hex())
+                        )
+
+    # ---- groups
+
+    async def _watch_groups(self) -> None:
+        while self._groups:
+            await asyncio.sleep(GROUPS_EVERY_S)
+            await asyncio.gather(*(self._describe(node) for node in self._admins))
+
+    async def _describe(self, node: int) -> None:
+        """What a node says of the groups that it coordinates, after it asked a quorum."""
+        asked_ns = time.monotonic_ns()
+        request = admin_pb2.DescribeGroupsRequest(group_ids=self._groups, linearizable=True)
+        try:
+            answer = await self._admins[node].DescribeGroups(request, timeout=CALL_S)
+        except grpc.RpcError:
+            return
+        for group in answer.groups:
+            whole = int(group.status.code) == ErrorCode.NONE and group.next_member == 0
+            known = (group.group_id, group.generation)
+            if whole and group.state == "Stable" and known not in self._told:
+                self._told.add(known)
+                owners = sorted(
+                    f"instance:{one.group_instance_id}" if one.group_instance_id else one.member_id
+                    for one in group.members
+                )
+                self.book.recorder.record(
+                    Generation(
+                        group.group_id,
+                        group.generation,
+                        tuple(owners),
+                        time.monotonic_ns(),
+                        f"node-{node}",
+                        whole=True,
+                        asked_ns=asked_ns,
+                    )
+                )
+
+
+def _stub(channel: grpc.aio.Channel) -> "admin_pb2_grpc.AdminAsyncStub":
+    stub: admin_pb2_grpc.AdminAsyncStub = admin_pb2_grpc.AdminStub(channel)  # type: ignore[assignment]
+    return stub

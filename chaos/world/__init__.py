@@ -1,0 +1,1 @@
+"""Real processes, and everything that can be done to them."""

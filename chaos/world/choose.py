@@ -1,0 +1,56 @@
+"""Which network a world gets: namespaces where the machine allows them, else proxies."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from chaos.world.errors import WorldError
+from chaos.world.loopback import Loopback
+from chaos.world.netns import Netns
+from chaos.world.network import Network
+from chaos.world.proxied import Proxied
+
+
+class Wanted(StrEnum):
+    """What the user asks for."""
+
+    AUTO = "auto"
+    NETNS = "netns"
+    PROXY = "proxy"
+    LOOPBACK = "loopback"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A network that is not open yet, and why it is that one, for people."""
+
+    network: Network
+    reason: str
+
+
+def choose_network(wanted: Wanted = Wanted.AUTO, seed: int = 0, client_hosts: int = 2) -> Choice:
+    """The wanted network; by default the best that this machine can have.
+
+    Raises WorldError where the wanted one cannot be had.
+    """
+    if wanted is Wanted.LOOPBACK:
+        return Choice(Loopback(), "plain loopback, as asked for: links cannot be broken")
+    if wanted is Wanted.PROXY:
+        return Choice(Proxied(seed), "a proxy on every link, as asked for")
+    network = Netns(client_hosts, seed)
+    reason = network.lacks() or _tried(network)
+    if not reason:
+        return Choice(network, "network namespaces")
+    if wanted is Wanted.NETNS:
+        raise WorldError(reason)
+    return Choice(Proxied(seed), f"a proxy on every link, because {reason}")
+
+
+def _tried(network: Netns) -> str:
+    """Build the smallest one and remove it: what the machine refuses is not known before."""
+    try:
+        network.open(1)
+    except WorldError as error:
+        return str(error)
+    finally:
+        network.close()
+    return ""

@@ -1,0 +1,112 @@
+"""Damage to the files of a node that does not run: truncated ends, flipped bits."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+
+from chaos.world.errors import WorldError
+
+TORN_BYTES_MAX = 200
+"""A torn tail loses at most so much: less than a batch of commits."""
+
+
+class DamageError(WorldError):
+    """There is no such file, or nothing in it to damage."""
+
+
+class Part(StrEnum):
+    """What of a node's files is hit."""
+
+    WAL = "wal"
+    """The newest write-ahead log, somewhere in its first half."""
+    SST = "sst"
+    """A data file."""
+    MANIFEST = "manifest"
+    """Which data files there are."""
+    CURRENT = "current"
+    """Which manifest is the newest."""
+    MARK = "mark"
+    """Up to which write everything was on the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What was done to one file."""
+
+    file: str
+    """Relative to the data directory."""
+    offset: int
+    """The byte that was flipped, or the first one that is gone."""
+    size: int
+    """Bytes of the file before."""
+
+    def __str__(self) -> str:
+        return f"{self.file} at {self.offset} of {self.size} bytes"
+
+
+def find(data: Path, part: Part) -> Path:
+    """The newest file of a part that has something in it. Raises DamageError."""
+    if part is Part.MARK:
+        candidates = [data / "mark"]
+    else:
+        pattern = {
+            Part.WAL: r"\d+\.log",
+            Part.SST: r"\d+\.sst",
+            Part.MANIFEST: r"MANIFEST-\d+",
+            Part.CURRENT: "CURRENT",
+        }[part]
+        candidates = [one for one in (data / "db").iterdir() if re.fullmatch(pattern, one.name)]
+    written = [one for one in candidates if one.exists() and one.stat().st_size]
+    if not written:
+        raise DamageError(f"{data} has no {part} with something in it")
+    return max(written, key=lambda one: (len(one.name), one.name))
+
+
+def flip(data: Path, part: Part, rng: Random) -> Damage:
+    """Flip one bit of a part. Raises DamageError."""
+    path = find(data, part)
+    size = path.stat().st_size
+    offset = rng.randrange(max(1, size // 2) if part is Part.WAL else size)
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 1 << rng.randrange(8)]))
+    return Damage(str(path.relative_to(data)), offset, size)
+
+
+def tear(data: Path, rng: Random) -> Damage:
+    """Truncate the newest write-ahead log within its last bytes. Raises DamageError."""
+    path = find(data, Part.WAL)
+    size = path.stat().st_size
+    offset = size - rng.randint(1, min(size, TORN_BYTES_MAX))
+    with path.open("r+b") as file:
+        file.truncate(offset)
+    return Damage(str(path.relative_to(data)), offset, size)
+
+
+def written(data: Path) -> tuple[str, bytes]:
+    """Name and content of the newest write-ahead log, synced or not. Raises DamageError."""
+    path = find(data, Part.WAL)
+    return path.name, path.read_bytes()
+
+
+def half_written(data: Path, before: tuple[str, bytes], rng: Random) -> Damage | None:
+    """After a power cut, give the log a part of what was lost, as if power went amid the write.
+
+    `before`: what `written` said just before the cut. None where nothing was lost.
+    """
+    name, content = before
+    path = data / "db" / name
+    if not path.exists():
+        return None
+    size = path.stat().st_size
+    lost = content[size:]
+    if not lost:
+        return None
+    kept = lost[: rng.randrange(1, len(lost) + 1)]
+    with path.open("ab") as file:
+        file.write(kept)
+    return Damage(str(path.relative_to(data)), size + len(kept), size + len(lost))

@@ -1,0 +1,158 @@
+"""Network namespaces without names: they live as long as a process is inside or holds them open.
+
+Used by the fabric process alone. Nothing here touches the machine's own network: bridge, devices
+and routes are all made inside of new namespaces.
+"""
+
+import ctypes
+import fcntl
+import os
+import struct
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyroute2
+
+from chaos.world.sockets import destroy
+
+_CLONE_NEWNET = 0x40000000
+_TUNSETIFF = 0x400454CA
+_IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
+TUN = "slow0"
+"""The device through which a place sends what must be dropped or delayed."""
+_OFFICE = "eth0"
+_BRIDGE = "bridge0"
+_PREFIX_BITS = 24
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """One namespace, its address on the bridge, and its tun device."""
+
+    place: str
+    address: str
+    handle: int
+    """File descriptor that keeps it alive."""
+    tun: int
+    """Non-blocking file descriptor; -1 where it has none."""
+
+
+class Namespaces:
+    """All namespaces of one run, joined by a bridge that has a namespace of its own.
+
+    Netlink and namespace calls run in a thread of their own: a namespace is a thread's, and the
+    rest of the process stays where `settle` puts it.
+    """
+
+    def __init__(self) -> None:
+        """Make the namespace of the bridge."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="netlink")
+        self.places: dict[str, Namespace] = {}
+        self._core = self._run(self._make_core)
+
+    def add(self, place: str, address: str, *, tun: bool) -> Namespace:
+        """A namespace with an address on the bridge, and a tun device for shaped links."""
+        made = self._run(self._make, place, address, tun)
+        self.places[place] = made
+        return made
+
+    def settle(self, place: str) -> None:
+        """Move the calling thread into a namespace; sockets that it makes are of that."""
+        _enter(self.places[place].handle)
+
+    def detour(self, source: str, target: str) -> None:
+        """Let what `source` sends to `target` go through its tun device."""
+        self._run(self._route, "replace", source, target)
+
+    def straight(self, source: str, target: str) -> None:
+        """Let it go over the bridge again; the detour must exist."""
+        self._run(self._route, "del", source, target)
+
+    def destroy(self, source: str, target: str) -> int:
+        """End every TCP connection that `source` has with `target`, with an RST; how many."""
+        return self._run(self._destroy, source, target)
+
+    def close(self) -> None:
+        """End the thread. The namespaces go with the process."""
+        self._thread.shutdown()
+
+    def _run(self, call: Callable[..., _T], *arguments: Any) -> _T:
+        return self._thread.submit(call, *arguments).result()
+
+    # ---- in the thread
+
+    @staticmethod
+    def _make_core() -> int:
+        handle = _unshare()
+        with pyroute2.IPRoute() as ip:
+            ip.link("add", ifname=_BRIDGE, kind="bridge")
+            ip.link("set", ifname=_BRIDGE, state="up")
+        return handle
+
+    def _make(self, place: str, address: str, tun: bool) -> Namespace:
+        handle = _unshare()
+        for scope in ("all", "default"):
+            # What comes out of the tun device has come a way that a strict check would not expect.
+            Path(f"/proc/sys/net/ipv4/conf/{scope}/rp_filter").write_text("0")
+        device = _open_tun() if tun else -1
+        _enter(self._core)
+        outer = f"v{len(self.places)}"
+        with pyroute2.IPRoute() as ip:
+            inner = {"ifname": _OFFICE, "net_ns_fd": handle}
+            ip.link("add", ifname=outer, kind="veth", peer=inner)
+            ip.link("set", ifname=outer, master=_index(ip, _BRIDGE), state="up")
+        _enter(handle)
+        with pyroute2.IPRoute() as ip:
+            ip.link("set", ifname="lo", state="up")
+            ip.link("set", ifname=_OFFICE, state="up")
+            ip.addr("add", index=_index(ip, _OFFICE), address=address, prefixlen=_PREFIX_BITS)
+            if tun:
+                ip.link("set", ifname=TUN, state="up")
+        return Namespace(place, address, handle, device)
+
+    def _route(self, verb: str, source: str, target: str) -> None:
+        here = self.places[source]
+        _enter(here.handle)
+        with pyroute2.IPRoute() as ip:
+            ip.route(
+                verb,
+                dst=f"{self.places[target].address}/32",
+                oif=_index(ip, TUN),
+                prefsrc=here.address,
+                scope="link",
+            )
+
+    def _destroy(self, source: str, target: str) -> int:
+        here = self.places[source]
+        _enter(here.handle)
+        return destroy(here.address, self.places[target].address)
+
+
+def _index(ip: Any, name: str) -> int:
+    found: int = ip.link_lookup(ifname=name)[0]
+    return found
+
+
+def _unshare() -> int:
+    """Move the thread into a new namespace; returns a descriptor of that."""
+    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWNET)")
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _enter(handle: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).setns(handle, _CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def _open_tun() -> int:
+    handle = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    fcntl.ioctl(
+        handle, _TUNSETIFF, struct.pack("16sH22s", TUN.encode(), _IFF_TUN | _IFF_NO_PI, b"")
+    )
+    return handle

@@ -1,0 +1,23 @@
+"""All equipment that this machine can have, on one keeper."""
+
+from chaos.world.clock import FakeClock
+from chaos.world.disk import SIZE_MB, LoopDisks
+from chaos.world.equipment import Equipment
+from chaos.world.keeping import Keeping
+from chaos.world.limits import CpuLimit, MemoryLimit, WriteLimit
+
+
+def outfit(size_mb: int = SIZE_MB) -> tuple[Equipment, ...]:
+    """Disks of `size_mb` MiB, clocks and limits; what cannot be had says why (`lacks`).
+
+    Disks come as they are or not at all: a node without one lives in the run's folder.
+    """
+    keeping = Keeping()
+    disks = LoopDisks(keeping, size_mb)
+    return (
+        disks,
+        FakeClock(),
+        CpuLimit(keeping),
+        MemoryLimit(keeping),
+        WriteLimit(keeping, disks),
+    )

@@ -1,0 +1,89 @@
+"""The process that stands on every link where there are no namespaces.
+
+`python -m chaos.world.proxy CONFIG`, driven by chaos/world/links.py. Config: `links`, a list of
+[port, dialler, listener, [host, port of the listener]]; `seed`.
+"""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from chaos.child import Message, answer, config
+from chaos.world.errors import WorldError
+from chaos.world.links import serve_links
+from chaos.world.loopback import HOST
+from chaos.world.network import ALL, Shape
+from chaos.world.relay import Gate, Relays
+
+
+class Proxy:
+    """All links of one run."""
+
+    def __init__(self, relays: Relays, gates: dict[tuple[str, str], Gate]) -> None:
+        """`gates`: by (source, target)."""
+        self._relays = relays
+        self._gates = gates
+
+    def shape(self, source: str, target: str, shape: dict[str, Any]) -> Message:
+        """Treat a direction so."""
+        wanted = Shape(**shape)
+        if 0 < wanted.loss_percent < ALL or wanted.duplicate_percent or wanted.reorder:
+            raise WorldError("a proxy passes a stream on: it cannot lose, double or reorder parts")
+        self._gates[source, target].set(wanted)
+        return {}
+
+    def heal(self, source: str, target: str) -> Message:
+        """Let a direction pass everything at once; places that are not linked have nothing."""
+        if (source, target) in self._gates:
+            self._gates[source, target].set(Shape())
+        return {}
+
+    def heal_all(self) -> Message:
+        """The same for every link."""
+        for gate in self._gates.values():
+            gate.set(Shape())
+        return {}
+
+    def reset(self, source: str, target: str) -> Message:
+        """Reset the connections between two places, at both ends."""
+        found = self._relays.between(source, target)
+        for connection, _ in found:
+            connection.reset()
+        return {"connections": len(found)}
+
+    def half_open(self, source: str, target: str) -> Message:
+        """Reset them at the source alone."""
+        found = self._relays.between(source, target)
+        return {"connections": sum(one.lose(near=near == source) for one, near in found)}
+
+    def counts(self) -> Message:
+        """What became of chunks: [source, target, passed | held, how many]."""
+        return {"counts": list(self._counted())}
+
+    def _counted(self) -> Iterator[list[object]]:
+        for (source, target), gate in sorted(self._gates.items()):
+            for what, count in sorted(gate.counts.items()):
+                yield [source, target, what, count]
+
+
+async def _serve() -> None:
+    given = config()
+    rng = Random(given["seed"])
+    relays = Relays()
+    gates: dict[tuple[str, str], Gate] = {}
+    for port, dialler, listener, (host, target_port) in given["links"]:
+        there, back = Gate(rng), Gate(rng)
+        gates[dialler, listener], gates[listener, dialler] = there, back
+        at = socket.socket()
+        at.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        at.bind((HOST, port))
+        await relays.listen(at, (dialler, listener), (host, target_port), (there, back))
+    answer(ready=True)
+    await serve_links(Proxy(relays, gates))
+    await relays.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

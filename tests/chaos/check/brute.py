@@ -1,0 +1,32 @@
+"""The slow, obvious way to say whether a register is linearizable (Wing and Gong, 1993)."""
+
+from functools import cache
+
+from chaos.check.register import NONE, Access, Register
+
+
+def is_linearizable(register: Register) -> bool:
+    """Try every order: each next one is one that nothing which is left had to precede."""
+    everything: list[Access] = [*register.writes[1:], *register.reads]
+    first_read = len(register.writes) - 1
+
+    @cache
+    def explained(left: frozenset[int], value: int) -> bool:
+        if all(not everything[n].certain for n in left):
+            return True
+        for n in left:
+            one = everything[n]
+            if any(everything[m].end < one.begin for m in left if everything[m].certain):
+                continue
+            if n >= first_read and one.value != value:
+                continue
+            # A write that need not have happened is dropped where its time is over, too.
+            after = frozenset(m for m in left - {n} if not _missed(everything[m], one))
+            if explained(after, one.value):
+                return True
+        return False
+
+    def _missed(other: Access, chosen: Access) -> bool:
+        return not other.certain and other.end < chosen.begin
+
+    return explained(frozenset(range(len(everything))), NONE)

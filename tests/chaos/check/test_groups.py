@@ -1,0 +1,382 @@
+"""inv-I3, inv-I4, inv-I6, inv-I8, inv-I9: generations and owners."""
+
+from dataclasses import replace
+
+import pytest
+
+from chaos.check import cooperative, generations, owned_again, owners, tokens
+from chaos.history import FaultSpan, Outcome
+from tests.chaos.check.made import KEY, OTHER, S, commit, expected, history, only, owns, read, told
+
+# -- inv-I3
+
+
+def test_generations_that_rise_with_one_set_each_pass():
+    """Told late is told: only what was asked for afterwards must be newer."""
+    made = history(
+        generations=[
+            told(1, "ab", 1),
+            told(2, "abc", 3),
+            told(2, "abc", 3, source="c"),
+            told(1, "b", 4, source="b", whole=False, asked_ns=0),
+            told(2, "b", 5, source="b", whole=False, asked_ns=4 * S),
+        ]
+    )
+    verdict = generations.check(made)
+    assert verdict.passed
+    assert verdict.looked_at == 5
+
+
+def test_two_member_sets_of_one_generation_are_told():
+    """The number was used twice."""
+    made = history(
+        generations=[told(1, "a", 0), told(2, "ab", 1), told(2, "ac", 2, source="node-1")]
+    )
+    assert only(generations.check(made)) == (
+        "g: generation 2 has two member sets: [a, b] told to node-0 at +1.000000 s, and "
+        "[a, c] told to node-1 at +2.000000 s"
+    )
+
+
+def test_a_member_that_is_in_no_set_of_its_generation_is_told():
+    """Its generation is not that of the others."""
+    made = history(
+        generations=[told(1, "a", 0), told(2, "ab", 1), told(2, "c", 2, source="c", whole=False)]
+    )
+    assert only(generations.check(made)) == (
+        "g: c was told at +2.000000 s that it is in generation 2, whose members are [a, b]"
+    )
+
+
+def test_a_generation_that_falls_for_one_source_is_told():
+    """As after a restart without the floor."""
+    made = history(generations=[told(7, "a", 0), told(1, "a", 1)])
+    assert only(generations.check(made)) == (
+        "g: node-0 was told of generation 1 at +1.000000 s, after generation 7 at +0.000000 s"
+    )
+
+
+def test_an_old_generation_for_who_asked_after_a_newer_one_was_told_is_told():
+    """Also where no source saw both."""
+    made = history(
+        generations=[
+            told(7, "a", 1, source="a"),
+            told(6, "b", 3, source="b", asked_ns=2 * S),
+        ]
+    )
+    assert only(generations.check(made)) == (
+        "g: b asked at +1.000000 s and was told of generation 6, after a had been told of "
+        "generation 7 at +0.000000 s"
+    )
+
+
+def test_two_members_of_one_process_may_hear_of_generations_in_any_order():
+    """And groups count for themselves."""
+    made = history(
+        generations=[
+            told(2, "a", 1, source="p", whole=False),
+            told(1, "b", 2, source="p", whole=False),
+            told(1, "a", 3, source="p", whole=False, group="other"),
+        ]
+    )
+    assert generations.check(made).passed
+
+
+def test_one_generation_alone_shows_nothing():
+    """It cannot rise."""
+    assert not generations.check(history(generations=[told(1, "a", 0)])).passed
+
+
+# -- inv-I4
+
+
+def test_a_partition_that_is_handed_over_passes():
+    """The new owner begins when the old one has ended; a kept one lasts over generations."""
+    made = history(
+        ownerships=[owns("a", 1, 0, 5), owns("b", 2, 5, None), owns("a", 1, 0, None, key=OTHER)]
+    )
+    verdict = owners.check(made)
+    assert verdict.passed
+    assert verdict.looked_at == 3
+    assert verdict.note == ""
+
+
+def test_two_owners_in_one_generation_are_told_even_one_after_the_other():
+    """The assignment itself was wrong, or the number was used twice."""
+    made = history(ownerships=[owns("a", 2, 0, 1), owns("b", 2, 3, 4)])
+    assert only(owners.check(made)).startswith(
+        "g/t/0: two owners in generation 2: a of client-a owned it (generation 2, +0.000000 s .. "
+    )
+
+
+def test_a_live_owner_that_overlaps_with_the_next_one_is_told():
+    """It gave the partition up in good order, and too late."""
+    made = history(ownerships=[owns("a", 1, 0, 6), owns("b", 2, 5, 9)], expected=[expected()])
+    assert only(owners.check(made)) == (
+        "g/t/0: b of client-b owned it (generation 2, +5.000000 s .. +9.000000 s, revoked) while "
+        "a of client-a owned it (generation 1, +0.000000 s .. +6.000000 s, revoked), and it was in "
+        "the group: both worked for 1.000 s"
+    )
+
+
+def test_an_overlap_is_one_in_the_order_of_generations():
+    """The older owner was told late, after the newer one had begun."""
+    made = history(ownerships=[owns("a", 1, 3, 6), owns("b", 2, 2, 9)])
+    assert "while a of client-a" in only(owners.check(made))
+
+
+@pytest.mark.parametrize("ended", ["lost", "died"])
+def test_a_zombie_is_counted_and_not_told(ended):
+    """It had been removed, and learnt it late, or never."""
+    made = history(ownerships=[owns("a", 1, 0, 8, ended=ended), owns("b", 2, 5, 9)])
+    verdict = owners.check(made)
+    assert verdict.passed
+    assert verdict.note == (
+        "1 overlaps with owners that had been removed and were not told yet, the longest of 3.000 s"
+    )
+
+
+def test_who_is_not_in_the_new_generation_had_been_removed():
+    """Also where it then left in good order, unaware of it."""
+    ownerships = [owns("a", 1, 0, 8, ended="left"), owns("b", 3, 5, 9)]
+    for generation, members, passes in [(2, "b", True), (2, "ab", False), (4, "b", False)]:
+        made = history(ownerships=ownerships, generations=[told(generation, members, 4)])
+        assert owners.check(made).passed is passes
+
+
+def test_who_gives_up_for_longer_than_the_rebalance_timeout_is_removed():
+    """Slow handlers (chaos-W6): 4 s are allowed."""
+    late = replace(owns("a", 1, 0, 8), revoking_ns=3 * S)
+    in_time = replace(owns("a", 1, 0, 8), revoking_ns=5 * S)
+    newer = owns("b", 2, 7, 9)
+    assert owners.check(history(ownerships=[late, newer], expected=[expected()])).passed
+    assert not owners.check(history(ownerships=[in_time, newer], expected=[expected()])).passed
+    assert not owners.check(history(ownerships=[late, newer])).passed
+
+
+def test_who_was_refused_as_no_member_had_been_removed():
+    """Before the newer owner got the partition; afterwards proves nothing of that moment."""
+    ownerships = [owns("a", 1, 0, 8), owns("b", 2, 5, 9)]
+    for ended, passes in [(5, True), (6, False)]:
+        refused = commit(
+            1, 4, ended, member_id="a", outcome=Outcome.FAIL, error="UNKNOWN_MEMBER_ID"
+        )
+        assert owners.check(history(refused, ownerships=ownerships)).passed is passes
+
+
+def test_a_zombie_that_is_never_told_is_told():
+    """15 s after the newer owner began a live process knows."""
+    ownerships = [owns("a", 1, 0, None), owns("b", 2, 5, None)]
+    members = [told(2, "b", 4)]
+    for end, passes in [(19, True), (21, False)]:
+        made = history(
+            ownerships=ownerships,
+            generations=members,
+            expected=[expected()],
+            facts={"ended_ns": end * S},
+        )
+        assert owners.check(made).passed is passes
+    assert "to the end, and was not told that b of client-b" in only(owners.check(made))
+
+
+def test_a_static_member_that_comes_back_is_the_same_owner():
+    """Another process, another member id, one instance."""
+    made = history(
+        ownerships=[
+            owns("a1", 1, 0, 5, ended="died", instance_id="i"),
+            owns("a2", 1, 4, None, instance_id="i"),
+        ]
+    )
+    assert owners.check(made).passed
+
+
+def test_without_ownerships_nothing_was_looked_at():
+    """It has not passed."""
+    assert not owners.check(history()).passed
+
+
+# -- inv-I6
+
+
+def test_commits_under_rising_generations_pass():
+    """One of the older generation that was under way is no violation."""
+    made = history(
+        commit(5, 0, 3, generation=1), commit(6, 1, 2, generation=2), read(6, 4, 5), commit(7, 4, 5)
+    )
+    verdict = tokens.check(made)
+    assert verdict.passed
+    assert verdict.looked_at == 2
+
+
+def test_an_older_generation_that_is_accepted_after_a_newer_one_is_told():
+    """Another partition of the group does not matter: the token is the group's."""
+    made = history(commit(5, 0, 1, generation=2, key=OTHER), commit(6, 2, 3, generation=1))
+    assert only(tokens.check(made)) == (
+        "g/t/0: accepted commit 6 by w (+2.000000 s .. +3.000000 s, generation 1), although "
+        "generation 2 was known at +1.000000 s: "
+        "commit 5 by w (+0.000000 s .. +1.000000 s, generation 2)"
+    )
+
+
+def test_a_generation_is_known_when_a_member_was_told_of_it():
+    """By its assignment, or by its first partition."""
+    late = commit(6, 2, 3, generation=1)
+    assert "a was told of it" in only(
+        tokens.check(history(late, generations=[told(2, "a", 1, source="a")]))
+    )
+    assert "client-a was told that it owns g/t/0 in it" in only(
+        tokens.check(history(late, ownerships=[owns("a", 2, 1, None)]))
+    )
+
+
+def test_a_later_generation_stays_known_when_an_earlier_one_is_heard_of_again():
+    """A commit that was under way is acknowledged in between."""
+    made = history(
+        commit(5, 0, 1, generation=2),
+        commit(6, 0, 2, generation=1),
+        commit(7, 3, 4, generation=1),
+    )
+    assert "accepted commit 7" in only(tokens.check(made))
+
+
+def test_refused_and_unknown_commits_are_no_proof():
+    """Neither of a newer generation, nor of a broken fence."""
+    made = history(
+        commit(5, 0, 1, generation=2, outcome=Outcome.FAIL),
+        commit(6, 0, None, generation=2),
+        commit(7, 2, 3, generation=1),
+        commit(8, 4, 5, generation=0, outcome=Outcome.FAIL),
+    )
+    assert tokens.check(made).passed
+
+
+# -- inv-I8
+
+FAULT = FaultSpan("kill", ("node-0",), 1 * S, 10 * S, quorum=True)
+"""Session 6 s + rebalance 4 s + 5 s: owned from +25 s."""
+
+
+def quiet(*ownerships, ends=40, **fields):
+    """A history with a fault that was healed at 10 s."""
+    facts = {"ended_ns": ends * S, **fields}
+    return history(
+        read(-1, 0, 1),
+        ownerships=list(ownerships),
+        faults=[FAULT],
+        expected=[expected()],
+        facts=facts,
+    )
+
+
+def test_owned_within_the_time_and_to_the_end_passes():
+    """By one owner after the other without a gap."""
+    verdict = owned_again.check(quiet(owns("a", 1, 24, 30), owns("b", 2, 30, None)))
+    assert verdict.passed
+    assert verdict.looked_at == 1
+
+
+@pytest.mark.parametrize(
+    ("ownerships", "says"),
+    [
+        ([], "nobody owned it at +25.000000 s, nobody ever did"),
+        ([("a", 1, 26, None)], "nobody owned it at +25.000000 s, nobody ever did"),
+        ([("a", 1, 0, 9)], "its last owner stopped at +9.000000 s"),
+        ([("a", 1, 0, 30), ("b", 2, 31, None)], "nobody owned it at +30.000000 s"),
+    ],
+)
+def test_a_partition_that_nobody_owns_is_told(ownerships, says):
+    """Never, late, no more, or with a gap."""
+    what = only(owned_again.check(quiet(*(owns(*one) for one in ownerships))))
+    assert says in what
+    assert what.endswith("all was quiet from +10.000000 s, and 15 s are allowed")
+
+
+def test_the_time_counts_from_when_all_was_quiet():
+    """Churn that goes on after the last fault moves the deadline."""
+    late = owns("a", 1, 28, None)
+    assert owned_again.check(quiet(late, quiet_from_ns=14 * S)).passed
+    assert not owned_again.check(quiet(late)).passed
+
+
+def test_a_run_that_ends_too_early_shows_what_is_owned_and_nothing_of_the_rest():
+    """Not owned yet is not judged, and not passed."""
+    assert owned_again.check(quiet(owns("a", 1, 12, None), ends=20)).passed
+    for ownerships in ([], [owns("a", 1, 0, 20)], [owns("a", 1, 0, 19)]):
+        early = owned_again.check(quiet(*ownerships, ends=20))
+        assert not early.violations
+        assert not early.passed
+        assert "too early to judge" in early.note
+
+
+def test_without_expected_groups_nothing_is_shown():
+    """And the note says what is missing."""
+    verdict = owned_again.check(history(ownerships=[owns("a", 1, 0, None)]))
+    assert not verdict.passed
+    assert verdict.note == "no group is named that was to have members at the end"
+    assert owned_again.check(history(expected=[expected(lasting=False)])).note == verdict.note
+
+
+def test_a_fact_that_is_no_time_is_an_error():
+    """A wrong set-up is not judged."""
+    with pytest.raises(ValueError, match="the fact ended_ns is no time"):
+        owned_again.check(history(expected=[expected()], facts={"ended_ns": "soon"}))
+
+
+# -- inv-I9
+
+
+def assigned(generation, at, *keys, member="a"):
+    """What one member was told that it owns."""
+    return told(generation, (member,), at, source=member, whole=False, assigned=keys)
+
+
+def cooperating(*ownerships, generations=()):
+    """A cooperative group."""
+    return history(
+        ownerships=list(ownerships),
+        generations=list(generations),
+        expected=[expected(cooperative=True)],
+    )
+
+
+def test_a_partition_that_moves_is_revoked_and_that_passes():
+    """By who owns it next, or by what the member was told."""
+    moved = cooperating(owns("a", 1, 0, 5), owns("b", 3, 6, None))
+    reduced = cooperating(owns("a", 1, 0, 5), generations=[assigned(1, 0, KEY), assigned(2, 6)])
+    for made in (moved, reduced):
+        verdict = cooperative.check(made)
+        assert verdict.passed
+        assert verdict.looked_at == 1
+
+
+def test_a_partition_that_is_revoked_and_still_there_in_the_next_generation_is_told():
+    """As an eager member does."""
+    made = cooperating(
+        owns("a", 1, 0, 5),
+        owns("a", 2, 6, None),
+        generations=[assigned(1, 0, KEY), assigned(2, 6, KEY)],
+    )
+    assert only(cooperative.check(made)) == (
+        "g/t/0: a was asked at +5.000000 s to give it up, and has it in generation 1 and again in "
+        "2, the next one"
+    )
+
+
+def test_a_partition_that_comes_back_to_the_same_members_is_told():
+    """It was taken away for nothing; with other members it may come back."""
+    ownerships = [owns("a", 1, 0, 5), owns("a", 3, 6, None)]
+    same = cooperating(*ownerships, generations=[told(2, "ab", 3), told(3, "ab", 6)])
+    other = cooperating(*ownerships, generations=[told(2, "ab", 3), told(3, "a", 6)])
+    assert "got it back in generation 3, whose members are those of the one before" in only(
+        cooperative.check(same)
+    )
+    assert cooperative.check(other).passed
+
+
+def test_an_eager_group_is_not_looked_at_and_too_little_is_not_passed():
+    """Notes say so."""
+    eager = history(ownerships=[owns("a", 1, 0, 5)], expected=[expected()])
+    assert cooperative.check(eager).note == "no cooperative group is named"
+    little = cooperative.check(cooperating(owns("a", 1, 0, 5), owns("a", 3, 6, None)))
+    assert not little.passed
+    assert "1 revoked partitions cannot be judged" in little.note

@@ -1,0 +1,124 @@
+"""inv-I1 and inv-I13: what was acknowledged is there."""
+
+from chaos.check import lost
+from chaos.history import SUPERSEDED, Outcome
+from tests.chaos.check.made import KEY, OTHER, commit, delete, history, only, op, read
+
+
+def test_a_later_read_that_answers_the_last_commit_passes_both():
+    """The plain case, with what was looked at."""
+    made = history(read(-1, 0, 1), commit(5, 2, 3), commit(6, 4, 5), read(6, 6, 7))
+    verdict = lost.check_lost(made)
+    assert verdict.passed
+    assert verdict.looked_at == 1
+    assert lost.check_ghosts(made).passed
+
+
+def test_an_acknowledged_commit_that_a_later_read_does_not_have_is_lost():
+    """How many, which one, and who saw it."""
+    verdict = lost.check_lost(
+        history(commit(5, 0, 1), commit(6, 2, 3), commit(7, 4, 5), read(5, 6, 7, client="r"))
+    )
+    assert only(verdict) == (
+        "g/t/0: acknowledged commit 7 by w (+4.000000 s .. +5.000000 s) is lost "
+        "(and 1 acknowledged before it): read 5 by r (+6.000000 s .. +7.000000 s) answered what it "
+        "had replaced"
+    )
+
+
+def test_each_lost_commit_is_told_once_however_often_it_is_missed():
+    """A hundred reads of a partition that lost one commit are one violation."""
+    reads = [read(5, at, at + 1) for at in range(10, 20, 2)]
+    assert only(lost.check_lost(history(commit(5, 0, 1), commit(6, 2, 3), *reads)))
+
+
+def test_a_commit_that_is_under_way_may_be_read_or_not():
+    """It is not acknowledged when the read begins."""
+    under_way = [commit(5, 0, 1), commit(6, 2, 9)]
+    for value in (5, 6):
+        for ended in (4, 9.5):
+            made = history(*under_way, read(value, 3, ended), read(6, 10, 11))
+            assert lost.check_lost(made).passed
+
+
+def test_the_commit_that_began_last_counts_and_not_the_one_that_ended_last():
+    """A slow one that was acknowledged later may have been replaced by it."""
+    made = history(commit(5, 0, 1), commit(7, 0, 4), commit(6, 2, 3), read(5, 5, 6))
+    assert "acknowledged commit 6" in only(lost.check_lost(made))
+
+
+def test_the_latest_of_two_equal_writes_explains_what_is_read():
+    """The one that began first may have taken effect last."""
+    resets = [op("reset", 5, 0, 9), op("reset", 5, 1, 2)]
+    assert lost.check_lost(history(*resets, commit(6, 3, 4), read(5, 10, 11))).passed
+
+
+def test_an_unknown_commit_may_have_come_late_and_explains_what_is_read():
+    """It was never answered, so it may take effect after later ones."""
+    made = history(commit(5, 0, None), commit(6, 2, 3), read(5, 4, 5))
+    assert lost.check_lost(made).passed
+
+
+def test_a_late_retry_that_was_superseded_explains_nothing_after_its_answer():
+    """Its value cannot come back."""
+    superseded = commit(5, 0, 1, outcome=Outcome.UNKNOWN, error=SUPERSEDED)
+    assert "is lost" in only(lost.check_lost(history(superseded, commit(6, 2, 3), read(5, 4, 5))))
+
+
+def test_a_delete_or_a_reset_explains_an_older_value():
+    """Also one whose outcome is unknown; not a refused one, and not one before the commit."""
+    commits = [commit(5, 0, 1), commit(6, 2, 3)]
+    reset = op("reset", 5, 4, 5)
+    assert lost.check_lost(history(*commits, reset, read(5, 6, 7))).passed
+    assert lost.check_lost(history(*commits, delete(4, 5), read(-1, 6, 7))).passed
+    assert lost.check_lost(history(*commits, delete(4, None), read(-1, 6, 7))).passed
+    refused = delete(4, 5, outcome=Outcome.FAIL)
+    assert not lost.check_lost(history(*commits, refused, read(-1, 6, 7))).passed
+    before = history(commits[0], delete(1.2, 1.5), commits[1], read(-1, 6, 7))
+    assert not lost.check_lost(before).passed
+    assert not lost.check_ghosts(before).passed
+
+
+def test_a_key_that_was_not_read_after_its_last_commit_has_not_passed():
+    """Nothing shows that it is there, though another key was read."""
+    made = history(
+        commit(5, 0, 1),
+        read(5, 2, 3),
+        commit(6, 4, 5),
+        commit(5, 0, 1, key=OTHER),
+        read(5, 6, 7, key=OTHER),
+    )
+    assert only(lost.check_lost(made)) == (
+        "1 keys were not read after their last acknowledged commit, so nothing shows that it is "
+        "there: g/t/0"
+    )
+
+
+def test_without_an_acknowledged_commit_nothing_was_looked_at():
+    """Reads alone prove nothing."""
+    made = history(read(-1, 0, 1), commit(5, 2, None))
+    assert not lost.check_lost(made).passed
+    assert not lost.check_ghosts(made).passed
+    assert lost.check_ghosts(made).looked_at == 0
+
+
+def test_no_offset_after_an_acknowledged_commit_is_a_ghost():
+    """The read that says there never was one."""
+    assert only(lost.check_ghosts(history(commit(5, 0, 1), read(-1, 2, 3)))) == (
+        "g/t/0: read -1 by w (+2.000000 s .. +3.000000 s) answered -1 after "
+        "commit 5 by w (+0.000000 s .. +1.000000 s) was acknowledged"
+    )
+
+
+def test_zero_that_nobody_committed_is_a_ghost():
+    """Bufstream's; where somebody did commit 0 it is a stale read and no ghost."""
+    assert "answered 0 after" in only(lost.check_ghosts(history(commit(5, 0, 1), read(0, 2, 3))))
+    stale = history(commit(0, 0, 1), commit(5, 2, 3), read(0, 4, 5))
+    assert lost.check_ghosts(stale).passed
+    assert not lost.check_lost(stale).passed
+
+
+def test_keys_are_apart():
+    """A delete of one key explains nothing of another."""
+    made = history(commit(5, 0, 1, key=KEY), delete(2, 3, key=OTHER), read(-1, 4, 5, key=KEY))
+    assert "g/t/0" in only(lost.check_ghosts(made))

@@ -1,0 +1,23 @@
+"""Disks of their own for tests; what this machine cannot have is skipped with the reason."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.world.disk import SIZE_MB_MIN, LoopDisks
+from chaos.world.keeping import Keeping
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[LoopDisks]:
+    """Disks of two nodes without nodes; their folders are tmp_path/node-0 and node-1."""
+    made = LoopDisks(Keeping(), SIZE_MB_MIN)
+    if reason := made.lacks():
+        pytest.skip(reason)
+    try:
+        for node_id in range(2):
+            made.prepare(node_id, tmp_path / f"node-{node_id}")
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,82 @@
+"""Damage is done where it is said to be, and only there."""
+
+from random import Random
+
+import pytest
+
+from chaos.world import damage
+from chaos.world.damage import DamageError, Part
+
+
+@pytest.fixture
+def data(tmp_path):
+    """The files of a node, as RocksDB names them."""
+    db = tmp_path / "db"
+    db.mkdir()
+    for name in ("000009.log", "000010.log", "000008.sst", "MANIFEST-000005", "CURRENT", "LOG"):
+        (db / name).write_bytes(name.encode() * 100)
+    (tmp_path / "mark").write_bytes(b"mark" * 10)
+    return tmp_path
+
+
+def contents(data):
+    """Every file, byte for byte."""
+    return {p.relative_to(data): p.read_bytes() for p in data.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        (Part.WAL, "db/000010.log"),
+        (Part.SST, "db/000008.sst"),
+        (Part.MANIFEST, "db/MANIFEST-000005"),
+        (Part.CURRENT, "db/CURRENT"),
+        (Part.MARK, "mark"),
+    ],
+)
+def test_a_flip_changes_one_bit_of_the_newest_file_of_its_part(data, part, name) -> None:
+    """At the offset it tells."""
+    for seed in range(20):
+        before = contents(data)
+        done = damage.flip(data, part, Random(seed))
+        after = contents(data)
+        assert done.file == name
+        [changed] = [path for path in before if before[path] != after[path]]
+        assert str(changed) == name
+        pairs = enumerate(zip(before[changed], after[changed], strict=True))
+        [(offset, (old, new))] = [(i, pair) for i, pair in pairs if pair[0] != pair[1]]
+        assert offset == done.offset
+        assert (old ^ new).bit_count() == 1
+
+
+def test_a_tear_takes_a_few_bytes_from_the_end_of_the_newest_log(data) -> None:
+    """And nothing else."""
+    before = (data / "db/000010.log").read_bytes()
+    done = damage.tear(data, Random(1))
+    after = (data / "db/000010.log").read_bytes()
+    assert before.startswith(after)
+    assert 0 < len(before) - len(after) <= damage.TORN_BYTES_MAX
+    assert done.offset == len(after)
+
+
+def test_a_half_written_log_has_a_part_of_what_was_lost(data) -> None:
+    """What was synced is whole, and more than that came of what was lost, never other bytes."""
+    log = data / "db/000010.log"
+    seen = damage.written(data)
+    log.write_bytes(seen[1][:300])
+    done = damage.half_written(data, seen, Random(3))
+    assert done is not None
+    assert 300 < log.stat().st_size <= len(seen[1])
+    assert seen[1].startswith(log.read_bytes())
+
+
+def test_where_nothing_was_lost_nothing_is_half_written(data) -> None:
+    """The fault then says that it did nothing."""
+    assert damage.half_written(data, damage.written(data), Random(3)) is None
+
+
+def test_a_part_that_is_not_there_is_an_error(data) -> None:
+    """A flip that flips nothing would pass for one that was survived."""
+    (data / "db/000008.sst").unlink()
+    with pytest.raises(DamageError, match="no sst"):
+        damage.flip(data, Part.SST, Random(1))

@@ -1,0 +1,153 @@
+"""Disks of their own: what is lost, what is kept, who waits, and that nothing is left behind."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from chaos.world.disk import LoopDisks
+from chaos.world.keeping import Keeping, KeepingError
+
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
+
+OWNER = """
+import json, sys
+from pathlib import Path
+from chaos.world.disk import LoopDisks
+from chaos.world.keeping import Keeping
+from chaos.world.limits import CpuLimit, WriteLimit
+keeping = Keeping()
+disks = LoopDisks(keeping, 64)
+disks.prepare(0, Path(sys.argv[1]) / "node-0")
+kits = [CpuLimit(keeping), WriteLimit(keeping, disks)]
+groups = []
+for kit in kits:
+    if not kit.lacks():
+        kit.started(0, int(sys.argv[2]))
+        groups.append(str(kit._group(0)))
+if sys.argv[3] == "frozen":
+    disks.freeze([0], 20.0)
+place = disks.place(0)
+print(json.dumps({"keeper": keeping._keeper.pid, "device": place.device, "groups": groups}))
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+def appended(path: Path, data: bytes, *, sync: bool) -> None:
+    """Write to the end of a file."""
+    with path.open("ab") as file:
+        file.write(data)
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+
+
+def test_a_power_cut_takes_exactly_what_was_not_synced(disks, tmp_path) -> None:
+    """On the disks that were cut; the other one keeps its unsynced bytes."""
+    for node_id in range(2):
+        appended(tmp_path / f"node-{node_id}/file", b"synced", sync=True)
+        appended(tmp_path / f"node-{node_id}/file", b" and not", sync=False)
+        appended(tmp_path / f"node-{node_id}/new", b"never synced", sync=False)
+    disks.cut([0])
+    disks.remount([0])
+    assert (tmp_path / "node-0/file").read_bytes() == b"synced"
+    assert not (tmp_path / "node-0/new").exists()
+    assert (tmp_path / "node-1/file").read_bytes() == b"synced and not"
+
+
+def test_a_cut_disk_refuses_every_write_and_sync_until_it_is_mounted_again(disks, tmp_path) -> None:
+    """EIO for a file that was open before, too."""
+    handle = os.open(tmp_path / "node-0/file", os.O_CREAT | os.O_WRONLY)
+    try:
+        os.write(handle, b"before")
+        disks.cut([0])
+        for attempt in (lambda: os.write(handle, b"after"), lambda: os.fsync(handle)):
+            with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+                attempt()
+    finally:
+        os.close(handle)
+    assert disks.dead(0)
+    assert not disks.dead(1)
+    disks.remount([0])
+    assert not disks.dead(0)
+
+
+def test_whoever_writes_to_a_frozen_disk_waits_until_it_is_thawed(disks, tmp_path) -> None:
+    """And not for the other disk."""
+    disks.freeze([0], 30.0)
+    done = threading.Event()
+
+    def write() -> None:
+        appended(tmp_path / "node-0/file", b"late", sync=True)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    appended(tmp_path / "node-1/file", b"now", sync=True)
+    assert not done.wait(0.2)
+    disks.thaw([0])
+    assert done.wait(10.0)
+    writer.join()
+    disks.thaw([0])  # twice is fine
+
+
+def test_a_frozen_disk_thaws_by_itself(disks, tmp_path) -> None:
+    """A run that forgets it, or hangs, does not hold the machine."""
+    disks.freeze([0], 0.2)
+    appended(tmp_path / "node-0/file", b"late", sync=True)
+    assert (tmp_path / "node-0/file").read_bytes() == b"late"
+
+
+def test_a_filled_disk_has_no_room_until_it_is_freed(disks, tmp_path) -> None:
+    """ENOSPC for one more block."""
+    assert disks.fill(0) > 0
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        appended(tmp_path / "node-0/file", bytes(1 << 20), sync=True)
+    disks.free(0)
+    appended(tmp_path / "node-0/file", bytes(1 << 20), sync=True)
+
+
+def test_a_disk_in_use_cannot_be_mounted_again(disks, tmp_path, monkeypatch) -> None:
+    """An error that says so, and no disk that seems to be back."""
+    with (tmp_path / "node-0/file").open("wb"):
+        disks.cut([0])
+        with pytest.raises(KeepingError, match="busy"):
+            disks.remount([0])
+    disks.remount([0])
+
+
+def test_a_disk_too_small_for_a_node_is_refused() -> None:
+    """Before anything is made."""
+    with pytest.raises(ValueError, match="64 at least"):
+        LoopDisks(Keeping(), 16)
+
+
+@pytest.mark.parametrize("state", ["frozen", "signalled"])
+def test_nothing_is_left_of_a_run_that_is_killed(tmp_path, disks, state) -> None:
+    """No keeper, no loop device, no control group, no image; also where all of it got SIGTERM."""
+    with subprocess.Popen(["sleep", "60"]) as bystander:  # lives in the control groups meanwhile
+        argv = [sys.executable, "-c", OWNER, str(tmp_path / "own"), str(bystander.pid), state]
+        (tmp_path / "own").mkdir()
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+            told = json.loads(owner.stdout.readline())
+            backing = Path(f"/sys/dev/block/{told['device']}/loop/backing_file")
+            assert backing.exists()
+            if state == "signalled":
+                os.kill(told["keeper"], signal.SIGTERM)
+            owner.send_signal(signal.SIGKILL)
+        bystander.kill()
+        bystander.wait()
+    deadline = time.monotonic() + 30.0
+    remains = [Path(f"/proc/{told['keeper']}"), backing, *map(Path, told["groups"])]
+    while any(one.exists() for one in remains):
+        assert time.monotonic() < deadline, [one for one in remains if one.exists()]
+        time.sleep(0.02)
+    assert {one.name for one in (tmp_path / "own").iterdir()} <= {"node-0"}  # a dead link

@@ -1,0 +1,230 @@
+"""Clocks and control groups, tried on processes that are no nodes."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from chaos.world import cgroups, limits
+from chaos.world.clock import HOUR_S, TRUE_TIME, FakeClock
+from chaos.world.keeping import Keeping
+from chaos.world.limits import CpuLimit, MemoryLimit
+from chaos.world.outfit import outfit
+
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
+
+TELL_TIME = """
+import sys, time
+for line in sys.stdin:
+    print(time.time(), time.monotonic(), flush=True)
+"""
+BURN = "import sys\nprint(flush=True)\nwhile True: pass"
+GROW = "import sys\nsys.stdin.readline()\nheap = bytearray(64 << 20)\nprint(len(heap))"
+
+
+@pytest.fixture
+def clock():
+    """A clock of node 0."""
+    made = FakeClock()
+    if reason := made.lacks():
+        pytest.skip(reason)
+    made.prepare(0, Path("unused"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def asked(clock):
+    """Ask a process that runs all the while with the clock of node 0: wall, monotonic seconds."""
+    with subprocess.Popen(
+        [sys.executable, "-c", TELL_TIME],
+        env={**os.environ, **clock.environment(0)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+
+        def ask():
+            process.stdin.write("\n")
+            process.stdin.flush()
+            return tuple(map(float, process.stdout.readline().split()))
+
+        yield ask
+        process.stdin.close()
+
+
+def test_a_clock_that_is_set_moves_in_a_process_that_runs(clock, asked) -> None:
+    """An hour forward, an hour back, and right again; its monotonic clock stays."""
+    for what, ahead_s in (
+        (TRUE_TIME, 0),
+        ("+3600", HOUR_S),
+        ("-3600", -HOUR_S),
+        (TRUE_TIME, 0),
+    ):
+        clock.set(0, what)
+        wall_s, monotonic_s = asked()
+        assert abs(wall_s - time.time() - ahead_s) < 60
+        assert abs(monotonic_s - time.monotonic()) < 60
+        assert abs(clock.ahead_s(0) - ahead_s) < 60
+
+
+def test_a_drifting_clock_gains_more_and_more(clock, asked) -> None:
+    """At 100 times its speed it is a minute ahead soon, and more later."""
+    drifting = clock.drift([0], 100.0)
+    try:
+        for wanted_s in (60.0, 90.0):
+            deadline = time.monotonic() + 30.0
+            while asked()[0] - time.time() < wanted_s:
+                assert time.monotonic() < deadline
+    finally:
+        drifting.close()
+
+
+def test_threads_of_a_process_with_such_a_clock_hand_over_at_once(clock) -> None:
+    """The library's default makes each hand-over of the interpreter lock wait for a timeout."""
+    program = (
+        "import queue, threading, time\n"
+        "q, r = queue.Queue(), queue.Queue()\n"
+        "def echo():\n"
+        "    while q.get(timeout=60) is not None: r.put(1)\n"
+        "t = threading.Thread(target=echo); t.start(); s = time.perf_counter()\n"
+        "for _ in range(1000): q.put(1); r.get(timeout=60)\n"
+        "print(time.perf_counter() - s); q.put(None); t.join()\n"
+    )
+    for what in (TRUE_TIME, "+3600", "-3600"):
+        clock.set(0, what)
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, **clock.environment(0)},
+            capture_output=True,
+            check=True,
+            timeout=120,
+        )
+        assert float(done.stdout) < 20.0  # it was 41 s; it is 0.03 s
+
+
+@pytest.fixture
+def keeping():
+    """A keeper that has nothing left at the end, or the test fails."""
+    made = Keeping()
+    yield made
+    made.close()
+
+
+def test_a_cpu_limit_holds_until_it_is_lifted(keeping) -> None:
+    """A busy process runs out of its share in period after period, then never again."""
+    cpu = CpuLimit(keeping)
+    if reason := cpu.lacks():
+        pytest.skip(reason)
+    with subprocess.Popen([sys.executable, "-c", BURN], stdout=subprocess.PIPE) as busy:
+        busy.stdout.readline()
+        try:
+            cpu.started(0, busy.pid)
+            cpu.limit(0, 0.05)
+            deadline = time.monotonic() + 30.0
+            while cpu.throttled(0) < 5:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            cpu.lift(0)
+            used = _cpu_ticks(busy.pid)
+            while _cpu_ticks(busy.pid) < used + 20:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        finally:
+            busy.kill()
+
+
+def _cpu_ticks(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
+
+
+def test_a_process_that_needs_more_memory_than_it_may_have_is_killed(keeping) -> None:
+    """And the count of such deaths says so."""
+    memory = MemoryLimit(keeping)
+    if reason := memory.lacks():
+        pytest.skip(reason)
+    with subprocess.Popen(
+        [sys.executable, "-c", GROW], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as growing:
+        memory.started(0, growing.pid)
+        memory.limit(0, memory.resident(0) + (16 << 20))
+        growing.communicate(b"\n", timeout=30)
+    assert growing.returncode == -9
+    assert memory.killed(0) == 1
+
+
+def test_a_limit_of_open_files_holds_for_a_running_process_and_can_be_undone() -> None:
+    """The hard limit is left, so that the soft one can rise again."""
+    program = (
+        "import os, sys\n"
+        "for line in sys.stdin:\n"
+        "    try: os.close(os.open('/dev/null', 0)); print('opened', flush=True)\n"
+        "    except OSError as error: print(error.errno, flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def ask():
+            process.stdin.write("\n")
+            process.stdin.flush()
+            return process.stdout.readline().strip()
+
+        assert ask() == "opened"
+        soft, hard = limits.limit_open_files(process.pid, limits.open_files(process.pid))
+        assert ask() == "24"  # EMFILE
+        assert limits.limit_open_files(process.pid, soft)[1] == hard
+        assert ask() == "opened"
+        process.stdin.close()
+
+
+def proc(tmp_path, mounts, groups):
+    """A /proc of another machine."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mounts").write_text(mounts)
+    (tmp_path / "self/cgroup").write_text(groups)
+    return tmp_path
+
+
+def test_a_controller_of_version_1_is_found_below_this_process_own_group(tmp_path) -> None:
+    """Its limits go on to hold."""
+    where = proc(
+        tmp_path,
+        "cgroup /c/cpu cgroup rw,relatime,cpu,cpuacct 0 0\n",
+        "4:cpu,cpuacct:/user/me\n1:name=systemd:/\n",
+    )
+    assert cgroups.find("cpu", proc=where) == cgroups.Controller("cpu", 1, Path("/c/cpu/user/me"))
+    assert cgroups.find("memory", proc=where) is None
+
+
+def test_a_controller_of_version_2_is_found_by_its_own_name_and_handed_on(tmp_path) -> None:
+    """`blkio` is `io` there; it is switched on for children where it is not."""
+    root = tmp_path / "unified"
+    root.mkdir()
+    (root / "cgroup.controllers").write_text("cpu io memory\n")
+    (root / "cgroup.subtree_control").write_text("cpu\n")
+    where = proc(tmp_path, f"cgroup2 {root} cgroup2 rw 0 0\n", "0::/user.slice/me\n")
+    found = cgroups.find("blkio", proc=where)
+    assert found == cgroups.Controller("io", 2, root)
+    cgroups.enable(found)
+    assert (root / "cgroup.subtree_control").read_text() == "+io"
+
+
+def test_groups_of_runs_that_are_gone_are_swept_and_others_left(tmp_path) -> None:
+    """By the pid in their name."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for name in (f"{gone.pid}-node-0", f"{os.getpid()}-node-0", "other"):
+        (tmp_path / f"{cgroups.PREFIX}{name}").mkdir()
+    cgroups.sweep(tmp_path)
+    left = {path.name.removeprefix(cgroups.PREFIX) for path in tmp_path.iterdir()}
+    assert left == {f"{os.getpid()}-node-0", "other"}
+
+
+def test_the_outfit_provides_what_the_faults_need() -> None:
+    """Each capability once."""
+    provided = [name for kit in outfit() for name in sorted(kit.provides)]
+    assert sorted(provided) == ["clock", "cpu_limit", "disk", "memory_limit", "write_limit"]

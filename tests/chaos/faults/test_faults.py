@@ -1,0 +1,178 @@
+"""Every fault of disks, clocks and resources, in a real cluster under load: real, and healed."""
+
+import time
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from chaos.faults.catalog import kinds
+from chaos.faults.contract import Group, create, reason_missing
+from chaos.world.disk import LoopDisks
+from chaos.world.limits import CpuLimit, WriteLimit
+from chaos.world.loopback import Loopback
+from chaos.world.outfit import outfit
+from chaos.world.world import World
+from tests.chaos.faults.load import TOPIC, Load
+
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
+
+SHARDS = 4
+SEEN_S = 20.0
+
+
+def target(injected):
+    """The one node that was hit."""
+    return int(injected.targets[0].removeprefix("node-"))
+
+
+def until(world, load, holds):
+    """Wait for what the fault does."""
+    deadline = time.monotonic() + SEEN_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def power_is_off(world, injected, load):
+    """The disks are dead, and so are their nodes."""
+    for name in injected.targets:
+        node_id = int(name.removeprefix("node-"))
+        assert not world.nodes[node_id].running
+        assert world.equipped(LoopDisks).dead(node_id)
+
+
+def log_is_torn(world, injected, load):
+    """Its node is down, and something unsynced is on the disk in part."""
+    assert not world.nodes[target(injected)].running
+    assert injected.facts["torn"]
+
+
+def ended_by_itself(world, injected, load):
+    """With a message about the disk, and what was asked of it afterwards it did not acknowledge."""
+    node_id = target(injected)
+    assert injected.facts["exit_code"] == 1
+    assert "Input/output error" in injected.facts["message"]
+    assert load.last_by_node[node_id] * 1e9 <= injected.facts["refuses_ns"]
+
+
+def ends_for_want_of_room(world, injected, load):
+    """Under load it needs room soon."""
+    until(world, load, lambda: not world.nodes[target(injected)].running)
+
+
+def syncs_are_slow(world, injected, load):
+    """The kernel has the limit."""
+    group = world.equipped(WriteLimit)._group(target(injected))
+    files = [*group.glob("blkio.throttle.write_iops_device"), *group.glob("io.max")]
+    assert any(file.read_text().strip() for file in files)
+
+
+def nobody_acknowledges(world, injected, load):
+    """Nothing is acknowledged that was sent when no sync ended any more."""
+    since = time.monotonic()
+    time.sleep(1.0)  # the fault itself: what is looked for is that nothing happens
+    assert max(load.last_by_node) <= since
+
+
+def others_go_on(world, injected, load):
+    """A majority acknowledges."""
+    load.wait_progress()
+
+
+def damage_is_noticed(world, injected, load):
+    """It has refused, or serves what it had vouched for; the others go on."""
+    assert injected.facts["outcome"] in {"refused", "serves"}
+    if injected.facts["outcome"] == "refused":
+        assert injected.facts["exit_code"] == 1
+        assert "This node must not start on this data" in injected.facts["message"]
+    load.wait_progress()
+
+
+def data_is_gone(world, injected, load):
+    """Nothing is left."""
+    assert not world.nodes[target(injected)].folder.exists()
+    load.wait_progress()
+
+
+def starves(world, injected, load):
+    """It runs out of its share."""
+    cpu, node_id = world.equipped(CpuLimit), target(injected)
+    before = cpu.throttled(node_id)
+    until(world, load, lambda: cpu.throttled(node_id) > before)
+
+
+def memory_is_limited(world, injected, load):
+    """It makes do or is killed; the others go on."""
+    assert "bytes at most" in injected.detail
+    load.wait_progress()
+
+
+EVIDENCE = {
+    "lost_unsynced": power_is_off,
+    "power_loss_all": power_is_off,
+    "torn_write": log_is_torn,
+    "eio": ended_by_itself,
+    "disk_full": ends_for_want_of_room,
+    "slow_disk": syncs_are_slow,
+    "fsync_stall": nobody_acknowledges,
+    "disk_hang": others_go_on,
+    "torn_tail": damage_is_noticed,
+    "flipped_byte": damage_is_noticed,
+    "whole_disk_lost": data_is_gone,
+    "clock_forward": others_go_on,
+    "clock_back": others_go_on,
+    "clock_slow": others_go_on,
+    "clock_fast": others_go_on,
+    "cpu_starvation": starves,
+    "busy_host": others_go_on,
+    "memory_short": memory_is_limited,
+    "out_of_files": others_go_on,
+}
+OURS = sorted(
+    name
+    for name, kind in kinds().items()
+    if kind.group in {Group.DISK, Group.CLOCK, Group.RESOURCE}
+)
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    """Three nodes that all tests of this file share: a heal that does not heal fails the next."""
+    with World(3, SHARDS, network=Loopback(), equipment=outfit(192)) as made:
+        made.create_topic(TOPIC, 1)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def load(world) -> Iterator[Load]:
+    """Commits all the while; at the end all that was acknowledged is there."""
+    with Load(world.endpoints) as made:
+        yield made
+        made.stop()
+        assert made.total > 0
+        assert not made.lost()
+
+
+def test_every_kind_has_its_evidence() -> None:
+    """A fault that nobody has seen work is none."""
+    assert sorted(EVIDENCE) == OURS
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_a_fault_is_real_and_heals(world, load, kind) -> None:
+    """Inject under load, see it, heal twice; then the cluster settles and goes on, none lost."""
+    if reason := reason_missing(kinds()[kind], world):
+        pytest.skip(reason)
+    load.wait_progress()
+    made = create(kind)
+    try:
+        injected = made.inject(world, Random(kind))
+        assert injected.targets
+        EVIDENCE[kind](world, injected, load)
+    finally:
+        made.heal(world)
+        made.heal(world)
+    world.wait_settled()
+    load.wait_progress()
+    assert world.running() == list(world.nodes)

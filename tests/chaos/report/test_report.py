@@ -1,0 +1,424 @@
+"""The page and the JSON: what was measured, what was not, and what was broken."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from chaos.report import bugs, page
+from chaos.report.figures import ABSENT, EMPTY, HELD, VIOLATED, WAITS, build
+from chaos.report.inputs import InputError, Inputs, Mutant, Simulated, read
+from chaos.run import result
+from chaos.soak.records import Writer
+from chaos.soak.sampling import Sample
+from tests.chaos.report import made_up
+
+NOW = "2026-11-22T03:04:05+00:00"
+HOSTILE = (
+    "</td><script src='//evil'>alert(1)</script><img src=x onerror=alert(2)>"
+    "\n\x1b[31m\u202e\ud800&amp;]]>"
+)
+SVG = "{http://www.w3.org/2000/svg}"
+HTML = "{http://www.w3.org/1999/xhtml}"
+
+
+def report(*runs, **more):
+    """A report of these runs."""
+    named = [(f"run-{number}", run) for number, run in enumerate(runs)]
+    return build(Inputs(runs=named, **more), bugs.read(), NOW)
+
+
+def figures(of):
+    """Values by key."""
+    return {one.key: one.value for one in of.figures}
+
+
+def tree(of):
+    """The page, parsed as XML: every element is closed, every text escaped."""
+    return ET.fromstring(page.html(of).removeprefix("<!DOCTYPE html>"))
+
+
+def words(element):
+    """All its text, with single spaces."""
+    return " ".join("".join(element.itertext()).split())
+
+
+def state(of, invariant):
+    """What is said of an invariant."""
+    return next(one.state for one in of.invariants if one.id == invariant)
+
+
+def sample(at_s, name, kind, rss_mib, window):
+    """One look at a process of a soak."""
+    open_ = {"socket": 4, "database": 9, "deleted": 0, "other": 3}
+    kib = int(rss_mib * 1024)
+    return Sample(at_s, name, kind, 7, kib, kib, kib, open_, 5, at_s / 10, 20, window)
+
+
+def soak(path, *, minutes=120, growth=0.0):
+    """A samples file of a node and a worker; `growth` of the node in MiB/h."""
+    writer = Writer(path, minutes * 60)
+    for at_s in range(0, minutes * 60, 60):
+        writer.samples([sample(at_s, "node-0", "node", 80 + growth * at_s / 3600, None)])
+        writer.samples([sample(at_s, "worker-1", "worker", 40, None)])
+    writer.end({}, {})
+    return path
+
+
+# ---- figures
+
+
+def test_what_a_run_measured_is_added_up():
+    """Counts of two runs are sums; the worst run's percentiles stand for both."""
+    first = made_up.run()
+    second = made_up.run(commit_ms=made_up.spread(1.0, 900.0), commits_lost=2)
+    found = figures(report(first, second))
+    assert found["runs"] == 2
+    assert found["operations_ok"] == 40_000
+    assert found["operations_unknown"] == 14
+    assert found["commits_lost"] == 2
+    assert found["commit_ms_p99"] == 900.0
+    assert found["faults_injected"] == 2 * len(made_up.KINDS)
+    assert found["kill_first_commit_ms_max"] == 110.0
+    assert found["gap_hit_ms_max"] == 6_200.0
+    assert (found["moved"], found["moved_minimum"]) == (180, 168)
+    assert found["real_hours"] == pytest.approx(4 / 60)
+
+
+def test_what_nobody_measured_is_never_a_number():
+    """Without any run every figure of real processes is None, and the page says so."""
+    simulated = Simulated("sim", 1_230, 0, {"crash": 40}, {}, 50.0, None)
+    made = report(simulations=[simulated])
+    known = {key: value for key, value in figures(made).items() if value is not None}
+    assert known == {"seeds": 1_230, "simulated_violations": 0, "simulated_faults": 40}
+    assert {one.state for one in made.invariants} == {ABSENT, WAITS}
+    told = words(tree(made))
+    assert told.count("not measured in this run") > 20
+    assert "No run on real processes is in this report." in told
+
+
+def test_a_figure_that_one_of_two_runs_lacks_is_not_a_sum():
+    """Whether commits were lost in a run that nobody looked at is unknown for both together."""
+    found = figures(report(made_up.run(), made_up.run(commits_lost=None)))
+    assert found["commits_lost"] is None
+
+
+def test_simulated_time_is_told_only_where_all_tell_it():
+    """Hours of virtual time."""
+    timed = Simulated("a", 10, 0, {}, {}, 1.0, 7_200.0)
+    untimed = Simulated("b", 10, 0, {}, {}, 1.0, None)
+    assert figures(report(simulations=[timed]))["simulated_hours"] == 2.0
+    assert figures(report(simulations=[timed, untimed]))["simulated_hours"] is None
+
+
+# ---- invariants
+
+
+def test_each_state_of_an_invariant_is_told_apart():
+    """Held, broken, looked at nothing, does not apply, was not there."""
+    made = report(
+        made_up.run(
+            made_up.verdict("I1"),
+            made_up.verdict("I2", "orders-0 is not linearizable"),
+            made_up.verdict("I3", looked_at=0),
+            made_up.verdict("I9", applies=False, looked_at=0, note="no cooperative member"),
+        )
+    )
+    states = {one: state(made, one) for one in ("I1", "I2", "I3", "I9", "I4", "I12")}
+    assert states == {
+        "I1": HELD,
+        "I2": VIOLATED,
+        "I3": EMPTY,
+        "I9": WAITS,
+        "I4": ABSENT,
+        "I12": WAITS,
+    }
+    notes = {one.id: one.note for one in made.invariants}
+    assert notes["I9"] == "no cooperative member"
+    assert "Watch" in notes["I12"]
+
+
+def test_a_violation_in_one_of_two_runs_is_a_violation():
+    """However well the other one went."""
+    bad = made_up.run(made_up.verdict("I1", "lost"), passed=False, reasons=["I1"])
+    made = report(made_up.run(), bad)
+    assert state(made, "I1") == VIOLATED
+    assert not made.passed
+
+
+def test_violations_are_shown_loudly():
+    """At the top, in words, and beside the invariant with what was seen."""
+    what = "billing orders-0: c1 was told that 7 is committed, later reads gave 5"
+    made = report(made_up.run(made_up.verdict("I1", what), passed=False, reasons=["I1: broken"]))
+    page_ = tree(made)
+    verdict = page_.find(f".//{HTML}div[@class='verdict bad']")
+    assert verdict is not None
+    assert "NOT PASSED" in words(verdict)
+    assert "I1 (no acknowledged commit is lost): 1 violation" in words(verdict)
+    [row] = page_.findall(f".//{HTML}tr[@class='bad']")
+    assert what in words(row)
+    assert "VIOLATED" in words(row)
+    assert "No violation." not in words(page_)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"mutants": [Mutant("no_fsync", False, "no seed")]}, "mutant no_fsync survived"),
+        ({"simulations": [Simulated("sim", 5, 2, {}, {}, 1.0, None)]}, "2 simulated runs violate"),
+        (
+            {"simulations": [Simulated("s", 5, 0, {}, {}, 1.0, None, ["fifo3: no crash"])]},
+            "fifo3: no crash",
+        ),
+    ],
+)
+def test_whatever_did_not_pass_fails_the_report(more, reason):
+    """A clean run beside it does not help."""
+    made = report(made_up.run(), **more)
+    assert not made.passed
+    assert any(reason in one for one in made.reasons)
+    assert reason in words(tree(made).find(f".//{HTML}div[@class='verdict bad']"))
+
+
+def test_a_run_that_did_not_pass_and_does_not_say_why_fails_the_report():
+    """It is not taken for a good one."""
+    made = report(made_up.run(passed=False, ended="broken: the world fell"))
+    assert made.reasons == ["run-0: did not pass (broken: the world fell)"]
+
+
+# ---- faults
+
+
+def test_faults_that_were_not_injected_or_cannot_be_had_are_named():
+    """With their reasons, and not among the injected."""
+    run = made_up.run()
+    run.faults[0].injected = False
+    run.faults[0].error = "no such node"
+    made = report(run)
+    assert run.faults[0].kind not in [row.kind for row in made.faults]
+    told = words(tree(made))
+    assert "Planned and not injected" in told
+    assert "no such node" in told
+    assert "packet_loss: the kernel has no nft numgen" in told
+
+
+def test_faults_of_a_kind_share_a_row_over_all_runs():
+    """Median, p95 and longest of the gaps of both runs."""
+    later = made_up.run(faults=[made_up.fault("kill_leader", 5.0, 500.0)])
+    row = next(r for r in report(made_up.run(), later).faults if r.kind == "kill_leader")
+    assert row.injected == 2
+    assert (row.hit_ms.p50, row.hit_ms.max) == (110.0, 500.0)
+
+
+# ---- the page
+
+
+def test_the_page_is_well_formed_and_fetches_nothing():
+    """No script, no link or address outside of the page; each kind of fault has its picture."""
+    text = page.html(report(made_up.run()))
+    tree_ = ET.fromstring(text.removeprefix("<!DOCTYPE html>"))
+    tags = {element.tag.rpartition("}")[2] for element in tree_.iter()}
+    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "image", "use", "form"}
+    for element in tree_.iter():
+        for name, value in element.attrib.items():
+            assert not name.startswith("on"), name
+            assert name not in {"src", "srcset", "action"}, name
+            assert name != "href" or value.startswith("#"), value
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/)", text)
+    labels = [e.attrib["aria-label"] for e in tree_.iter(f"{SVG}svg")]
+    assert labels == [
+        *(f"latency of commits through {kind}" for kind in sorted(made_up.KINDS)),
+        "faults of the run, and waits for commits",
+    ]
+
+
+def test_every_link_of_the_page_has_its_place():
+    """The list at the top leads somewhere."""
+    tree_ = tree(report(made_up.run()))
+    places = {element.attrib["id"] for element in tree_.iter() if "id" in element.attrib}
+    links = {a.attrib["href"].removeprefix("#") for a in tree_.iter(f"{HTML}a")}
+    assert links
+    assert links <= places
+
+
+def test_hostile_names_are_text():
+    """Wherever a string of a run, a mutant or a simulation is shown."""
+    run = made_up.run(made_up.verdict("I1", HOSTILE, note=HOSTILE), reasons=[HOSTILE])
+    run.command, run.ended, run.limits = [HOSTILE], HOSTILE, [HOSTILE]
+    run.machine.cpu = run.machine.disk = HOSTILE
+    run.workloads[0].title = HOSTILE
+    run.workloads[0].figures = {HOSTILE: 1.0}
+    run.faults[0].kind = HOSTILE
+    run.faults[0].targets = [HOSTILE]
+    run.skipped[0].reason = HOSTILE
+    made = report(
+        run,
+        mutants=[Mutant(HOSTILE, False, HOSTILE)],
+        simulations=[Simulated(HOSTILE, 1, 0, {HOSTILE: 1}, {HOSTILE: 2}, None, None)],
+    )
+    text = page.html(made)
+    assert "<script" not in text
+    assert "<img" not in text
+    assert text.isascii() or not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e\ud800]", text)
+    text.encode("utf-8")
+    tags = {e.tag for e in ET.fromstring(text.removeprefix("<!DOCTYPE html>")).iter()}
+    assert not tags & {f"{HTML}script", f"{HTML}img"}
+    assert "<script" in words(tree(made)), "it is shown"
+
+
+def test_a_run_without_faults_probes_and_workloads_is_a_report():
+    """One that was interrupted at once."""
+    empty = made_up.run(
+        faults=[], probes=[], workloads=[], verdicts=[], skipped=[], ended="interrupted"
+    )
+    told = words(tree(report(empty)))
+    assert "interrupted" in told
+    assert "no fault was injected into real processes" in told
+
+
+def test_the_pictures_show_what_the_probes_saw():
+    """A commit without an answer is a cross; one that hung is a line as long as it took."""
+    run = made_up.run(faults=[made_up.fault("kill_leader", 10.0, 900.0)])
+    run.probes = [
+        result.ProbeTrack("hit", 0, [9_000.0, 10_000.0], [5.0, 900.0], [(0.0, 0)]),
+        result.ProbeTrack("other", 1, [9_000.0, 10_500.0], [5.0, None], [(0.0, 1)]),
+    ]
+    picture = tree(report(run)).find(f".//{SVG}svg")
+    strokes = [path.attrib["stroke"] for path in picture.iter(f"{SVG}path")]
+    assert strokes == ["#0072B2", "#B3261E", "#D55E00"]
+    [hung] = picture.iter(f"{SVG}polyline")
+    assert hung.attrib["stroke"] == "#D55E00"
+
+
+# ---- the JSON
+
+
+def test_the_json_holds_everything_but_single_commits(tmp_path):
+    """Figures by key, null where nobody measured; no bare numbers that JSON does not have."""
+    made = report(made_up.run(), mutants=[Mutant("no_fsync", True, "seed 3")])
+    beside = page.write(made, tmp_path / "deep" / "r.html")
+    assert (tmp_path / "deep" / "r.html").exists()
+    told = json.loads(beside.read_text("utf-8"))
+    assert told["schema"] == "muster.chaos.report/v1"
+    assert told["figures"]["mutants_caught"]["value"] == 1
+    assert told["figures"]["soak_minutes"]["value"] is None
+    assert told["runs"][0]["seed"] == 7
+    assert "probes" not in told["runs"][0]
+    assert [one["id"] for one in told["bugs"]] == [bug.id for bug in bugs.read()]
+    assert "NaN" not in beside.read_text("utf-8")
+
+
+# ---- inputs
+
+
+def test_inputs_are_told_by_what_they_hold(tmp_path):
+    """A run's folder with what lies beside it, a log whose last line is JSON, samples of a soak."""
+    folder = tmp_path / "run1"
+    folder.mkdir()
+    result.write(made_up.run(), folder)
+    (folder / "sim.json").write_text(json.dumps({"seeds": 3, "violations": 0, "faults": {}}))
+    log = tmp_path / "sim.log"
+    last = {
+        "seeds": 4,
+        "violations": 0,
+        "faults": {"crash": 1},
+        "mutants": {"a": 3, "b": "survived"},
+    }
+    log.write_text("fifo3: 4 seeds\n" + json.dumps(last) + "\n")
+    inputs = read([folder, log, soak(tmp_path / "soak.jsonl")])
+    assert [name for name, _ in inputs.runs] == ["run1"]
+    assert [one.seeds for one in inputs.simulations] == [3, 4]
+    assert [(one.name, one.caught) for one in inputs.mutants] == [("a", True), ("b", False)]
+    assert [line.name for line in inputs.soaks[0].lines] == ["node-0", "worker-1"]
+
+
+def test_a_mutant_counts_once_and_a_survivor_stays_one(tmp_path):
+    """Two files name the same builds: details are kept, and one catch makes up for no escape."""
+
+    def told(seed):
+        return {"layer": "sim", "world": "fifo3", "seed": seed, "what": "S1", "rule": "no sync"}
+
+    rows = [{"name": "a", **told(5)}, {"name": "b", **told(None)}, {"name": "c", **told(4)}]
+    (tmp_path / "long.json").write_text(json.dumps({"mutants": rows}))
+    short = {
+        "seeds": 1,
+        "violations": 0,
+        "faults": {},
+        "mutants": {"a": 3, "b": 9, "c": "survived"},
+    }
+    (tmp_path / "short.json").write_text(json.dumps(short))
+    files = [tmp_path / "long.json", tmp_path / "short.json"]
+    for order in (files, files[::-1]):
+        found = {one.name: one for one in read(order).mutants}
+        assert {name: one.caught for name, one in found.items()} == {
+            "a": True,
+            "b": False,
+            "c": False,
+        }
+        assert found["a"].rule == "no sync"
+        assert found["a"].how == "fifo3:5, S1"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("x.json", None, "cannot be read"),
+        ("x.json", "no json", "holds no JSON object"),
+        ("x.json", "[1]", "holds no JSON object"),
+        ("x.json", '{"seeds": "many", "violations": 0, "faults": {}}', "are numbers"),
+        ("x.json", '{"seeds": 1, "violations": 0}', "faults is an object"),
+        ("x.json", '{"mutants": [{"name": "a"}]}', "a mutant has a name, layer"),
+        ("x.json", '{"mutants": 3}', "neither an object nor a list"),
+        ("x.json", '{"warm_up_s": 3}', "give its samples"),
+        ("x.json", '{"colour": "blue"}', "is neither a run"),
+        ("x.jsonl", '{"record": "else"}\n', "holds no samples of a soak"),
+        ("run.json", '{"version": 1}', "run.json"),
+    ],
+)
+def test_what_is_no_input_is_refused_by_name(tmp_path, name, text, says):
+    """And nothing is guessed."""
+    path = tmp_path / name
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(says)):
+        read([path])
+
+
+def test_a_folder_without_a_result_and_no_inputs_at_all_are_errors(tmp_path):
+    """An empty report would look like a clean one."""
+    with pytest.raises(InputError, match=r"holds neither run\.json"):
+        read([tmp_path])
+    with pytest.raises(InputError, match="nothing to report of"):
+        read([])
+
+
+def test_a_soak_that_grew_fails_the_report(tmp_path):
+    """With the process that did, and its memory drawn."""
+    inputs = read([soak(tmp_path / "soak.jsonl", growth=4.0)])
+    made = build(inputs, [], NOW)
+    assert not made.passed
+    labels = [e.attrib["aria-label"] for e in tree(made).iter(f"{SVG}svg")]
+    assert labels == ["memory of each node", "memory of each worker"]
+    assert figures(made)["rss_node_mib"] == pytest.approx(80 + 4.0 * 119 / 60, abs=0.1)
+
+
+# ---- the command
+
+
+def test_the_command_writes_both_files_and_ends_with_5_where_something_broke(tmp_path, muster):
+    """Good: 0. Broken: 5, and the files are there. Not a page's name: 2."""
+    result.write(made_up.run(), tmp_path)
+    ran = muster("chaos", "report", str(tmp_path), "-o", "json")
+    assert (ran.exit_code, json.loads(ran.out)["passed"]) == (0, True)
+    assert (tmp_path / "chaos-report.html").exists()
+    bad = made_up.run(made_up.verdict("I1", "lost"), passed=False, reasons=["I1\n\x1b[2J"])
+    result.write(bad, tmp_path)
+    to = tmp_path / "bad.html"
+    ran = muster("chaos", "report", str(tmp_path), "--to", str(to))
+    assert ran.exit_code == 5
+    assert to.exists()
+    assert to.with_suffix(".json").exists()
+    assert "\x1b" not in ran.err
+    assert muster("chaos", "report", str(tmp_path), "--to", "x.txt").exit_code == 2
+    assert muster("chaos", "report", str(tmp_path / "none")).exit_code == 2

@@ -1,0 +1,65 @@
+"""Options that make no sense are refused before anything is started."""
+
+import pytest
+from typer.testing import CliRunner
+
+from chaos.run.cli import run
+from chaos.run.result import ResultError, Spread, read
+from muster.cli.errors import CommandError, ExitCode
+
+
+def called(**options: object) -> CommandError:
+    """What `muster chaos run` with these options is refused with."""
+    with pytest.raises(CommandError) as refused:
+        run(**{"seed": None, "fault": None, "workload": None, "bootstrap": "", **options})
+    return refused.value
+
+
+def test_an_even_number_of_nodes_is_refused():
+    """With the reason."""
+    error = called(nodes=4, on_fault="")
+    assert error.exit_code is ExitCode.USAGE
+    assert "odd" in error.message
+
+
+def test_an_unknown_workload_is_named_with_those_that_exist():
+    """W7 and W9 come later."""
+    error = called(nodes=3, workload=["W7"], on_fault="")
+    assert "W7" in error.message
+    assert "W1, W2, W3" in error.message
+
+
+def test_an_unknown_fault_is_named_with_those_that_exist():
+    """Before a cluster is started."""
+    error = called(nodes=3, fault=["flood"], on_fault="", schedule=None)
+    assert "flood" in error.message
+    assert "kill_leader" in error.next_step
+
+
+def test_a_command_for_faults_needs_an_installation():
+    """On a cluster of its own the run has faults of its own."""
+    assert "--bootstrap" in called(nodes=3, on_fault="./hook").message
+
+
+def test_a_folder_without_a_run_is_no_result(tmp_path):
+    """And one with a damaged file names it."""
+    with pytest.raises(ResultError, match=r"has no run\.json"):
+        read(tmp_path)
+    (tmp_path / "run.json").write_text('{"version": 1}')
+    with pytest.raises(ResultError, match=r"run\.json"):
+        read(tmp_path)
+
+
+def test_a_spread_without_figures_has_none():
+    """Not 0: nothing was measured."""
+    assert Spread.of([]).p50 is None
+    assert Spread.of([3.0, 1.0, 2.0]) == Spread(3, 2.0, 3.0, 3.0, 3.0)
+
+
+def test_the_command_is_there():
+    """`muster chaos run --help` tells its options."""
+    from chaos.cli import chaos  # noqa: PLC0415  # registers on import
+
+    told = CliRunner().invoke(chaos, ["run", "--help"])
+    assert told.exit_code == 0
+    assert "--on-fault" in told.output

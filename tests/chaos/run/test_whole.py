@@ -1,0 +1,174 @@
+"""A whole run on a real cluster; and runs that must not pass, made from its history."""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from chaos.merging import read_folder
+from chaos.run import result as results
+from chaos.run import schedule as schedules
+from chaos.run.conductor import Played
+from chaos.run.judging import Occasion, judge
+from chaos.run.result import RunResult
+from chaos.workloads.catalog import Setting, plan
+
+pytestmark = [pytest.mark.processes, pytest.mark.faults]
+
+RUN_S_MAX = 240.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a run with two faults and two workloads."""
+    return tmp_path_factory.mktemp("chaos") / "run"
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> tuple[int, dict[str, object], RunResult]:
+    """Exit code, what it printed, and its result."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "muster.cli", "chaos", "run", "--minutes", "0.35"),
+            *("--seed", "3", "--to", str(folder), "-o", "json", "--network", "proxy"),
+            *("--fault", "kill_leader", "--fault", "isolate_leader"),
+            *("--workload", "W1", "--workload", "W4"),
+        ],
+        capture_output=True,
+        timeout=RUN_S_MAX,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    assert done.stdout, done.stderr.decode()
+    return done.returncode, json.loads(done.stdout), results.read(folder)
+
+
+def test_a_run_breaks_a_cluster_and_finds_what_it_promised(run):
+    """Exit code 0, every fault injected, every checker that applies looked at something."""
+    code, told, result = run
+    assert (code, result.reasons) == (0, [])
+    assert result.passed
+    assert told["passed"] is True
+    assert {one.kind for one in result.faults} == {"kill_leader", "isolate_leader"}
+    assert all(one.injected and one.settled_ns for one in result.faults)
+    verdicts = {one.invariant: one for one in result.verdicts}
+    for invariant in ("I1", "I2", "I4", "I6", "I7", "I8", "I10", "I13", "I15"):
+        assert verdicts[invariant].passed, verdicts[invariant]
+    assert not verdicts["I14"].applies
+    assert result.commits_lost == 0
+
+
+def test_a_run_measures_what_the_faults_cost(run):
+    """The group that the killed node led was unavailable for a while, and served again."""
+    _, _, result = run
+    for one in result.faults:
+        assert one.hit_ms is not None
+        assert one.hit_ms > 0
+        assert one.first_commit_ms is not None
+        assert one.latency_during.count > 0
+    assert {one.kind for one in result.classes} == {"kill_leader", "isolate_leader"}
+    assert result.commits.ok > 100
+    assert {one.name for one in result.workloads} == {"W1", "W4", "probe"}
+    assert all(one.counts["commit"].ok for one in result.workloads)
+
+
+def test_the_schedule_of_a_run_is_kept(run, folder: Path):
+    """To run it again."""
+    _, _, result = run
+    steps = schedules.read(folder / schedules.FILE).steps
+    assert [one.kind for one in steps] == [one.kind for one in result.faults]
+
+
+def judged_again(
+    folder: Path, to: Path, result: RunResult, *, without: str = "", planted: str = ""
+) -> RunResult:
+    """The run's files, less one or some lines, or with more lines, judged anew."""
+    (to / "tracks").mkdir(parents=True)
+    (to / "history").mkdir()
+    for path in (folder / "tracks").iterdir():
+        (to / "tracks" / path.name).write_bytes(path.read_bytes())
+    for path in (folder / "history").iterdir():
+        if path.name == without:
+            continue
+        lines = path.read_bytes().splitlines(keepends=True)
+        kept = [one for one in lines if not without or without.encode() not in one]
+        (to / "history" / path.name).write_bytes(b"".join(kept))
+    if planted:
+        path = to / "history" / "probe.history.jsonl"
+        path.write_bytes(path.read_bytes() + planted.encode() + b"\n")
+    steps = schedules.read(folder / schedules.FILE)
+    cast = plan(
+        ["W1", "W4"], Setting("muster-chaos", "muster-chaos", 3, result.shards, Path("/nowhere"))
+    )
+    played = Played(result.began_ns, result.ended_ns, "finished", list(result.faults))
+    occasion = Occasion(
+        datetime.fromisoformat(result.started_at),
+        result.seed,
+        [],
+        3,
+        result.shards,
+        result.machine,
+        own=True,
+        skipped={},
+    )
+    return judge(occasion, cast, steps, played, to)
+
+
+def test_the_same_files_are_judged_the_same(run, folder: Path, tmp_path: Path):
+    """What the tests below change is all that is different in them."""
+    _, _, result = run
+    again = judged_again(folder, tmp_path / "again", result)
+    assert (again.passed, again.reasons) == (True, [])
+    assert again.verdicts == result.verdicts
+
+
+def test_a_stale_read_fails_the_run(run, folder: Path, tmp_path: Path):
+    """A read, at the end, of an offset that others have long been committed after."""
+    _, _, result = run
+    history = read_folder(folder / "history")
+    acked = [
+        one
+        for one in history.commits()
+        if one.client == "probe" and one.outcome == "ok" and one.ended_ns is not None
+    ]
+    key, value = acked[0].key, acked[0].value
+    where = f'"key":{{"group":"{key.group}","topic":"{key.topic}","partition":{key.partition}}}'
+    invoke = f'{{"invoke": {{"id":900001,"client":"x","kind":"read",{where},"began_ns":{{}}}}}}'
+    end = f'{{"ended": {{"id":900001,"outcome":"ok","ended_ns":{{}},"value":{value}}}}}'
+    planted = f"{invoke.replace('{}', str(result.ended_ns - 2000))}\n"
+    planted += end.replace("{}", str(result.ended_ns - 1000))
+    broken = judged_again(folder, tmp_path / "stale", result, planted=planted)
+    assert not broken.passed
+    broken_ones = {one.invariant for one in broken.verdicts if one.violations_count}
+    assert broken_ones == {"I1", "I2"}, broken.reasons
+    assert broken.commits_lost == 1
+
+
+def test_a_run_without_final_reads_does_not_pass(run, folder: Path, tmp_path: Path):
+    """Nothing shows then that the last commits are there."""
+    _, _, result = run
+    broken = judged_again(folder, tmp_path / "unread", result, without="final.history.jsonl")
+    assert not broken.passed
+
+
+def test_a_run_without_digests_does_not_pass(run, folder: Path, tmp_path: Path):
+    """A checker that looked at nothing has not passed."""
+    _, _, result = run
+    broken = judged_again(folder, tmp_path / "blind", result, without='{"checkpoint"')
+    assert any("I10: nothing was looked at" in one for one in broken.reasons), broken.reasons
+
+
+def test_a_fault_that_was_not_injected_fails_the_run(run, folder: Path, tmp_path: Path):
+    """Also where nothing else is wrong."""
+    _, _, result = run
+    fault = result.faults[0]
+    fault.injected, fault.error = False, "no leader to kill"
+    try:
+        broken = judged_again(folder, tmp_path / "fault", result)
+    finally:
+        fault.injected, fault.error = True, ""
+    assert any("was not injected: no leader to kill" in one for one in broken.reasons)

@@ -1,0 +1,161 @@
+"""The simulator within the test suite: 40 seeds each of three networks, and one node."""
+
+from dataclasses import replace
+
+import pytest
+
+from chaos.sim.checks import ShardChecker
+from chaos.sim.phases import Open, Phases, goes_on
+from chaos.sim.run import MINIMA, Totals, describe, judge, run_one
+from chaos.sim.scenarios import (
+    BLINKS,
+    DEAF,
+    FIRST_START,
+    GROUPS,
+    KILLS,
+    ONE_NODE,
+    REMOVALS,
+    RETURNING,
+    SCENARIOS,
+    SLOW_DISKS,
+    STANDSTILL,
+    STATICS,
+    THREE_NODES,
+)
+from chaos.sim.simulation import Scenario, Simulation
+from coordinator.machine.commands import Assignment
+from coordinator.machine.events import AssignmentPublished, GenerationFormed, RebalanceStarted
+from coordinator.machine.state import Phase
+
+SEEDS = 40
+
+
+def _run(scenario: Scenario, seeds: range) -> Totals:
+    totals, broken = Totals(), []
+    for seed in seeds:
+        result = run_one((scenario.name, seed))
+        totals.add(result)
+        if result.violations:
+            broken += describe(result)
+    assert not broken, "\n".join(broken)
+    return totals
+
+
+@pytest.mark.parametrize("scenario", THREE_NODES, ids=lambda s: s.name)
+def test_three_nodes_keep_every_promise_under_faults(scenario: Scenario) -> None:
+    """No violation in 40 seeds, and the runs elected, crashed, committed and read enough."""
+    totals = _run(scenario, range(SEEDS))
+    assert not totals.too_little(MINIMA[scenario.name])
+
+
+def test_one_node_keeps_every_promise_under_faults() -> None:
+    """A cluster of one loses nothing that it acknowledged, whenever the power fails."""
+    totals = _run(ONE_NODE, range(SEEDS))
+    assert not totals.too_little(MINIMA[ONE_NODE.name])
+
+
+def test_disks_that_are_lost_before_and_after_the_first_start_lose_nothing() -> None:
+    """One node is started late, others are wiped and come back as if nothing were."""
+    totals = _run(FIRST_START, range(10))
+    assert not totals.too_little(MINIMA[FIRST_START.name])
+
+
+def test_runs_that_did_too_little_do_not_pass() -> None:
+    """Every scenario that minima are required of is refused when it did nothing."""
+    idle = {name: Totals(seeds=10) for name in SCENARIOS}
+    problems = judge(idle, SCENARIOS)
+    for scenario in (*THREE_NODES, ONE_NODE, FIRST_START):
+        assert any(f"{scenario.name}: commits: 0" in one for one in problems)
+        assert any(f"{scenario.name}: no fault of kind crash" in one for one in problems)
+    assert any(f"{REMOVALS.name}: deleted: 0" in one for one in problems)
+    assert any(f"{KILLS.name}: no fault of kind preparing_1_of_3" in one for one in problems)
+    assert len(judge({}, SCENARIOS)) >= len(SCENARIOS)
+
+
+@pytest.mark.parametrize("scenario", GROUPS, ids=lambda s: s.name)
+def test_members_of_groups_are_kept_every_promise(scenario: Scenario) -> None:
+    """The coordinator's shard under faults: no acknowledged commit lost, no generation twice."""
+    seeds = 5
+    totals = _run(scenario, range(seeds))
+    assert totals.counts["generations"] > 5 * seeds
+    assert totals.counts["acked"] > 20 * seeds
+    assert totals.counts["reads"] > 3 * seeds
+
+
+def test_static_members_are_kept_every_promise() -> None:
+    """Half of them come back under their instance ids, some fence each other; nothing is lost."""
+    seeds = 5
+    totals = _run(STATICS, range(seeds))
+    assert totals.counts["replaced"] > 2 * seeds
+    assert totals.counts["acked"] > 20 * seeds
+
+
+def test_what_was_deleted_stays_deleted_and_nothing_else_is_lost() -> None:
+    """Groups and offsets go by an operator or with time, and groups come back.
+
+    inv-I1, inv-I3: acknowledged commits stand unless deleted, deleted ones never come back,
+    generations rise across deletion. Atomic and comparing commits, static members and ids that are
+    handed out are among what is done.
+    """
+    seeds = 10
+    totals = _run(REMOVALS, range(seeds))
+    assert not totals.too_little(MINIMA[REMOVALS.name])
+
+
+def test_a_round_goes_on_whenever_its_coordinator_dies() -> None:
+    """Killed with k of n joined, before and after the group leader's sync, and in a commit.
+
+    The round that was open is the next to close, with the same members; nobody is removed.
+    """
+    totals = _run(KILLS, range(5))
+    assert not totals.too_little(MINIMA[KILLS.name])
+
+
+def test_a_round_that_does_not_go_on_is_noticed() -> None:
+    """The one that was open is lost by another round, another generation or another member."""
+    opened = Open(7, "g", Phase.PREPARING_REBALANCE, 3, 2, frozenset({"a", "b"}))
+    formed = GenerationFormed("g", 3, 3, "range", "a", ("a", "b"), 0)
+    assert goes_on(opened, formed)
+    assert not goes_on(opened, replace(formed, round=4))
+    assert not goes_on(opened, replace(formed, member_ids=("a",)))
+    awaited = replace(opened, phase=Phase.COMPLETING_REBALANCE, generation=3)
+    assignments = (Assignment("a", b""), Assignment("b", b""))
+    published = AssignmentPublished("g", 3, assignments)
+    assert goes_on(awaited, published)
+    assert not goes_on(awaited, replace(published, generation=4))
+    assert not goes_on(awaited, formed)
+    for event, lost in ((formed, 0), (RebalanceStarted("g", 4, 2, *[None] * 6), 1)):
+        checker = ShardChecker(0, 3)
+        phases = Phases(Simulation(KILLS, 0), checker)
+        phases.open.append(opened)
+        phases.check(8, event)
+        assert [v.kind for v in checker.violations] == ["H-round-lost"] * lost
+
+
+@pytest.mark.parametrize("name", ["fifo5", "late3x2", "replacements", "split-votes"])
+def test_other_clusters_keep_every_promise_under_faults(name: str) -> None:
+    """Five nodes, two shards on one disk, replaced nodes, split votes: a few seeds of each."""
+    _run(SCENARIOS[name], range(2))
+
+
+@pytest.mark.parametrize(
+    "scenario", [RETURNING, BLINKS, STANDSTILL], ids=lambda scenario: scenario.name
+)
+def test_nobody_suffers_from_what_nobody_may_suffer_from(scenario: Scenario) -> None:
+    """No leader falls over followers that come back or links that break, no session over a jam."""
+    totals = _run(scenario, range(10))
+    assert not totals.too_little(MINIMA[scenario.name])
+
+
+@pytest.mark.parametrize("scenario", [SLOW_DISKS, DEAF], ids=lambda scenario: scenario.name)
+def test_members_of_slow_and_of_deaf_leaders_are_kept_every_promise(scenario: Scenario) -> None:
+    """Deadlines that pass while entries are under way; heartbeats at a leader without a quorum."""
+    totals = _run(scenario, range(5))
+    assert not totals.too_little(MINIMA[scenario.name])
+
+
+def test_one_seed_is_one_run() -> None:
+    """The same seed gives the same run, event for event."""
+    first = Simulation(THREE_NODES[2], 7).run()
+    again = Simulation(THREE_NODES[2], 7).run()
+    assert (first.events, first.counts, first.faults) == (again.events, again.counts, again.faults)

@@ -1,0 +1,22 @@
+"""Networks and worlds for tests. What needs root is skipped where there is none."""
+
+import pytest
+
+from chaos.world.choose import Wanted, choose_network
+from chaos.world.errors import WorldError
+from chaos.world.netns import Netns
+
+
+def _needs_namespaces() -> Netns:
+    try:
+        network = choose_network(Wanted.NETNS, seed=7).network
+    except WorldError as error:
+        pytest.skip(str(error))
+    assert isinstance(network, Netns)
+    return network
+
+
+@pytest.fixture(scope="session")
+def netns_works() -> None:
+    """Skips where this machine has no network namespaces for us."""
+    _needs_namespaces()

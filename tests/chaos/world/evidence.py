@@ -1,0 +1,208 @@
+"""That a fault is real: what can be seen of each kind while it lasts, in a world of three nodes.
+
+Each function gets the world, what was injected and a prober at a host of clients, and waits on
+conditions; it raises where the fault cannot be seen.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.raw import group_names
+from chaos.child import Child
+from chaos.faults.contract import Injected
+from chaos.world.world import World
+
+WAIT_S = 20.0
+SILENT = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+TOPIC = "probed"
+
+
+def ids(injected: Injected) -> list[int]:
+    """The nodes among the targets."""
+    return [int(one.removeprefix("node-")) for one in injected.targets if ">" not in one]
+
+
+def roles(world: World, node_id: int) -> set[str] | None:
+    """The roles that a node says it has; None where it does not answer."""
+    view = world.describe(node_id)
+    return None if view is None else {state.role for state in view.shard_states}
+
+
+def client_reaches(world: World, client: Child, node_id: int) -> bool:
+    """Whether DescribeCluster is answered at the clients' host."""
+    endpoint = world.nodes[node_id].endpoint
+    return client.ask("describe", endpoint=endpoint, within_s=1.0)["code"] == "OK"
+
+
+def killed(world: World, injected: Injected, client: Child) -> None:
+    """The process is gone and clients get no answer."""
+    for node_id in ids(injected):
+        assert not world.nodes[node_id].running
+        assert not client_reaches(world, client, node_id)
+
+
+def paused(world: World, injected: Injected, client: Child) -> None:
+    """The kernel says it is stopped; it uses no processor; clients get no answer."""
+    for node_id in ids(injected):
+        stat = Path(f"/proc/{world.nodes[node_id].pid}/stat")
+        world.wait(lambda stat=stat: _state(stat)[0] == "T", WAIT_S, f"node {node_id} stopped")
+        before = _state(stat)
+        assert not client_reaches(world, client, node_id)
+        assert _state(stat) == before
+
+
+def _state(stat: Path) -> tuple[str, int]:
+    """Its state and how many ticks of the processor it has used."""
+    fields = stat.read_text().rpartition(") ")[2].split()
+    return fields[0], int(fields[11]) + int(fields[12])
+
+
+def isolated(world: World, injected: Injected, client: Child) -> None:
+    """It leads nothing any more, the others lead all; clients do not reach it, we do."""
+    (node_id,) = ids(injected)
+    led_by_others(world, injected)
+    assert not client_reaches(world, client, node_id)
+    assert client_reaches(world, client, (node_id + 1) % len(world.nodes))
+
+
+def led_by_others(world: World, injected: Injected, _client: Child | None = None) -> None:
+    """No node of the minority leads, and every shard is led."""
+    world.wait(
+        lambda: (
+            all("Leader" not in (roles(world, one) or {"Leader"}) for one in injected.minority)
+            and len(world.leaders()) == world.shards
+        ),
+        WAIT_S,
+        "the minority leads nothing, the others lead every shard",
+    )
+    links_worked(world)
+
+
+def split(world: World, injected: Injected, client: Child) -> None:
+    """As above; and a commit that is asked of the minority is not acknowledged."""
+    led_by_others(world, injected)
+    for node_id in injected.minority:
+        endpoint = world.nodes[node_id].endpoint
+        assert client_reaches(world, client, node_id)
+        for group in group_names("g", world.shards, world.shards):
+            got = client.ask("commit", endpoint=endpoint, group=group, topic=TOPIC, offset=1)
+            assert got["code"] != "NONE", got
+
+
+def quorumless(world: World, injected: Injected, client: Child) -> None:
+    """Nobody leads; clients reach all, and no commit is acknowledged."""
+    world.wait(
+        lambda: all("Leader" not in (roles(world, one) or {"Leader"}) for one in world.nodes),
+        WAIT_S,
+        "nobody leads",
+    )
+    links_worked(world)
+    split_free = [world.nodes[node_id].endpoint for node_id in injected.minority]
+    for endpoint in split_free:
+        got = client.ask("commit", endpoint=endpoint, group="g0", topic=TOPIC, offset=1)
+        assert got["code"] != "NONE", got
+
+
+def cut_but_served(world: World, injected: Injected, _client: Child) -> None:
+    """The two directions dropped something, and every shard gets a leader that is not in doubt."""
+    links_worked(world)
+    links = [tuple(one.split(">")) for one in injected.targets]
+    for link in links:
+        world.wait(lambda link=link: _stopped(world, *link) > 0, WAIT_S, f"{link} dropped packets")
+    world.wait(lambda: len(world.leaders()) == world.shards, WAIT_S, "every shard led")
+
+
+def links_worked(world: World) -> None:
+    """Some shaped link has stopped something."""
+    world.wait(
+        lambda: any(what in {"dropped", "held"} for _, _, what in world.network.counts()),
+        WAIT_S,
+        "a shaped link stopped something",
+    )
+
+
+def _stopped(world: World, source: str, target: str) -> int:
+    counts = world.network.counts()
+    return counts.get((source, target, "dropped"), 0) + counts.get((source, target, "held"), 0)
+
+
+def shaped(world: World, injected: Injected, client: Child) -> None:
+    """Packets of every node come through the shaper; clients are still answered."""
+    del injected, client
+    before = world.network.counts()
+    world.wait(lambda: _passed(world) > sum_passed(before), WAIT_S, "shaped packets pass")
+    world.wait(lambda: len(world.leaders()) == world.shards, WAIT_S, "every shard led")
+
+
+def _passed(world: World) -> int:
+    return sum_passed(world.network.counts())
+
+
+def sum_passed(counts: dict[tuple[str, str, str], int]) -> int:
+    """Packets that shaped links passed on."""
+    return sum(count for (_, _, what), count in counts.items() if what == "passed")
+
+
+def lossy(world: World, injected: Injected, client: Child) -> None:
+    """Some are dropped, some pass."""
+    shaped(world, injected, client)
+    links_worked(world)
+
+
+def doubled(world: World, injected: Injected, client: Child) -> None:
+    """Some come twice."""
+    shaped(world, injected, client)
+    world.wait(
+        lambda: any(what == "doubled" for _, _, what in world.network.counts()),
+        WAIT_S,
+        "a packet came twice",
+    )
+
+
+def broken(world: World, injected: Injected, _client: Child) -> None:
+    """Connections were counted as they broke, and no process ended."""
+    assert injected.facts["connections"] > 0
+    assert len(world.running()) == len(world.nodes)
+
+
+def restarted(world: World, injected: Injected, _client: Child) -> None:
+    """Every node runs, and is another process (the test compares)."""
+    assert sorted(ids(injected)) == world.running() == list(world.nodes)
+
+
+def transferred(world: World, injected: Injected, _client: Child) -> None:
+    """Each shard was taken over by another node, in a term that was not there before."""
+    (node_id,) = ids(injected)
+    moved = injected.facts["moved"]
+    assert moved
+    assert node_id not in moved.values()
+    terms = world.terms()
+    assert all(terms[int(shard)] > 1 for shard in moved)
+
+
+EVIDENCE: dict[str, Callable[[World, Injected, Child], None]] = {
+    "asymmetric_cut": led_by_others,
+    "break_heartbeats": broken,
+    "cut_all_peers": quorumless,
+    "delay_jitter": shaped,
+    "half_open_peers": broken,
+    "isolate_follower": isolated,
+    "isolate_leader": isolated,
+    "kill_follower": killed,
+    "kill_leader": killed,
+    "kill_two_then_restart": killed,
+    "packet_disorder": doubled,
+    "packet_loss": lossy,
+    "partial_cut": cut_but_served,
+    "pause_all": paused,
+    "pause_leader": paused,
+    "reset_client_connections": broken,
+    "reset_one_peer": broken,
+    "reset_peer_connections": broken,
+    "restart_all": killed,
+    "rolling_restart": restarted,
+    "slow_link": shaped,
+    "split_with_clients": split,
+    "stop_leader": killed,
+    "transfer_leadership": transferred,
+}

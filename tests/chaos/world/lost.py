@@ -1,0 +1,29 @@
+"""A conductor that starts a world, says what it made, and waits to be killed."""
+
+import signal
+from pathlib import Path
+
+from chaos.child import Child, answer, config
+from chaos.world.choose import Wanted, choose_network
+from chaos.world.links import ChildNetwork
+from chaos.world.replaying import Replaying
+from chaos.world.world import World
+
+
+def main() -> None:
+    """Start everything there is, name the processes and namespaces, wait."""
+    network = choose_network(Wanted(config()["network"])).network
+    assert isinstance(network, ChildNetwork)
+    with World(3, 2, network=network) as world, Replaying(world) as replaying:
+        worker = Child("tests.chaos.world.prober", {"ports": False}, world.client_command)
+        worker.ready()
+        nodes = [node.pid for node in world.nodes.values()]
+        pids = [network.child_pid, worker.pid, replaying.pid, *nodes]
+        spaces = {str(Path(f"/proc/{pid}/ns/net").readlink()) for pid in pids}
+        spaces -= {str(Path("/proc/self/ns/net").readlink())}
+        answer(pids=pids, spaces=sorted(spaces), folders=[str(world.folder), network.folder()])
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()

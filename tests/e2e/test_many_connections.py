@@ -1,0 +1,37 @@
+"""More clients than a node may have files open: it turns them away, and goes on."""
+
+import contextlib
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from chaos.world.cluster import Cluster
+from coordinator.config import split_address
+from tests.chaos.faults.load import TOPIC, Load
+
+pytestmark = pytest.mark.processes
+
+FILES = 160
+CONNECTIONS = 2 * FILES
+
+
+def test_a_flood_of_connections_does_not_end_a_node() -> None:
+    """Its disk, its peers and the clients that it has go on; later it takes new ones again."""
+    wrap = [str(Path(__file__).parent / "few_files.py"), str(FILES)]
+    with Cluster(1, 1, wrap=wrap) as cluster:
+        cluster.create_topic(TOPIC, 1)
+        with Load(cluster.endpoints, groups=1) as load, contextlib.ExitStack() as flood:
+            load.wait_progress()
+            for _ in range(CONNECTIONS):
+                flood.enter_context(
+                    socket.create_connection(split_address(cluster.nodes[0].endpoint), 10.0)
+                )
+            end = time.monotonic() + 2.0  # the durable mark is renewed every 0.5 s
+            while time.monotonic() < end:
+                load.wait_progress()
+            assert cluster.nodes[0].running, cluster.log_tail(0)
+            flood.close()
+            with Load(cluster.endpoints, groups=1) as another:
+                another.wait_progress()
