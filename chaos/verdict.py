@@ -1,7 +1,7 @@
 """What a checker says of a run."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from chaos.history import History
 
@@ -11,7 +11,7 @@ class Violation:
     """One broken promise."""
 
     invariant: str
-    """`I1` ... `I16`."""
+    """`I1` ... `I17`."""
     what: str
     """One line for people: who, where, when, what was promised and what was seen."""
     at_ns: int | None = None
@@ -29,6 +29,15 @@ class Verdict:
     applies: bool = True
     """False: listed as not applying (yet), with the reason in `note`; never counted as passed."""
     note: str = ""
+    found: int = 0
+    """How many violations were found, where `violations` does not list all of them."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Figures of this invariant (I1: `lost`, `unread`)."""
+
+    @property
+    def violations_count(self) -> int:
+        """Of all that were found."""
+        return max(self.found, len(self.violations))
 
     @property
     def passed(self) -> bool:

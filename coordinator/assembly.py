@@ -1,8 +1,7 @@
 """Puts the synchronous half of a node together: shards, their replicas, the turns."""
 
-import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -13,15 +12,18 @@ from coordinator.frontend import Core
 from coordinator.heartbeats import Heartbeats
 from coordinator.machine.events import NodeReplaced
 from coordinator.machine.shard_state import CommandResult, Entry
+from coordinator.process import freeze_loaded
 from coordinator.routing import Directory
 from coordinator.shard import Shard
 from coordinator.statuses import Statuses
 from coordinator.sweeping import RETENTION, Retention
 from coordinator.topics import Topics
 from coordinator.turns import Turns
+from coordinator.wall_clock import WallClock
 from coordinator.watch import LeaderWatch
 from raft.contract import NodeId, ShardId, StateMachine
 from raft.driver import Driver, Link
+from raft.peers import Replacement
 from storage.store import Store
 
 
@@ -34,11 +36,6 @@ class Assembly:
     core: Core
     turns: Turns
     desk: Desk
-
-
-def wall_ms() -> int:
-    """A person's time, for entries."""
-    return time.time_ns() // 1_000_000
 
 
 def assemble(
@@ -55,9 +52,10 @@ def assemble(
     """
     desk = Desk()
     shards: dict[ShardId, Shard] = {}
+    wall = WallClock()
 
     def machine(number: ShardId) -> StateMachine:
-        shards[number] = Shard(number, desk, wall_ms, wake, retention)
+        shards[number] = Shard(number, desk, wall.now_ms, wake, retention)
         return wrap(shards[number])
 
     def wake(number: ShardId) -> None:
@@ -74,13 +72,17 @@ def assemble(
         shard.group_moved = heartbeats.group_moved
         shard.shard_moved = heartbeats.shard_moved
         shard.registry = lambda: ordered[0].state
-        shard.on_reload.append(gc.freeze)  # a collection over a whole shard would stop the node
+        shard.on_reload.append(freeze_loaded)
     directory = Directory(NodeId(driver.identity.node_id), endpoint, lambda: driver.book.endpoints)
     watch = LeaderWatch(ordered)
     core = Core(
         ordered,
         heartbeats,
-        Topics(lambda: ordered[0].state.topics, lambda: ordered[0].state.topics_version),
+        Topics(
+            lambda: ordered[0].state.topics,
+            lambda: ordered[0].state.topics_version,
+            lambda: ordered[0].current,
+        ),
         directory,
         Statuses(directory),
         Admission(),
@@ -96,17 +98,20 @@ def assemble(
 def _follow_replacements(driver: Driver, shard_0: Shard) -> None:
     """What shard 0 applied or loaded of replaced nodes holds at this node's door too."""
 
-    def allow(replaced: Mapping[int, str]) -> None:
-        for node_id, store_uuid in replaced.items():
-            driver.allow_replacement(node_id, bytes.fromhex(store_uuid))
+    def allow(node_id: int, store_uuid: str, as_of: int) -> None:
+        driver.allow_replacement(Replacement(node_id, bytes.fromhex(store_uuid), as_of))
 
     def applied(
-        _shard: ShardId, _index: int, _entry: Entry, results: tuple[CommandResult, ...]
+        _shard: ShardId, index: int, _entry: Entry, results: tuple[CommandResult, ...]
     ) -> None:
         for result in results:
             for event in result.events:
                 if isinstance(event, NodeReplaced):
-                    allow({event.node_id: event.store_uuid})
+                    allow(event.node_id, event.store_uuid, index)
+
+    def reloaded() -> None:
+        for node_id, store_uuid in shard_0.state.replaced_nodes.items():
+            allow(node_id, store_uuid, shard_0.loaded_index)
 
     shard_0.observers.append(applied)
-    shard_0.on_reload.append(lambda: allow(shard_0.state.replaced_nodes))
+    shard_0.on_reload.append(reloaded)

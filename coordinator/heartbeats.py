@@ -103,7 +103,8 @@ class _Client:
     call: HeldCall | None = None
     told: dict[Beat, Status] = field(default_factory=dict)
     """What its last answered call said: the same again is no news, so an unchanged refusal is
-    held, not repeated in a circle."""
+    held, not repeated in a circle. Forgotten where a held call is superseded: its client did not
+    hear it, and may never wait for as long as the call would be held."""
 
 
 class Heartbeats:
@@ -158,6 +159,8 @@ class Heartbeats:
             older is not None
         ):  # after the newer call holds the sessions, so that its end means nothing
             self._supersede(older)
+            for beat in older.beats:  # it did not wait: what it was told may have been lost
+                client.told.pop(beat, None)
         if at_once or self._news(client, call, statuses):
             self._answer(client, call, statuses)
             return call

@@ -222,14 +222,15 @@ class Liveness:
         """Begin a turn at shard time `time_ms`.
 
         `lag_ms` is how late the turn is, `loop_round` the number of full rounds of the loop so
-        far; `paused` where no quorum is heard, so that nobody's session runs.
+        far; `paused` where no quorum is heard, so that nobody's session runs. A late turn is
+        forgiven in any case: whoever stood still hears no quorum before it has asked one, and its
+        members are sent away meanwhile, which costs them time.
         """
         elapsed_ms = time_ms - self._time_ms
         self._time_ms = time_ms
         self._loop_round = loop_round
-        if paused:
-            return
-        self._clock_ms += elapsed_ms
+        if not paused:
+            self._clock_ms += elapsed_ms
         if lag_ms > LAG_FORGIVEN_MS:
             self._clock_ms -= lag_ms
             self.forgiven_lag_ms_total += lag_ms

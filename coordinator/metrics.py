@@ -265,7 +265,7 @@ class NodeMetrics:
         for (phase, kind), count in states.items():
             groups.add_metric([phase.value, kind], count)
         dropped = gauge("muster_metrics_groups_dropped")
-        dropped.add_metric([], max(0, total - len(self.groups.own)))
+        dropped.add_metric([], max(0, total - self._groups_max))
         self._other_members = others
         yield from (groups, dropped)
 

@@ -23,7 +23,7 @@ from coordinator.metrics_page import MetricsPage
 from coordinator.pace import Pace
 from coordinator.peers import PeerCheckpoints
 from coordinator.probe import Probe
-from coordinator.process import calm_collector, freeze_heap
+from coordinator.process import calm_collector, freeze_heap, give_memory_back
 from coordinator.quarantine import Quarantine
 from coordinator.rpc import Health, listen, make_server, server_credentials
 from coordinator.service import GroupService
@@ -35,6 +35,7 @@ from coordinator.timeouts import (
     DRAIN_MS_MAX,
     ORPHAN_HOLD_MS,
     STOP_GRACE_MS,
+    TRIM_INTERVAL_MS,
 )
 from coordinator.topic_service import TopicService
 from coordinator.verify import Frozen, Verifier
@@ -157,6 +158,7 @@ class Node:
             asyncio.create_task(self._follow_readiness()),
             asyncio.create_task(self._compare_checkpoints()),
             asyncio.create_task(self._follow_exporter()),
+            asyncio.create_task(_trim()),
         ]
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
@@ -266,9 +268,11 @@ class Node:
             await asyncio.sleep(STILL_READY_POLL_S if ready else READY_POLL_S)
 
     def _is_ready(self, shard: Shard) -> bool:
-        """A leader is known and this replica has applied what it knows to be committed."""
+        """A leader is known; this replica has applied and loaded what it knows to be committed."""
         replica = shard.log
         if replica.leader is None or replica.applied_index < replica.commit_index:
+            return False
+        if replica.loading:
             return False
         leads = replica.leader == self.driver.identity.node_id
         return not leads or shard.standing is Standing.SERVING
@@ -395,6 +399,12 @@ def _log_awaited(awaited: list[int]) -> None:
         log.info("first start: waiting for nodes that must meet this one once", nodes=awaited)
     else:
         log.info("first start complete: every node knows this one")
+
+
+async def _trim() -> None:
+    while True:
+        await asyncio.to_thread(give_memory_back)
+        await asyncio.sleep(TRIM_INTERVAL_MS / MS)
 
 
 def _socket(address: str, reuse_port: bool) -> socket.socket:

@@ -23,6 +23,7 @@ from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Done, Left, OffsetsDeleted, Refused
 from coordinator.machine.requests import refuse_request
+from coordinator.topics import BEHIND
 from muster.v1 import admin_pb2 as pb
 from muster.v1.errors_pb2 import Status
 
@@ -96,11 +97,14 @@ class Removals:
                 return pb.OffsetDeleteResponse(status=core.statuses.of(refused))
             keys = [TopicPartition(p.topic, p.partition) for p in request.partitions]
             unknown = {key: why for key in keys if (why := core.topics.unknown(*key)) is not None}
+            shard = core.shard_for(request.group_id)
+            if unknown and not core.topics.is_current:
+                elsewhere = await core.confirmed(shard)
+                return pb.OffsetDeleteResponse(status=core.statuses.of(elsewhere or BEHIND))
             known = tuple(key for key in keys if key not in unknown)
             command = OffsetDelete(request.group_id, known)
             answer: Answer | None = refuse_request(command, LIMITS)
             if answer is None:
-                shard = core.shard_for(command.group_id)
                 answer = await core.ask(shard, command, size, admitted)
             if isinstance(answer, Shed):
                 await shed(context, answer.what)

@@ -12,7 +12,7 @@ from coordinator.codec import UnknownFormatError
 from coordinator.config import ConfigError, Settings, about
 from coordinator.machine.encoding import RecordError
 from coordinator.node import Node
-from coordinator.process import OrphanError, die_with, raise_open_files
+from coordinator.process import OrphanError, die_with, raise_open_files, tidy_heaps
 from muster.cli.errors import CommandError, ExitCode
 from raft.identity import IdentityError
 from storage.rocks import MissingStoreError
@@ -50,6 +50,7 @@ def run_node(settings: Settings) -> None:
         if settings.parent_pid:
             die_with(settings.parent_pid)
         raise_open_files()
+        tidy_heaps()
         asyncio.run(_run(settings))
     except (IdentityError, MissingStoreError) as error:
         raise CommandError(

@@ -27,6 +27,7 @@ from coordinator.heartbeats import Beat, BeatAnswer
 from coordinator.liveness import MemberKey
 from coordinator.machine import commands
 from coordinator.machine.errors import Error
+from coordinator.machine.evolve_history import rounds_of
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import (
     Committed,
@@ -38,9 +39,11 @@ from coordinator.machine.replies import (
     Synced,
 )
 from coordinator.machine.requests import joining_id, refuse_request
+from coordinator.machine.subscriptions import named_topics
 from coordinator.routing import shard_of
 from coordinator.shard import FIRING_BYTES, Shard
 from coordinator.timeouts import FIND_COORDINATOR_HOLD_MS, JOIN_TO_SYNC_MS_MAX
+from coordinator.topics import BEHIND
 from muster.v1 import group_pb2 as pb
 from muster.v1 import group_pb2_grpc
 from raft.contract import NodeId
@@ -149,7 +152,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
                 counts = self._counts(shard, command, answer)
                 if counts is None:
                     return self._join_failed(answer.member_id, Loading())
-                response = translate.joined(answer, counts)
+                response = translate.joined(answer, counts, _previous(shard, command, answer))
                 if request.with_assignment and answer.leader_id != answer.member_id:
                     await self._add_assignment(response, shard, command, began_s, admitted)
                 return response
@@ -195,14 +198,18 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     ) -> dict[str, int] | None:
         """Partition counts for the group leader, as this node knows them now.
 
-        None while it knows less than the generation formed under: the caller asks again.
+        None while it knows less than the generation formed under, or may lack a topic that a member
+        names: the caller asks again.
         """
         group = shard.state.groups.get(command.group_id)
         if group is None or answer.leader_id != answer.member_id:
             return {}
-        if self._core.topics.is_behind(group):
+        topics = self._core.topics
+        counts = topics.counts_for(group)
+        lacks = not set(named_topics(group)) <= counts.keys()
+        if topics.is_behind(group) or (lacks and not topics.is_current):
             return None
-        return self._core.topics.counts_for(group)
+        return counts
 
     def _id_given(self, answer: IdGiven) -> pb.JoinGroupResponse:
         message = "Join again with the member id of this answer."
@@ -368,10 +375,13 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             refused = refuse_request(command, LIMITS)
             if refused is not None:
                 return pb.OffsetCommitResponse(status=core.statuses.of(refused))
+            shard = core.shard_for(command.group_id)
             unknown = core.topics.split(command)
+            if unknown.results and not core.topics.is_current:
+                elsewhere = await core.confirmed(shard)
+                return pb.OffsetCommitResponse(status=core.statuses.of(elsewhere or BEHIND))
             if unknown.remainder is None:
                 return _commit_response(unknown.results)
-            shard = core.shard_for(command.group_id)
             answer = await core.ask(shard, unknown.remainder, size, admitted)
             if isinstance(answer, Committed):
                 return _commit_response(unknown.merge(answer.partitions))
@@ -398,6 +408,19 @@ def _refuse_find(request: pb.FindCoordinatorRequest) -> Refused | None:
         message = f"A FindCoordinator has at most {FIND_KEYS_MAX} keys."
         return Refused(Error.INVALID_REQUEST, message)
     return refuse_bytes(request.ByteSize())
+
+
+def _previous(shard: Shard, command: commands.JoinGroup, answer: Joined) -> int:
+    """The generation before the one that was joined, which may be less by more than one.
+
+    A deleted group raises the floor under the generations of all groups of its shard. Rounds may
+    have opened since the answer was made, in the same entry too (sc-J62).
+    """
+    group = shard.state.groups.get(command.group_id)
+    for _, record in rounds_of(group) if group is not None else ():
+        if record.generation == answer.generation:
+            return record.from_generation
+    return 0
 
 
 def _commit_response(results: Sequence[PartitionResult]) -> pb.OffsetCommitResponse:

@@ -52,7 +52,7 @@ from coordinator.proposer import Pending, Propose, Proposer
 from coordinator.shard_time import ShardTime
 from coordinator.standing import Standing, Turn
 from coordinator.sweeping import RETENTION, Retention, Sweep, command_bytes
-from coordinator.timeouts import CHECKPOINT_INTERVAL_MS
+from coordinator.timeouts import CHECKPOINT_INTERVAL_MS, LAG_FORGIVEN_MS
 from coordinator.topic_notices import TopicNotices
 from coordinator.waiters import Barrier, Waiters
 from raft.contract import (
@@ -213,6 +213,11 @@ class Shard:
             return False
         return self.log.role is Role.LEADER
 
+    @property
+    def current(self) -> bool:
+        """Whether applied state here lacks nothing but what is new (raft/contract.py)."""
+        return not self.quarantined and self.log.current
+
     def elsewhere(self) -> NotHere:
         """Who coordinates this shard, as far as this replica knows."""
         log = self.log
@@ -357,24 +362,38 @@ class Shard:
         if not self._promoted:
             return
         time_ms = self._time.advance(turn.clock_ms)
-        heard = self.log.quorum_heard
-        if self._heard_quorum and not heard:
-            self.shard_moved(self.number)
-        self._heard_quorum = heard
+        heard = self._watch_quorum(turn)
         self.liveness.turn(
             time_ms, lag_ms=turn.lag_ms, loop_round=turn.loop_round, paused=not heard
         )
         self.waiters.turn(turn.clock_ms)
         if heard:
             self._fire()
-        self.proposer.flush(time_ms, self._wall_ms(), self.propose)
+        self._flush(time_ms)
+
+    def _watch_quorum(self, turn: Turn) -> bool:
+        """Whether a quorum is heard; where it is lost, who waits here is told to look elsewhere.
+
+        Whoever stood still itself has asked nobody meanwhile, and its callers wait for one turn
+        more: the quorum mostly answers by then, and all of them would come back at once.
+        """
+        heard = self.log.quorum_heard
+        if turn.lag_ms <= LAG_FORGIVEN_MS or heard:
+            if self._heard_quorum and not heard:
+                self.shard_moved(self.number)
+            self._heard_quorum = heard
+        return heard
 
     def hurry(self, turn: Turn) -> None:
         """Close an entry over what was asked since the last turn; timers can wait for the next."""
         self._clock_ms = turn.clock_ms
         if self._promoted:
-            time_ms = self._time.advance(turn.clock_ms)
-            self.proposer.flush(time_ms, self._wall_ms(), self.propose)
+            self._flush(self._time.advance(turn.clock_ms))
+
+    def _flush(self, time_ms: int) -> None:
+        self.proposer.flush(time_ms, self._wall_ms(), self.propose)
+        if self._settling:  # what the log refuses has ended, too
+            self._settle()
 
     def _fire(self) -> None:
         for closing in self.liveness.rounds_due():

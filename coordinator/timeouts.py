@@ -69,6 +69,9 @@ CHECKPOINT_ON_DEMAND_MS: Final = 1_000
 SWEEP_INTERVAL_MS: Final = 600_000
 """How often a leader looks for offsets and groups that retention takes (group-protocol 4.5)."""
 
+TRIM_INTERVAL_MS: Final = 60_000
+"""How often a node returns free memory to the system (coordinator/process.py)."""
+
 TRANSFER_HOLD_MS: Final = 2_000
 """TransferLeader waits this long for the other node to lead."""
 

@@ -8,6 +8,7 @@ from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Done, Refused
 from coordinator.replacing import CLUSTER_SHARD
+from coordinator.topics import BEHIND
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
 from muster.v1.errors_pb2 import Status
@@ -76,9 +77,13 @@ class TopicService(admin_pb2_grpc.TopicsServicer):
                     f"At most {DESCRIBE_TOPICS_MAX} topics are described in one call.",
                 )
                 return pb.DescribeTopicsResponse(status=status)
+            topics = self._core.topics
+            counts = {name: topics.count(name) for name in request.names}
+            if None in counts.values() and not topics.is_current:
+                return pb.DescribeTopicsResponse(status=self._core.statuses.of(BEHIND))
             response = pb.DescribeTopicsResponse()
             for name in request.names:
-                count = self._core.topics.count(name)
+                count = counts[name]
                 result = response.results.add(name=name)
                 if count is None:
                     result.status.CopyFrom(

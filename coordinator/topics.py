@@ -1,14 +1,20 @@
 """The topic registry: applied on shard 0, read on every node from its own copy (architecture 6)."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from coordinator.machine.commands import OffsetCommit, PartitionCommit
 from coordinator.machine.errors import Error
-from coordinator.machine.replies import PartitionResult
+from coordinator.machine.replies import PartitionResult, Refused
 from coordinator.machine.state import Group
 from coordinator.machine.subscriptions import named_topics
+
+BEHIND: Final = Refused(
+    Error.COORDINATOR_LOAD_IN_PROGRESS,
+    "This node's copy of the topics is behind: repeat the request.",
+)
+"""Instead of "there is no such topic", from a node that cannot know (Kafka's retriable 14)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +41,32 @@ class Split:
 class Topics:
     """This node's copy.
 
-    It may lag behind shard 0's leader: topics only grow, so what it knows is true.
+    It may lag behind shard 0's leader: topics only grow, so what it knows is true. What it does not
+    know may exist all the same, unless the copy `is_current`: a node can lead other shards long
+    before its replica of shard 0 has arrived.
     """
 
     def __init__(
         self,
         registry: Callable[[], Mapping[str, int]],
-        version: Callable[[], int] = lambda: sys.maxsize,
+        version: Callable[[], int],
+        current: Callable[[], bool],
     ) -> None:
         """`registry` gives the applied topics of shard 0 (name -> partition count).
 
-        `version` is their topics_version.
+        `version` is their topics_version, `current` whether shard 0's replica here is.
         """
         self._registry = registry
         self._version = version
+        self._current = current
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what is not known here does not exist, or was made within the last second.
+
+        Where it is not, nobody may be told that there is no such topic: `BEHIND`.
+        """
+        return self._current()
 
     def is_behind(self, group: Group) -> bool:
         """True where the group's generation formed under a later version than is known here.

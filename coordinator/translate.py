@@ -188,8 +188,11 @@ def commit(request: pb.OffsetCommitRequest) -> OffsetCommit:
     )
 
 
-def joined(reply: Joined, counts: Mapping[str, int]) -> pb.JoinGroupResponse:
-    """A Join's success; members and partition counts go to the group leader alone."""
+def joined(reply: Joined, counts: Mapping[str, int], previous: int) -> pb.JoinGroupResponse:
+    """A Join's success; members and partition counts go to the group leader alone.
+
+    `previous` is the generation before this one, 0 where there was none.
+    """
     return pb.JoinGroupResponse(
         generation=reply.generation,
         protocol_type=reply.protocol_type,
@@ -204,6 +207,7 @@ def joined(reply: Joined, counts: Mapping[str, int]) -> pb.JoinGroupResponse:
         ],
         partition_counts=counts,
         skip_assignment=reply.skip_assignment,
+        previous_generation=previous,
     )
 
 

@@ -164,13 +164,21 @@ class Conductor:
         )
         self.evidence.expected_digest = table_digest(counts)
         self.evidence.tokens = sum(counts.values())
-        self._led = await self.watch.led()
-        shard = shard_of(GROUP, self.plan.shards)
-        others = [node for node, led in self._led.items() if led is not None and shard not in led]
-        if not others:
-            raise DemoError("every node says that it leads the group's shard, or does not answer")
+        others = await self._bystanders()
         await self.history.follow(self.cluster.nodes[others[-1]].data_dir)
         self.view.say(f"the cluster is ready; the history is exported beside node {others[-1]}")
+
+    async def _bystanders(self) -> list[int]:
+        """Nodes that do not lead the group's shard. Raises DemoError where none says so in time."""
+        shard = shard_of(GROUP, self.plan.shards)
+        end_s = time.monotonic() + JOIN_S_MAX
+        while time.monotonic() < end_s:
+            self._led = await self.watch.led()
+            others = [node for node, led in self._led.items() if not (led is None or shard in led)]
+            if others:
+                return others
+            await asyncio.sleep(TICK_S)
+        raise DemoError("every node says that it leads the group's shard, or does not answer")
 
     async def _start_workers(self) -> None:
         plan = self.plan

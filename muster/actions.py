@@ -76,6 +76,7 @@ class JoinAnswered:
     skip_assignment: bool = False  # a static group leader is back, and the assignment stands
     assignment: bytes | None = None
     """It came with the answer: this member has synced."""
+    previous_generation: int = 0  # of the group; 0 = none, or not known any more
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,98 +1,21 @@
-"""Calls that any node takes (the topic registry), and what a group's coordinator says of it."""
+"""The topic registry, and what a group's coordinator says of it."""
 
-import asyncio
-import random
-from collections.abc import Callable, Collection
-from typing import TypeVar
+from collections.abc import Collection
 
-import grpc
-from google.protobuf.message import Message
-
-from muster import backoff, timeouts
-from muster.calls import DESCRIBE_REBALANCES, Caller, raise_status, rpc_failure
+from muster.any_node import call_any
+from muster.calls import DESCRIBE_REBALANCES, Caller, raise_status
 from muster.errors import (
-    CoordinatorNotAvailable,
     ErrorCode,
     InvalidPartitions,
     InvalidRequest,
-    RequestTimedOut,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from muster.nodes import Answers
 from muster.rebalances import KEPT, Rebalance, rebalances_of
 from muster.types import Topic
-from muster.v1 import admin_pb2, errors_pb2
-
-R = TypeVar("R", bound=Message)
+from muster.v1 import admin_pb2
 
 PARTITIONS_PER_TOPIC_MAX = 2**31 - 1
-
-_TRY_AGAIN = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
-_TRY_AGAIN_RPC = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.ABORTED,
-    }
-)
-
-
-async def call_any(
-    caller: Caller,
-    name: str,
-    parse: Answers[R],
-    status: Callable[[R], errors_pb2.Status],
-    request: Message,
-    timeout_ms: float,
-) -> R:
-    """Ask one node after the other, and whomever they name, until one answers for good.
-
-    Raises:
-        CoordinatorNotAvailable: the time is up, nobody answered.
-        RequestTimedOut: the time is up, and a change may have been made.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_ms / 1000
-    caller.counters.calls += 1
-    endpoint, failures, last, sent = "", 0, "", False
-    while (now := loop.time()) < deadline:
-        order = caller.nodes.order()
-        endpoint = endpoint or order[failures % len(order)]
-        left_ms = min(timeouts.ADMIN_ATTEMPT_MS, (deadline - now) * 1000)
-        caller.counters.attempts += 1
-        hint = ""
-        call = caller.nodes.unary(endpoint, name, parse, request.SerializeToString(), left_ms)
-        try:
-            response = await call
-        except grpc.aio.AioRpcError as error:
-            if error.code() not in _TRY_AGAIN_RPC or "larger than max" in (error.details() or ""):
-                raise rpc_failure(error) from error
-            sent = sent or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            last = f"{endpoint}: {error.code().name} {error.details()}"
-        else:
-            answer = status(response)
-            if int(answer.code) not in _TRY_AGAIN:
-                return response
-            hint = answer.coordinator.endpoint if answer.coordinator.endpoint != endpoint else ""
-            last = f"{endpoint}: {answer.message or errors_pb2.ErrorCode.Name(answer.code)}"
-        finally:
-            if not call.done():
-                call.cancel()
-        failures += 1
-        if not hint or failures > len(order):
-            await asyncio.sleep(backoff.CALL.delay_ms(failures, random.random) / 1000)
-        endpoint = hint
-    raise (RequestTimedOut if sent else CoordinatorNotAvailable)(f"no answer in time; {last}")
 
 
 def _topic(message: admin_pb2.Topic) -> Topic:
@@ -110,6 +33,7 @@ async def create_topic(
         lambda r: r.status,
         admin_pb2.CreateTopicRequest(name=name, partitions=_checked_count(partitions)),
         timeout_ms,
+        is_sure=lambda r: exist_ok or r.created or int(r.status.code) != ErrorCode.NONE,
     )
     raise_status(response.status)
     if not response.created and not exist_ok:

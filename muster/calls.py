@@ -241,9 +241,11 @@ class _Call(Generic[R]):
             self._search(None)
             return
         is_new = coordinator != self._tried
-        if is_new and self._want is not None:
+        if self._want is not None and (is_new or self._want.is_met):
             self._want.close()
             self._want = None
+            if not is_new:  # somebody gave up, and nobody later was found: searched for again
+                self._suspect_at = now + timeouts.SUSPECT_MS / 1000
         if not is_new and (now < self._retry_at or coordinator in self._attempts.values()):
             return
         if len(self._attempts) >= ATTEMPTS_OPEN_MAX:
@@ -302,8 +304,8 @@ class _Call(Generic[R]):
             timer.cancel()
 
     def _give_up(self) -> None:
-        # Whatever answers next is right: the search must not insist on a term that may never come.
-        self._caller.routes.forget(self._group_id)
+        # Whatever answers next is right: no search may insist on a term that may never come.
+        self._caller.discovery.forget(self._group_id)
         name = self._method.path.rpartition("/")[2]
         if self._sent:
             raise RequestTimedOut(f"{name} of group {self._group_id!r}: {self._last}")

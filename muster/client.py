@@ -324,6 +324,9 @@ class Client:
     async def commit_offsets(self, group_id: str, offsets: Offsets) -> CommitResult:
         """Commit from outside, for a group without members (generation -1).
 
+        Such a commit has no number: a copy that something on the way delivers late undoes what was
+        committed since. gRPC itself delivers none; a member's commits are numbered.
+
         Raises:
             UnknownMemberId: the group has members; only they may commit.
         """

@@ -36,11 +36,13 @@ from muster.actions import (
 from muster.calls import Caller
 from muster.committer import Committer, CoordinatorHook
 from muster.errors import (
+    CoordinatorNotAvailable,
     GroupClosed,
     IllegalGeneration,
     InvalidRequest,
     MusterError,
     RebalanceInProgress,
+    RequestTimedOut,
     UnknownTopicOrPartition,
 )
 from muster.handover import Handover
@@ -496,22 +498,34 @@ class Group:
         self._feed(await self._rounds.leave(action))
 
     async def _first_join(self) -> None:
-        """Join, if the topics exist: a member of a topic that does not would idle for ever."""
-        deadline = self._loop.time() + timeouts.TOPIC_WAIT_MS / 1000
-        topics, timeout_ms = self._options.join.topics, self._options.request_timeout_ms
+        """Join, when `_prepare` is done; a cluster that cannot say is waited for as by a Join."""
+        patient_until = self._loop.time() + timeouts.JOIN_REQUEST_MS / 1000
         while True:
             try:
-                await admin.describe_topics(self._caller, topics, timeout_ms)
-            except UnknownTopicOrPartition as error:
-                if self._loop.time() >= deadline:
+                await self._prepare()
+            except (CoordinatorNotAvailable, RequestTimedOut) as error:
+                if self._loop.time() >= patient_until:
                     self._crash(error)
                     return
-                await asyncio.sleep(timeouts.RECONNECT_MS_MAX / 1000)
             except MusterError as error:
                 self._crash(error)
                 return
             else:
                 self._feed(Start())
+                return
+
+    async def _prepare(self) -> None:
+        """See whether the topics exist: a member of a topic that does not would idle for ever."""
+        topics, timeout_ms = self._options.join.topics, self._options.request_timeout_ms
+        deadline = self._loop.time() + timeouts.TOPIC_WAIT_MS / 1000
+        while True:
+            try:
+                await admin.describe_topics(self._caller, topics, timeout_ms)
+            except UnknownTopicOrPartition:
+                if self._loop.time() >= deadline:
+                    raise
+                await asyncio.sleep(timeouts.RECONNECT_MS_MAX / 1000)
+            else:
                 return
 
     # ---- handing over and taking back

@@ -96,7 +96,7 @@ class Routes:
         return dict(self._known)
 
     def forget(self, group_id: str) -> None:
-        """Begin anew: whatever answers next is right, with an earlier term too."""
+        """As if nothing had been learned of it; see `Discovery.forget`."""
         self._known.pop(group_id, None)
 
     def watch(self, group_id: str, wake: Callable[[], None]) -> Callable[[], None]:
@@ -134,6 +134,11 @@ class _Search:
     def patient(self) -> bool:
         return all(want.patient for want in self.wants)
 
+    @property
+    def ended(self) -> bool:
+        """Nobody asks any more; who still wants it has not seen that yet."""
+        return all(task.done() for task in self.tasks)
+
 
 class Want:
     """One interest in a coordinator of a later term. It ends by `close`, or when one is found."""
@@ -152,6 +157,11 @@ class Want:
         """The cluster refuses the question itself."""
         self.error = error
         self._wake()
+
+    @property
+    def is_met(self) -> bool:
+        """The coordinator that is known now is what was searched for: nobody looks further."""
+        return self._discovery.has_found(self.group_id)
 
     def close(self) -> None:
         """No interest any more."""
@@ -190,7 +200,7 @@ class Discovery:
         want = Want(self, group_id, patient=patient, wake=wake)
         search = self._searches.get(group_id)
         term = known.term if known else 0
-        if search is None or search.known_term < term:
+        if search is None or search.ended or search.known_term < term:
             wants = search.wants if search else {}
             self._stop(search)
             search = _Search(group_id, term, known.endpoint if known else "", wants)
@@ -201,6 +211,25 @@ class Discovery:
             self._begin(search)
         search.wants[want] = None
         return want
+
+    def forget(self, group_id: str) -> None:
+        """Begin anew: whatever answers next is right, with an earlier term too.
+
+        For all who search now as well: their later coordinator than the one that is forgotten may
+        never come, and what they need is any.
+        """
+        self._routes.forget(group_id)
+        search = self._searches.get(group_id)
+        if search is not None and (search.known_term or search.ended):
+            search.known_term = 0
+            self._stop(search)
+            self._begin(search)
+
+    def has_found(self, group_id: str) -> bool:
+        """See `Want.is_met`."""
+        search = self._searches.get(group_id)
+        known = self._routes.get(group_id)
+        return search is not None and known is not None and known.term > search.known_term
 
     def _begin(self, search: _Search) -> None:
         slots = max(1, min(ASKED_AT_ONCE, self._nodes.others_count(search.avoid)))
@@ -257,8 +286,7 @@ class Discovery:
                 await asyncio.sleep(pause_ms / 1000)
 
     def _is_over(self, search: _Search, result: group_pb2.FindCoordinatorResponse.Result) -> bool:
-        known = self._routes.get(search.group_id)
-        if known and known.term > search.known_term:
+        if self.has_found(search.group_id):
             return True
         if int(result.status.code) in _ASK_AGAIN or result.status.retriable:
             return False

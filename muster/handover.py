@@ -85,7 +85,7 @@ class Handover:
         """Stop the tasks, flush, tell the user.
 
         Raises:
-            Exception: what the listener raised.
+            Exception: what the listener raised, or `on_coordinator_change` before the last commit.
         """
         try:
             async with self._lock:
@@ -99,7 +99,11 @@ class Handover:
     async def _revoke(self, assignment: Assignment, *, everything: bool) -> None:
         """Everything, or in a cooperative round what moves: of that, what the user was told of."""
         gone = assignment.partitions
-        await self._end_tasks(gone, everything=everything)
+        failed = None
+        try:
+            await self._end_tasks(gone, everything=everything)
+        except Exception as error:  # noqa: BLE001 - on_coordinator_change's: raised below
+            failed = error  # the tasks have ended, and the user is told that, too
         if not everything:
             told = tuple(key for key in gone if key in self._told)
             assignment = replace(assignment, partitions=told)
@@ -110,6 +114,8 @@ class Handover:
         else:
             self._told -= frozenset(gone)
             self.places.drop(gone)
+        if failed is not None:
+            raise failed
 
     async def _lose(self, assignment: Assignment) -> None:
         await self._end_tasks((), everything=True)
@@ -125,7 +131,9 @@ class Handover:
         if self.runner is None:
             return
         if everything:
-            await self.runner.stop(self._timeout_ms)
-            self.runner = None
+            try:
+                await self.runner.stop(self._timeout_ms)
+            finally:
+                self.runner = None
         else:
             await self.runner.take(keys, self._timeout_ms)

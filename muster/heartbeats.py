@@ -18,6 +18,7 @@ from muster.actions import Identity, Refusal
 from muster.calls import Caller
 from muster.discovery import Want, coordinator_of
 from muster.errors import ErrorCode
+from muster.nodes import NODES_MAX
 from muster.types import Coordinator
 from muster.v1 import errors_pb2, group_pb2
 
@@ -102,6 +103,7 @@ class Heartbeats:
         self.client_nonce = secrets.token_hex(16)
         self._call_seq = 0
         self._beats: dict[str, _Beat] = {}
+        self._intervals_ms: dict[str, int] = {}
 
     def keep(
         self, group_id: str, identity: Identity, answered: Answered, instance_id: str = ""
@@ -129,6 +131,19 @@ class Heartbeats:
         if self._beats.get(endpoint) is beat:
             del self._beats[endpoint]
 
+    def interval_ms(self, endpoint: str) -> int:
+        """For how long a node holds a call, as it said last."""
+        return self._intervals_ms.get(endpoint, timeouts.HEARTBEAT_INTERVAL_MS)
+
+    def learn(self, endpoint: str, interval_ms: int) -> None:
+        """Take what a node said; a busy one holds calls for longer."""
+        if endpoint not in self._intervals_ms and len(self._intervals_ms) >= NODES_MAX:
+            self._intervals_ms.clear()
+        self._intervals_ms[endpoint] = min(
+            max(interval_ms, timeouts.HEARTBEAT_INTERVAL_MS_MIN),
+            timeouts.HEARTBEAT_INTERVAL_MS_MAX,
+        )
+
     def next_seq(self) -> int:
         """Rises over all endpoints."""
         self._call_seq += 1
@@ -136,8 +151,7 @@ class Heartbeats:
 
     async def close(self) -> None:
         """Cancel what is in flight. Members should have left before."""
-        for beat in list(self._beats.values()):
-            await beat.close()
+        await asyncio.gather(*(beat.close() for beat in list(self._beats.values())))
 
 
 class _Call:
@@ -168,7 +182,10 @@ class _Beat:
         self._suspect_at: float | None = None
         self._start_at = 0.0
         self._early = 0
-        self._interval_ms = timeouts.HEARTBEAT_INTERVAL_MS
+
+    @property
+    def _interval_ms(self) -> int:
+        return self._beats.interval_ms(self._endpoint)
 
     def add(self, pulse: Pulse) -> None:
         self._pulses[pulse] = None
@@ -182,7 +199,9 @@ class _Beat:
 
     async def close(self) -> None:
         self._pulses.clear()
+        self._news.set()
         if self._task is not None:
+            await asyncio.wait([self._task], timeout=timeouts.HEARTBEAT_END_MS / 1000)
             self._task.cancel()
             await asyncio.wait([self._task])
 
@@ -190,7 +209,9 @@ class _Beat:
 
     async def _run(self) -> None:
         try:
-            while self._pulses:
+            # A call whose members leave is answered when they have left: gRPC keeps some of each
+            # call that is cancelled.
+            while self._pulses or self._current is not None:
                 self._news.clear()
                 self._call_if_due()
                 self._suspect_if_due()
@@ -220,7 +241,7 @@ class _Beat:
             due = [p for p in self._current.pulses if p in self._pulses] + due
             self._set_aside()
         self._start_at = now + timeouts.HEARTBEAT_GAP_MS / 1000
-        self._suspect_at = now + (self._interval_ms + timeouts.SUSPECT_MS) / 1000
+        self._suspect_at = now + self._patience_s
         self._counters.calls += 1
         self._counters.attempts += 1
         # A held call says nothing until its interval is over, and a lease may be shorter than that.
@@ -230,11 +251,30 @@ class _Beat:
         self._current = _Call(due, task, now)
 
     def _set_aside(self) -> None:
-        """The newest call becomes an older one: it ends by itself, and what it says is dropped."""
+        """The newest call becomes an older one: it ends by itself, and tells the interval."""
         if self._current is not None:
             self._older.add(self._current.task)
-            self._current.task.add_done_callback(self._older.discard)
+            self._current.task.add_done_callback(self._on_older)
             self._current = self._suspect_at = None
+
+    def _on_older(self, task: "asyncio.Task[_Answer]") -> None:
+        self._older.discard(task)
+        if not task.cancelled():
+            answer = task.result()
+            if isinstance(answer, group_pb2.HeartbeatResponse):
+                self._learn(answer)
+
+    def _learn(self, answer: group_pb2.HeartbeatResponse) -> None:
+        """Also of a call that a newer one released: it may have been called too early for that."""
+        self._beats.learn(self._endpoint, answer.interval_ms)
+        if self._current is not None and self._suspect_at is not None:
+            self._suspect_at = self._current.started_at + self._patience_s
+            self._news.set()
+
+    @property
+    def _patience_s(self) -> float:
+        """After so long without an answer a call is suspect."""
+        return (self._interval_ms + timeouts.SUSPECT_MS) / 1000
 
     async def _call(self, due: list[Pulse], *, at_once: bool) -> _Answer:
         members = [
@@ -276,7 +316,7 @@ class _Beat:
         if self._current is None or self._suspect_at is None:
             return
         if self._loop.time() >= self._suspect_at:
-            self._counters.unanswered += 1
+            self._counters.unanswered += bool(self._pulses)
             call = self._current
             self._set_aside()
             self._search(call)
@@ -304,12 +344,9 @@ class _Beat:
         if isinstance(answer, grpc.aio.AioRpcError):
             self._on_rpc_error(call, answer.code())
             return
+        self._learn(answer)
         if answer.superseded:
             return  # by another call under this nonce; the members go into the next one
-        self._interval_ms = min(
-            max(answer.interval_ms, timeouts.HEARTBEAT_INTERVAL_MS_MIN),
-            timeouts.HEARTBEAT_INTERVAL_MS_MAX,
-        )
         by_member = {(r.group_id, r.member_id): r.status for r in answer.results}
         any_news = False
         for pulse, identity in call.pulses.items():

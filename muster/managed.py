@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from muster import timeouts
-from muster.actions import Rejoin, Start
+from muster.actions import Rejoin
 from muster.consumer import Group
 from muster.listener import RebalanceListener
 from muster.membership import State
@@ -41,10 +41,12 @@ class ManagedGroup(Group):
     _synced_at = 0.0
     _heard_at = 0.0
     _broken_at: float | None = None
+    before_join: Callable[[], Awaitable[None]] | None = None
+    """What must be done before it joins, if anything; may be done more than once."""
 
-    async def _first_join(self) -> None:
-        """Join at once: there are no topics to look for."""
-        self._feed(Start())
+    async def _prepare(self) -> None:
+        if self.before_join is not None:
+            await self.before_join()
 
     def rejoin(self, reason: str) -> bool:
         """Start a round, where this member says something else than it said when it joined last.

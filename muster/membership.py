@@ -101,6 +101,10 @@ _FATAL_IN_HEARTBEAT = frozenset(
 )
 _NO_MEMBER_THERE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 
+_MISSED = Refusal(ErrorCode.ILLEGAL_GENERATION, "a generation was formed without this member")
+"""What it holds may have been another member's meanwhile (a static member that was away keeps its
+seat, KIP-345): to go on from where it was could take back what the other one committed."""
+
 
 class State(StrEnum):
     """See the head of this file."""
@@ -228,6 +232,13 @@ class Membership:
     def _on_join_answered(self, answer: JoinAnswered) -> None:
         if self.state is not State.JOINING or answer.call_id != self._call_id:
             return
+        if self.assignment is not None and answer.previous_generation > self.identity.generation:
+            self._forget_generation()
+            self._start_over(_MISSED)
+        else:
+            self._on_joined(answer)
+
+    def _on_joined(self, answer: JoinAnswered) -> None:
         self.identity = Identity(answer.member_id, answer.generation)
         self._protocol_name = answer.protocol_name
         self._leads = answer.leader_id == answer.member_id

@@ -12,6 +12,7 @@ from muster import tasks
 from muster.errors import (
     CoordinatorNotAvailable,
     IllegalGeneration,
+    InvalidRequest,
     MusterError,
     RebalanceInProgress,
     RequestTimedOut,
@@ -22,6 +23,9 @@ from muster.places import Place, Places
 from muster.types import Assignment, CommitResult, Committed, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("muster")
+
+OFFSET_END = 2**63
+"""What no offset reaches."""
 
 COMMIT_BYTES = 256 * 1024
 """Of the partitions in one buffered commit; a command may have 512 KiB (architecture.md 5)."""
@@ -107,9 +111,12 @@ class Partition:
 
         Raises:
             IllegalGeneration: this member does not own it any more.
+            InvalidRequest: no offset is like that.
         """
         if self._over:
             raise IllegalGeneration(f"{self.key}: generation {self.generation} is over")
+        if not 0 <= offset < OFFSET_END:
+            raise InvalidRequest(f"{self.key}: an offset is 0 to 2**63 - 1, not {offset}")
         self.buffered = OffsetAndMetadata(offset, metadata, end_offset, start_offset)
         self._place.move(offset, seeks=self._seeks)
         self._wake()
@@ -198,6 +205,9 @@ class PartitionTasks:
         """Let these tasks finish, end them, flush. At most `timeout_ms` for one that does not end.
 
         The others go on meanwhile.
+
+        Raises:
+            Exception: what `on_coordinator_change` raised before the last commit; all has ended.
         """
         for key in keys:
             self._awaited.pop(key, None)
@@ -208,20 +218,24 @@ class PartitionTasks:
             _, endless = await asyncio.wait(running, timeout=timeout_ms / 1000)
             if endless:
                 log.error("%d partition tasks do not end when cancelled", len(endless))
-        async with self._flushing:
-            await self._flush(taken, last=True)
-        for partition in taken:
-            partition.end()
-            self._partitions.pop(partition.key, None)
-            self._tasks.pop(partition.key, None)
+        try:
+            async with self._flushing:
+                await self._flush(taken, last=True)
+        finally:
+            for partition in taken:
+                partition.end()
+                self._partitions.pop(partition.key, None)
+                self._tasks.pop(partition.key, None)
 
     async def stop(self, timeout_ms: int) -> None:
         """Take everything, for good."""
         for starter in self._starters:
             starter.cancel()
-        await self.take([*self._awaited, *self._partitions], timeout_ms)
-        self._flusher.cancel()
-        await asyncio.wait([*self._starters, self._flusher])
+        try:
+            await self.take([*self._awaited, *self._partitions], timeout_ms)
+        finally:
+            self._flusher.cancel()
+            await asyncio.wait([*self._starters, self._flusher])
 
     def lose(self) -> None:
         """Another member may own the partitions: end at once, and commit nothing more."""
@@ -295,31 +309,43 @@ class PartitionTasks:
             self._crash(error)
 
     async def _flush_often(self) -> None:
-        while True:
-            await self._buffered.wait()
-            await asyncio.sleep(self._interval_s)
-            async with self._flushing:
-                self._buffered.clear()
-                await self._flush(list(self._partitions.values()), last=False)
+        try:
+            while True:
+                await self._buffered.wait()
+                await asyncio.sleep(self._interval_s)
+                async with self._flushing:
+                    self._buffered.clear()
+                    await self._flush(list(self._partitions.values()), last=False)
+        except Exception as error:  # noqa: BLE001 - the user's hook, or what cannot be sent
+            self._crash(error)  # nothing would be committed any more, and nobody told
 
     async def _flush(self, partitions: Sequence[Partition], *, last: bool) -> None:
         """Commit what these have buffered. Where it has to be tried again it is buffered again."""
         taken = [(p, p.buffered) for p in partitions if p.buffered is not None]
         for some in _chunks(taken):
-            for partition, _ in some:
-                partition.buffered = None
+            for partition, what in some:
+                if partition.buffered is what:  # else it has a later one, which goes out next
+                    partition.buffered = None
             try:
                 await self._commit({p.key: what for p, what in some}, self._assignment)
             except _KEEP_AND_TRY_AGAIN as error:
                 log.warning("buffered commit of %d partitions: %s", len(some), error)
                 if last:
                     return
-                for partition, what in some:
-                    partition.buffered = partition.buffered or what
+                _buffer_again(some)
                 self._buffered.set()
             except MusterError as error:
                 self._crash(error)
                 return
+            except Exception:
+                _buffer_again(some)
+                raise
+
+
+def _buffer_again(some: "list[tuple[Partition, OffsetAndMetadata]]") -> None:
+    """Unless a task has committed something later meanwhile."""
+    for partition, what in some:
+        partition.buffered = partition.buffered or what
 
 
 def _chunks(

@@ -126,6 +126,7 @@ class Rounds:
             partition_counts=dict(answer.partition_counts),
             skip_assignment=answer.skip_assignment,
             assignment=answer.assignment if answer.HasField("assignment") else None,
+            previous_generation=answer.previous_generation,
         )
         try:
             if joined.assignment is not None:

@@ -54,6 +54,7 @@ class Tasks:
         self._store = store
         self._kind = TaskKind(lambda: store.read(ROUND_READ_MS))
         self._group = make(self, self._kind)
+        self._group.before_join = store.prepare
         self.group_id = group_id
         self._on_lost = on_lost
         self._worker: Worker | None = None
@@ -207,7 +208,6 @@ class Tasks:
         return self._driver
 
     async def _drive(self) -> None:
-        await self._store.prepare()
         if self._worker is not None:
             await self._group.run(handle_sigterm=False)
             return

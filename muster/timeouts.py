@@ -23,7 +23,7 @@ HEARTBEAT_INTERVAL_MS_MAX = 60_000
 """What a server may dictate; outside of it the nearer bound counts."""
 
 ADMIN_ATTEMPT_MS = 5_000
-"""Topics: a change of the registry is committed before its answer."""
+"""Topics: a change of the registry is committed before its answer. SUSPECT_MS holds here, too."""
 
 SUSPECT_MS = 300
 """An attempt that is unanswered for so long makes the SDK ask another node beside it."""
@@ -45,6 +45,9 @@ RECONNECT_MS_MAX = 500
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
 """Of the channels (interfaces.md 1.3)."""
+
+HEARTBEAT_END_MS = 100
+"""A client that is closed waits so long for a held call whose members have left, at most."""
 
 CHANNEL_END_MS = 500
 """A channel that was closed has so long to say so; it takes less than 1 ms."""

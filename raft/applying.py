@@ -38,6 +38,7 @@ class Applying(Replication):
         self._announce_unapplied()
 
     def _announce_unapplied(self) -> None:
+        """What the log says behind the applied state counts for more than that state."""
         at = self._applied + 1
         while at <= self._log.last_index:
             entries = self._log.read(at, _APPLY_READ, self._settings.message_bytes)
@@ -48,6 +49,10 @@ class Applying(Replication):
     def _reloading(self) -> bool:
         return self._loading is not None or self._reload_epoch is not None
 
+    @property
+    def _is_behind(self) -> bool:
+        return self._reloading or super()._is_behind
+
     def _SyncObj__applyLogEntries(self) -> bool:
         """Apply what is committed, at most so many entries and milliseconds in one tick."""
         if self._reloading and not self._continue_reload():
@@ -56,7 +61,7 @@ class Applying(Replication):
             return False
         if self._commit <= self._applied:
             return False
-        deadline = self._clock() + self._ms(self._settings.apply_ms)
+        deadline = self._slice_end()
         left = self._settings.apply_entries
         while left > 0 and self._applied < self._commit:
             count = min(left, self._commit - self._applied, _APPLY_READ)
@@ -69,6 +74,11 @@ class Applying(Replication):
         self._keep_applied()
         return False
 
+    def _slice_end(self) -> float:
+        """Until when this shard may apply or load: of 16 that catch up, none holds up the node."""
+        least = self._clock() + self._ms(self._settings.apply_least_ms)
+        return max(self._host.apply_until, least)
+
     def _keep_applied(self) -> None:
         """State and applied index travel in one batch; soft, since the log can be applied again."""
         self._snapshots.applied_index = self._applied
@@ -80,6 +90,8 @@ class Applying(Replication):
         self._applying = entry
         result = self._SyncObj__doApplyCommand(command)
         self._applied = index
+        if command[0] == KIND_ADMITTED:
+            self._announce_unapplied()
         waiting = self._waiting.pop(index, None)
         if waiting is not None:
             self._waiting_bytes -= waiting[1]
@@ -108,14 +120,10 @@ class Applying(Replication):
         return None
 
     def _admit(self, admission: Admission) -> None:
-        """A ReplicaAdmitted entry takes effect; a newcomer starts with a vote for that leader."""
+        """A ReplicaAdmitted entry is committed, or came with a snapshot."""
         was_learner = self.learner
         self._book.admit(self._shard, admission)
-        if admission.node != self._me.id or not was_learner or self.learner:
-            return
-        if self._term == admission.term and self._voted_for is None:
-            self._set_term(self._term, admission.leader)
-        self._host.store.mark_hard()
+        self._begin_to_vote(admission, was_learner)
 
     def _SyncObj__tryLogCompaction(self) -> None:
         """State is on disk with its applied index, so the log's front may go when it is long."""
@@ -139,6 +147,8 @@ class Applying(Replication):
         for admission in arrived.admissions:
             self._admit(decode_admission(admission))
         self._applied = index
+        if arrived.admissions:
+            self._announce_unapplied()
         self._commit = max(self._commit, index)
         self._batch = ShardBatch(self._host.store, self._shard, self._snapshots.local_id)
         self._loading = None
@@ -156,7 +166,7 @@ class Applying(Replication):
             self._reload_epoch = None
             self._loading = self._reload()
             self._snapshots.drop_old()
-        deadline = self._clock() + self._ms(self._settings.reload_ms)
+        deadline = self._slice_end()
         while self._loading is not None:
             if next(self._loading, self) is self:
                 self._loading = None

@@ -127,12 +127,13 @@ def _get_entries(body: pb.AppendEntries) -> list[tuple[bytes, int, int]]:
 
 
 def _put_append_reply(out: pb.PeerMessage, m: Message) -> None:
-    """seq, next_node_idx, success, reset."""
+    """seq, next_node_idx, success, reset, behind (absent: False)."""
     body = out.append_reply
     body.seq = m["seq"]
     body.next_index = m["next_node_idx"]
     body.success = m["success"]
     body.reset = m["reset"]
+    body.behind = m.get("behind", False)
 
 
 def _get_append_reply(one: pb.PeerMessage) -> Message:
@@ -146,6 +147,7 @@ def _get_append_reply(one: pb.PeerMessage) -> Message:
         "next_node_idx": body.next_index,
         "success": body.success,
         "reset": body.reset,
+        "behind": body.behind,
     }
 
 
@@ -298,9 +300,10 @@ def _get_introduce(one: pb.PeerMessage) -> Message:
 
 
 def _put_known(out: pb.PeerMessage, m: Message) -> None:
-    """store_uuid, replaced."""
+    """store_uuid, replaced, as_of."""
     out.known.store_uuid = m["store_uuid"]
     out.known.replaced = m["replaced"]
+    out.known.as_of = m["as_of"]
 
 
 def _get_known(one: pb.PeerMessage) -> Message:
@@ -310,6 +313,7 @@ def _get_known(one: pb.PeerMessage) -> Message:
         "term": one.term,
         "store_uuid": body.store_uuid,
         "replaced": body.replaced,
+        "as_of": body.as_of,
     }
 
 

@@ -102,8 +102,25 @@ class ReplicatedLog(Protocol):
     def quorum_heard(self) -> bool:
         """Check quorum (thesis section 6.2): without it a leader answers nothing but an error.
 
-        True on a leader that heard from a majority within 0.4 s and whose control connections to a
-        majority have not been broken for 0.1 s.
+        True on a leader that within 0.4 s has sent what a majority answered, and whose control
+        connections to a majority have not been broken for 0.1 s. When an answer is read says
+        nothing: it may have waited while this process stood still.
+        """
+        ...
+
+    @property
+    def loading(self) -> bool:
+        """True while a snapshot is loaded or waited for: what is there is an older state."""
+        ...
+
+    @property
+    def current(self) -> bool:
+        """True where nothing acknowledged is missing here but what is younger than a second.
+
+        On a leader: its no-op is applied and `quorum_heard`. Elsewhere: it heard a leader within
+        the longest election time-out, which had committed an entry of its own term, and has applied
+        all that this leader told as committed. So what a copy that is current lacks does not exist,
+        or was acknowledged after the leader last spoke.
         """
         ...
 

@@ -57,6 +57,8 @@ class Host(Protocol):
     settings: RaftSettings
     clock: Callable[[], float]
     rng: Random
+    apply_until: float
+    """When this turn's shards have applied enough, on the node's clock."""
 
     def post(self, shard: ShardId, node: int, message: Message, hold: bool) -> None:
         """Queue a message; `hold`: it leaves only when all that is pending now is synced."""

@@ -18,7 +18,7 @@ from raft.identity import Identity, load_identity
 from raft.journal import Journal
 from raft.marks import MarkBook
 from raft.outbox import DriverStats, Link, Outbox
-from raft.peers import PeerBook
+from raft.peers import PeerBook, Replacement
 from raft.progress import PeerBudget
 from raft.replica import Replica
 from raft.settings import RaftSettings
@@ -81,6 +81,7 @@ class Driver:
         )
         self._dirty: dict[ShardId, None] = {}
         self._in_turn = False
+        self.apply_until = 0.0
         self._connected_at: dict[int, float] = {}
         now = clock()
         self._soft_since: float | None = None
@@ -165,19 +166,21 @@ class Driver:
     def accept_hello(self, peer: pb.Hello) -> str | None:
         """Judge a peer's hello: None if it is welcome, else the reason, which is also kept."""
         reason = hello.refusal(self.identity, self.book, peer)
+        if reason is None:
+            self.book.meet(peer.node_id, peer.store_uuid)
+            for said in hello.replacements(self.identity, peer):
+                self.allow_replacement(said)
+            reason = hello.refusal(self.identity, self.book, peer)  # it may name its own successor
         if reason is not None:
             self.book.refuse(f"node {peer.node_id}", reason)
             if hello.is_another_store(self.identity, self.book, peer):
                 self.book.refused_stores[peer.node_id] = peer.store_uuid
             return reason
-        self.book.meet(peer.node_id, peer.store_uuid)
         for one in peer.known:
             self.book.hear(one.node_id, one.store_uuid)
         self.book.refused_stores.pop(peer.node_id, None)
         if peer.client_endpoint:
             self.book.endpoints[peer.node_id] = peer.client_endpoint
-        if hello.replaces_me(self.identity, peer):
-            self.book.allow_replacement(self.identity.node_id, self.identity.store_uuid)
         self._wake()
         return None
 
@@ -245,20 +248,21 @@ class Driver:
         if self._dirty:
             self._wake()
 
-    def allow_replacement(self, node: int, store_uuid: bytes) -> None:
-        """The cluster decided (ReplaceNode in shard 0) that `node` lives in a new store.
+    def allow_replacement(self, said: Replacement) -> None:
+        """The cluster decided (ReplaceNode in shard 0) that a node lives in a new store.
 
-        Called whenever shard 0 applies or reloads that; repeated calls change nothing. From now on
-        only the new store may connect, as a learner; what the old one said is void.
+        Called whenever shard 0 applies or reloads that, and when a peer says so that did; repeated
+        calls change nothing, nor do old news. From now on only the new store may connect, as a
+        learner; what the old one said is void.
         """
-        if not self.book.allow_replacement(node, store_uuid):
+        if not self.book.allow_replacement(said):
             return
-        if node == self.identity.node_id:
+        if said.node == self.identity.node_id:
             return
         seams.use_clock(self.clock)
-        self.link.hang_up(node)
+        self.link.hang_up(said.node)
         for replica in self.replicas.values():
-            replica.peer_replaced(node)
+            replica.peer_replaced(said.node)
         self._wake()
 
     # The turn.
@@ -271,6 +275,7 @@ class Driver:
             now = self.clock()
             for participant in self.participants:
                 participant.before_tick(now)
+            self.apply_until = self.clock() + self.settings.apply_ms / SECOND_MS
             dirty, self._dirty = self._dirty, {}
             for shard in dirty:
                 replica = self.replicas[shard]

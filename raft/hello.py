@@ -2,7 +2,7 @@
 
 from muster.v1 import peer_pb2 as pb
 from raft.identity import STORE_UUID_BYTES, Identity
-from raft.peers import PeerBook
+from raft.peers import PeerBook, Replacement
 
 ENDPOINT_BYTES_MAX = 300
 
@@ -21,8 +21,8 @@ def make_hello(
         client_endpoint=client_endpoint,
         lane=lane,
         replacements=[
-            pb.Replacement(node_id=node, store_uuid=store_uuid)
-            for node, store_uuid in book.replacements()
+            pb.Replacement(node_id=one.node, store_uuid=one.store_uuid, as_of=one.as_of)
+            for one in book.replacements()
         ],
         known=[
             pb.StoreOf(node_id=node, store_uuid=store_uuid) for node, store_uuid in book.known()
@@ -77,6 +77,15 @@ def _uuid_refusal(book: PeerBook, hello: pb.Hello) -> str | None:
     )
 
 
+def replacements(identity: Identity, hello: pb.Hello) -> list[Replacement]:
+    """What the sender, once it is welcome, says of nodes whose stores were replaced."""
+    return [
+        Replacement(one.node_id, one.store_uuid, one.as_of)
+        for one in hello.replacements
+        if one.node_id in identity.nodes and len(one.store_uuid) == STORE_UUID_BYTES
+    ]
+
+
 def is_another_store(identity: Identity, book: PeerBook, hello: pb.Hello) -> bool:
     """Whether the sender is a node of this cluster in another store than the one known here."""
     known = book.store_uuid(hello.node_id)
@@ -87,9 +96,3 @@ def is_another_store(identity: Identity, book: PeerBook, hello: pb.Hello) -> boo
         and known is not None
         and known != hello.store_uuid
     )
-
-
-def replaces_me(identity: Identity, hello: pb.Hello) -> bool:
-    """Whether the sender knows this node's store as one that replaced an earlier one."""
-    mine = (identity.node_id, identity.store_uuid)
-    return any((one.node_id, one.store_uuid) == mine for one in hello.replacements)

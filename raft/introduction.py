@@ -37,7 +37,7 @@ this, since its peers know that it was replaced. A cluster of one has nobody to 
 from collections.abc import Callable, Iterable
 
 from raft.codec import Message
-from raft.peers import PeerBook
+from raft.peers import PeerBook, Replacement
 
 KINDS = frozenset({"introduce", "known"})
 """Messages about stores, not shards."""
@@ -75,16 +75,24 @@ class Introduction:
         if message["store_uuid"] != self._book.own_uuid:
             return False
         if message["replaced"]:
-            return self._book.allow_replacement(self._book.own, self._book.own_uuid)
+            mine = Replacement(self._book.own, self._book.own_uuid, message["as_of"])
+            return self._book.allow_replacement(mine)
         return self._book.vouched(node)
 
     def _answer(self, node: int) -> None:
         store_uuid = self._book.store_uuid(node)
         if store_uuid is None:
             return
-        replaced = self._book.replacement(node) == store_uuid
+        last = self._book.replacement(node)
+        replaced = last is not None and last.store_uuid == store_uuid
         if replaced or self._book.only_store(node) == store_uuid:
-            known = {"type": "known", "term": 0, "store_uuid": store_uuid, "replaced": replaced}
+            known = {
+                "type": "known",
+                "term": 0,
+                "store_uuid": store_uuid,
+                "replaced": replaced,
+                "as_of": 0 if last is None else last.as_of,
+            }
             self._post(node, known, True)
         else:
             self._book.refuse(

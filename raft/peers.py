@@ -11,9 +11,22 @@ Admission takes two entries of kind ReplicaAdmitted, both proposed by one leader
 1. announced: from the moment this entry is in a voter's log, that voter counts nobody under this
    node id in the shard. The newcomer is not counted for its commit.
 2. effective: proposed once *every* other voter and the newcomer hold entry 1 durably in term T.
-   Whoever applies it counts the newcomer. So every entry that was ever committed with the help of
-   the lost store is on every other voter, and whoever was elected with the lost store's vote was
-   elected in a term before T, or is the leader of T, for whom the newcomer's vote of T is set.
+   So every entry that was ever committed with the help of the lost store is on every other voter,
+   and whoever was elected with the lost store's vote was elected in a term before T, or is the
+   leader of T, for whom the newcomer's vote of T is set. That is true for good once entry 2 is
+   proposed, so whoever has it in its log counts the newcomer, whether it is committed or not: where
+   the leader dies before it could say, a voter and the newcomer still elect another one. The leader
+   of T itself counts it only when it has applied entry 2, so that another voter has it by then, or
+   when it leads no more. A voter that has entry 1 alone, because it was down meanwhile, may vote
+   for the newcomer: no learner stands, so that one has entry 2.
+
+Whose store is whose is said by entries of shard 0's log, and by peers, in their hellos, that have
+applied them. Each such word is true as of an index of that log, and the later one holds: who reads
+the log from its beginning would else turn away a node that was replaced twice, in its newest store,
+until it has read on; and where that node leads shard 0, for good.
+
+What the log holds goes before what is applied: an entry 1 that is applied when entry 2 is in the
+log takes nothing back, and an entry 2 brings nobody back whose successor's entry 1 is there.
 
 Two entries instead of one with a special commit rule: were one other voter to die between, a single
 entry would block the shard's commits until that voter came back.
@@ -30,9 +43,19 @@ from raft.identity import STORE_UUID_BYTES, Identity
 from storage import keys
 from storage.store import CorruptStoreError, Family, Store
 
+_AS_OF_BYTES = 8
 REFUSALS_MAX = 32
 HEARD_MAX = 2
 """Stores of one peer that are kept from hearsay: two are enough to know that it is not clear."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Node `node` lives in `store_uuid`, in no earlier store, as of index `as_of` of shard 0."""
+
+    node: int
+    store_uuid: bytes
+    as_of: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +98,7 @@ class PeerBook:
         self._uuids: dict[int, bytes] = {identity.node_id: identity.store_uuid}
         self._heard: dict[int, tuple[bytes, ...]] = {}
         """Stores of a peer that other peers know, and that are not the one met here."""
-        self._replaced: dict[int, bytes] = {}
+        self._replaced: dict[int, Replacement] = {}
         self._vouchers: set[int] = set()
         """Peers that said that they have this node's store on their disk."""
         self.introduced = False
@@ -101,11 +124,12 @@ class PeerBook:
             self._heard[node] = tuple(heard[at : at + STORE_UUID_BYTES] for at in each)
             replaced = self._store.get(Family.META, keys.replaced_key(node))
             if replaced is not None:
-                self._replaced[node] = replaced
+                store_uuid, as_of = replaced[:STORE_UUID_BYTES], replaced[STORE_UUID_BYTES:]
+                self._replaced[node] = Replacement(node, store_uuid, int.from_bytes(as_of, "big"))
         if self._uuids[self._identity.node_id] != self._identity.store_uuid:
             raise CorruptStoreError("the store uuid of this node is not the one it wrote")
         noted = self._store.get(Family.META, keys.INTRODUCED) is not None
-        replaces = self._replaced.get(self.own) == self.own_uuid
+        replaces = self.own in self._replaced and not self._ousted
         self.introduced = noted or replaces or not self._identity.peers
         for shard in range(self._identity.shards):
             prefix = keys.admitted_prefix(shard)
@@ -158,13 +182,23 @@ class PeerBook:
         admission = self._admissions.get((shard, node))
         if admission is None:
             return replaced is None
-        return admission.effective and admission.store_uuid == replaced
+        return admission.effective and admission.store_uuid == self._store_now(node)
+
+    def is_announced(self, shard: int, node: int) -> bool:
+        """Whether the shard's log has at least begun to admit the store in which `node` is now."""
+        admission = self._admissions.get((shard, node))
+        return admission is not None and admission.store_uuid == self._store_now(node)
+
+    def _store_now(self, node: int) -> bytes | None:
+        # A newcomer may have the shard's log and not yet shard 0's news of earlier replacements.
+        replaced = self._replaced.get(node)
+        return self._uuids.get(node) if replaced is None else replaced.store_uuid
 
     def newcomers(self, shard: int) -> list[tuple[int, bytes]]:
         """Replaced nodes that the shard has not admitted: (node, store uuid)."""
         return [
-            (node, store_uuid)
-            for node, store_uuid in self._replaced.items()
+            (node, replaced.store_uuid)
+            for node, replaced in self._replaced.items()
             if node != self.own and not self.counts(shard, node)
         ]
 
@@ -181,16 +215,23 @@ class PeerBook:
         Its store is new and not introduced, or replaced an earlier one and is not admitted, or was
         replaced itself and will not count again.
         """
-        ousted = self._replaced.get(self.own, self.own_uuid) != self.own_uuid
-        return not self.introduced or ousted or not self.counts(shard, self.own)
+        return not self.introduced or self._ousted or not self.counts(shard, self.own)
+
+    @property
+    def _ousted(self) -> bool:
+        """Whether another store took the place of this node's own."""
+        replaced = self._replaced.get(self.own)
+        return replaced is not None and replaced.store_uuid != self.own_uuid
 
     def announce(self, shard: int, admission: Admission) -> None:
-        """An admission is in the log: until it is effective, nobody counts as its node."""
+        """An admission is in the log, committed or not.
+
+        Until it is effective nobody counts as its node; from then on the newcomer does.
+        """
         current = self._admissions.get((shard, admission.node))
-        if current is None or current.store_uuid != admission.store_uuid:
-            self._admissions[shard, admission.node] = Admission(
-                admission.node, admission.store_uuid, admission.term, admission.leader, False
-            )
+        is_news = current is None or current.store_uuid != admission.store_uuid
+        if is_news or admission.effective:
+            self._admissions[shard, admission.node] = admission
 
     def admit(self, shard: int, admission: Admission) -> None:
         """A ReplicaAdmitted entry was applied, or came with a snapshot."""
@@ -209,12 +250,20 @@ class PeerBook:
 
     # Whose store is whose.
 
-    def allow_replacement(self, node: int, store_uuid: bytes) -> bool:
-        """Note that the store of `node` was replaced; True if that is news. Hard."""
-        if self._replaced.get(node) == store_uuid:
+    def allow_replacement(self, said: Replacement) -> bool:
+        """Note that a node's store was replaced; True if that is news, and hard then.
+
+        What was true earlier than what is known changes nothing.
+        """
+        node, store_uuid = said.node, said.store_uuid
+        before = self._replaced.get(node)
+        if before is not None and said.as_of <= before.as_of:
             return False
-        self._replaced[node] = store_uuid
-        self._store.batch.put(Family.META, keys.replaced_key(node), store_uuid)
+        self._replaced[node] = said
+        value = store_uuid + said.as_of.to_bytes(_AS_OF_BYTES, "big")
+        self._store.batch.put(Family.META, keys.replaced_key(node), value)
+        if before is not None and before.store_uuid == store_uuid:
+            return False
         if node != self.own:
             self._remember(node, store_uuid)
             self._vouchers.discard(node)
@@ -247,13 +296,13 @@ class PeerBook:
         met = self._uuids.get(node)
         return met if set(self._heard.get(node, ())) <= {met} else None
 
-    def replacement(self, node: int) -> bytes | None:
-        """The store that replaced an earlier one of `node`, if one did."""
+    def replacement(self, node: int) -> Replacement | None:
+        """The last time that the store of `node` was replaced, if it was."""
         return self._replaced.get(node)
 
-    def replacements(self) -> list[tuple[int, bytes]]:
-        """All replacements known here."""
-        return list(self._replaced.items())
+    def replacements(self) -> list[Replacement]:
+        """The last one of each node, as far as known here."""
+        return list(self._replaced.values())
 
     def meet(self, node: int, store_uuid: bytes) -> None:
         """`node` presented this uuid and was accepted; from now on no other one is."""

@@ -25,7 +25,16 @@ class PeerBudget:
 class Progress:
     """One shard's window to one follower: which entries are sent and not acknowledged."""
 
-    __slots__ = ("_budget", "_inflight", "_settings", "ack_seq", "inflight_bytes", "reset_seq")
+    __slots__ = (
+        "_budget",
+        "_inflight",
+        "_settings",
+        "ack_seq",
+        "behind",
+        "heard_at",
+        "inflight_bytes",
+        "reset_seq",
+    )
 
     def __init__(self, settings: RaftSettings, budget: PeerBudget) -> None:
         self._settings = settings
@@ -34,6 +43,10 @@ class Progress:
         self.inflight_bytes = 0
         self.ack_seq = 0
         """The greatest message number that the follower echoed in this leadership."""
+        self.heard_at = float("-inf")
+        """When the newest message was sent that the follower answered in time (`Replication`)."""
+        self.behind = False
+        """Whether it said last that it could not serve yet if it led."""
         self.reset_seq = 0
         """Resets that answer messages up to this number were dealt with."""
 

@@ -82,7 +82,7 @@ class Replica(Ticking):
 
     @property
     def leader_heard(self) -> bool:
-        """Whether it leads with a quorum, or heard from its leader lately; for metrics.
+        """Whether it leads with a quorum, or heard from its leader lately.
 
         Lately: within the longest election time-out. `leader` alone still names one that is dead.
         """
@@ -118,9 +118,25 @@ class Replica(Ticking):
         heard = linked = 1
         for peer in self._peers:
             if self._counts(peer):
-                heard += self._last_response.get(peer, 0.0) > heard_after
+                heard += self._progress[peer].heard_at > heard_after
                 linked += self._broken_since.get(peer.id, NEVER) > broken_before
         return heard >= self._quorum and linked >= self._quorum
+
+    @property
+    def loading(self) -> bool:
+        """Whether applied state is an older one than the applied index says; see the contract."""
+        return self._reloading or self._rebuilding
+
+    @property
+    def current(self) -> bool:
+        """Whether applied state lacks nothing but what is new; see the contract."""
+        if self.loading or not self.leader_heard:
+            return False
+        if self._state == LEADER:
+            return self._promoted
+        told, log = self._told_commit, self._log
+        applied = log.first_index <= told <= self._applied
+        return applied and log.term_at(told) == self._term
 
     def propose(self, entry: bytes, done: Callable[[Outcome], None]) -> None:
         """Append `entry` at once; see the contract. The next tick sends it."""
@@ -178,7 +194,7 @@ class Replica(Ticking):
         return True
 
     def _may_take_over(self, peer: PeerNode) -> bool:
-        """Whether `peer` is up to date, or nearly, and awake.
+        """Whether `peer` is up to date, or nearly, in its log and its state, and awake.
 
         One that is connected but suspended would only stop the proposals for a while. What it had
         acknowledged to an earlier leader says nothing (match begins at 0).
@@ -190,7 +206,8 @@ class Replica(Ticking):
             and self._counts(peer)
             and self._match[peer] > 0
             and self._match[peer] + window >= self._log.last_index
-            and self._last_response.get(peer, 0.0) > heard_after
+            and self._progress[peer].heard_at > heard_after
+            and not self._progress[peer].behind
         )
 
     def transferLeadership(self, node: Any = None, callback: Any = None) -> None:
@@ -250,8 +267,10 @@ class Replica(Ticking):
         self._forget_flight(peer)
         if self._state == LEADER:
             self._match[peer] = 0
+            if peer in self._uncapped:  # it is said by an entry, which a tick applies
+                self._uncapped[peer] = 0
             self._next[peer] = self._log.last_index + 1
-            self._last_response[peer] = -NEVER
+            self._last_response[peer] = self._progress[peer].heard_at = -NEVER
         self._votes_from.discard(node)
         self._pre_votes_from.discard(node)
 
@@ -259,10 +278,7 @@ class Replica(Ticking):
         self._snapshots.cancel(peer.id)
         self._progress[peer].clear()
         if self._state == LEADER:
-            match = self._match[peer]
-            self._next[peer] = (
-                max(match, self._log.first_index) + 1 if match else self._log.last_index + 1
-            )
+            self._next[peer] = self._next_after_loss(peer)
 
     # What the driver asks.
 

@@ -13,9 +13,10 @@ from raft.codec import Message, message_bytes
 from raft.contract import ShardId
 from raft.core import FOLLOWER, LEADER, Host, PeerNode
 from raft.journal import KIND_ADMITTED, Entry, Journal
-from raft.peers import decode_admission
+from raft.peers import Admission, decode_admission
 from raft.progress import Progress
 from raft.reads import Reads
+from raft.rounds import RoundTimes
 from raft.snapshots import Snapshots
 from raft.voting import Voting
 from storage.invariant import invariant
@@ -35,6 +36,9 @@ class Replication(Voting):
         self._send_wanted = False
         self._round_wanted = False
         self._reads = Reads()
+        self._rounds = RoundTimes(
+            self._ms(host.settings.quorum_ms), self._ms(host.settings.heartbeat_ms) / 4
+        )
         super().__init__(host, shard, journal)
         self._progress = {
             peer: Progress(host.settings, host.budget(peer.id)) for peer in self._peers
@@ -84,6 +88,7 @@ class Replication(Voting):
 
     def _hear_leader(self, message: Message) -> None:
         self._contact = self._clock()
+        self._told_commit = message["commit_index"]
         self._pre_vote_term = self._pre_vote_won = None
         self._passed_over = self._pre_votes_asked = 0
         self._in_seq = message.get("seq", 0)
@@ -131,10 +136,27 @@ class Replication(Voting):
         return known
 
     def _announce(self, entries: list[Entry]) -> None:
-        """A ReplicaAdmitted entry counts from the moment it is in the log (raft/peers.py)."""
-        for command, _, _ in entries:
+        """A ReplicaAdmitted entry counts from the moment it is in the log (raft/peers.py).
+
+        The second one of a leader that still leads counts there when it is applied.
+        """
+        for command, _, term in entries:
             if command[0] == KIND_ADMITTED:
-                self._book.announce(self._shard, decode_admission(command[1:]))
+                admission = decode_admission(command[1:])
+                if admission.effective and self._state == LEADER and term == self._term:
+                    continue
+                was_learner = self.learner
+                self._book.announce(self._shard, admission)
+                self._begin_to_vote(admission, was_learner)
+
+    def _begin_to_vote(self, admission: Admission, was_learner: bool) -> None:
+        """A newcomer starts with a vote for the leader that admitted it, in that leader's term."""
+        if admission.node != self._me.id or not was_learner or self.learner:
+            return
+        term, voted_for = self._term, self._voted_for
+        if term < admission.term or (term == admission.term and voted_for is None):
+            self._set_term(admission.term, admission.leader)
+        self._host.store.mark_hard()
 
     def _append_commit(self, leader_commit: int, verified: int) -> int:
         """Commit cap: never beyond what this append has verified (thesis Figure 3.1, 5)."""
@@ -178,9 +200,16 @@ class Replication(Voting):
             "next_node_idx": next_index,
             "reset": reset,
             "success": success,
+            "behind": self._is_behind,
         }
         early = term_durable and (not success or next_index <= durable + 1)
         self._host.post(self._shard, node.id, message, self._hold(message) and not early)
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether it could not serve at once if it led."""
+        unapplied = max(self._commit, self._told_commit) - self._applied
+        return self._rebuilding or unapplied > self._settings.message_entries
 
     # Receiving answers, as the leader.
 
@@ -192,6 +221,8 @@ class Replication(Voting):
             return  # pso-F2: an answer to another leadership
         if message["success"] and message["next_node_idx"] - 1 > self._log.last_index:
             return
+        if message["seq"] > self._seq:
+            return  # nothing that was sent has this number
         progress = self._progress[peer]
         next_before = self._next[peer]
         self._ignore_stale_reset(peer, message, progress)
@@ -206,6 +237,23 @@ class Replication(Voting):
             progress.acked(self._match[peer])
             self._send_wanted = True
         progress.ack_seq = max(progress.ack_seq, message["seq"])
+        progress.behind = message.get("behind", False)
+        self._heard(progress, message["seq"])
+
+    def _heard(self, progress: Progress, seq: int) -> None:
+        """Message `seq` was answered some time after it was sent; how long ago, nobody knows.
+
+        So an answer is as old as its question, and after `quorum_ms` it is worth nothing.
+        """
+        sent_at = self._sent_at(seq)
+        if sent_at is None or sent_at <= progress.heard_at:
+            return
+        if self._clock() - sent_at < self._ms(self._settings.quorum_ms):
+            progress.heard_at = sent_at
+
+    def _sent_at(self, seq: int) -> float | None:
+        """When the append `seq` was sent at the earliest; None where that is no help any more."""
+        return self._rounds.begun_at(seq)
 
     def _ignore_stale_reset(self, peer: PeerNode, message: Message, progress: Progress) -> None:
         """Void a reset at or below what matched, or older than the last one handled (pso-F14)."""
@@ -241,7 +289,9 @@ class Replication(Voting):
         leads share a turn and a frame.
         """
         period = self._ms(self._settings.heartbeat_ms)
-        self._heartbeat_due = (self._clock() // period + 1) * period
+        now = self._clock()
+        self._heartbeat_due = (now // period + 1) * period
+        self._rounds.begin(self._seq + 1, now)
         self._round_wanted = self._send_wanted = False
         for peer in self._peers:
             if peer in self._connected:
@@ -262,7 +312,7 @@ class Replication(Voting):
         now, progress, log = self._clock(), self._progress[peer], self._log
         if progress.stale(now):
             progress.clear()
-            self._next[peer] = max(self._match[peer] + 1, 1)
+            self._next[peer] = self._next_after_loss(peer)
         if self._snapshots.sending(peer.id):
             self._send_chunks(peer)
             return
@@ -277,6 +327,15 @@ class Replication(Voting):
             progress.sent(entries[-1][1], message_bytes(message), now)
             self._next[peer] = entries[-1][1] + 1
             self._send_node(peer, message)
+
+    def _next_after_loss(self, peer: PeerNode) -> int:
+        """Where to go on when what is in flight was lost: behind what the follower surely holds.
+
+        Where nothing is known yet, at our end: its answer says how far back to go (thesis 3.5). To
+        begin at 1 would give it the whole state although the log has what it misses.
+        """
+        match, log = self._match[peer], self._log
+        return max(match, log.first_index) + 1 if match else log.last_index + 1
 
     def _send_heartbeat(self, peer: PeerNode) -> None:
         """Send an empty append, whose answer need not wait for the follower's disk.

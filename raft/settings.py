@@ -19,7 +19,8 @@ class RaftSettings:
     election_max_ms: int = 700
     heartbeat_ms: int = 100
     quorum_ms: int = 400
-    """A leader that heard from no majority for so long steps down and answers nothing."""
+    """A leader answers nothing when it sent what a majority answered longer ago. It steps down when
+    no majority answered for so long, or none within so long for twice as long."""
     broken_quorum_ms: int = 100
     """The same for control connections to a majority that are broken."""
     bystander_min_ms: int = 60
@@ -41,11 +42,13 @@ class RaftSettings:
     export_lag_bytes: int = 16 * MIB
     """How much more a log may hold for an exporter that is behind: 256 MiB over 16 shards."""
 
-    # Applying: at most so much of one shard in one turn.
+    # Applying, and loading after a snapshot, in one turn. Calls are served between turns, and each
+    # of them takes several.
     apply_ms: int = 10
+    """All shards together, and then `apply_least_ms` for each that is left."""
+    apply_least_ms: int = 1
     apply_entries: int = 500
-    reload_ms: int = 10
-    """How long one turn may spend on loading a shard's state after a snapshot."""
+    """Of one shard."""
 
     # Proposals and reads that wait on one shard.
     waiting_entries: int = 4096

@@ -24,6 +24,8 @@ class Ticking(Applying):
     def __init__(self, host: Host, shard: ShardId, journal: Journal, machine: StateMachine) -> None:
         self._transfer: tuple[PeerNode, float, bool] | None = None
         """Handing over to whom, until when, and whether it was asked to stand."""
+        self._uncapped: dict[PeerNode, int] = {}
+        """The match indexes during a tick, in which the base sees lower ones."""
         self._admitting = Admitting()
         self._admit_at = 0.0
         super().__init__(host, shard, journal, machine)
@@ -83,22 +85,32 @@ class Ticking(Applying):
         The base counts the leader itself for every index it has. So each follower's match is at
         most what is durable here, and nothing for those that do not count: the base then commits
         min(majority, own durable index).
+
+        The base steps down where no majority answered within `quorum_ms`, however old the answers
+        were: a leader that was stopped itself shall have the time to ask. But who answered nothing
+        in time for twice as long does not count: a leader that may say nothing (`quorum_heard`)
+        shall not keep others from leading.
         """
         durable = self._durable_cap()
+        silent_before = self._clock() - 2 * self._ms(self._settings.quorum_ms)
         real = self._match
         capped = {}
         for peer in self._peers:
             if self._counts(peer):
                 capped[peer] = min(real[peer], durable)
+                silent = self._progress[peer].heard_at < silent_before
             else:
                 capped[peer] = 0
+                silent = True
+            if silent:
                 self._last_response[peer] = -NEVER
-        self._match = capped
+        self._match, self._uncapped = capped, real
         try:
             SyncObj._onTick(self, 0)
         finally:
             if self._match is capped:
-                self._match = real
+                self._match = self._uncapped
+            self._uncapped = {}
 
     def _durable_cap(self) -> int:
         """Durability rule 3: a leader commits at most its own durable index."""
@@ -172,7 +184,8 @@ class Ticking(Applying):
                 continue
             admission = Admission(node, store_uuid, self._term, self._me.id, effective=step)
             index = self._append_own(bytes((KIND_ADMITTED,)) + admission.encode())
-            self._book.announce(self._shard, admission)
+            if not step:
+                self._book.announce(self._shard, admission)
             self._admitting.appended(admission, index)
             self._send_wanted = True
             self._host.mark(self._shard)
@@ -184,8 +197,12 @@ class Ticking(Applying):
             self._promoted = False
             self._transfer = None
             self._admitting.restart()
+            self._rounds.restart()
+            # Nobody is heard yet; so long may the first answer take (`_tick_leading`).
+            heard_at = self._clock() - self._ms(self._settings.quorum_ms)
             for peer in self._peers:
                 self._progress[peer].clear()
+                self._progress[peer].heard_at = heard_at
         elif old == LEADER and newState != LEADER:
             self._forget_own_lead()
             self._demote()
@@ -199,6 +216,8 @@ class Ticking(Applying):
         """Leadership is lost: what waited has an unknown outcome (pso-F16, F17)."""
         self._election_deadline = self._clock() + self._SyncObj__generateRaftTimeout()
         self._promoted, self._transfer = False, None
+        if self._book.newcomers(self._shard):
+            self._announce_unapplied()  # what it was about to admit, too
         self._snapshots.cancel_all()
         for peer in self._peers:
             self._progress[peer].clear()

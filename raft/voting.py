@@ -14,6 +14,7 @@ from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Core, Host, PeerNode
 from raft.journal import Journal
 
 _ROLES = {FOLLOWER: Role.FOLLOWER, CANDIDATE: Role.CANDIDATE, LEADER: Role.LEADER}
+_STANDING = frozenset({"pre_vote", "request_vote"})
 _QUICK_RETRIES = 5
 """So many pre-votes in a row follow each other sooner than by an election timeout."""
 _PASSED_OVER_MAX = 3
@@ -39,6 +40,8 @@ class Voting(Core):
         """The term of an election that a leadership transfer asked for."""
         self._contact: float | None = None
         """When the leader was last heard."""
+        self._told_commit = 0
+        """The commit index that the leader stated last, whatever of it this replica holds."""
         self._rebuilding = False
         """Its applied state is wrong and all of it is awaited from the leader."""
         self._passed_over = 0
@@ -224,10 +227,13 @@ class Voting(Core):
         """Handle vote messages.
 
         Whoever does not count here is neither heard nor answered, and a learner answers nobody.
+        But who stands in the store that this log announces is no learner, so it has the entry that
+        makes it count, and is answered as a voter (raft/peers.py).
         """
-        if not self._counts(peer) or self.learner:
-            return
         kind = message["type"]
+        stands = kind in _STANDING and self._book.is_announced(self._shard, peer.id)
+        if not (stands or self._counts(peer)) or self.learner:
+            return
         if kind == "pre_vote":
             self._on_pre_vote(peer, message)
         elif kind == "pre_vote_reply":

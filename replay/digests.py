@@ -48,12 +48,22 @@ class Broken:
     up_to: int
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The digest of a whole shard that the fold gives at a checkpoint, right or wrong."""
+
+    shard: int
+    index: int
+    digest: int
+
+
 @dataclass(slots=True)
 class Judgement:
     """What the comparison of one shard gave; `equal` counts checkpoints."""
 
     findings: list[Integrity] = field(default_factory=list)
     broken: list[Broken] = field(default_factory=list)
+    reached: list[Reached] = field(default_factory=list)
     equal: int = 0
 
 
@@ -71,6 +81,7 @@ def judge(plan: ShardPlan, sums: Mapping[tuple[int, int], int]) -> Judgement:
                 checker.see(mark, sums.get((plan.shard, ordinal), 0))
         judgement.findings += checker.findings()
         judgement.broken += checker.broken
+        judgement.reached += checker.reached
         judgement.equal += sum(1 for mark in checker.equal if mark.what == CHECKPOINT)
     return judgement
 
@@ -93,11 +104,15 @@ class _Run:
         self._bad: list[Mark] = []
         self.equal: list[Mark] = []
         self.broken: list[Broken] = []
+        self.reached: list[Reached] = []
 
     def see(self, mark: Mark, share: int) -> None:
         self._folded = (self._folded + share) % MODULUS
         if mark.digest is None:
             return
+        if mark.what == CHECKPOINT:
+            whole = (self._folded + mark.beside) % MODULUS
+            self.reached.append(Reached(self._shard, mark.index, whole))
         error = (self._folded - mark.digest) % MODULUS
         if self._stop is not None and (mark.index, mark.sub) > self._stop:
             self._skipped.append(mark)

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from replay.checks import compare, inspect, sound_overlaps, survey
-from replay.digests import add_up, judge
+from replay.digests import Reached, add_up, judge
 from replay.fold import fold_shard
 from replay.output import TableWriter, prepare
 from replay.plan import make_plan
@@ -32,6 +32,7 @@ def run_local(source: Path, output: Path, *, prove: bool, say: Progress) -> Repo
     findings = [*seen.findings, *(row for each in inspections for row in each.findings)]
     findings += plan.findings
     deltas: list[DigestDelta] = []
+    reached: list[Reached] = []
     equal = 0
     tallies: Counter[tuple[int, str]] = Counter()
     with TableWriter(output) as writer:
@@ -50,6 +51,7 @@ def run_local(source: Path, output: Path, *, prove: bool, say: Progress) -> Repo
             judgement = judge(shard, add_up(deltas))
             deltas.clear()
             equal += judgement.equal
+            reached += judgement.reached
             findings += judgement.findings
             for doubt in suspicions(shard, judgement.broken):
                 findings += suspects(doubt, groups_in(doubt.piece))
@@ -57,4 +59,4 @@ def run_local(source: Path, output: Path, *, prove: bool, say: Progress) -> Repo
         for row in findings:
             writer.write(row)
     seconds = time.monotonic() - began
-    return make_report("local", seen, writer.counts, findings, tallies, equal, seconds)
+    return make_report("local", seen, writer.counts, findings, tallies, equal, seconds, reached)

@@ -54,6 +54,8 @@ class Mark:
     run: int
     digest: int | None
     what: str
+    beside: int = 0
+    """What shard time and generation floor add to it there: with them it is the shard's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +180,13 @@ def _run(
 
 def of_groups(digest: int, time_ms: int, floor: int) -> int:
     """A shard's digest without what no group's history has: shard time, generation floor."""
-    for key, number in ((TIME_KEY, time_ms), (FLOOR_KEY, floor)):
-        digest -= record_digest(key, put_number(number)) if number else 0
-    return digest % DIGEST_MODULUS
+    return (digest - digest_beside(time_ms, floor)) % DIGEST_MODULUS
+
+
+def digest_beside(time_ms: int, floor: int) -> int:
+    """What no group's history has of a shard's digest: shard time, generation floor."""
+    known = ((TIME_KEY, time_ms), (FLOOR_KEY, floor))
+    return sum(record_digest(key, put_number(number)) for key, number in known if number)
 
 
 def _cover(segments: Sequence[SourceFile], first: int, last: int) -> Iterator[Piece]:
@@ -255,18 +261,22 @@ def _marks(
     bases: Sequence[Start],
 ) -> list[Mark]:
     known = {
-        (seen.index, seen.sub, of_groups(seen.digest, seen.time_ms, seen.floor), "checkpoint")
+        (
+            *(seen.index, seen.sub, of_groups(seen.digest, seen.time_ms, seen.floor), "checkpoint"),
+            digest_beside(seen.time_ms, seen.floor),
+        )
         for _, inspection in files
         for seen in inspection.checkpoints
     }
     known |= {
-        (base.manifest.first, END_OF_ENTRY, digest, f"base {base.label}") for base, digest in bases
+        (base.manifest.first, END_OF_ENTRY, digest, f"base {base.label}", 0)
+        for base, digest in bases
     }
     marks: list[Mark] = []
     for number, run in enumerate(runs):
-        for index, sub, digest, what in sorted(known):
+        for index, sub, digest, what, beside in sorted(known):
             if run.first <= index <= run.last:
-                marks.append(Mark(index, sub, number, digest, what))
+                marks.append(Mark(index, sub, number, digest, what, beside))
         marks.append(Mark(run.last, END_OF_ENTRY + 1, number, None, "end"))
     return marks
 

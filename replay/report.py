@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from replay.checks import Survey, finding
-from replay.digests import Broken
+from replay.digests import Broken, Reached
 from replay.plan import Plan, ShardPlan
 from replay.rows import Piece
 from replay.tables import FAILED, MARKED, OK, Integrity
@@ -28,6 +28,8 @@ class Report:
     """Commands that were decided again with the same events (`--prove`)."""
     unproven: int
     seconds: float
+    reached: tuple[Reached, ...] = ()
+    """Digests that the fold gave, for whoever knows what they should be from elsewhere."""
 
     @property
     def sound(self) -> bool:
@@ -43,6 +45,7 @@ def make_report(
     sums: Mapping[tuple[int, str], int],
     equal: int,
     seconds: float,
+    reached: Iterable[Reached] = (),
 ) -> Report:
     """`sums` are the tallies per (shard, what), `equal` the number of checkpoints that fit."""
     rows = list(findings)
@@ -56,6 +59,7 @@ def make_report(
         proven=_total(sums, "proven"),
         unproven=_total(sums, "unproven"),
         seconds=seconds,
+        reached=tuple(reached),
     )
 
 

@@ -421,6 +421,7 @@ class RebalanceTracker:
                 yield self._publish(self._round, event, group, at)
                 self._round = None
             case GroupEmptied() if self._round is not None:
+                self._round.generation = event.generation
                 yield self._row(self._round, at, "emptied")
                 self._round, self._members, self._owners = None, (), {}
             case _:

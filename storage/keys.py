@@ -80,7 +80,7 @@ def heard_key(node: int) -> bytes:
 
 
 def replaced_key(node: int) -> bytes:
-    """META: the store uuid that replaced an earlier one of this node id."""
+    """META: the store uuid that replaced an earlier one of this node id, and as of which index."""
     return b"r" + _U32.pack(node)
 
 

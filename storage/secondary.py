@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rocksdict import AccessType, Options, Rdict
 
+from storage.cells import read_until
 from storage.store import Family, StoreError
 
 OPEN_TRIES = 20
@@ -91,16 +92,21 @@ class Secondary:
             self._open()
 
     def get(self, family: Family, key: bytes) -> bytes | None:
-        """The value of a key, or None."""
-        value: bytes | None = self._families[family].get(key)
+        """The value of a key, or None. Raises `StoreError`."""
+        try:
+            value: bytes | None = self._families[family].get(key)
+        except Exception as error:  # rocksdict raises plain Exception
+            raise self._read_error(error) from error
         return value
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys in [start, end), in order."""
-        for key, value in self._families[family].items(from_key=start):
-            if not isinstance(key, bytes) or key >= end:  # raw mode: keys are bytes
-                return
-            yield key, value
+        """Keys in [start, end), in order. Raises `StoreError` where they cannot be read."""
+        cells = self._families[family].iter()
+        cells.seek(start)
+        return read_until(cells, end, self._read_error)
+
+    def _read_error(self, error: Exception) -> StoreError:
+        return StoreError(f"{self._path} cannot be read: {error}")
 
     def close(self) -> None:
         """Let go of the files."""

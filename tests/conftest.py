@@ -34,6 +34,13 @@ def pytest_configure(config: pytest.Config) -> None:
     plugin.configure(config)
 
 
+@pytest.hookimpl(trylast=True)  # after pytest-randomly
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start processes go first: a long one at the end would keep a worker waiting."""
+    long = {item.path for item in items if item.get_closest_marker("processes")}
+    items.sort(key=lambda item: item.path not in long)
+
+
 @pytest.fixture
 def rewrite(request: pytest.FixtureRequest) -> bool:
     """True where golden files are to be written anew."""

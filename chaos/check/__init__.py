@@ -8,6 +8,7 @@ from chaos.check import (
     lost,
     minority,
     offsets,
+    operators,
     owned_again,
     owners,
     stores,
@@ -57,6 +58,7 @@ CHECKERS: dict[str, Checker] = {
     "I14": disks.check_corrupt,
     "I15": minority.check,
     "I16": disks.check_errors,
+    "I17": operators.check,
 }
 """Every invariant's checker, in order."""
 

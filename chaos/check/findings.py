@@ -33,6 +33,8 @@ class Findings:
         self.count = 0
         """How many were found in all."""
         self.looked_at = 0
+        self.counts: dict[str, int] = {}
+        """Figures for the verdict."""
 
     def broken(self, what: str, at_ns: int | None = None) -> None:
         """One violation."""
@@ -55,6 +57,8 @@ class Findings:
             self.looked_at,
             tuple(self._listed),
             note="; ".join(notes),
+            found=self.count,
+            counts=dict(self.counts),
         )
 
     # -- words

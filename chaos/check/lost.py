@@ -18,6 +18,7 @@ def check_lost(history: History) -> Verdict:
     """
     found = Findings(history, "I1", "no acknowledged commit is lost")
     unread: list[Key] = []
+    missed = 0
     for key, register in registers(history).items():
         acknowledged = _Acknowledged(register)
         if not acknowledged.commits:
@@ -27,13 +28,16 @@ def check_lost(history: History) -> Verdict:
         last = acknowledged.commits[-1]
         if not reads or reads[-1].begin <= last.end:
             unread.append(key)
-        for read, lost in _stale(register, acknowledged, reads):
+        missing: set[int] = set()
+        for read, lost in _stale(register, acknowledged, reads, missing):
             more = f" (and {len(lost) - 1} acknowledged before it)" if len(lost) > 1 else ""
             found.broken(
                 f"{named(key)}: acknowledged {_word(found, lost[-1])} is lost{more}: "
                 f"{_word(found, read)} answered what it had replaced",
                 read.begin,
             )
+        missed += len(missing)
+    found.counts = {"lost": missed, "unread": len(unread)}
     if unread:
         found.broken(
             f"{len(unread)} keys were not read after their last acknowledged commit, so nothing "
@@ -97,20 +101,32 @@ class _Acknowledged:
 
     def lost(self, end: int, read: Access) -> list[Access]:
         """Those that began after `end` and ended before the read began; the newest last."""
-        lost = [w for w in self.commits[: self.before(read)] if w.begin > end]
+        lost = [self.commits[place] for place in self.missed(end, read)]
         return sorted(lost, key=lambda write: write.begin)
+
+    def missed(self, end: int, read: Access) -> list[int]:
+        """The same by their places in `commits`."""
+        return [n for n, w in enumerate(self.commits[: self.before(read)]) if w.begin > end]
 
 
 def _stale(
-    register: Register, acknowledged: _Acknowledged, reads: list[Access]
+    register: Register,
+    acknowledged: _Acknowledged,
+    reads: list[Access],
+    missing: set[int] | None = None,
 ) -> Iterator[tuple[Access, list[Access]]]:
-    """Reads of what was replaced, with the commits that they miss; each newest such commit once."""
+    """Reads of what was replaced, with the commits that they miss; each newest such commit once.
+
+    `missing` takes all those commits, by their places in `acknowledged.commits`.
+    """
     newest = _Newest(register)
     told: set[int] = set()
     for read in reads:
         end = newest.end(read)
         if end is None or not acknowledged.replaced(end, read):
             continue
+        if missing is not None:
+            missing.update(acknowledged.missed(end, read))
         lost = acknowledged.lost(end, read)
         if lost[-1].begin not in told:
             told.add(lost[-1].begin)

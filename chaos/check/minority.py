@@ -3,18 +3,17 @@
 from collections import defaultdict
 
 from chaos.check.findings import Findings
+from chaos.check.setup import HEARD_NS, QUORUM_NS
 from chaos.history import History, Operation, Outcome, Side
 from chaos.verdict import Verdict
-
-HEARTBEAT_NS = 400_000_000
-"""A node may answer heartbeats for 0.4 s after it last heard from a majority."""
 
 
 def check(history: History) -> Verdict:
     """No call that began on the minority's side after the cut is acknowledged before it is healed.
 
     Writes and linearizable reads need a majority after they were asked, so they have no tolerance;
-    heartbeats have 0.4 s. A call that was under way at the cut may have had its majority before.
+    heartbeats have 0.4 s after the node last heard from one, which may be up to 1 s after the cut:
+    it hears when it reads. A call that was under way at the cut may have had its majority before.
     Looks at: calls to a cut-off node that ended within the cut, however they ended, and calls that
     were never answered by it.
     """
@@ -42,7 +41,7 @@ def check(history: History) -> Verdict:
 
 
 def _is_inside(one: Operation, side: Side) -> bool:
-    allowed = HEARTBEAT_NS if one.kind == "heartbeat" else 0
+    allowed = QUORUM_NS + HEARD_NS if one.kind == "heartbeat" else 0
     if not side.from_ns + allowed < one.began_ns < side.until_ns:
         return False
     if one.outcome is Outcome.OK:

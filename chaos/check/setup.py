@@ -5,6 +5,10 @@ from chaos.history import History
 MS_NS = 1_000_000
 GRACE_NS = 5_000 * MS_NS
 """The 5 s of inv-I8."""
+QUORUM_NS = 400 * MS_NS
+"""A node may answer heartbeats for so long after it last heard from a majority."""
+HEARD_NS = 1_000 * MS_NS
+"""What was sent before a cut may be heard so late: a busy node reads its sockets when it can."""
 
 
 def end_of(history: History) -> int:

@@ -1,10 +1,10 @@
 """inv-I7: a store that refuses older tokens never accepts a stale write (workload chaos-W4)."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from chaos.check.findings import Findings, named
-from chaos.history import History, Key, StoreWrite
+from chaos.history import History, Key, Ownership, StoreWrite
 from chaos.verdict import Verdict
 
 
@@ -14,16 +14,22 @@ class _Seen:
     """The accepted write of the highest token, the first of them."""
     last: dict[tuple[str, int], int]
     """(client, token) -> its last sequence."""
+    holders: dict[int, StoreWrite]
+    """Token -> its first accepted write."""
 
 
 def check(history: History) -> Verdict:
     """In the order in which a fenced store took its writes, their tokens never fall.
 
-    It must not refuse a write whose token is not stale either, else a store that is shut would
-    pass; and the writes of one client under one token keep their order. The store without a fence
-    shows what that prevents: a note says how many stale writes it took. Looks at: writes that the
-    fenced store accepted.
+    That is the store's part. The tokens' own: no two clients write one partition under one token,
+    and who is refused has been followed by an owner in a later generation. The store must not
+    refuse a write whose token is not stale, else one that is shut would pass; and the writes of one
+    client under one token keep their order. The store without a fence shows what that prevents: a
+    note says how many stale writes it took. Looks at: writes that the fenced store accepted.
     """
+    owners: dict[Key, list[Ownership]] = defaultdict(list)
+    for owned in history.ownerships:
+        owners[owned.key].append(owned)
     found = Findings(history, "I7", "a fenced store never accepts a stale write")
     seen: dict[tuple[Key, bool], _Seen] = {}
     counts: Counter[str] = Counter()
@@ -33,6 +39,7 @@ def check(history: History) -> Verdict:
         stale = known is not None and one.token < known.highest.token
         if one.fenced:
             _fenced(found, one, known)
+            _token(found, one, known, owners[one.key])
             counts["refused"] += not one.accepted
         else:
             counts["unfenced"] += 1
@@ -40,10 +47,12 @@ def check(history: History) -> Verdict:
         if not one.accepted:
             continue
         if known is None:
-            seen[one.key, one.fenced] = known = _Seen(one, {})
+            seen[one.key, one.fenced] = known = _Seen(one, {}, {})
         if one.token > known.highest.token:
             known.highest = one
         known.last[one.client, one.token] = one.sequence
+        known.holders.setdefault(one.token, one)
+    found.counts = dict(counts)
     found.note(
         f"the fenced store refused {counts['refused']} stale writes; the one without a fence took "
         f"{counts['stale']} stale ones of {counts['unfenced']}"
@@ -69,6 +78,21 @@ def _fenced(found: Findings, one: StoreWrite, known: _Seen | None) -> None:
     last = known.last.get((one.client, one.token))
     if one.accepted and last is not None and one.sequence <= last:
         found.broken(f"{where} was accepted after its own write {last}", one.at_ns)
+
+
+def _token(found: Findings, one: StoreWrite, known: _Seen | None, owners: list[Ownership]) -> None:
+    """What muster handed out, whatever the store made of it."""
+    where = f"{named(one.key)}: {_word(found, one)}"
+    other = None if known is None else known.holders.get(one.token)
+    if one.accepted and other is not None and other.client != one.client:
+        found.broken(f"{where} has the token of {_word(found, other)}", one.at_ns)
+    if not one.accepted and not any(
+        owned.generation > one.token and owned.from_ns <= one.at_ns for owned in owners
+    ):
+        found.broken(
+            f"{where} was refused, and nobody had been given the partition in a later generation",
+            one.at_ns,
+        )
 
 
 def _word(found: Findings, one: StoreWrite) -> str:

@@ -1,9 +1,10 @@
-"""inv-I6: once a later generation was granted, no commit of an earlier one is accepted."""
+"""inv-I6: once a later generation was granted, nobody is served in an earlier one."""
 
 from bisect import bisect_left
 from collections import defaultdict
 
 from chaos.check.findings import Findings, named
+from chaos.check.setup import HEARD_NS, QUORUM_NS
 from chaos.history import Generation, History, Operation, Outcome, Ownership
 from chaos.verdict import Verdict
 
@@ -12,12 +13,14 @@ _Evidence = tuple[int, int, Operation | Generation | Ownership]
 
 
 def check(history: History) -> Verdict:
-    """No commit that was sent under an earlier generation *after* a later one was known is stored.
+    """What is sent under an earlier generation *after* a later one was known is refused.
 
-    A later generation is known from the moment when a commit under it was acknowledged, or a member
-    was told of it. Looks at: acknowledged commits of members.
+    A commit from that moment on; a heartbeat as long after it as a coordinator that was deposed may
+    go on to answer (inv-I15). A later generation is known from the moment when a commit under it
+    was acknowledged, or a member was told of it. Looks at: acknowledged commits of members, and
+    heartbeats in a generation that was over, however they ended.
     """
-    found = Findings(history, "I6", "no commit of an earlier generation after a later one")
+    found = Findings(history, "I6", "no commit or heartbeat in an earlier generation after a later")
     known: dict[str, list[_Evidence]] = defaultdict(list)
     commits: list[Operation] = []
     for one in history.commits():
@@ -31,16 +34,33 @@ def check(history: History) -> Verdict:
     rising = {group: _rising(evidence) for group, evidence in known.items()}
     for one in commits:
         found.looked_at += 1
-        highest = rising[one.key.group]
-        index = bisect_left(highest, one.began_ns, key=lambda evidence: evidence[0]) - 1
-        if index >= 0 and highest[index][1] > one.generation:
-            at_ns, generation, source = highest[index]
-            found.broken(
-                f"{named(one.key)}: accepted {found.operation(one)}, although generation "
-                f"{generation} was known at {found.at(at_ns)}: {_word(found, source)}",
-                one.began_ns,
-            )
+        _look(found, one, _known_before(rising[one.key.group], one.began_ns))
+    for one in history.operations:
+        if one.kind == "heartbeat" and one.generation >= 0:
+            before_ns = one.began_ns - QUORUM_NS - HEARD_NS
+            later = _known_before(rising.get(one.key.group, []), before_ns)
+            found.looked_at += later is not None and later[1] > one.generation
+            if one.outcome is Outcome.OK:
+                _look(found, one, later)
     return found.verdict()
+
+
+def _known_before(highest: list[_Evidence], moment_ns: int) -> _Evidence | None:
+    """The highest generation that was known before a moment."""
+    index = bisect_left(highest, moment_ns, key=lambda evidence: evidence[0]) - 1
+    return highest[index] if index >= 0 else None
+
+
+def _look(found: Findings, one: Operation, later: _Evidence | None) -> None:
+    if later is None or later[1] <= one.generation:
+        return
+    at_ns, generation, source = later
+    what = one.key.group if one.kind == "heartbeat" else named(one.key)
+    found.broken(
+        f"{what}: accepted {found.operation(one)}, although generation "
+        f"{generation} was known at {found.at(at_ns)}: {_word(found, source)}",
+        one.began_ns,
+    )
 
 
 def _word(found: Findings, source: Operation | Generation | Ownership) -> str:

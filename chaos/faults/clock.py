@@ -1,5 +1,6 @@
 """Faults of the wall clock. Nothing may expire by them, and no round stall."""
 
+import time
 from random import Random
 from typing import ClassVar
 
@@ -11,6 +12,10 @@ from chaos.world.world import World
 
 JUMP_S_OFF_MAX = 60.0
 """A jump that is not found, but for so much, did not happen."""
+DRIFT_MIN = 0.3
+"""Of what a clock has to be ahead at another speed; on a busy machine it is set late."""
+DRIFT_S_MIN = 1.0
+"""Less is not judged."""
 
 
 class _ClockFault(Fault):
@@ -90,19 +95,29 @@ class _ClockRate(_ClockFault):
         """Every clock is right."""
         super().__init__()
         self._drifting: Child | None = None
+        self._since_s = 0.0
+        self._unreal = ""
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Set the speed. Facts after heal: `ahead_s`, by node, just before."""
+        self._since_s = time.monotonic()
         self._drifting = world.equipped(FakeClock).drift(self._choose(world, rng), self.rate)
         return self._injected(f"wall clock at {self.rate} times its speed")
 
     def heal(self, world: World) -> None:
         """Set the clocks right."""
         if self._drifting is not None:
-            self._ahead(world)
+            ahead_s = self._ahead(world)
+            wanted_s = (self.rate - 1) * (time.monotonic() - self._since_s)
+            if abs(wanted_s) > DRIFT_S_MIN and any(one / wanted_s < DRIFT_MIN for one in ahead_s):
+                self._unreal = f"the clocks were ahead by {ahead_s} s, not by {wanted_s:+.1f} s"
             self._drifting.close()
             self._drifting = None
         super().heal(world)
+
+    def unreal(self) -> str:
+        """Clocks that went as fast as ever."""
+        return self._unreal
 
 
 @fault

@@ -88,6 +88,10 @@ class Fault(ABC):
         Raises FaultError or WorldError.
         """
 
+    def unreal(self) -> str:
+        """After `heal`: what shows that nothing was broken after all; "" where it was."""
+        return ""
+
 
 _FaultType = TypeVar("_FaultType", bound=type[Fault])
 _KINDS: dict[str, type[Fault]] = {}

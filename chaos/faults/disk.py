@@ -8,7 +8,7 @@ import subprocess
 import time
 from random import Random
 
-from chaos.faults.contract import Fault, Group, Injected, fault
+from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
 from chaos.world import damage
 from chaos.world.disk import LoopDisks
 from chaos.world.limits import WriteLimit
@@ -51,13 +51,24 @@ def wait_end(world: World, node_id: int, timeout_s: float) -> int | None:
     return world.reap(node_id)
 
 
+def _cut_power(world: World, nodes: list[int]) -> None:
+    """Stop the nodes, then cut their disks' power: nothing that is said is not on the disk.
+
+    A sync that is under way while the power goes may say that it succeeded (3 of 60 on Linux 6.18):
+    a node that went on would acknowledge what is gone. No machine does that which loses its power.
+    """
+    for node_id in nodes:
+        if world.nodes[node_id].running:
+            world.pause(node_id)
+    world.equipped(LoopDisks).cut(nodes)
+
+
 class _PowerLoss(DiskFault):
     """Disks lose their power and the nodes are killed; the machine is back at heal."""
 
     def _power_off(self, world: World, nodes: list[int]) -> Injected:
         self._hit = list(nodes)
-        disks = world.equipped(LoopDisks)
-        disks.cut(nodes)  # first: between the two nobody's writes get anywhere
+        _cut_power(world, nodes)
         for node_id in nodes:
             if world.nodes[node_id].running:  # else it has noticed already
                 world.kill(node_id)
@@ -126,14 +137,16 @@ class TornWrite(_PowerLoss):
             while (before := damage.written(data)) == synced and time.monotonic() < deadline:
                 time.sleep(POLL_S)
             self._hit = [node_id]
-            disks.cut([node_id])
+            _cut_power(world, [node_id])
         finally:
             writes.lift(node_id)  # or it could not even be killed
         self._power_off(world, [node_id])
         disks.remount([node_id])
         torn = damage.half_written(data, before, rng)
-        self._facts["torn"] = str(torn) if torn else ""
-        return self._injected(f"torn: {torn}" if torn else "nothing was unsynced")
+        if torn is None:
+            raise FaultError("torn_write: nothing was unsynced")
+        self._facts["torn"] = str(torn)
+        return self._injected(f"torn: {torn}")
 
 
 @fault
@@ -151,7 +164,7 @@ class Eio(DiskFault):
         """
         node_id = rng.choice(world.running())
         self._hit = [node_id]
-        world.equipped(LoopDisks).cut([node_id])
+        world.equipped(LoopDisks).refuse([node_id])
         self._facts |= {"node": node_id, "refuses_ns": time.monotonic_ns()}
         code = wait_end(world, node_id, NOTICE_S)
         self._facts |= {

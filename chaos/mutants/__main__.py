@@ -7,12 +7,16 @@ name is no broken build.
 import argparse
 import json
 import logging
+import os
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
-from chaos.mutants.hunt import HUNTED_SEEDS, Caught, layers
+from chaos.child import end_with_pool
+from chaos.mutants.hunt import HUNTED_SEEDS, Caught, Layer, layers
+from chaos.sim.mutants import KNOWN_SEEDS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,6 +27,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--layer", choices=sorted(known), help="only this layer")
     parser.add_argument("--seeds", type=int, default=HUNTED_SEEDS, help="at most, of each")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--cold",
+        action="store_true",
+        help="only builds with a known seed, from seed 0 on: how long a new bug would take",
+    )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write all as JSON, too")
     chosen = parser.parse_args(arguments)
     wanted = [layer for layer in known.values() if chosen.layer in (None, layer.name)]
@@ -34,25 +43,73 @@ def main(arguments: list[str] | None = None) -> int:
         (layer, name)
         for layer in wanted
         for name in layer.rules
-        if not chosen.names or name in chosen.names
+        if (not chosen.names or name in chosen.names)
+        # A cold hunt of a build without a known seed is the same as any other.
+        and (not chosen.cold or (layer.cold is not None and name in KNOWN_SEEDS))
     ]
+    skipped = {(layer.name, name): why for layer, name in jobs if (why := layer.lacks(name))}
+    jobs = [(layer, name) for layer, name in jobs if (layer.name, name) not in skipped]
     ended: list[Caught] = []
-    with ProcessPoolExecutor(chosen.processes, initializer=be_quiet) as pool:
-        futures = [pool.submit(layer.hunt, name, chosen.seeds) for layer, name in jobs]
-        for future in as_completed(futures):
-            ended.append(future.result())
-            say(ended[-1].line())
+    for one in _hunted(jobs, chosen.seeds, chosen.processes, cold=chosen.cold):
+        ended.append(one)
+        say(one.line())
+    for (layer_name, name), why in skipped.items():
+        say(f"{name:<20} skipped in {layer_name}: {why}")
     caught = [one for one in ended if one.seed is not None]
     if caught:
         slowest = max(caught, key=lambda one: (one.tried, one.seconds))
-        say(f"longest hunt: {slowest.line()}")
+        say(f"longest hunt{'' if chosen.cold else ' (known seeds first)'}: {slowest.line()}")
     if chosen.report is not None:
-        rules = {name: layer.rules[name] for layer, name in jobs}
-        documents = [{**asdict(one), "rule": rules[one.name]} for one in ended]
-        document = {"schema": "muster.chaos.mutants/v1", "mutants": documents}
+        chosen.report.parent.mkdir(parents=True, exist_ok=True)
+        document = _document(ended, skipped, known, cold=chosen.cold)
         chosen.report.write_text(json.dumps(document, indent=2) + "\n")
     say(f"caught {len(caught)} of {len(jobs)}")
     return 0 if len(caught) == len(jobs) else 1
+
+
+def _hunted(
+    jobs: list[tuple[Layer, str]], seeds: int, processes: int, *, cold: bool
+) -> Iterator[Caught]:
+    """All hunts, those that share the processors first; each when it has ended."""
+    shared = [(layer, name) for layer, name in jobs if not layer.alone]
+    with ProcessPoolExecutor(
+        processes, initializer=_begin_process, initargs=(os.getpid(),)
+    ) as pool:
+        futures = [
+            pool.submit(layer.cold if cold and layer.cold else layer.hunt, name, seeds)
+            for layer, name in shared
+        ]
+        for future in as_completed(futures):
+            yield future.result()
+    for layer, name in jobs:
+        if layer.alone:
+            yield layer.hunt(name, seeds)
+
+
+def _document(
+    ended: list[Caught],
+    skipped: dict[tuple[str, str], str],
+    known: dict[str, Layer],
+    *,
+    cold: bool,
+) -> dict[str, object]:
+    """What `--report` writes."""
+    return {
+        "schema": "muster.chaos.mutants/v1",
+        "cold": cold,
+        "mutants": [
+            {**asdict(one), "rule": known[one.layer].rules[one.name]}
+            for one in sorted(ended, key=lambda one: (one.layer, one.name))
+        ],
+        "skipped": [
+            {"name": name, "layer": layer, "reason": why} for (layer, name), why in skipped.items()
+        ],
+    }
+
+
+def _begin_process(parent_pid: int) -> None:
+    end_with_pool(parent_pid)
+    be_quiet()
 
 
 def be_quiet() -> None:

@@ -1,7 +1,7 @@
 """The hunt: every broken build must be caught, and the shipped one pass where it was caught.
 
-A layer says how its builds are hunted: `sim` by simulated seeds. What hunts with real processes
-adds a layer of its own to `layers` (`chaos.mutants.serve` starts a server that is such a build).
+A layer says how its builds are hunted: `sim` by simulated seeds, `process` by real servers that are
+such a build (`chaos.mutants.serve`) and a short schedule of faults.
 """
 
 from collections.abc import Callable
@@ -34,6 +34,11 @@ class Caught:
         return f"{self.name:<20} caught by {self.world}:{self.seed}, {self.what} ({tried})"
 
 
+def can_be_hunted(_name: str) -> str:
+    """Everywhere."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One way to hunt. `hunt(name, seeds)` is picklable; `rules`: what each build does wrong."""
@@ -41,10 +46,17 @@ class Layer:
     name: str
     rules: dict[str, str]
     hunt: Callable[[str, int], Caught]
+    lacks: Callable[[str], str] = can_be_hunted
+    """Why this machine cannot hunt a build; "" where it can."""
+    cold: Callable[[str, int], Caught] | None = None
+    """`hunt` without what is known of the build; None: it never uses any."""
+    alone: bool = False
+    """Whether its hunts share the processors with none, and are called from the main thread."""
 
 
 def layers() -> dict[str, Layer]:
     """All of them by name."""
+    from chaos.run.hunting import LAYER as PROCESS  # noqa: PLC0415 - grpc is slow to import
     from chaos.sim.hunting import LAYER as SIM  # noqa: PLC0415 - the simulator loads all of muster
 
-    return {layer.name: layer for layer in (SIM,)}
+    return {layer.name: layer for layer in (SIM, PROCESS)}

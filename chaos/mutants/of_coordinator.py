@@ -1,12 +1,18 @@
 """Builds whose coordinator lacks a rule: sessions, timers, parked calls, acknowledgements."""
 
 from collections.abc import Iterable
+from dataclasses import fields
 
 import coordinator.liveness
+import coordinator.service
 import coordinator.shard
 import coordinator.shard_time
+import coordinator.topics
 from chaos.mutants.build import Build
+from coordinator.answers import Loading, NotHere
 from coordinator.calls import Call
+from coordinator.fetching import Fetching
+from coordinator.frontend import Core
 from coordinator.intake import GroupRequest, Intake, _waits_again
 from coordinator.liveness import Liveness, MemberKey
 from coordinator.machine.commands import JoinGroup, OffsetCommit
@@ -14,8 +20,11 @@ from coordinator.machine.errors import Error
 from coordinator.machine.replies import Committed, PartitionResult
 from coordinator.machine.requests import joining_id
 from coordinator.machine.state import Group
+from coordinator.shard import Shard
 from coordinator.shard_time import ShardTime
+from coordinator.standing import Standing
 from coordinator.waiters import Barrier
+from muster.v1.group_pb2 import OffsetFetchRequest, OffsetFetchResponse
 
 
 class HastyIntake(Intake):
@@ -92,6 +101,24 @@ class Restarted(ShardTime):
         super().restart(0)
 
 
+class Believing(Core):
+    """Asks no quorum, and waits for nothing."""
+
+    async def confirmed(self, shard: Shard, *, settled: bool = False) -> NotHere | Loading | None:
+        del settled
+        return shard.elsewhere() if shard.standing is Standing.ELSEWHERE else None
+
+
+class BelievingFetching(Fetching):
+    """Answers a fetch of many groups by what it has, unless it has heard of another leader."""
+
+    async def fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        core = self._core
+        if len(request.groups) > 1:
+            self._core = Believing(**{one.name: getattr(core, one.name) for one in fields(core)})
+        return await super().fetch(request)
+
+
 BUILDS = (
     Build(
         "ack_before_commit",
@@ -119,5 +146,15 @@ BUILDS = (
         "shard_time_restart",
         Restarted.__doc__ or "",
         ((coordinator.shard, "ShardTime", Restarted),),
+    ),
+    Build(
+        "unknown_topic",
+        "Says that a topic does not exist because its own copy has not arrived yet.",
+        ((coordinator.topics.Topics, "is_current", True),),
+    ),
+    Build(
+        "read_of_many",
+        BelievingFetching.__doc__ or "",
+        ((coordinator.service, "Fetching", BelievingFetching),),
     ),
 )

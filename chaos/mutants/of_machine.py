@@ -6,9 +6,18 @@ from typing import Any
 
 from chaos.mutants.build import Build
 from coordinator.machine import decide_commit, decide_removal, shard_state
-from coordinator.machine.commands import CloseRound, JoinGroup, OffsetCommit, OffsetDelete
+from coordinator.machine.commands import (
+    AlterGroupConfig,
+    CloseRound,
+    DeleteGroup,
+    JoinGroup,
+    OffsetCommit,
+    OffsetDelete,
+)
 from coordinator.machine.decision import Decision
 from coordinator.machine.envelope import Envelope
+from coordinator.machine.events import GenerationFormed, PendingRemoved
+from coordinator.machine.evolve_history import last_round
 from coordinator.machine.identity import refuse_identity
 from coordinator.machine.requests import joining_id
 from coordinator.machine.shard_state import ShardState
@@ -17,7 +26,10 @@ from coordinator.machine.state import Group
 _decide = import_module("coordinator.machine.decide")  # the package has a function of that name
 _decide_offset_delete, _decide_timer = _decide.decide_offset_delete, _decide.decide_timer
 _decide_join = _decide.decide_join
+_decide_delete, _decide_config = _decide.decide_delete, _decide.decide_config
 _refuse, _commit = decide_commit._refuse, decide_commit._commit
+_evolve = import_module("coordinator.machine.evolve")
+_note_generation = _evolve.note_generation
 
 
 class Hasty(decide_removal._Due):
@@ -78,6 +90,36 @@ def _another_member(group: Group | None, command: JoinGroup, env: Envelope) -> D
     return decision
 
 
+def _drop_unsorted(group: Group | None, command: DeleteGroup) -> Decision:
+    """A deletion drops ids in the order in which this replica happens to keep them."""
+    decision: Decision = _decide_delete(group, command)
+    dropped = {e.member_id: e for e in decision.events if isinstance(e, PendingRemoved)}
+    if group is None or not dropped:
+        return decision
+    rest = [event for event in decision.events if not isinstance(event, PendingRemoved)]
+    return Decision((*(dropped[one] for one in group.pending), *rest), decision.reply)
+
+
+def _miss_unsorted(group: Group, event: GenerationFormed) -> None:
+    """A round notes the ids it missed in the order in which this replica happens to keep them."""
+    _note_generation(group, event)
+    current = last_round(group)
+    if current is not None and not group.from_empty:
+        named = [one for one in sorted(group.pending) if one in current.missing]
+        missed = [current.missing.pop(one) for one in named]
+        current.missing.update(zip(group.pending, missed, strict=False))
+
+
+def _say_configured(group: Group | None, command: AlterGroupConfig, env: Envelope) -> Decision:
+    """Says that a group's settings are altered, and leaves them."""
+    return Decision((), _decide_config(group, command, env).reply)
+
+
+def _backward(group: Group | None, command: OffsetCommit, *rest: Any) -> Any:
+    """Lets commits that go forward only go back."""
+    return _commit(group, replace(command, forward_only=False), *rest)
+
+
 BUILDS = (
     Build(
         "generation_fence",
@@ -98,6 +140,22 @@ BUILDS = (
     Build(
         "deletion", _say_deleted.__doc__ or "", ((_decide, "decide_offset_delete", _say_deleted),)
     ),
+    Build(
+        "unsorted_deletion",
+        _drop_unsorted.__doc__ or "",
+        ((_decide, "decide_delete", _drop_unsorted),),
+    ),
+    Build(
+        "unsorted_history",
+        _miss_unsorted.__doc__ or "",
+        ((_evolve, "note_generation", _miss_unsorted),),
+    ),
+    Build(
+        "silent_setting",
+        _say_configured.__doc__ or "",
+        ((_decide, "decide_config", _say_configured),),
+    ),
+    Build("forward_only", _backward.__doc__ or "", ((decide_commit, "_commit", _backward),)),
     Build("retention", Hasty.__doc__ or "", ((decide_removal, "_Due", Hasty),)),
     Build("timer_generation", _any_timer.__doc__ or "", ((_decide, "decide_timer", _any_timer),)),
     Build(

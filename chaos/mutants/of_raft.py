@@ -1,13 +1,14 @@
 """Builds whose consensus lacks a rule: elections, replication, commits."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import raft.driver
 from chaos.mutants.build import Build
 from raft.codec import Message
 from raft.core import LEADER, NEVER, PeerNode
-from raft.peers import PeerBook
+from raft.peers import PeerBook, Replacement
 from raft.replica import Replica
 
 
@@ -90,6 +91,16 @@ class WithoutIntroduction(PeerBook):
         return
 
 
+class WithoutReplacementOrder(PeerBook):
+    """Takes what it reads last of a replaced node for the newest, also from an old log."""
+
+    def allow_replacement(self, said: Replacement) -> bool:
+        before = self._replaced.get(said.node)
+        if before is not None and before.store_uuid != said.store_uuid:
+            said = replace(said, as_of=max(said.as_of, before.as_of + 1))
+        return super().allow_replacement(said)
+
+
 class WithoutReadRound(Replica):
     """Takes its own word for it that it still leads."""
 
@@ -109,6 +120,13 @@ class WithoutCheckQuorum(Replica):
         super()._tick_leading()
 
 
+class WithoutSendTimes(Replica):
+    """Counts an answer when it reads it, however long ago it asked."""
+
+    def _sent_at(self, seq: int) -> float | None:
+        return self._clock()
+
+
 def _replica(name: str, build: type[Any]) -> Build:
     return Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
 
@@ -126,6 +144,12 @@ BUILDS = (
         WithoutIntroduction.__doc__ or "",
         ((raft.driver, "PeerBook", WithoutIntroduction),),
     ),
+    Build(
+        "replacement_order",
+        WithoutReplacementOrder.__doc__ or "",
+        ((raft.driver, "PeerBook", WithoutReplacementOrder),),
+    ),
     _replica("read_round", WithoutReadRound),
     _replica("check_quorum", WithoutCheckQuorum),
+    _replica("send_times", WithoutSendTimes),
 )

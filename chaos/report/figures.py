@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from chaos.mutants import cold
+from chaos.mutants.hunt import Caught
 from chaos.report.bugs import Bug
 from chaos.report.inputs import Inputs, Mutant, Simulated, Soaked
 from chaos.report.invariants import INVARIANTS
@@ -59,6 +61,8 @@ class FaultRow:
     p99_before_ms: float | None
     p99_during_ms: float | None
     quorum: bool
+    verified: bool
+    """Whether the run saw each of them break something; False: a command of the user's said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,10 @@ class Report:
     not_injected: list[Failure]
     skipped: list[Failure]
     mutants: list[Mutant]
+    unsought: list[str]
+    """Mutants that the machine could not hunt, and why."""
+    cold: list[Caught]
+    """What hunts without a known seed took, the longest first."""
     bugs: list[Bug]
     runs: list[tuple[str, RunResult]]
     simulations: list[Simulated]
@@ -114,6 +122,8 @@ def build(inputs: Inputs, bugs: list[Bug], made_at: str) -> Report:
         not_injected=[Failure(f.kind, f.error, run) for run, f in faults if not f.injected],
         skipped=[Failure(s.kind, s.reason, name) for name, run in runs for s in run.skipped],
         mutants=inputs.mutants,
+        unsought=inputs.unsought,
+        cold=cold.read(),
         bugs=bugs,
         runs=runs,
         simulations=inputs.simulations,
@@ -192,6 +202,7 @@ def _row(kind: str, faults: list[FaultRun]) -> FaultRow:
         p99_before_ms=spread(lambda fault: fault.latency_before.p99).max,
         p99_during_ms=spread(lambda fault: fault.latency_during.p99).max,
         quorum=all(fault.quorum for fault in faults),
+        verified=all(fault.verified for fault in faults),
     )
 
 
@@ -210,6 +221,7 @@ def _figures(inputs: Inputs) -> Iterable[Figure]:
     known = [count for count in lost if count is not None]
     whole = bool(known) and len(known) == len(lost)
     yield Figure("commits_lost", "acknowledged commits lost", sum(known) if whole else None)
+    yield Figure("keys_unread", "keys not read again", _only(runs, _unread))
     violations = sum(v.violations_count for run in runs for v in run.verdicts)
     yield Figure("violations", "violations", violations if runs else None)
     yield Figure("faults_injected", "faults injected", len(faults) if runs else None)
@@ -220,6 +232,7 @@ def _figures(inputs: Inputs) -> Iterable[Figure]:
         ("kill_owned", "to all partitions owned", kills, _owned),
     ):
         yield from _spread(key, label, [v for f in among if (v := of(f)) is not None])
+    yield Figure("gap_calm_ms_max", "no commit while nothing is broken, longest", _calm(runs), "ms")
     yield from _rebalancing(runs)
     yield from _load(runs)
     yield from _soaked(inputs.soaks)
@@ -230,6 +243,14 @@ def _figures(inputs: Inputs) -> Iterable[Figure]:
 
 
 _SPOKEN = {"ok": "acknowledged", "fail": "refused", "unknown": "with unknown outcome"}
+
+
+def _calm(runs: list[RunResult]) -> float | None:
+    return _only(runs, lambda run: run.calm_ms)
+
+
+def _unread(run: RunResult) -> float | None:
+    return run.keys_unread
 
 
 def _hit(fault: FaultRun) -> float | None:

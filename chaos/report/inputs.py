@@ -92,7 +92,16 @@ class Inputs:
     runs: list[tuple[str, result.RunResult]] = field(default_factory=list)
     simulations: list[Simulated] = field(default_factory=list)
     mutants: list[Mutant] = field(default_factory=list)
+    unsought: list[str] = field(default_factory=list)
+    """Mutants that the machine could not hunt, and why."""
     soaks: list[Soaked] = field(default_factory=list)
+
+
+def beside(folder: Path) -> tuple[list[Path], list[str]]:
+    """What other commands have left in a folder, and the kinds of results that it lacks."""
+    there = [folder / name for name in BESIDE if (folder / name).is_file()]
+    kinds = {path.name.removeprefix("muster-").partition(".")[0] for path in there}
+    return there, [kind for kind in ("sim", "mutants", "soak") if kind not in kinds]
 
 
 def read(paths: Iterable[Path]) -> Inputs:
@@ -115,15 +124,15 @@ def read(paths: Iterable[Path]) -> Inputs:
 
 
 def _read_folder(folder: Path, inputs: Inputs) -> None:
-    beside = [folder / name for name in BESIDE if (folder / name).exists()]
+    others, _ = beside(folder)
     if (folder / result.FILE).exists():
         try:
             inputs.runs.append((folder.resolve().name, result.read(folder)))
         except result.ResultError as error:
             raise InputError(str(error)) from error
-    elif not beside:
+    elif not others:
         raise InputError(f"{folder} holds neither {result.FILE} nor {', '.join(BESIDE)}")
-    for path in beside:
+    for path in others:
         _read_file(path, inputs)
 
 
@@ -140,6 +149,7 @@ def _read_file(path: Path, inputs: Inputs) -> None:
         _add(inputs, _mutants(path, document.get("mutants", {})))
     elif "mutants" in document:
         _add(inputs, _mutants(path, document["mutants"]))
+        inputs.unsought += _unsought(path, document.get("skipped", []))
     elif "warm_up_s" in document:
         raise InputError(f"{path} is a soak's summary: give its samples, the file with .jsonl")
     else:
@@ -148,14 +158,14 @@ def _read_file(path: Path, inputs: Inputs) -> None:
 
 def _add(inputs: Inputs, mutants: list[Mutant]) -> None:
     """Each once: one that survived anywhere has survived, and who says more is believed."""
-    known = {one.name: one for one in inputs.mutants}
+    known = {(one.layer, one.name): one for one in inputs.mutants}
     for one in mutants:
-        before = known.get(one.name)
+        before = known.get((one.layer, one.name))
         if before is None or (not one.caught, bool(one.rule)) > (
             not before.caught,
             bool(before.rule),
         ):
-            known[one.name] = one
+            known[one.layer, one.name] = one
     inputs.mutants = list(known.values())
 
 
@@ -222,6 +232,15 @@ def _mutant(path: Path, one: object) -> Mutant:
         seeds=one.get("tried"),
         seconds=one.get("seconds"),
     )
+
+
+def _unsought(path: Path, told: object) -> list[str]:
+    wanted = {"name", "layer", "reason"}
+    if not isinstance(told, list) or not all(
+        isinstance(one, dict) and wanted <= one.keys() for one in told
+    ):
+        raise InputError(f"{path}: what was skipped is a list of name, layer and reason")
+    return [f"{one['name']} ({one['layer']}): {one['reason']}" for one in told]
 
 
 def _soaked(path: Path) -> Soaked:

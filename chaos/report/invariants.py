@@ -52,7 +52,7 @@ INVARIANTS = (
         "I6",
         "a fenced member commits nothing",
         "Once a commit of a later generation was accepted, no commit of an earlier one that was "
-        "sent afterwards is.",
+        "sent afterwards is, and no heartbeat.",
     ),
     Invariant(
         "I7",
@@ -110,6 +110,13 @@ INVARIANTS = (
         "I16",
         "a failed fsync ends the node",
         "A node whose disk returned an error acknowledges nothing afterwards.",
+    ),
+    Invariant(
+        "I17",
+        "what an operator did stays done",
+        "A group's setting that was acknowledged is read until it is changed. The id of a member "
+        "that was kicked is gone for good: it is in no later generation and commits nothing. A "
+        "topic that was grown never has fewer partitions, at no node once all is quiet.",
     ),
 )
 BY_ID = {one.id: one for one in INVARIANTS}

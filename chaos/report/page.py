@@ -87,9 +87,10 @@ _GROUPS = (
         "operations_unknown", "faults_injected", "simulated_faults",
     )),
     ("What was broken", (
-        "commits_lost", "violations", "simulated_violations", "mutants_planted", "mutants_caught",
+        "commits_lost", "keys_unread", "violations", "simulated_violations", "mutants_planted",
+        "mutants_caught",
     )),
-    ("Longest time without a commit, per fault", ("gap_hit_ms", "gap_other_ms")),
+    ("Longest time without a commit, per fault", ("gap_hit_ms", "gap_other_ms", "gap_calm_ms")),
     ("After kill -9 of a leader", ("kill_first_commit_ms", "kill_owned_ms")),
     ("Members that come and go", (
         "join_to_assigned_ms", "leave_to_reassigned_ms", "rebalances", "moved", "moved_minimum",

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 SCHEMA = "muster.chaos.run/v1"
 MINUTES_MAX = 24 * 60.0
+NODES = 3
+TRANSFER = "transfer_leadership"
+"""The one fault that an installation of the user's has without a command of theirs."""
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +35,9 @@ def run(
     minutes: Annotated[
         float, typer.Option(min=0.1, max=MINUTES_MAX, help="How long faults go on.")
     ] = 10.0,
-    nodes: Annotated[int, typer.Option(min=3, max=5, help="Nodes of the cluster: 3 or 5.")] = 3,
+    nodes: Annotated[
+        int | None, typer.Option(min=3, max=5, help="Nodes of the cluster: 3 or 5 [3].")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of the schedule [drawn, and written down].")
     ] = None,
@@ -51,8 +56,9 @@ def run(
         typer.Option(metavar="DIR", help="Folder of the run; must be new [muster-chaos-TIME]."),
     ] = None,
     network: Annotated[
-        Wanted, typer.Option(help="How nodes are connected; auto takes what the machine allows.")
-    ] = Wanted.AUTO,
+        Wanted | None,
+        typer.Option(help="How nodes are connected; auto takes what the machine allows [auto]."),
+    ] = None,
     many: Annotated[int, typer.Option(min=2, max=10_000, help="Groups of W10.")] = 1_000,
     bootstrap: Annotated[
         str,
@@ -77,14 +83,15 @@ def run(
     from chaos.run.schedule import Schedule, ScheduleError, read  # noqa: PLC0415  # grpc is slow
     from chaos.world.errors import WorldError  # noqa: PLC0415
 
-    _check(nodes, workload or [], on_fault, bootstrap)
+    _check(nodes, network, fault or [], workload or [], on_fault, bootstrap)
     try:
         given: Schedule | None = None if schedule is None else read(schedule)
         if given is not None:
             nodes, minutes = given.nodes, given.minutes
             seed = given.seed if seed is None else seed
         seed = random.SystemRandom().getrandbits(32) if seed is None else seed
-        stage = _stage(nodes, seed, fault or [], network, bootstrap, on_fault)
+        wanted = network or Wanted.AUTO
+        stage = _stage(nodes or NODES, seed, fault or [], wanted, bootstrap, on_fault)
         result, folder = _run(stage, given, seed, minutes, workload or [], to, many)
     except (WorldError, ScheduleError, FileExistsError) as error:
         raise CommandError(
@@ -99,12 +106,25 @@ def run(
         )
 
 
-def _check(nodes: int, workloads: list[str], on_fault: str, bootstrap: str) -> None:
+def _check(
+    nodes: int | None,
+    network: Wanted | None,
+    faults: list[str],
+    workloads: list[str],
+    on_fault: str,
+    bootstrap: str,
+) -> None:
     from chaos.workloads.catalog import names  # noqa: PLC0415
 
     unknown = [one for one in workloads if one not in names()]
     trouble = ""
-    if nodes % 2 == 0:
+    others = [one for one in faults if one != TRANSFER]
+    if bootstrap and (nodes is not None or network is not None):
+        option = "--nodes" if nodes is not None else "--network"
+        trouble = f"{option} is for a cluster of the run's own: that of --bootstrap is as it is"
+    elif bootstrap and others and not on_fault:
+        trouble = f"{others[0]} takes a command that does it to a node of yours: give --on-fault"
+    elif nodes is not None and nodes % 2 == 0:
         trouble = f"{nodes} nodes: an odd number is what a majority is made of"
     elif unknown:
         trouble = f"there is no workload {unknown[0]!r}; there are {', '.join(names())}"
@@ -186,9 +206,17 @@ def _document(result: "RunResult") -> dict[str, object]:
 
 
 def _faults(result: "RunResult") -> Table:
+    doubtful = {one.kind for one in result.faults if not one.verified}
     rows: list[list[Value]] = [
-        [one.kind, one.count, *_two(one.hit_ms), *_two(one.other_ms)] for one in result.classes
+        [
+            one.kind,
+            f"{one.count}, not verified" if one.kind in doubtful else one.count,
+            *_two(one.hit_ms),
+            *_two(one.other_ms),
+        ]
+        for one in result.classes
     ]
+    rows.append(["(none: calm)", None, None, None, None, _seconds(result.calm_ms)])
     rows += [[one.kind, "skipped", one.reason, None, None, None] for one in result.skipped]
     columns = ["FAULT", "COUNT", "HIT-MEDIAN", "HIT-MAX", "OTHER-MEDIAN", "OTHER-MAX"]
     return Table(columns, rows)
@@ -236,6 +264,7 @@ def _summary(result: "RunResult", folder: Path) -> Table:
         ["result", "passed" if result.passed else "FAILED"],
         ["commits", f"{commits.ok} ok, {commits.fail} refused, {commits.unknown} unknown"],
         ["commits lost", result.commits_lost],
+        ["keys not read again", result.keys_unread],
         ["commits/s", f"{result.commits_per_s:.0f}"],
         ["p50, p99 of a commit", f"{_ms(result.commit_ms.p50)}, {_ms(result.commit_ms.p99)}"],
         ["digests compared", result.checkpoints_compared],

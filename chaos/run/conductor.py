@@ -31,6 +31,22 @@ SETTLE_EVERY_S = 0.25
 QUIET_S = (SESSION_MS + REBALANCE_MS) / 1000 + 5.0 + 1.0
 """At the end, with nothing broken any more: what inv-I8 allows, and a moment to see it."""
 CALM_S_MAX = 60.0
+FINISHED, INTERRUPTED = "finished", "interrupted"
+REPLAY_S_MAX = 600.0
+"""What nodes keep of their logs is bounded: some minutes of the load that a run offers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long a run takes beside its schedule; shorter where one invariant is hunted."""
+
+    warm_s: float = WARM_S
+    quiet_s: float = QUIET_S
+    """0: there is no quiet time at the end, and inv-I8 has nothing to look at."""
+    settle_s: float = SETTLE_S_MAX
+    """A cluster that has not settled so long after a heal is broken."""
+    replay: bool = True
+    """Whether the nodes' logs are exported and folded at the end."""
 
 
 @dataclass(slots=True)
@@ -39,7 +55,7 @@ class Played:
 
     began_ns: int
     ended_ns: int = 0
-    ended: str = "finished"
+    ended: str = FINISHED
     faults: list[FaultRun] = field(default_factory=list)
     processes: Mapping[str, int] = field(default_factory=dict)
     disturbed: Mapping[str, int] = field(default_factory=dict)
@@ -53,7 +69,14 @@ class Conductor:
     """One run. Called from the main thread, which the processes it starts die with."""
 
     def __init__(
-        self, stage: Stage, plan: Plan, schedule: Schedule, folder: Path, seed: int, view: View
+        self,
+        stage: Stage,
+        plan: Plan,
+        schedule: Schedule,
+        folder: Path,
+        seed: int,
+        view: View,
+        pace: Pace | None = None,
     ) -> None:
         """`folder`: exists, with `history`, `tracks` and `logs` in it."""
         self.stage = stage
@@ -62,6 +85,7 @@ class Conductor:
         self.folder = folder
         self.seed = seed
         self.view = view
+        self.pace = pace or Pace()
         self.played = Played(time.monotonic_ns())
         self._now = "starting"
         self._total_s = 1.0
@@ -85,20 +109,20 @@ class Conductor:
     # ---- from start to end
 
     def _play(self) -> None:
-        try:
-            self._begin()
-            self._break_things()
-        except KeyboardInterrupt:
-            self.played.ended = "interrupted"
-            self.view.say("interrupted: healing, then judging what there is; again = at once")
-        except (WorldError, CrewError) as error:
-            self._give_up(error)
-        try:
-            self._heal_for_good()
-            self._be_quiet()
-            self._end()
-        except (WorldError, CrewError) as error:
-            self._give_up(error)
+        for part in (self._go, self._heal_for_good, self._be_quiet, self._end):
+            try:
+                part()
+            except KeyboardInterrupt:
+                if self.played.ended == INTERRUPTED:
+                    raise
+                self.played.ended = INTERRUPTED
+                self.view.say("interrupted: healing, then judging what there is; again = at once")
+            except (WorldError, CrewError) as error:
+                self._give_up(error)
+
+    def _go(self) -> None:
+        self._begin()
+        self._break_things()
 
     def _begin(self) -> None:
         stage, plan = self.stage, self.plan
@@ -109,14 +133,14 @@ class Conductor:
         for group in plan.expected:
             self._recorder.record(group)
         self._now = "groups form"
-        self._wait(time.monotonic() + WARM_S)
+        self._wait(time.monotonic() + self.pace.warm_s)
         self._settle(WARM_S_MAX)
         self.played.began_ns = time.monotonic_ns()
         self.crew.disturbing = True
         steps = self.schedule.steps
         last = steps[-1] if steps else None
         end_s = self.schedule.minutes * 60 if last is None else last.at_s + last.hold_s
-        self._total_s = max(end_s, self.schedule.minutes * 60) + QUIET_S
+        self._total_s = max(end_s, self.schedule.minutes * 60) + self.pace.quiet_s
 
     def _break_things(self) -> None:
         began_s = self.played.began_ns / 1e9
@@ -151,14 +175,21 @@ class Conductor:
             fault.injected = True
             fault.targets = list(done.injected.targets)
             fault.detail = done.injected.detail
-            fault.quorum = done.quorum
+            fault.quorum, fault.verified = done.quorum, done.verified
             minority, facts = done.injected.minority, done.injected.facts
             self.view.say(f"{where} of {', '.join(fault.targets)}: {fault.detail}")
             self._now = f"{where}, held for {step.hold_s:.0f} s"
             self._wait(time.monotonic() + step.hold_s)
+            if minority:
+                # Whatever else had time to: for sure somebody has asked those that are cut off.
+                calls = self.crew.visit("pulse", minority)
+                self.view.say(f"{where}: {calls} calls to {', '.join(fault.targets)}")
         except WorldError as error:
             fault.error = str(error)
             self.view.say(f"{where} failed: {error}")
+        except KeyboardInterrupt:
+            fault.error = "" if fault.injected else INTERRUPTED
+            raise
         finally:
             heal_ns = time.monotonic_ns()
             self._heal(fault, facts)
@@ -167,11 +198,13 @@ class Conductor:
                 for state in states_of(fault.kind, facts, heal_ns):
                     self._recorder.record(state)
         self._now = f"{where}, healed: until all have settled"
-        self._settle(SETTLE_S_MAX)
+        self._settle(self.pace.settle_s)
         fault.settled_ns = time.monotonic_ns()
 
     def _heal(self, fault: FaultRun, facts: Mapping[str, object]) -> None:
-        self.stage.heal()
+        unreal = self.stage.heal()
+        if fault.injected and not fault.error:
+            fault.error = unreal
         fault.healed_ns = time.monotonic_ns()
         for name, value in facts.items():
             self._recorder.fact(f"{fault.kind} {len(self.played.faults)} {name}", value)
@@ -200,40 +233,45 @@ class Conductor:
         self._now = "healing"
         self.stage.heal()
         if not self._broken:
-            self._settle(SETTLE_S_MAX)
+            self._settle(self.pace.settle_s)
             if not self.crew.calm(CALM_S_MAX):
                 self.played.trouble.append("a workload's process did not come back in time")
 
     def _be_quiet(self) -> None:
         """Nothing is broken, killed or started any more: all must be owned within inv-I8's time."""
         quiet_ns = time.monotonic_ns()
-        if self.played.ended == "finished":
+        if self.played.ended == FINISHED and self.pace.quiet_s > 0:
             self._recorder.fact("quiet_from_ns", quiet_ns)
             self._now = "quiet: every partition has to be owned"
-            self._wait(time.monotonic() + QUIET_S)
+            self._wait(time.monotonic() + self.pace.quiet_s)
         self._recorder.fact("ended_ns", time.monotonic_ns())
 
     def _end(self) -> None:
-        self._now = "the workloads end"
-        self.view.update(self._done(), self._now)
+        self._show("the workloads end")
         if self._broken:
             self.played.trouble += self.crew.end()
             return
         self.played.trouble += self.crew.end(keep=("watcher",))
         self.played.copies = self.stage.copies()
-        self._now = "every key is read"
-        self.view.update(self._done(), self._now)
+        self._show("every key is read")
         keys = [
             (group, topic, partition)
             for group, (topic, partitions) in self.plan.keys.items()
             for partition in range(partitions)
         ]
-        settings = {"keys": keys, "rounds": list(self.plan.watched)}
+        rounds = [*self.plan.watched, *self.plan.told]
+        settings = {"keys": keys, "rounds": rounds, "operated": self.plan.operated}
         self.crew.start([Job("final", "final", settings, last=True)])
         self.played.trouble += self.crew.end()
+        folded = self.pace.replay and self.played.ended == FINISHED
+        data_dirs = self.stage.data_dirs() if folded else []
+        if data_dirs:
+            self._show("the nodes' logs are replayed")
+            where = {"data_dirs": list(map(str, data_dirs)), "to": str(self.folder / "replay")}
+            self.crew.start([Job("replay", "replay", where, beside=True, last=True)], REPLAY_S_MAX)
+            self.played.trouble += self.crew.end()
         if not self.stage.own:
-            self._now = "the run's groups are deleted"
-            self.view.update(self._done(), self._now)
+            self._show("the run's groups are deleted")
             groups = {"groups": tuple(self.plan.keys)}
             self.crew.start([Job("cleaner", "cleaner", groups, last=True)])
             self.played.trouble += self.crew.end()
@@ -242,11 +280,18 @@ class Conductor:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         self.view.say(f"the run cannot go on: {first}")
         (self.folder / "logs" / "broken.txt").write_text(f"{error}\n")
-        if not self._broken:
+        self.stage.keep_views(self.folder / "logs")
+        if self.played.ended == FINISHED:
             self.played.ended = f"broken: {first}"
         self._broken = True
 
     # ---- waiting
+
+    def _show(self, now: str) -> None:
+        """What is not waited for here, and may take a while."""
+        self._now = now
+        self.view.update(self._done(), now)
+        self.view.say(now)
 
     def _wait(self, until_s: float) -> None:
         while (left_s := until_s - time.monotonic()) > 0:
@@ -256,9 +301,11 @@ class Conductor:
 
     def _settle(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while not self.stage.settled():
+        while missing := self.stage.unsettled():
             if time.monotonic() > deadline:
-                raise WorldError(f"not settled {timeout_s:.0f} s after everything was healed")
+                raise WorldError(
+                    f"not settled {timeout_s:.0f} s after everything was healed: {missing}"
+                )
             self._wait(time.monotonic() + SETTLE_EVERY_S)
 
     def _done(self) -> float:
@@ -275,6 +322,7 @@ class Conductor:
             duplicating=list(stage.duplicating),
             bind=stage.bind,
             hosts=stage.hosts,
+            secure=stage.secure,
         )
 
 

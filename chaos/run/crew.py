@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from chaos import hashing
 from chaos.child import Child, ChildError
 from chaos.recording import SUFFIX as HISTORY
 from chaos.recording import Recorder
@@ -27,6 +28,8 @@ AT_ONCE = 4
 END_S = 45.0
 """All together: leaving waits for rebalance timeouts at most."""
 RESTART_S = 20.0
+VISIT_S = 30.0
+"""Single attempts at one time: each has a deadline of its own, which is shorter."""
 LOG_TAIL = 2_000
 
 
@@ -49,6 +52,8 @@ class Where:
     """Makes command lines run at the client host of this number."""
     hosts: int = 1
     """How many of them there are."""
+    secure: bool = False
+    """See `Brief.secure`."""
 
 
 @dataclass(slots=True)
@@ -91,8 +96,11 @@ class Crew:
 
     # ---- start and end
 
-    def start(self, jobs: list[Job]) -> None:
-        """Start all, wait until each says that it works. Raises CrewError."""
+    def start(self, jobs: list[Job], ready_s: float = READY_S) -> None:
+        """Start all, wait until each says that it works: a batch `ready_s` at most.
+
+        Raises CrewError.
+        """
         new = [_Hand(job, self._host(job, n)) for n, job in enumerate(jobs)]
         self._hands += new
         ordered = sorted(new, key=lambda one: not one.job.last)
@@ -100,7 +108,7 @@ class Crew:
             batch = ordered[first : first + AT_ONCE]
             for hand in batch:
                 self._start(hand)
-            deadline = time.monotonic() + READY_S
+            deadline = time.monotonic() + ready_s
             for hand in batch:
                 try:
                     _child(hand).ready(max(0.1, deadline - time.monotonic()))
@@ -160,15 +168,31 @@ class Crew:
                 return False
             self.tick()
             time.sleep(0.05)
-        for hand in self._hands:
+        up = [hand for hand in self._hands if hand.child is not None]  # all, unless interrupted
+        for hand in up:
             _child(hand).send("calm")
-        for hand in self._hands:
+        for hand in up:
             try:
                 while not _child(hand).read(max(0.1, deadline - time.monotonic())).get("calm"):
                     pass
             except ChildError as error:
                 raise CrewError(f"{error}\n{self._tail(hand)}") from error
         return True
+
+    def visit(self, kind: str, nodes: Collection[int]) -> int:
+        """Let the workers of a kind call these nodes, and wait until they have; how many calls.
+
+        Raises CrewError where one does not come back in time.
+        """
+        calls = 0
+        for hand in self._hands:
+            if hand.job.kind == kind and hand.child is not None:
+                try:
+                    answer = hand.child.ask("visit", VISIT_S, nodes=list(nodes))
+                except ChildError as error:
+                    raise CrewError(f"{error}\n{self._tail(hand)}") from error
+                calls += int(answer["visited"])
+        return calls
 
     def processes(self) -> dict[str, int]:
         """How many processes each workload has, by the workload's name."""
@@ -203,12 +227,15 @@ class Crew:
             seed=self._seed,
             history=self._folder / "history" / f"{hand.name}{HISTORY}",
             track=self._folder / "tracks" / f"{hand.name}{TRACK}",
+            secure=where.secure,
             settings=job.settings,
         )
         if hand.log is None:
             hand.log = (self._folder / "logs" / f"{job.name}.log").open("a")
         wrap = None if job.beside else where.bind(hand.host % where.hosts)
-        hand.child = Child(MODULE, brief.model_dump(mode="json"), wrap, stderr=hand.log)
+        environment = hashing.environment(self._seed, hand.name)
+        document = brief.model_dump(mode="json")
+        hand.child = Child(MODULE, document, wrap, stderr=hand.log, environment=environment)
         hand.state = "up"
         hand.due_s = None
 

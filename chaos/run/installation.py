@@ -11,13 +11,15 @@ import grpc
 
 from chaos.child import command_with_parent
 from chaos.faults.contract import Injected
+from chaos.run import verifying
+from chaos.run.cli import TRANSFER
 from chaos.run.schedule import Kind
 from chaos.run.stage import Done, Stage, StageError
-from chaos.world.cluster import CAUGHT_UP_ENTRIES
+from chaos.world import settling
+from muster.cli.connection import credentials, describe
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 
 CALL_S = 2.0
-TRANSFER = "transfer_leadership"
 TRANSFER_S = 10.0
 HOOK_S_MAX = 60.0
 """What one call of the user's command may take."""
@@ -39,9 +41,16 @@ class Installation(Stage):
     is the target, with `follower` another one, else one is drawn."""
     hold_s: tuple[float, float] = (5.0, 10.0)
     _active: tuple[str, str] | None = field(default=None, init=False)
+    _failed: str = field(default="", init=False)
+    """The last call that was not answered."""
 
     network = "own"
     own = False
+
+    def __post_init__(self) -> None:
+        """Read the files that `MUSTER_TLS_*` name. Raises CommandError where one is not there."""
+        self._credentials = credentials()
+        self.secure = self._credentials is not None
 
     def open(self) -> None:
         """Learn its nodes and shards; every node must answer."""
@@ -51,7 +60,7 @@ class Installation(Stage):
         self.beside = dict(self.nodes)
         if len(self.nodes) != len(view.nodes):
             raise StageError("not every node has told its address yet; wait until all are up")
-        self._wait(self.settled, 60.0, "every node up, every shard led")
+        self._wait(lambda: not self.unsettled(), 60.0, "every node up, every shard led")
 
     def close(self) -> None:
         """Undo a fault that is active."""
@@ -73,34 +82,33 @@ class Installation(Stage):
         """Call the command, or the admin API."""
         if kind == TRANSFER:
             return self._transfer()
-        target = f"node-{self._target(kind, random.Random(seed))}"
+        node = self._target(kind, random.Random(seed))
+        target = f"node-{node}"
+        before = self._views()
         self._active = (kind, target)
         self._call("inject", kind, target)
-        return Done(Injected((target,), f"by {self.command}"), quorum=True)
+        if not verifying.is_known(kind):
+            told = f"by {self.command}; not verified: what {kind} does only the command knows"
+            return Done(Injected((target,), told), quorum=True, verified=False)
+        told = verifying.seen(self._views, node, before)
+        if not told:
+            raise StageError(
+                f"{self.command} exits with 0, and {target} goes on: it answers and leads what it "
+                f"led {verifying.VERIFY_S:.0f} s later"
+            )
+        return Done(Injected((target,), f"by {self.command}; {told}"), quorum=True)
 
-    def heal(self) -> None:
-        """Call the command again."""
+    def heal(self) -> str:
+        """Call the command again. That its faults are real was seen when they were injected."""
         if self._active is not None:
             kind, target = self._active
             self._call("heal", kind, target)
             self._active = None
+        return ""
 
-    def settled(self) -> bool:
-        """All nodes answer, agree on leaders, and have caught up."""
-        views = {node: self._view(at) for at, node in self.nodes.items()}
-        told = [view for view in views.values() if view is not None]
-        if len(told) != len(views):
-            return False
-        led = [{s.shard: (s.term, s.leader_id) for s in view.shard_states} for view in told]
-        ahead: dict[int, int] = {}
-        for view in told:
-            for state in view.shard_states:
-                ahead[state.shard] = max(ahead.get(state.shard, 0), state.commit_index)
-        return all(one == led[0] and len(one) == self.shards for one in led) and all(
-            state.leader_id >= 0 and ahead[state.shard] - state.applied_index <= CAUGHT_UP_ENTRIES
-            for view in told
-            for state in view.shard_states
-        )
+    def unsettled(self) -> str:
+        """As the nodes say."""
+        return settling.unsettled({n: self._view(at) for at, n in self.nodes.items()}, self.shards)
 
     def bind(self, host: int) -> Callable[[list[str]], list[str]]:
         """On this machine."""
@@ -113,7 +121,7 @@ class Installation(Stage):
 
         def known() -> bool:
             for at in self.nodes:
-                with grpc.insecure_channel(at) as channel:
+                with self._channel(at) as channel:
                     topics = admin_pb2_grpc.TopicsStub(channel)
                     try:
                         topics.CreateTopic(request, timeout=CALL_S)
@@ -137,7 +145,7 @@ class Installation(Stage):
         led = [] if view is None else [one for one in view.shard_states if one.role == "Leader"]
         refused = ""
         moved = 0
-        with grpc.insecure_channel(at) as channel:
+        with self._channel(at) as channel:
             admin = admin_pb2_grpc.AdminStub(channel)
             for state in led:
                 request = admin_pb2.TransferLeaderRequest(shard=state.shard)
@@ -154,9 +162,9 @@ class Installation(Stage):
         return Done(Injected((f"node-{leader}",), detail), quorum=True)
 
     def _target(self, kind: str, rng: random.Random) -> int:
-        views = [view for at in self.nodes if (view := self._view(at)) is not None]
         leads = {
-            view.node_id: sum(one.role == "Leader" for one in view.shard_states) for view in views
+            node: sum(one.role == "Leader" for one in view.shard_states)
+            for node, view in self._views().items()
         }
         if not leads:
             raise StageError("no node answers, so none can be chosen for a fault")
@@ -180,15 +188,32 @@ class Installation(Stage):
         for at in self.bootstrap:
             if (view := self._view(at)) is not None:
                 return view
-        raise StageError(f"none of {', '.join(self.bootstrap)} answers")
+        how = (
+            "over TLS, with the files of MUSTER_TLS_CA, _CERT, _KEY"
+            if self.secure
+            else (
+                "without TLS; if it speaks TLS, name its authority's certificate in MUSTER_TLS_CA"
+            )
+        )
+        raise StageError(f"none of {', '.join(self.bootstrap)} answers {how}: {self._failed}")
+
+    def _channel(self, at: str) -> grpc.Channel:
+        if self._credentials is None:
+            return grpc.insecure_channel(at)
+        return grpc.secure_channel(at, self._credentials)
+
+    def _views(self) -> dict[int, admin_pb2.DescribeClusterResponse]:
+        told = {node: self._view(at) for at, node in self.nodes.items()}
+        return {node: view for node, view in told.items() if view is not None}
 
     def _view(self, at: str) -> admin_pb2.DescribeClusterResponse | None:
-        with grpc.insecure_channel(at) as channel:
+        with self._channel(at) as channel:
             try:
                 return admin_pb2_grpc.AdminStub(channel).DescribeCluster(
                     admin_pb2.DescribeClusterRequest(), timeout=CALL_S
                 )
-            except grpc.RpcError:
+            except grpc.RpcError as error:
+                self._failed = describe(error)
                 return None
 
     @staticmethod

@@ -1,7 +1,7 @@
 """What a run that was played means: history and tracks in, `RunResult` out."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -11,9 +11,11 @@ from typing import Any
 from chaos.check import check_all
 from chaos.history import History, Outcome
 from chaos.merging import read_folder
-from chaos.run.conductor import Played
+from chaos.run.conductor import FINISHED, Played
+from chaos.run.minima import expired, too_little
 from chaos.run.moves import rebalancing
-from chaos.run.probes import MS_NS, judge_fault, leaders_of, probes_of, track_of
+from chaos.run.occasions import no_occasion
+from chaos.run.probes import MS_NS, calm_of, judge_fault, leaders_of, probes_of, track_of
 from chaos.run.result import (
     VERSION,
     Broken,
@@ -70,9 +72,12 @@ def judge(
     """
     history = read_folder(folder / "history")
     lines = list(read_tracks(folder / "tracks"))
-    verdicts = [_judgement(one, history, plan, played.began_ns) for one in check_all(history)]
+    found = check_all(history)
     probes = probes_of(lines)
     shards = {group: shard_of(group, occasion.shards) for group in probes}
+    kinds = {step.kind for step in schedule.steps}
+    verdicts = [_judgement(one, plan, kinds, played.began_ns, own=occasion.own) for one in found]
+    first = next(one for one in found if one.invariant == "I1")
     _measure_faults(played, history, lines, plan)
     commits = [one for one in history.operations if one.kind == "commit"]
     done = [one for one in commits if one.outcome is Outcome.OK and one.ended_ns is not None]
@@ -99,7 +104,9 @@ def judge(
         commits=count(commits),
         commits_per_s=round(len(done) / seconds, 1),
         commit_ms=Spread.of([((one.ended_ns or 0) - one.began_ns) / MS_NS for one in done]),
-        commits_lost=_lost(verdicts),
+        commits_lost=first.counts.get("lost") if first.looked_at else None,
+        keys_unread=first.counts.get("unread"),
+        calm_ms=calm_of(played.faults, played.began_ns, played.ended_ns, probes.values()),
         rebalancing=rebalancing(
             history,
             lines,
@@ -115,6 +122,10 @@ def judge(
         limits=[*LIMITS, *(() if occasion.own else OWN_LIMITS)],
     )
     result.reasons = reasons(result, schedule, played, lines)
+    if result.ended == FINISHED:
+        result.reasons += too_little(result, plan, history)
+    if occasion.own:
+        result.reasons += expired(plan, history)
     result.passed = not result.reasons
     return result
 
@@ -124,7 +135,7 @@ def reasons(
 ) -> list[str]:
     """Why a run has not passed, a line each; none where it has."""
     found = []
-    if result.ended != "finished":
+    if result.ended != FINISHED:
         found.append(f"the run is not complete: {result.ended}")
     for one in result.verdicts:
         if one.violations_count:
@@ -159,10 +170,12 @@ def _left_undone(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 # ---- verdicts
 
 
-def _judgement(verdict: Verdict, history: History, plan: Plan, began_ns: int) -> Judgement:
+def _judgement(
+    verdict: Verdict, plan: Plan, kinds: Collection[str], began_ns: int, *, own: bool
+) -> Judgement:
     applies, note = verdict.applies, verdict.note
     if applies and verdict.looked_at == 0 and not verdict.violations:
-        why = _no_occasion(verdict.invariant, history, plan)
+        why = no_occasion(verdict.invariant, plan, kinds, own=own)
         applies, note = not why, why or note
     return Judgement(
         invariant=verdict.invariant,
@@ -175,32 +188,8 @@ def _judgement(verdict: Verdict, history: History, plan: Plan, began_ns: int) ->
             Broken(one.invariant, one.what, None if one.at_ns is None else _ms(one.at_ns, began_ns))
             for one in verdict.violations[:VIOLATIONS_KEPT]
         ],
-        violations_count=len(verdict.violations),
+        violations_count=verdict.violations_count,
     )
-
-
-def _no_occasion(invariant: str, history: History, plan: Plan) -> str:
-    """Why there was nothing to look at that the run could have shown; "" where there was."""
-    states = {state.kind for state in history.node_states}
-    coming = any(job.disturbed or job.settings.get("stay_s") for job in plan.jobs)
-    occasions = {
-        "I3": (coming, "no workload of this run has members that come and go"),
-        "I7": (bool(history.store_writes), "no workload of this run writes to a store"),
-        "I8": (bool(history.expected), "no workload of this run has members until the end"),
-        "I9": (any(one.cooperative for one in history.expected), "no cooperative group in the run"),
-        "I14": ("corrupt" in states, "no fault of this run damages files"),
-        "I15": (bool(history.minorities), "no fault of this run cuts a minority off"),
-        "I16": ("disk_error" in states, "no fault of this run makes a disk fail"),
-    }
-    there, why = occasions.get(invariant, (True, ""))
-    return "" if there else f"no occasion: {why}"
-
-
-def _lost(verdicts: Sequence[Judgement]) -> int | None:
-    for one in verdicts:
-        if one.invariant == "I1" and one.looked_at > 0:
-            return one.violations_count
-    return None
 
 
 def _compared(history: History) -> int:

@@ -25,21 +25,29 @@ class Probe:
     nodes: list[int | None] = field(default_factory=list)
 
     def gap_ms(self, from_ns: int, until_ns: int) -> float | None:
-        """The longest time between two acknowledgements in a row that touches the span.
+        """The longest time without an acknowledgement within the span.
 
-        The first one begins at the last acknowledgement before it. What lasts longer than the span
-        counts until `until_ns`: there the next fault begins, whose gap it may be. None where
-        nothing at all was acknowledged in the run.
+        What was missing before it belongs to an earlier fault, what is missing after it to the next
+        one. Where nothing was acknowledged that is all of the span. None: nothing was ever sent.
         """
-        acked = sorted(e for e, ok in zip(self.ended, self.ok, strict=True) if ok)
-        if not acked:
+        if not self.sent:
             return None
-        first = max(0, bisect.bisect_right(acked, from_ns) - 1)
-        last = bisect.bisect_left(acked, until_ns)
-        inside = [*acked[first:last], until_ns]
-        if inside[0] > from_ns:
-            inside.insert(0, from_ns)
-        return max((b - a) / MS_NS for a, b in pairwise(inside)) if len(inside) > 1 else 0.0
+        inside = [from_ns, *self._acked(from_ns, until_ns), max(from_ns, until_ns)]
+        return max((b - a) / MS_NS for a, b in pairwise(inside))
+
+    def calm_ms(self, from_ns: int, until_ns: int) -> float | None:
+        """The same of a span without a fault: from the first acknowledgement in it.
+
+        What is missing before that one belongs to the fault that was there before. None: there is
+        no acknowledgement in the span.
+        """
+        acked = self._acked(from_ns, until_ns)
+        until_ns = min(until_ns, max(self.ended, default=until_ns))  # it ended with the workloads
+        return self.gap_ms(acked[0], until_ns) if acked else None
+
+    def _acked(self, from_ns: int, until_ns: int) -> list[int]:
+        ends = (e for e, ok in zip(self.ended, self.ok, strict=True) if ok)
+        return sorted(e for e in ends if from_ns < e < until_ns)
 
     def first_ms(self, after_ns: int) -> float | None:
         """Until the first acknowledgement of a commit that was sent after this moment."""
@@ -136,6 +144,19 @@ def judge_fault(
 def _longest(probes: Sequence[Probe], from_ns: int, until_ns: int) -> float | None:
     gaps = [gap for one in probes if (gap := one.gap_ms(from_ns, until_ns)) is not None]
     return max(gaps, default=None)
+
+
+def calm_of(
+    faults: Sequence[FaultRun], began_ns: int, ended_ns: int, probes: Iterable[Probe]
+) -> float | None:
+    """The longest gap, in ms, of all spans in which no fault was injected or unsettled."""
+    spans, from_ns = [], began_ns
+    for one in faults:
+        spans.append((from_ns, one.began_ns))
+        from_ns = ended_ns if one.settled_ns is None else one.settled_ns
+    spans.append((from_ns, ended_ns))
+    found = [probe.calm_ms(*span) for probe in probes for span in spans]
+    return max((gap for gap in found if gap is not None), default=None)
 
 
 def track_of(probe: Probe, shard: int, began_ns: int) -> ProbeTrack:

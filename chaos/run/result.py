@@ -106,8 +106,12 @@ class FaultRun:
     """When every shard was led and every node had caught up; None: not before the next fault."""
     detail: str = ""
     error: str = ""
+    verified: bool = True
+    """Whether the run saw that something broke; False: a command of the user's said so."""
     hit_ms: float | None = None
-    """The longest time without an acknowledged commit, of a probe's group that a hit node led."""
+    """The longest time without an acknowledged commit, of a probe's group that a hit node led.
+
+    From the injection at the earliest, until the next fault's at the latest."""
     other_ms: float | None = None
     """The same of the groups that other nodes led."""
     first_commit_ms: float | None = None
@@ -225,7 +229,7 @@ class RunResult:
     commit_ms: Spread
     """Acknowledged ones, over the whole run with its faults."""
     commits_lost: int | None
-    """None: not looked at."""
+    """Acknowledged commits that a later read did not have, each once; None: not looked at."""
     rebalancing: Rebalancing
     probes: list[ProbeTrack]
     checkpoints: int
@@ -239,6 +243,11 @@ class RunResult:
     """Why it did not pass, a line each."""
     limits: list[str]
     """What a reader has to know of such a test."""
+    keys_unread: int | None = None
+    """Keys that were not read after their last acknowledged commit, so that nothing shows it."""
+    calm_ms: float | None = None
+    """The longest time without an acknowledged commit of a probe's group while nothing was broken:
+    what unavailability in a fault has to be compared with. None: there was no such span."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = pydantic.ConfigDict(extra="forbid")
 

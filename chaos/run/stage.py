@@ -1,5 +1,6 @@
 """What a run plays on; here a world of its own (`installation` has the user's)."""
 
+import contextlib
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -10,6 +11,7 @@ from pathlib import Path
 from chaos.faults import catalog
 from chaos.faults.contract import Fault, Injected, create, reason_missing
 from chaos.run.schedule import Kind
+from chaos.world.equipment import Equipment
 from chaos.world.errors import WorldError
 from chaos.world.network import Network
 from chaos.world.outfit import outfit
@@ -30,6 +32,8 @@ class Done:
 
     injected: Injected
     quorum: bool
+    verified: bool = True
+    """Whether the run saw for itself that something broke."""
 
 
 class Stage(ABC):
@@ -47,6 +51,8 @@ class Stage(ABC):
     """Places for clients."""
     own: bool = True
     """Whether it was started for this run, and goes with it."""
+    secure: bool = False
+    """Whether its nodes speak TLS, see `workloads.base.Brief.secure`."""
 
     @abstractmethod
     def open(self) -> None:
@@ -69,12 +75,16 @@ class Stage(ABC):
         """Raises WorldError; `heal` undoes what was done until then."""
 
     @abstractmethod
-    def heal(self) -> None:
-        """Undo what the last `inject` did; nothing where there is nothing. Raises WorldError."""
+    def heal(self) -> str:
+        """Undo what the last `inject` did; nothing where there is nothing. Raises WorldError.
+
+        Returns:
+            What shows that nothing had been broken after all, for people; "" where it was.
+        """
 
     @abstractmethod
-    def settled(self) -> bool:
-        """Whether all nodes run, agree on leaders and have caught up."""
+    def unsettled(self) -> str:
+        """Say what is missing until all nodes run, agree on leaders and have caught up; or ""."""
 
     @abstractmethod
     def bind(self, host: int) -> Callable[[list[str]], list[str]]:
@@ -84,12 +94,20 @@ class Stage(ABC):
     def create_topic(self, name: str, partitions: int) -> None:
         """Create it, known to every node when this returns; fine where it exists."""
 
+    def data_dirs(self) -> list[Path]:
+        """Of the nodes that run, where this machine can read them."""
+        return []
+
     def copies(self) -> Mapping[str, float]:
         """What the proxy that sends requests twice has counted."""
         return {}
 
     def keep_logs(self, folder: Path) -> None:
         """Copy what nodes have logged, where the run can see it."""
+        del folder
+
+    def keep_views(self, folder: Path) -> None:
+        """Write down how each node stands, where the run cannot go on."""
         del folder
 
     @property
@@ -102,15 +120,23 @@ class OwnWorld(Stage):
     """Nodes started for this run, in a network that can be broken."""
 
     def __init__(
-        self, nodes: int, network: Network, wanted: Sequence[str] = (), seed: int = 0
+        self,
+        nodes: int,
+        network: Network,
+        wanted: Sequence[str] = (),
+        seed: int = 0,
+        more: Sequence[Equipment] = (),
     ) -> None:
-        """`wanted`: kinds of faults, none = all; `seed`: of which requests are sent twice."""
+        """`wanted`: kinds of faults, none = all; `seed`: of copies of requests, of hash seeds.
+
+        `more`: equipment beside that which the faults need.
+        """
         self.network = network.name
         self._seed = seed
         self._replaying: Replaying | None = None
         needed = {need for one in wanted for need in type(create(one)).needs}
-        equipped = not wanted or not needed <= network.provides
-        self.world = World(nodes, network=network, equipment=outfit() if equipped else ())
+        kits = outfit() if not wanted or not needed <= network.provides else ()
+        self.world = World(nodes, network=network, equipment=(*more, *kits), seed=seed)
         self.shards = self.world.shards
         self.nodes = {node.endpoint: n for n, node in self.world.nodes.items()}
         self.beside = {node.addresses.control: n for n, node in self.world.nodes.items()}
@@ -157,19 +183,22 @@ class OwnWorld(Stage):
             self._fault.inject(self.world, random.Random(seed)), type(self._fault).keeps_quorum
         )
 
-    def heal(self) -> None:
+    def heal(self) -> str:
         """The fault heals itself."""
-        if self._fault is not None:
-            self._fault.heal(self.world)
-            self._fault = None
+        if self._fault is None:
+            return ""
+        self._fault.heal(self.world)
+        unreal = self._fault.unreal()
+        self._fault = None
+        return unreal
 
-    def settled(self) -> bool:
+    def unsettled(self) -> str:
         """As the world says, with all nodes up. Raises WorldError where one has ended."""
         for node_id, node in self.world.nodes.items():
             if not node.running:
                 tail = self.world.log_tail(node_id)
                 raise StageError(f"node {node_id} does not run and no fault is active\n{tail}")
-        return self.world.settled()
+        return self.world.unsettled()
 
     def bind(self, host: int) -> Callable[[list[str]], list[str]]:
         """At a host of clients."""
@@ -178,6 +207,10 @@ class OwnWorld(Stage):
     def create_topic(self, name: str, partitions: int) -> None:
         """By the world."""
         self.world.create_topic(name, partitions)
+
+    def data_dirs(self) -> list[Path]:
+        """Of all that run."""
+        return [node.folder for node in self.world.nodes.values() if node.running]
 
     def copies(self) -> Mapping[str, float]:
         """All methods together: passed, copied, held, and the copies' outcomes."""
@@ -192,6 +225,14 @@ class OwnWorld(Stage):
         """One file per node."""
         for path in self.world.folder.glob("node-*.log"):
             (folder / path.name).write_bytes(path.read_bytes())
+
+    def keep_views(self, folder: Path) -> None:
+        """What DescribeCluster says, and the metrics page, of each node that answers."""
+        for node_id, view in self.world.views().items():
+            (folder / f"node-{node_id}.view.txt").write_text(str(view))
+            with contextlib.suppress(OSError):
+                page = self.world.metrics(node_id)
+                (folder / f"node-{node_id}.metrics.txt").write_text(page)
 
     @property
     def disk(self) -> Path:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from chaos.history import NodeState
 
 _DAMAGES = frozenset({"torn_tail", "flipped_byte"})
+_FOUND: Mapping[object, str] = {"refused": "refused", "serves": "running"}
+"""By what the fault says of the node that it started on damaged files."""
 
 
 def states_of(kind: str, facts: Mapping[str, object], until_ns: int) -> list[NodeState]:
@@ -20,7 +22,7 @@ def states_of(kind: str, facts: Mapping[str, object], until_ns: int) -> list[Nod
         found = "running" if facts.get("exit_code") is None else "stopped"
         return [NodeState(node, "disk_error", refuses_ns, until_ns, found, message)]
     if kind in _DAMAGES and isinstance(at_ns := facts.get("at_ns"), int):
-        found = "refused" if facts.get("outcome") == "refused" else "running"
+        found = _FOUND.get(facts.get("outcome"), "silent")
         if kind == "torn_tail" and found == "running":
             # A torn last record is what a crash leaves: it is dropped, and the peers send it again.
             found = "repaired"

@@ -7,7 +7,7 @@ from typing import Any
 from chaos.history import History, Operation, Outcome
 from chaos.run.conductor import Played
 from chaos.run.result import Counts, WorkloadResult
-from chaos.workloads.catalog import Plan
+from chaos.workloads.catalog import OTHERS, Plan
 
 
 def workloads_of(
@@ -15,7 +15,7 @@ def workloads_of(
 ) -> list[WorkloadResult]:
     """A line for each workload, and one for the probe."""
     found = []
-    for name, title in {**plan.titles, "probe": "one commit after the other, timed"}.items():
+    for name, title in {**plan.titles, **OTHERS}.items():
         mine = [one for one in history.operations if _of(one.client, name)]
         beside = [one for one in lines if _of(one["by"], name)]
         counts: dict[str, Counts] = defaultdict(Counts)
@@ -77,10 +77,11 @@ def _add(counts: Counts, outcome: Outcome) -> None:
 
 
 def largest(plan: Plan, history: History) -> dict[str, int]:
-    """Groups, members and partitions of the whole run."""
+    """Groups that something was committed to, members and partitions of the whole run."""
     members = {one.member_id for one in history.ownerships}
+    commits = [one for one in history.operations if one.kind == "commit"]
     return {
-        "groups": len({one.key.group for one in history.operations}),
+        "groups": len({one.key.group for one in commits if one.outcome is Outcome.OK}),
         "members": len(members),
         "partitions": sum(plan.topics.values()),
     }

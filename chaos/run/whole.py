@@ -1,12 +1,12 @@
 """From a stage to a result: what `muster chaos run` does between its options and its table."""
 
 import secrets
-import signal
 import tempfile
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from chaos.interrupts import Interrupts
 from chaos.run import result as results
 from chaos.run import schedule as schedules
 from chaos.run.conductor import Conductor, prepare
@@ -39,13 +39,15 @@ def run_whole(
         WorldError: the cluster could not be started, or found.
         ScheduleError: no fault is possible, or `given` has one that is not.
         FileExistsError: the folder has a run in it already.
+        KeyboardInterrupt: it was interrupted before it began, or twice; there is no result.
     """
     prepare(folder)
-    # SIGTERM ends a run as Ctrl-C does: in good order, and a second one at once.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     view = make_view()
     # Sockets have short paths, and the folder's may be long.
-    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}-") as short:
+    with (
+        Interrupts(view.say) as interrupts,
+        tempfile.TemporaryDirectory(prefix=f"{PREFIX}-") as short,
+    ):
         try:
             view.say(f"starting, seed {seed}, folder {folder}")
             stage.open()
@@ -74,11 +76,12 @@ def run_whole(
                 skipped=stage.skipped(),
             )
             played = Conductor(stage, cast, steps, folder, seed, view).play()
+            interrupts.finishing()
         finally:
             view.close()
             stage.close()
-    result = judge(occasion, cast, steps, played, folder)
-    results.write(result, folder)
+        result = judge(occasion, cast, steps, played, folder)
+        results.write(result, folder)
     return result
 
 
@@ -90,4 +93,7 @@ def _schedule(stage: Stage, given: Schedule | None, seed: int, minutes: float) -
             reason = stage.skipped().get(impossible[0], "there is no such fault here")
             raise ScheduleError(f"the schedule has {impossible[0]}: {reason}")
         return given
+    if not possible:
+        reasons = "; ".join(f"{kind}: {why}" for kind, why in stage.skipped().items())
+        raise ScheduleError(f"no fault is possible here ({reasons or 'none is known'})")
     return schedules.draw(list(possible.values()), seed, len(stage.nodes), minutes)

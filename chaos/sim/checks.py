@@ -1,9 +1,9 @@
 """What must hold of one shard in every run, whatever fails (raft-layer notes, section 2).
 
 The checker sees every append, cut, vote, apply and turn of every replica, and every answer to a
-client. A violation is kept once per kind; kinds that start with H lose or diverge committed data, S
-means that one more crash would, A that somebody was not served who had to be, L that the shard did
-not come to rest, X that something raised.
+client. A violation is kept once per kind and subject; kinds that start with H lose or diverge
+committed data, S means that one more crash would, A that somebody was not served who had to be, L
+that the shard did not come to rest, X that something raised.
 """
 
 import hashlib
@@ -12,6 +12,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from raft.contract import Role
+
+SUBJECT = ("shard", "group", "topic", "partition")
+"""Facts that say what a violation is about; the others say how it came."""
+
+VIOLATIONS_MAX = 50
+"""Kept of one shard."""
 
 Position = tuple[int, int]
 """Index and term."""
@@ -55,6 +61,11 @@ class Violation:
     at_s: float
     facts: dict[str, object]
 
+    @property
+    def about(self) -> tuple[tuple[str, object], ...]:
+        """What it is about: the shard, group, topic and partition, as far as it has them."""
+        return tuple((name, self.facts[name]) for name in SUBJECT if name in self.facts)
+
 
 @dataclass(slots=True)
 class Counts:
@@ -79,6 +90,24 @@ class Counts:
     """Commits, that were applied."""
     beats: int = 0
     """Heartbeats that were answered."""
+    dropped: int = 0
+    """Ids that were handed out, by deletions that met two or more of them."""
+    altered: int = 0
+    """Settings of groups, as applied."""
+    kicked: int = 0
+    """Members, as an operator was told."""
+    reset: int = 0
+    """Offsets of a group without members, as an operator was told."""
+    grown: int = 0
+    """Topics, made or grown, as an operator was told."""
+    held_back: int = 0
+    """Commits that go forward only and would have gone back."""
+    ended_without_topic: int = 0
+    """Workers that ended because nobody had made their topic yet."""
+    ended_fenced: int = 0
+    """Static workers that ended because another one had their instance id."""
+    stale_join: int = 0
+    """Owners that overlap because a Join was delivered again in a later round (stale_joins.py)."""
 
 
 @dataclass(slots=True)
@@ -117,20 +146,24 @@ class ShardChecker:
         """Command -> index at which its client was told that it is applied."""
         self.acked_index = 0
         self._committed: dict[int, _Committed] = {}
-        self._commit_top = 0
+        self.committed_index = 0
+        """The highest that was ever seen."""
         self._appended: dict[Position, tuple[bytes, Position | None]] = {}
         self._leaders: dict[int, tuple[int, int]] = {}
         self._votes: dict[tuple[int, int], int] = {}
         self._digests: dict[int, bytes] = {}
+        self._happened: dict[int, tuple[object, ...]] = {}
         self._replicas = [_Replica() for _ in range(nodes)]
         self.steady_s: float | None = None
         """Nobody new may be elected after so many virtual seconds."""
 
     def violated(self, kind: str, **facts: object) -> None:
-        """Keep the first violation of each kind."""
-        if all(v.kind != kind for v in self.violations):
-            facts["shard"] = self.shard
-            self.violations.append(Violation(kind, round(self.now, 4), facts))
+        """Keep the first violation of each kind and subject."""
+        facts["shard"] = self.shard
+        one = Violation(kind, round(self.now, 4), facts)
+        known = any((v.kind, v.about) == (kind, one.about) for v in self.violations)
+        if not known and len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append(one)
 
     # -- log
 
@@ -173,6 +206,10 @@ class ShardChecker:
         if known != candidate:
             self.violated("H-voted-twice", node=node, term=term, first=known, second=candidate)
 
+    def begun_again(self) -> None:
+        """Every node was initialised anew: what was voted for was a cluster that is no more."""
+        self._votes.clear()
+
     # -- state
 
     def applied(self, node: int, incarnation: int, index: int, entry: bytes, digest: bytes) -> None:
@@ -187,6 +224,17 @@ class ShardChecker:
         if mine.get(index) == incarnation:
             self.violated("H-applied-twice", node=node, index=index)
         mine[index] = incarnation
+
+    def happened(self, node: int, index: int, events: tuple[object, ...]) -> None:
+        """Every replica sees the same events at the same index, in the same order.
+
+        Observers and the export read them; the digest covers only the state that they leave.
+        """
+        known = self._happened.setdefault(index, events)
+        if known != events:
+            differ = [pair for pair in zip(known, events, strict=False) if pair[0] != pair[1]]
+            first = [str(one)[:200] for one in differ[0]] if differ else []
+            self.violated("H-events-diverged", node=node, index=index, first=first)
 
     def reloaded(self, node: int, applied_index: int, digest: bytes, *, snapshot: bool) -> None:
         """State from disk or from a snapshot equals what was applied at the same index."""
@@ -244,7 +292,7 @@ class ShardChecker:
             known = self._committed.get(index)
             if known is None:
                 self._committed[index] = _Committed(term, command, seen.term)
-                self._commit_top = max(self._commit_top, index)
+                self.committed_index = max(self.committed_index, index)
                 self.counts.commits += 1
             elif (known.term, known.command) != (term, command):
                 self.violated(

@@ -3,12 +3,13 @@
 import json
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chaos.interrupts import Interrupts
 from muster.cli.errors import CommandError, ExitCode, note
 from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, Value, render, show
@@ -48,11 +49,16 @@ def sim(
     mutants: Annotated[
         bool, typer.Option("--mutants/--no-mutants", help="Also hunt the broken builds.")
     ] = True,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the last line here, too, for `report --with`."),
+    ] = None,
 ) -> None:
     """Simulate whole clusters under faults; the last line is one JSON object.
 
     Without --scenario the costly scenarios run only every n-th seed. Exits with 1 where a promise
-    was broken, a broken build survived, or the runs did too little to mean anything.
+    was broken, a broken build survived, or the runs did too little to mean anything; also after
+    Ctrl-C, which lets the runs under way end and sums up what there is (again = at once, code 130).
     """
     from chaos.sim import run  # noqa: PLC0415 - it loads all of muster
     from chaos.sim.hunting import hunt  # noqa: PLC0415
@@ -65,22 +71,36 @@ def sim(
             raise _unknown("scenario", name, list(SCENARIOS))
     began = time.monotonic()
     progress = _Progress()
-    totals = run.run_many(seeds, names, processes, minutes, progress.done)
-    progress.end()
-    run.be_quiet()
     seeds_that_catch: dict[str, int | None] = {}
-    problems = run.judge(totals, names or SCENARIOS)
-    if mutants and not names:
-        for name in MUTANTS:
-            caught = hunt(name, _MUTANT_SEEDS)
-            seeds_that_catch[name] = caught.seed
-            if caught.seed is None:
-                problems.append(f"mutant {caught.line()}")
+    survived: list[str] = []
+    with Interrupts(note) as interrupts:
+        totals = run.run_many(seeds, names, processes, minutes, progress.done)
+        progress.end()
+        run.be_quiet()
+        if mutants and not names and not interrupts.count:
+            with suppress(KeyboardInterrupt):
+                for name in MUTANTS:
+                    caught = hunt(name, _MUTANT_SEEDS)
+                    seeds_that_catch[name] = caught.seed
+                    if caught.seed is None:
+                        survived.append(f"mutant {caught.line()}")
+        interrupted = interrupts.count > 0
+    if interrupted:
+        problems = [*run.broken(totals), "interrupted: it did not do all that was asked for"]
+    else:
+        problems = run.judge(totals, names or SCENARIOS)
+    problems += survived
     sys.stdout.write(render(_table(totals), Format.TABLE, terminal=sys.stdout.isatty()))
     for problem in problems:
         sys.stdout.write(f"FAILED: {problem}\n")
-    last = run.summary(totals, seeds_that_catch, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    last = run.summary(
+        totals, seeds_that_catch, seconds, problems=problems, interrupted=interrupted
+    )
     sys.stdout.write(json.dumps(last) + "\n")
+    if report is not None:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(json.dumps(last) + "\n", "utf-8")
     sys.stdout.flush()
     if problems:
         raise typer.Exit(int(ExitCode.ERROR))
@@ -165,7 +185,8 @@ def replay_seed(
 ) -> None:
     """One simulated run again, byte for byte. Exits with 1 where a promise was broken.
 
-    With --shrink the shorter run is printed as JSON, which --schedule runs again.
+    With --shrink the shorter run is printed as JSON, which --schedule runs again; all else goes
+    to stderr.
     """
     from chaos.sim.run import be_quiet, describe  # noqa: PLC0415
     from chaos.sim.simulation import Simulation  # noqa: PLC0415
@@ -175,6 +196,7 @@ def replay_seed(
     broken = _mutant(mutant or wanted.mutant)
     world = _scenario(wanted.scenario, broken)
     as_json = output is not Format.TABLE
+    tell = note if shrink else _say
     with _build(broken):
         simulation = Simulation(world, wanted.seed, wanted if schedule is not None else None)
         if trace and not as_json and not shrink:
@@ -182,7 +204,7 @@ def replay_seed(
         result = simulation.run()
     if not as_json:
         for line in describe(result, broken.name if broken else ""):
-            _say(line)
+            tell(line)
     if shrink and result.violations:
         _shrink(result, broken, seconds)
     elif as_json:
@@ -190,7 +212,7 @@ def replay_seed(
     if result.violations:
         raise typer.Exit(int(ExitCode.ERROR))
     if not as_json:
-        _say(f"{result.scenario}:{result.seed}: no violation in {result.events} events")
+        tell(f"{result.scenario}:{result.seed}: no violation in {result.events} events")
 
 
 def document(result: "simulation.Result") -> dict[str, object]:
@@ -221,9 +243,10 @@ def document(result: "simulation.Result") -> dict[str, object]:
 def _shrink(result: "simulation.Result", broken: "Mutant | None", seconds: float) -> None:
     from dataclasses import replace  # noqa: PLC0415
 
-    from chaos.sim.shrinking import shrink_result  # noqa: PLC0415
+    from chaos.sim.shrinking import named_by, shrink_result  # noqa: PLC0415
 
     shrunk = shrink_result(result, broken, seconds)
+    note(f"what still fails: {named_by(result.violations[0])}")
     before, after = result.schedule, shrunk.schedule
     note(
         f"{len(before.faults)} faults in {before.chaos_s} s became {len(after.faults)} in "

@@ -85,7 +85,7 @@ class FaultyNode(Protocol):
     def leads(self) -> bool: ...
     def set_clock_rate(self, rate: float) -> None: ...
 
-    def transfer_leadership(self) -> None: ...
+    def transfer_leadership(self, to: int | None = None) -> None: ...
     def drain(self) -> None: ...
     def stall_writes(self, count: int) -> None: ...
     def fail_sync(self) -> None:
@@ -145,6 +145,8 @@ class Faults:
         self.struck: list[Struck] = []
         self.triggered: list[str] = []
         """What the run itself triggered or was kept from, in order."""
+        self._lost: list[int] = []
+        """Whose disks were lost in this round of `replace_again`."""
         self._allowed = None if triggered is None else frozenset(triggered)
         self.rng = Draws(salt, -1)
         self.counts: Counter[str] = Counter()
@@ -165,6 +167,7 @@ class Faults:
             "rebuild": self._rebuild,
             "replace": self._replace,
             "replace_then_crash": self._replace_then_crash,
+            "replace_again": self._replace_again,
             "wipe": self._wipe,
             "client_cut": self._client_cut,
             "client_one_way": self._client_one_way,
@@ -387,6 +390,27 @@ class Faults:
         lagging, wiped = self.rng.sample([n for n in nodes if n != leader], 2)
         self.world.net.block(leader, lagging, 0.3)
         self.world.schedule(0.25, self._lose_both, wiped, leader)
+        return True
+
+    def _replace_again(self) -> bool:
+        """One node loses its disk twice; then, while it leads, another one does. A step each time.
+
+        The last one reads of both losses, and the leader lives in the store that is named later.
+        """
+        nodes = self.world.fault_nodes
+        first = self._lost[0] if self._lost else self._node()
+        if len(self._lost) < 2:
+            number = first
+        elif nodes[first].alive and nodes[first].leads:
+            number = self.rng.choice([n for n in range(len(nodes)) if n != first])
+        else:
+            for node in nodes:
+                if node.alive and node.leads:
+                    node.transfer_leadership(first)
+            return False
+        if not self.world.replace(number):
+            return False
+        self._lost = [*self._lost, number] if len(self._lost) < 2 else []
         return True
 
     def _lose_both(self, wiped: int, leader: int) -> None:

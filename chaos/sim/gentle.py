@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 BLINK_S = (0.1, 0.28)
 """Shorter than the shortest election timeout, less a heartbeat's period."""
 
+STALL_S = (0.3, 0.6)
+"""So long that the leader hears no quorum when it goes on, and another may have been elected."""
+
 STANDSTILL_S = (5.0, 30.0)
 
 
@@ -21,7 +24,8 @@ def kinds(faults: "Faults") -> dict[str, Callable[[], bool]]:
     return {
         "follower_isolation": away.isolate,
         "follower_reconnect": away.reconnect,
-        "leader_blinks": _Blinks(faults).blink,
+        "leader_blinks": _Blinks(faults, BLINK_S).blink,
+        "leader_stalls": _Blinks(faults, STALL_S).blink,
         "all_stand_still": lambda: _all_stand_still(faults),
     }
 
@@ -67,16 +71,16 @@ class _Away:
 
 
 class _Blinks:
-    """The leader's loop is stuck for a moment; nobody has time to elect another."""
+    """The leader's loop is stuck for a moment."""
 
-    def __init__(self, faults: "Faults") -> None:
-        self._faults = faults
+    def __init__(self, faults: "Faults", range_s: tuple[float, float]) -> None:
+        self._faults, self._range_s = faults, range_s
         self._next_s = 0.0
 
     def blink(self) -> bool:
         """Not too soon after the last time: its followers must hear from it in between."""
         world = self._faults.world
-        leader, (low, high) = _leader(self._faults), BLINK_S
+        leader, (low, high) = _leader(self._faults), self._range_s
         if leader is None or world.now < self._next_s:
             return False
         until_s = world.now + low + (high - low) * self._faults.rng.random()

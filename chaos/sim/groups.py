@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from chaos.sim.checks import ShardChecker
+from chaos.sim.ledger import Ledger
 from chaos.sim.removals import Promises
 from chaos.sim.server import make_core
 from coordinator.breaks import BreakMeter
@@ -32,6 +33,7 @@ class GroupsChecker:
 
     shard: ShardChecker
     promises: Promises
+    ledger: Ledger
     watches: list[Watch] = field(default_factory=list)
     _formed: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     _formed_at: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -93,14 +95,15 @@ class WatchedShard:
     def _observe(
         self, _shard: ShardId, index: int, entry: Entry, results: tuple[CommandResult, ...]
     ) -> None:
+        events = tuple(event for result in results for event in result.events)
+        self._checker.shard.happened(self._who[0], index, events)
         for watch in self._checker.watches:
             watch(self._who[0], self.inner, index, entry, results)
-        for result in results:
-            for event in result.events:
-                if isinstance(event, GenerationFormed):
-                    self._checker.formed(index, event)
-                elif isinstance(event, MemberReplaced):
-                    self._checker.shard.counts.replaced += 1
+        for event in events:
+            if isinstance(event, GenerationFormed):
+                self._checker.formed(index, event)
+            elif isinstance(event, MemberReplaced):
+                self._checker.shard.counts.replaced += 1
 
 
 class GroupsApp:

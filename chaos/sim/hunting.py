@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from itertools import count, islice
 
 from chaos.mutants.hunt import Caught, Layer
-from chaos.sim.mutants import KNOWN_SEEDS, MUTANTS, Mutant
+from chaos.sim.mutants import KNOWN_SEEDS, MUTANTS, STOPPING, Mutant
 from chaos.sim.simulation import Result, Simulation
 
 UNSAFE = "HSA"
 """Kinds of violations that catch: an exception alone may be a build that no longer fits."""
+
+STOPPED = "L"
+"""What catches a build of `STOPPING` as well: the cluster does not come to rest."""
 
 
 def hunt(name: str, seeds: int) -> Caught:
@@ -17,6 +20,15 @@ def hunt(name: str, seeds: int) -> Caught:
 
     Raises KeyError where no build has this name.
     """
+    return _hunt(name, seeds, KNOWN_SEEDS.get(name, 0))
+
+
+def hunt_cold(name: str, seeds: int) -> Caught:
+    """As `hunt`, from seed 0 on: how long the suite would have needed for a bug that is new."""
+    return _hunt(name, seeds, 0)
+
+
+def _hunt(name: str, seeds: int, first: int) -> Caught:
     mutant = MUTANTS[name]
     began, tried = time.monotonic(), 0
 
@@ -24,15 +36,15 @@ def hunt(name: str, seeds: int) -> Caught:
         seconds = time.monotonic() - began
         return Caught(name, LAYER.name, mutant.scenario.name, seed, what, tried, seconds)
 
-    for seed in _seeds(mutant, seeds):
+    for seed in _seeds(first, seeds):
         tried += 1
         clean = Simulation(mutant.scenario, seed).run()
         if clean.violations:
-            broken = ", ".join(violation.kind for violation in clean.violations)
-            return ended(None, f"the shipped build fails seed {seed}: {broken}")
-        unsafe = unsafe_kinds(run_mutant(mutant, seed))
-        if unsafe:
-            return ended(seed, unsafe[0])
+            kinds = ", ".join(violation.kind for violation in clean.violations)
+            return ended(None, f"the shipped build fails seed {seed}: {kinds}")
+        broken = broken_promises(mutant, run_mutant(mutant, seed))
+        if broken:
+            return ended(seed, broken[0])
     return ended(None, "no seed broke a promise")
 
 
@@ -42,15 +54,20 @@ def run_mutant(mutant: Mutant, seed: int) -> Result:
         return Simulation(mutant.scenario, seed).run()
 
 
-def unsafe_kinds(result: Result) -> list[str]:
+def broken_promises(mutant: Mutant, result: Result) -> list[str]:
     """The violations that count, in the order in which they came."""
-    return [v.kind for v in result.violations if v.kind[0] in UNSAFE]
+    counted = UNSAFE + STOPPED if mutant.name in STOPPING else UNSAFE
+    return [v.kind for v in result.violations if v.kind[0] in counted]
 
 
-def _seeds(mutant: Mutant, seeds: int) -> Iterator[int]:
-    known = KNOWN_SEEDS.get(mutant.name, 0)
-    yield known
-    yield from islice((seed for seed in count() if seed != known), seeds - 1)
+def _seeds(first: int, seeds: int) -> Iterator[int]:
+    yield first
+    yield from islice((seed for seed in count() if seed != first), seeds - 1)
 
 
-LAYER = Layer("sim", {mutant.name: mutant.build.rule for mutant in MUTANTS.values()}, hunt)
+LAYER = Layer(
+    "sim",
+    {mutant.name: mutant.build.rule for mutant in MUTANTS.values()},
+    hunt,
+    cold=hunt_cold,
+)

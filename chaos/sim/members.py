@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from chaos.sim import punctual, removals
 from chaos.sim.groups import GroupsApp, GroupsChecker
+from chaos.sim.ledger import Ledger
 from chaos.sim.ownership import Ownerships
 from chaos.sim.phases import Phases
 from chaos.sim.rpc import ClientNet
 from chaos.sim.sdk import Bystander, Worker, group_in
 from chaos.sim.served import Rounds, Served
+from chaos.sim.stale_joins import NOTHING, StaleJoins
+from chaos.sim.unanswered import Unanswered
 from coordinator.answers import Answer, Loading, NotHere, ParkOver, Shed, Superseded
 from coordinator.calls import Call
 from coordinator.frontend import Core
@@ -34,9 +37,12 @@ from coordinator.machine.commands import (
 from coordinator.machine.errors import Error
 from coordinator.machine.replies import Committed, IdGiven, Joined, Refused, Synced
 from coordinator.machine.shard_state import ShardState
+from coordinator.routing import shard_of
 from coordinator.shard import Shard
 from coordinator.sweeping import RETENTION
 from coordinator.turns import Turns
+from muster.calls import JOIN
+from muster.v1 import group_pb2
 
 if TYPE_CHECKING:
     from chaos.sim.node import SimNode
@@ -56,10 +62,12 @@ class Members:
     def __init__(self, world: "Simulation") -> None:
         self.world = world
         self.checkers = [
-            GroupsChecker(checker, removals.Promises(checker)) for checker in world.checkers
+            GroupsChecker(checker, removals.Promises(checker), Ledger(checker))
+            for checker in world.checkers
         ]
         for checker in self.checkers:
             checker.watches.append(checker.promises.watch)
+            checker.watches.append(checker.ledger.watch)
             checker.watches.append(Rounds(checker.shard).watch)
             if world.scenario.kills:
                 checker.watches.append(Phases(world, checker.shard).watch)
@@ -69,12 +77,17 @@ class Members:
         self.topic, self.partitions = TOPIC, PARTITIONS
         self.session_ms = int(SESSION_MS * scenario.patience)
         self.rebalance_ms = int(REBALANCE_MS * scenario.patience)
+        self.made_s: float | None = None
+        """When the topic's making was acknowledged."""
         self.net: ClientNet | None = None
         self.ownerships: list[Ownerships] = []
         self.workers: list[Worker] = []
         if scenario.client == "sdk":
             self.net = ClientNet(world, scenario.client_faults)
-            self.ownerships = [Ownerships(checker) for checker in world.checkers]
+            self.net.watches.append(self._sent)
+            self.ownerships = [
+                Ownerships(checker, StaleJoins(self._told)) for checker in world.checkers
+            ]
             for checker, ownership in zip(self.checkers, self.ownerships, strict=True):
                 checker.watches.append(ownership.watch)
 
@@ -91,6 +104,7 @@ class Members:
         self._apps[node.number] = app
         for shard, checker in zip(app.shards, self.checkers, strict=True):
             Served(shard, node, checker.shard)
+            Unanswered(shard, node, checker.shard)
         return app
 
     def shard_at(self, node: int, shard: int) -> Shard | None:
@@ -131,9 +145,22 @@ class Members:
             place
             for shard, ownership in enumerate(self.ownerships)
             for place in ownership.unowned(
-                {group: PARTITIONS for at, group in self.group_ids() if at == shard}
+                {group: self.partitions for at, group in self.group_ids() if at == shard}
             )
         ]
+
+    def _sent(self, path: str, request: bytes) -> None:
+        """A process sends a request."""
+        if path == JOIN.path:
+            group_id = group_pb2.JoinGroupRequest.FromString(request).group_id
+            self.ownerships[shard_of(group_id, self.world.scenario.shards)].stale.sent(request)
+
+    def _told(self, group: str, member_id: str) -> int:
+        """The generation of the assignment that this member knows."""
+        for worker in self.workers:
+            if worker.group_id == group and worker.member_id == member_id:
+                return worker.generation
+        return NOTHING
 
     def start(self) -> None:
         if self.world.scenario.beat_share:
@@ -141,6 +168,10 @@ class Members:
             return
         if self.net is not None:
             Bystander(self).start()
+            if self.world.scenario.operated:
+                from chaos.sim.operated import Terminal  # noqa: PLC0415 - it names this module
+
+                Terminal(self).start()
         for number in range(self.world.scenario.members):
             shard = number % self.world.scenario.shards
             self.world.schedule(0.8 + number * 0.05, self._bear, shard, f"g{number % 2}")
@@ -178,6 +209,7 @@ class Members:
                 for group, partition in promises.attempted:
                     key = (group, partition)
                     promises.read(key, promises.reading(key), _stored(state, group, partition))
+                checker.ledger.finished(node.number, state)
                 if app.stored_digest(shard) != app.final(shard)[1]:
                     checker.shard.violated("H-stored-state-diverged", node=node.number)
 

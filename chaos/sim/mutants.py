@@ -18,15 +18,25 @@ from chaos.sim.scenarios import (
     KILLS,
     LOST_LINKS,
     REMOVALS,
+    REPLACED_AGAIN,
     REPLACEMENTS,
     RETURNING,
     SLOW_DISKS,
     SPLIT_VOTES,
     STANDSTILL,
     STATICS,
+    STRANGERS,
     UDP3,
 )
-from chaos.sim.sdk_scenarios import SCRIPTED, SDK_COOPERATIVE, SDK_EAGER, STOP_ONE
+from chaos.sim.sdk_scenarios import (
+    SCRIPTED,
+    SDK_COOPERATIVE,
+    SDK_EAGER,
+    SDK_OPERATED,
+    SDK_TWO_SHARDS,
+    SDK_UDP,
+    STOP_ONE,
+)
 from chaos.sim.simulation import Scenario
 
 
@@ -60,8 +70,10 @@ WORLDS = {
     "log_comparison": FIFO3,
     "admission": REPLACEMENTS,
     "introduction": FIRST_START,
+    "replacement_order": REPLACED_AGAIN,
     "read_round": LOST_LINKS,
     "check_quorum": DEAF,
+    "send_times": _SCRIPTED["thaw-leader"],
     "no_fsync": FIFO3,
     "message_hold": FIFO3,
     "durable_cap": FIFO3,
@@ -74,6 +86,10 @@ WORLDS = {
     "generation_floor": REMOVALS,
     "deletion": REMOVALS,
     "retention": REMOVALS,
+    "unsorted_deletion": STRANGERS,
+    "unsorted_history": STRANGERS,
+    "silent_setting": SDK_OPERATED,
+    "forward_only": SDK_OPERATED,
     "timer_generation": SLOW_DISKS,
     "join_dedupe": CHURN,
     "ack_before_commit": CHURN,
@@ -87,28 +103,34 @@ WORLDS = {
     "cooperative_gives_all": SDK_COOPERATIVE,
     "withheld": SDK_COOPERATIVE,
     "zombie_fence": SDK_EAGER,
+    "unknown_topic": SDK_TWO_SHARDS,
+    "read_of_many": SDK_UDP,
     "mass_break": _SCRIPTED["break-heartbeats"],
 }
 """By build."""
 
 MUTANTS = {name: Mutant(BUILDS[name], scenario) for name, scenario in WORLDS.items()}
 
+STOPPING = frozenset({"replacement_order"})
+"""Builds that may lose nothing: they stop."""
+
 KNOWN_SEEDS = {
-    "ack_before_commit": 1,
-    "admission": 4,
     "deletion": 12,
     "deposed_expiry": 4,
     "extra_round": 2,
+    "generation_fence": 5,
+    "generation_floor": 1,
     "introduction": 6,
     "join_dedupe": 3,
-    "read_round": 16,
+    "read_of_many": 5,
+    "read_round": 1,
+    "retention": 1,
     "shard_time_cap": 4,
-    "snapshot_commit_cap": 12,
-    "static_fence": 2,
+    "snapshot_commit_cap": 11,
+    "static_fence": 9,
     "sticky_voters": 2,
-    "timer_generation": 2,
-    "vote_durability": 3,
-    "withheld": 1,
-    "zombie_fence": 2,
+    "unknown_topic": 7,
+    "unsorted_history": 1,
+    "zombie_fence": 11,
 }
 """By build, the seed that is tried first; 0 for those that are not listed."""

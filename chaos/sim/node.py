@@ -3,18 +3,20 @@
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from chaos.sim.admitted import Admissions
 from chaos.sim.apps import App
 from chaos.sim.checks import ShardChecker
 from chaos.sim.network import Network
+from chaos.sim.news import News
 from chaos.sim.rpc import endpoint
 from chaos.sim.server import SimServer
 from chaos.sim.views import View, has_entry
 from chaos.sim.wal import cut, encode, recover
 from muster.v1 import peer_pb2 as pb
 from raft import codec
-from raft.contract import Outcome, ShardId
+from raft.contract import NodeId, Outcome, ShardId, StateMachine
 from raft.driver import Driver
 from raft.identity import Identity, write_identity
 from raft.journal import Entry, Journal
@@ -24,6 +26,9 @@ from raft.settings import RaftSettings
 from storage import keys
 from storage.memory import MemoryStore
 from storage.store import Family
+
+if TYPE_CHECKING:
+    from chaos.sim.operator import Operator
 
 CODE_S = 5e-5
 """What one look at the clock costs, so that no loop sees time stand still."""
@@ -46,7 +51,9 @@ class World(Protocol):
     micro: float
     net: Network
     checkers: list[ShardChecker]
+    admissions: list[Admissions]
     nodes: list["SimNode"]
+    operator: "Operator"
     settings: RaftSettings
     trace: Callable[[str], None] | None
 
@@ -85,8 +92,12 @@ class SimNode:
         self.crash_after_vote = crash_after_vote
         self.sync_stalled_until_s = 0.0
         self.paused_until_s = 0.0
+        self.awake_s = 0.0
+        """By then what a pause has put off was done, though the pause was healed before."""
         self.heard_s: dict[int, float] = {}
-        """By peer, when this process last took a frame in, on its own clock."""
+        """By peer, when this process last took a frame of it in, on this process's clock."""
+        self.told_s: dict[int, float] = {}
+        """By peer, when that one last took a frame of this process in, on this process's clock."""
         self._rate, self._offset = 1.0, 1.0 + world.rng.random() * 100
         self._turn_scheduled = self._syncing = self._starting = False
         self._timer_due_s = 0.0
@@ -112,10 +123,17 @@ class SimNode:
         self.store = MemoryStore()
         self.wipe()
 
+    def _machine(self, shard: ShardId) -> StateMachine:
+        assert self.app is not None
+        machine = self.app.machine(shard)
+        return self._news.beside(machine) if shard == 0 else machine
+
     def start(self) -> None:
         """Open the store and run. Nobody is connected yet."""
         self.incarnation += 1
+        self._news = News(self.world.operator.replacements, lambda: self.running)
         self.heard_s.clear()
+        self.told_s.clear()
         self._starting = True
         self.crash_after_sends = None
         self._turn_scheduled = self._syncing = self._sync_fails = False
@@ -124,7 +142,7 @@ class SimNode:
         self.app = self.world.make_app(self, lambda: self._starting or self.incarnation != life)
         self.driver = Driver(
             self.store,
-            self.app.machine,
+            self._machine,
             self,
             self.clock,
             Random(self.world.rng.getrandbits(64)),
@@ -178,6 +196,7 @@ class SimNode:
         def watched_add(command: bytes, idx: int, term: int) -> None:
             before = (journal.last_index, journal.last_term)
             checker.appended(self.number, (idx, term), command, before)
+            self.world.admissions[shard].appended(self.number, idx, term, command)
             add(command, idx, term)
 
         def removed(start: int) -> list[tuple[int, int]]:
@@ -247,9 +266,7 @@ class SimNode:
 
     @property
     def is_introduced(self) -> bool:
-        """Whether this node says that it may count at all, or its disk while it is down."""
-        if self.driver is not None:
-            return self.driver.book.introduced
+        """Whether this node's disk says that it may count at all."""
         meta = self.store._durable[Family.META].values
         return keys.INTRODUCED in meta or keys.replaced_key(self.number) in meta
 
@@ -263,9 +280,14 @@ class SimNode:
         self.world.micro += CODE_S
         return self._offset + (self.world.now + self.world.micro) * self._rate
 
+    @property
+    def time_s(self) -> float:
+        """What its clock shows to whoever watches: that costs nothing."""
+        return self._offset + self.world.now * self._rate
+
     def set_clock_rate(self, rate: float) -> None:
         """Run faster or slower from now on, without a jump."""
-        now = self._offset + self.world.now * self._rate
+        now = self.time_s
         self._rate, self._offset = rate, now - self.world.now * rate
 
     # -- the loop that owns the driver
@@ -283,6 +305,7 @@ class SimNode:
             return
         if self.world.now < self.paused_until_s:
             wait = self.paused_until_s - self.world.now
+            self.awake_s = max(self.awake_s, self.paused_until_s)
             self.world.schedule(wait, self._later, life, run)
             return
         self.world.run_on(self, run)
@@ -307,6 +330,7 @@ class SimNode:
         assert self.app is not None
         late_s = self.clock() - self._timer_due_s
         self.app.timer(max(late_s, 0.0))
+        self._news.applied(self.replica(0).applied_index)
         wait = self.running.timer() / self._rate
         self._timer_due_s = self.clock() + wait * self._rate
         self.world.schedule(wait + self.world.rng.random() * 0.01, self._timer, self.incarnation)
@@ -412,6 +436,7 @@ class SimNode:
 
     def _deliver(self, src: int, frame: bytes) -> None:
         self.heard_s[src] = self.clock()
+        self.world.nodes[src].told_s[self.number] = self.world.nodes[src].time_s
         self.running.receive(src, frame)
 
     def connected(self, peer: int) -> None:
@@ -428,9 +453,9 @@ class SimNode:
     def read(self, shard: int, done: Callable[[bool], None]) -> None:
         self._later(self.incarnation, lambda: self.replica(shard).read_index(done))
 
-    def transfer_leadership(self) -> None:
+    def transfer_leadership(self, to: int | None = None) -> None:
         for shard in self.running.led():
-            self.running.replicas[shard].transfer_leadership()
+            self.running.replicas[shard].transfer_leadership(None if to is None else NodeId(to))
 
     def drain(self) -> None:
         """SIGTERM: hand leadership over."""
@@ -449,10 +474,6 @@ class SimNode:
                 self.app.spoil(shard)
                 spoilt = True
         return spoilt
-
-    def allow_replacement(self, node: int, store_uuid: bytes, life: int) -> None:
-        """Shard 0 told this process that `node` lives in a new store."""
-        self._later(life, lambda: self.running.allow_replacement(node, store_uuid))
 
 
 def _brief(message: codec.Message) -> str:

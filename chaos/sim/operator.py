@@ -3,24 +3,21 @@
 from typing import TYPE_CHECKING
 
 from chaos.sim.node import SimNode
+from raft.peers import Replacement
 
 if TYPE_CHECKING:
     from chaos.sim.simulation import Simulation
 
 
 class Operator:
-    """Knows which stores were replaced; shard 0 would."""
+    """Stands in for ReplaceNode in shard 0."""
 
     def __init__(self, world: "Simulation") -> None:
         self._world = world
-        self._replacements: dict[int, bytes] = {}
+        self.replacements: list[Replacement] = []
+        """What shard 0's log says; see news.py for what they are true as of."""
         self._lost: int | None = None
         """The node whose disk was lost, until somebody sees to it."""
-
-    def greet(self, node: SimNode) -> None:
-        """A process has started: it learns of replacements when shard 0 gets there."""
-        for replaced in self._replacements:
-            self._tell(node, replaced)
 
     def replace(self, number: int) -> bool:
         """`muster init` on an empty disk, then `muster cluster replace-node`.
@@ -32,10 +29,7 @@ class Operator:
         self._world.crash(number, power_cut=True)
         node = self._world.nodes[number]
         node.wipe()
-        self._replacements = {number: node.store_uuid}
-        for other in self._world.nodes:
-            if other.alive:
-                self._tell(other, number)
+        self._replaced(node)
         return True
 
     def wipe(self, number: int) -> bool:
@@ -68,15 +62,15 @@ class Operator:
             return
         if any(node.leads for node in nodes if node.number != lost):
             self._lost = None
-            self._replacements = {lost: nodes[lost].store_uuid}
-            for node in nodes:
-                if node.alive:
-                    self._tell(node, lost)
+            self._replaced(nodes[lost])
         elif all(node.alive for node in nodes) and not any(
             node.journal_term(shard) for node in nodes for shard in self._shards
         ):
             self._lost = None
             self._world.faults.counts["begun_again"] += 1
+            self.replacements.clear()
+            for checker in self._world.checkers:
+                checker.begun_again()
             for node in nodes:
                 self._world.crash(node.number, power_cut=True)
                 node.begin_again()
@@ -103,12 +97,11 @@ class Operator:
                     return False
         return self._world.nodes[number].spoil()
 
-    def _tell(self, node: SimNode, replaced: int) -> None:
-        """Shard 0 brings the news to each node when it gets there."""
-        delay, store_uuid = self._world.rng.random() * 0.5, self._replacements[replaced]
-        if node.number != replaced:
-            life = node.incarnation
-            self._world.schedule(delay, node.allow_replacement, replaced, store_uuid, life)
+    def _replaced(self, node: SimNode) -> None:
+        """Who has applied so much hears of it soon, the others when they get there."""
+        before = self.replacements[-1].as_of if self.replacements else 0
+        as_of = max(2 * self._world.checkers[0].committed_index, before) + 1
+        self.replacements.append(Replacement(node.number, node.store_uuid, as_of))
 
     def _is_admitted(self) -> bool:
         """Every replaced node says so itself, as `muster cluster status` would show it."""

@@ -8,12 +8,18 @@ session ended, it missed a round, another process took its instance id, it left,
 it) before the later one was told, and the removed one has not heard of that yet. It is a zombie,
 and what is checked instead is its fence: no commit that a member sends after its removal is ever
 acknowledged. Members that the group still counts never overlap, whatever their generations.
+
+What is not promised: that two never do after a proxy delivered an old Join again, so late that it
+counts in a later round than it was sent for (stale_joins.py). Such an overlap is counted, and the
+fence is checked as for a zombie: no commit that the earlier owner sends from then on is
+acknowledged, until it knows a generation after the one that gave the partition away.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 from chaos.sim.checks import ShardChecker
+from chaos.sim.stale_joins import StaleJoins
 from coordinator.machine.events import (
     GenerationFormed,
     GroupDeleted,
@@ -44,6 +50,7 @@ class Ownerships:
     """Of one shard's groups."""
 
     shard: ShardChecker
+    stale: StaleJoins = field(default_factory=StaleJoins)
     counts: Counter[str] = field(default_factory=Counter)
     """`zombie`: overlaps that are allowed; `taken`, `revoked`, `lost`."""
     _held: dict[Place, dict[str, Holding]] = field(default_factory=dict)
@@ -52,6 +59,8 @@ class Ownerships:
     _formed: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     _given_up: dict[tuple[Place, str], int] = field(default_factory=dict)
     """Revoked because it moves: from whom, and in which generation it was away."""
+    _overlapped: dict[tuple[Place, str], int] = field(default_factory=dict)
+    """Given away under a process for a stale Join: in which generation."""
 
     # ---- what the members say
 
@@ -65,6 +74,8 @@ class Ownerships:
                 continue
             if self.is_removed(group, other.member_id) or self.is_removed(group, member_id):
                 self.counts["zombie"] += 1
+            elif self._is_stale(place, other, Holding(who, member_id, generation, self.shard.now)):
+                self.shard.counts.stale_join += 1
             else:
                 self.shard.violated(
                     "H-owners-overlap",
@@ -76,8 +87,17 @@ class Ownerships:
         held[who] = Holding(who, member_id, generation, round(self.shard.now, 4))
         self._came_back(place, member_id, generation)
 
+    def _is_stale(self, place: Place, one: Holding, two: Holding) -> bool:
+        """Whether the later generation gave it away for a stale Join of the other's member."""
+        earlier, later = sorted((one, two), key=lambda holding: holding.generation)
+        if not self.stale.excuse(place[0], earlier.member_id, earlier.generation, later.generation):
+            return False
+        self._overlapped[place, earlier.process] = later.generation
+        return True
+
     def drop(self, group: str, partition: int, who: str, why: str) -> None:
         """It has let go of it, or it is dead. Dropping what it does not own changes nothing."""
+        self._overlapped.pop(((group, partition), who), None)
         if self._held.get((group, partition), {}).pop(who, None) is not None:
             self.counts[why] += 1
 
@@ -115,8 +135,15 @@ class Ownerships:
     # ---- fences
 
     def is_removed(self, group: str, member_id: str) -> bool:
-        """Whether it is a zombie now: a commit that it sends is never acknowledged."""
+        """Whether the group has removed it: a commit that it sends is never acknowledged."""
         return (group, member_id) in self._removed
+
+    def is_fenced(self, group: str, partition: int, member_id: str, who: str) -> bool:
+        """Whether a commit of this partition that it sends now is never acknowledged."""
+        taken_in = self._overlapped.get(((group, partition), who))
+        if taken_in is not None and self.stale.told(group, member_id) <= taken_in:
+            return True
+        return self.is_removed(group, member_id)
 
     def acknowledged(self, group: str, partition: int, who: str, *, sent_as_zombie: bool) -> None:
         """inv-I6: a commit was acknowledged to it."""
@@ -138,6 +165,7 @@ class Ownerships:
             return
         self._seen = index
         for result in results:
+            self.stale.applied(result)
             for event in result.events:
                 match event:
                     case MemberJoined():  # a first Join that is repeated brings the same id again

@@ -30,6 +30,9 @@ CONNECT_TIMEOUT_S = 1.0
 LATE_S = 3.0
 """A late duplicate comes so much later at most."""
 
+PROXY_HOST = "10.9.9.9"
+"""Where a second copy seems to come from."""
+
 BREAK_S = 3.0
 """A connection that lost a message hangs for so long at most."""
 
@@ -79,6 +82,8 @@ class ClientNet:
 
     def __init__(self, world: "Simulation", faults: ClientFaults) -> None:
         self.world, self.faults = world, faults
+        self.watches: list[Callable[[str, bytes], None]] = []
+        """Told of every request when it is sent: path, bytes."""
         self._connections: dict[Connection, None] = {}
         self._calls = 0
 
@@ -144,6 +149,8 @@ class ClientNet:
         """Send a request on its call's connection."""
         connection = call.connection
         assert connection is not None
+        for watch in self.watches:
+            watch(path, request)
         self._calls += 1
         call.number = self._calls
         connection.calls[call.number] = call
@@ -206,7 +213,7 @@ class ClientNet:
         """The proxy's second copy: its answer goes nowhere, the proxy hangs up a second later."""
         there = self.world.nodes[node]
         if there.alive and there.server is not None and self.reaches(node, to_node=True):
-            there.server.dispatch(path, request, "ipv4:10.9.9.9:1", 1.0, lambda *_: None)
+            there.server.dispatch(path, request, f"ipv4:{PROXY_HOST}:1", 1.0, lambda *_: None)
 
     def _answer(
         self, connection: Connection, number: int, code: Code, details: str, answer: bytes

@@ -1,13 +1,16 @@
 """Many seeds of many scenarios, on several processes; what they must have done to mean anything."""
 
 import logging
+import multiprocessing
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 
+from chaos.child import end_with_pool
 from chaos.sim.faults import WEIGHTS
 from chaos.sim.phases import AFTER, BEFORE, COMMIT, preparing
 from chaos.sim.scenarios import (
@@ -20,20 +23,25 @@ from chaos.sim.scenarios import (
     LOST_LINKS,
     ONE_NODE,
     REMOVALS,
+    REPLACED_AGAIN,
+    REPLACEMENTS,
     RETURNING,
     SCENARIOS,
     SLOW_DISKS,
+    SPLIT_VOTES,
+    STALLS,
     STANDSTILL,
     STATICS,
+    STRANGERS,
     THREE_NODES,
 )
-from chaos.sim.sdk_scenarios import SCRIPTED, SDK
+from chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_OPERATED
 from chaos.sim.simulation import Result, Simulation
 
 EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "first-start": 5}
 EVERY |= {"split-votes": 20, LOST_LINKS.name: 5, RETURNING.name: 5}
-EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS)}
-EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STANDSTILL)}
+EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS, STRANGERS)}
+EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STALLS, STANDSTILL)}
 EVERY |= {KILLS.name: 10}
 EVERY |= {scenario.name: 5 for scenario in SDK} | {scenario.name: 20 for scenario in SCRIPTED}
 """Of these only each n-th seed is run; of the others all."""
@@ -50,8 +58,13 @@ class Minima:
 
 
 FAULT_SEEDS = 10
-FEW_SEEDS_SHARE = 0.25
-"""Of the averages, fewer seeds must reach so much: one run may be a quiet one."""
+"""Of fewer seeds no average is asked for: what happens now and then may not happen in them."""
+
+ALL_SEEDS = 400
+"""So many runs over all scenarios have had every kind of fault that any of them can draw."""
+
+SURE = 20
+"""What a run does so often on average, any number of them has done at least once."""
 
 MINIMA_PER_SEED = {"elections": 2, "crashes": 1, "commits": 100, "acked": 80, "reads": 20}
 """Of a three-node run."""
@@ -68,17 +81,24 @@ MINIMA = (
         FIRST_START.name: Minima(
             {"elections": 1, "crashes": 3, "commits": 40, "acked": 30, "reads": 5}, _NEW
         ),
+        REPLACED_AGAIN.name: Minima(
+            {"elections": 3, "crashes": 3, "acked": 200}, ("replace_again",)
+        ),
         RETURNING.name: Minima({"acked": 80}, ("follower_isolation", "follower_reconnect")),
         REMOVALS.name: Minima(
             {"acked": 40, "generations": 8, "deleted": 0.3, "expired": 0.3}
             | {"replaced": 1, "handed_out": 0.5, "atomic": 20},
             ("crash", "isolation"),
         ),
+        STRANGERS.name: Minima(
+            {"acked": 20, "generations": 4, "handed_out": 8, "deleted": 2, "dropped": 5}, ("crash",)
+        ),
         KILLS.name: Minima(
             {"acked": 200, "generations": 30, "crashes": 4},
             (preparing(1, 3), preparing(2, 3), BEFORE, AFTER, COMMIT),
         ),
         BLINKS.name: Minima({"beats": 50}, ("leader_blinks",)),
+        STALLS.name: Minima({"beats": 50}, ("leader_stalls",)),
         STANDSTILL.name: Minima({"beats": 50, "elections": 2}, ("all_stand_still", "transfer")),
     }
     | {
@@ -87,11 +107,17 @@ MINIMA = (
     }
 )
 
+MINIMA |= {
+    name: Minima({"elections": 1, "commits": 80, "acked": 40, "reads": 20}, ())
+    for name in ("fifo5", "udp5", "late3x2", REPLACEMENTS.name, SPLIT_VOTES.name, LOST_LINKS.name)
+}
 SDK_MINIMA = Minima(
     {"generations": 8, "acked": 40, "reads": 8},
     ("client_duplicate", "client_late_duplicate", "client_reordering", "client_loss"),
 )
 MINIMA |= {scenario.name: SDK_MINIMA for scenario in SDK}
+OPERATED = {"altered": 4, "kicked": 0.5, "reset": 4, "grown": 1, "held_back": 5}
+MINIMA[SDK_OPERATED.name] = replace(SDK_MINIMA, per_seed={**SDK_MINIMA.per_seed, **OPERATED})
 MINIMA |= {scenario.name: Minima({"acked": 100, "generations": 4}, ()) for scenario in SCRIPTED}
 
 
@@ -104,6 +130,8 @@ class Totals:
     """Seeds that violate something."""
     faults: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    simulated_s: float = 0.0
+    """Virtual time."""
 
     def add(self, result: Result) -> None:
         """One run more."""
@@ -112,17 +140,18 @@ class Totals:
         self.faults += result.faults
         self.counts.update(asdict(result.counts))
         self.counts["events"] += result.events
+        self.simulated_s += result.simulated_s
 
     def too_little(self, minima: Minima) -> list[str]:
         """What these runs did not do often enough to prove anything."""
-        missing = []
-        share = 1.0 if self.seeds >= FAULT_SEEDS else FEW_SEEDS_SHARE
-        for name, most in minima.per_seed.items():
-            each = most * share
-            if self.counts[name] < each * self.seeds or not self.seeds:
-                missing.append(f"{name}: {self.counts[name]}, wanted {each * self.seeds}")
-        if self.seeds and self.seeds < FAULT_SEEDS:
-            return missing
+        if 0 < self.seeds < FAULT_SEEDS:
+            sure = [name for name, each in minima.per_seed.items() if each >= SURE]
+            return [f"{name}: 0" for name in sure if not self.counts[name]]
+        missing = [
+            f"{name}: {self.counts[name]}, wanted {each * self.seeds}"
+            for name, each in minima.per_seed.items()
+            if self.counts[name] < each * self.seeds or not self.seeds
+        ]
         return missing + [
             f"no fault of kind {one}" for one in minima.faults if not self.faults[one]
         ]
@@ -179,69 +208,128 @@ def run_many(
 ) -> dict[str, Totals]:
     """Run the seeds, or as many as `minutes` allow; `done` is told of each: result, number, of all.
 
-    With `minutes` the seeds follow each other, `seeds` at a time, until the time is over.
+    With `minutes` the seeds follow each other, `seeds` at a time, until the time is over. On
+    KeyboardInterrupt no more are begun, and those under way end; a second one kills them, and goes
+    on. Called from the main thread.
     """
-    totals: dict[str, Totals] = {}
     end = None if minutes is None else time.monotonic() + 60 * minutes
-    finished = planned = 0
-    with ProcessPoolExecutor(processes, initializer=be_quiet) as pool:
+    with ProcessPoolExecutor(
+        processes, initializer=_begin_process, initargs=(os.getpid(),)
+    ) as pool:
+        many = _Many(pool, done)
+        try:
+            try:
+                many.run(seeds, scenarios, 4 * processes, end)
+            except KeyboardInterrupt:
+                many.drop()
+                many.finish()
+        except KeyboardInterrupt:
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
+    return many.totals
+
+
+def _begin_process(parent_pid: int) -> None:
+    end_with_pool(parent_pid)
+    be_quiet()
+
+
+class _Many:
+    """Runs that wait in a pool, and sums over those that have ended."""
+
+    def __init__(self, pool: ProcessPoolExecutor, done: Callable[[Result, int, int], None]) -> None:
+        self.totals: dict[str, Totals] = {}
+        self._pool = pool
+        self._done = done
+        self._waiting: set[Future[Result]] = set()
+        self._finished = self._planned = 0
+
+    def run(self, seeds: int, scenarios: Sequence[str], ahead: int, end_s: float | None) -> None:
+        """`ahead`: so many wait at most."""
         for batch in count():
             todo = jobs(seeds, scenarios, batch * seeds)
-            planned += len(todo)
-            waiting: set[Future[Result]] = set()
+            self._planned += len(todo)
             for job in todo:
-                if end is not None and time.monotonic() > end:
+                if end_s is not None and time.monotonic() > end_s:
                     break
-                waiting.add(pool.submit(run_one, job))
-                while len(waiting) >= 4 * processes:
-                    finished += _collect(waiting, totals, done, finished, planned)
-            while waiting:
-                finished += _collect(waiting, totals, done, finished, planned)
-            if end is None or time.monotonic() > end:
-                return totals
-    return totals
+                self._waiting.add(self._pool.submit(run_one, job))
+                while len(self._waiting) >= ahead:
+                    self._collect()
+            self.finish()
+            if end_s is None or time.monotonic() > end_s:
+                return
+
+    def drop(self) -> None:
+        """Begin no more."""
+        for future in list(self._waiting):
+            if future.cancel():
+                self._waiting.discard(future)
+
+    def finish(self) -> None:
+        """Wait for all that have begun."""
+        while self._waiting:
+            self._collect()
+
+    def _collect(self) -> None:
+        ended, _ = wait(self._waiting, return_when=FIRST_COMPLETED)
+        for future in ended:
+            self._waiting.discard(future)
+            result = future.result()
+            self.totals.setdefault(result.scenario, Totals()).add(result)
+            self._finished += 1
+            self._done(result, self._finished, self._planned)
 
 
-def _collect(
-    waiting: set[Future[Result]],
-    totals: dict[str, Totals],
-    done: Callable[[Result, int, int], None],
-    finished: int,
-    planned: int,
-) -> int:
-    ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
-    for number, future in enumerate(ended, start=1):
-        waiting.discard(future)
-        result = future.result()
-        totals.setdefault(result.scenario, Totals()).add(result)
-        done(result, finished + number, planned)
-    return len(ended)
+def broken(totals: Mapping[str, Totals]) -> list[str]:
+    """Scenarios with runs that violate something."""
+    return [
+        f"{name}: {total.violations} of {total.seeds} seeds violate"
+        for name, total in totals.items()
+        if total.violations
+    ]
 
 
 def judge(totals: Mapping[str, Totals], scenarios: Iterable[str]) -> list[str]:
     """Why these runs do not count as passed."""
-    problems = []
-    for name in scenarios:
+    problems = broken(totals)
+    asked = list(scenarios)
+    for name in asked:
         total = totals.get(name, Totals())
-        if total.violations:
-            problems.append(f"{name}: {total.violations} of {total.seeds} seeds violate")
-        if name in MINIMA:
-            problems += [f"{name}: {what}" for what in total.too_little(MINIMA[name])]
-        elif not total.seeds:
-            problems.append(f"{name}: no seed was run")
+        problems += [f"{name}: {what}" for what in total.too_little(MINIMA[name])]
+    if asked == list(SCENARIOS) and sum(total.seeds for total in totals.values()) >= ALL_SEEDS:
+        problems += [f"no fault of kind {kind} in any run" for kind in _never(totals.values())]
     return problems
 
 
+def _never(totals: Iterable[Totals]) -> list[str]:
+    """Kinds of faults that a scenario can draw or has to have, and that never happened."""
+    wanted = {kind for scenario in SCENARIOS.values() for kind in scenario.weights}
+    wanted |= {kind for minima in MINIMA.values() for kind in minima.faults}
+    return sorted(
+        wanted - {kind for total in totals for kind, times in total.faults.items() if times}
+    )
+
+
 def summary(
-    totals: Mapping[str, Totals], mutants: Mapping[str, int | None], seconds: float
+    totals: Mapping[str, Totals],
+    mutants: Mapping[str, int | None],
+    seconds: float,
+    *,
+    problems: Sequence[str],
+    interrupted: bool = False,
 ) -> dict[str, object]:
-    """The last line: sums over all scenarios. `mutants`: by name, the seed that caught it."""
+    """The last line: sums over all scenarios. `mutants`: by name, the seed that caught it.
+
+    `problems`: why all of this does not count as passed; `seconds` are real ones.
+    """
     everything = Totals()
     for total in totals.values():
         everything.seeds += total.seeds
         everything.violations += total.violations
         everything.faults += total.faults
         everything.counts += total.counts
+        everything.simulated_s += total.simulated_s
     return {
         "seeds": everything.seeds,
         "violations": everything.violations,
@@ -249,5 +337,8 @@ def summary(
         "counts": dict(sorted(everything.counts.items())),
         "scenarios": {name: total.seeds for name, total in sorted(totals.items())},
         "mutants": {n: "survived" if seed is None else seed for n, seed in mutants.items()},
+        "problems": list(problems),
         "seconds": round(seconds, 1),
+        "simulated_s": round(everything.simulated_s, 1),
+        "interrupted": interrupted,
     }

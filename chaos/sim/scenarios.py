@@ -27,8 +27,25 @@ SPLIT_VOTES = Scenario(
 
 REPLACEMENTS = Scenario(
     "replacements",
-    weights={**WEIGHTS, "replace_then_crash": 60},
+    weights={**WEIGHTS, "replace_then_crash": 40, "replace": 40},
 )
+
+REPLACED_AGAIN = Scenario(
+    "replaced-again",
+    weights={"replace_again": 1},
+    chaos_s=16.0,
+    pause_s=0.5,
+    settings=replace(
+        GROUPS_SETTINGS,
+        window_bytes=400,
+        message_bytes=200,
+        control_bytes=300,
+        log_disk_bytes=1_000_000,
+        log_trim_bytes=1_000_000,
+        snapshot_log_bytes=1_000_000,
+    ),
+)
+"""Nothing fails but disks, and a log that begins at the first entry tells of all that were lost."""
 
 FIRST_START = Scenario(
     "first-start", weights=FIRST_START_WEIGHTS, chaos_s=12.0, pause_s=0.3, late_start_s=4.0
@@ -72,6 +89,16 @@ REMOVALS = replace(
 )
 """Groups that are empty for a while, are deleted or expire, and come back."""
 
+STRANGERS = replace(
+    GROUPS[0],
+    name="groups-strangers",
+    members=4,
+    strangers=True,
+    weights={"crash": 6, "isolation": 2, "transfer": 2, "reconnect": 2},
+    pause_s=0.6,
+)
+"""Several ids wait at once that were handed out, while nodes start and load what is on disk."""
+
 KILLS = replace(
     GROUPS[0],
     name="groups-kills",
@@ -110,6 +137,15 @@ BLINKS = Scenario(
 )
 """The leader's loop is stuck again and again, just when members that report late do so."""
 
+STALLS = replace(
+    BLINKS,
+    name="groups-stalls",
+    weights={"leader_stalls": 1},
+    pause_s=0.9,
+    steady=False,
+)
+"""The same for longer: what has waited for the leader is no sign that it still leads."""
+
 STANDSTILL = Scenario(
     "groups-standstill",
     members=8,
@@ -130,6 +166,7 @@ SCENARIOS = {
         Scenario("udp5", nodes=5, network="udp"),
         Scenario("late3x2", network="late", shards=2),
         REPLACEMENTS,
+        REPLACED_AGAIN,
         FIRST_START,
         SPLIT_VOTES,
         LOST_LINKS,
@@ -138,10 +175,12 @@ SCENARIOS = {
         CHURN,
         STATICS,
         REMOVALS,
+        STRANGERS,
         KILLS,
         SLOW_DISKS,
         DEAF,
         BLINKS,
+        STALLS,
         STANDSTILL,
         *SDK,
         *SCRIPTED,

@@ -5,9 +5,11 @@ Nothing else fails in such a world, no member goes of itself, and all run the sh
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from chaos.sim.network import CLIENTS
+from coordinator.liveness import MemberKey
 from coordinator.machine.events import MemberRemoved, RemovalCause
 from coordinator.machine.shard_state import CommandResult, Entry
 from coordinator.shard import Shard
@@ -22,6 +24,14 @@ BEGIN_S = 5.0
 JAM_S = 5.0
 STOP_S = 30.0
 STALL_S = 2.0
+THAW_S = 3.0
+"""Longer than an election takes: when the stopped leader goes on, another one leads."""
+ANSWERED_S = 0.05
+"""By then a round is answered."""
+CUT_S = 1.0
+"""So much longer than its stop a leader is cut off."""
+THAWS = 3
+ASK_S = 0.01
 AWAY_S = 3.0
 """Longer than the grace of a broken call, shorter than a session."""
 
@@ -34,6 +44,7 @@ class Script:
     removed: list[MemberRemoved] = field(default_factory=list)
     _led: tuple[int, int] = (-1, -1)
     _seen: int = 0
+    _sent: int | None = None
 
     def start(self) -> None:
         """Put the schedule into the queue, and watch who is removed."""
@@ -92,9 +103,34 @@ class Script:
         if now != self._led:
             self.world.checkers[0].violated("L-leader-changed", before=self._led, after=now)
 
+    def has_just_sent(self, leader: "SimNode") -> bool:
+        """Whether it has sent an append since this was asked last."""
+        before, self._sent = self._sent, leader.replica(0)._seq
+        return before is not None and before < self._sent
+
+    def ask_soon(self, node: "SimNode", after_s: float, until_s: float) -> None:
+        """From `after_s` from now on a client whose route is old asks `node` how members stand."""
+        self.world.schedule(after_s, self._ask, node, node.incarnation, until_s)
+
+    def _ask(self, node: "SimNode", life: int, until_s: float) -> None:
+        members = self.world.members
+        assert members is not None
+        shard = members.shard_at(node.number, 0)
+        if shard is None or life != node.incarnation or self.world.now > until_s:
+            return
+        node._later(life, partial(_ask_all, shard))
+        self.ask_soon(node, ASK_S, until_s)
+
     def again(self, delay_s: float) -> None:
         """Begin this schedule once more, when nobody leads yet."""
         self.world.schedule(delay_s, SCRIPTS[self.world.scenario.script], self)
+
+
+def _ask_all(shard: Shard) -> None:
+    """A heartbeat of every member; what is answered is checked where it is (served.py)."""
+    for group in shard.state.groups.values():
+        for member in group.members.values():
+            shard.heartbeat(MemberKey(group.group_id, member.member_id), group.generation)
 
 
 def jam_leader(script: Script) -> None:
@@ -105,6 +141,27 @@ def jam_leader(script: Script) -> None:
         return
     script.world.count("jammed_loop")
     script.freeze([leader], JAM_S)
+
+
+def thaw_leader(script: Script) -> None:
+    """The leader is stopped when its round has left, and goes on cut off from its peers; thrice.
+
+    The answers wait in its sockets, and nothing that its peers said later. Clients do reach it.
+    """
+    leader = script.leader()
+    if leader is None or not script.has_just_sent(leader):
+        script.again(0.001)
+        return
+    world = script.world
+    world.count("thawed_leader")
+    script.freeze([leader], THAW_S)
+    script.ask_soon(leader, THAW_S, world.now + THAW_S + CUT_S)
+    for other in world.nodes:
+        if other is not leader:
+            for link in ((other.number, leader.number), (leader.number, other.number)):
+                world.schedule(ANSWERED_S, world.net.block, *link, THAW_S + CUT_S - ANSWERED_S)
+    if world.faults.counts["thawed_leader"] < THAWS:
+        script.again(THAW_S + 2 * CUT_S)
 
 
 def jam_all(script: Script) -> None:
@@ -168,6 +225,7 @@ def break_heartbeats(script: Script) -> None:
 
 SCRIPTS: dict[str, Callable[[Script], None]] = {
     "jam-leader": jam_leader,
+    "thaw-leader": thaw_leader,
     "jam-all": jam_all,
     "stop-all": stop_all,
     "stall-followers": stall_followers,

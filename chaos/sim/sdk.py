@@ -12,27 +12,32 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import coordinator.service
-import muster.admin
+import muster.any_node
 import muster.calls
 import muster.consumer
 import muster.discovery
 import muster.heartbeats
+from chaos.sim import many_groups
 from chaos.sim.groups import GroupsChecker
 from chaos.sim.loop import make_loop
 from chaos.sim.ownership import Ownerships
 from chaos.sim.rpc import ClientNet, SimNodes, endpoint
+from chaos.sim.stale_joins import NOTHING
 from coordinator.routing import shard_of
 from muster.calls import Caller
 from muster.client import Client
 from muster.discovery import Discovery, Routes
 from muster.errors import (
     CoordinatorNotAvailable,
+    FencedInstanceId,
     GroupClosed,
     IllegalGeneration,
+    InvalidPartitions,
     MusterError,
     RebalanceInProgress,
     RequestTimedOut,
     UnknownMemberId,
+    UnknownTopicOrPartition,
 )
 from muster.heartbeats import Heartbeats
 from muster.listener import RebalanceListener
@@ -48,6 +53,9 @@ REQUEST_MS = 4_000
 
 THINK_S = 0.12
 """Mean time between two commits of one partition's task."""
+
+BACK = 0.15
+"""In runs with an operator: how often a worker tries to go back, and must not get there."""
 
 BOOTSTRAP_S = 0.3
 TIDY_S = 0.05
@@ -72,7 +80,7 @@ class _Draws:
 def drawn_by(rng: Random) -> Iterator[None]:
     """Inside, everything that the SDK and the frontend draw comes from `rng`."""
     draws: Any = _Draws(rng)
-    drawing = (muster.admin, muster.calls, muster.consumer, muster.discovery, muster.heartbeats)
+    drawing = (muster.any_node, muster.calls, muster.consumer, muster.discovery, muster.heartbeats)
     seams: list[tuple[Any, str, Any]] = [(module, "random", draws) for module in drawing]
     seams += [(module, "secrets", draws) for module in (muster.consumer, muster.heartbeats)]
     seams.append((coordinator.service, "uuid4", draws.uuid4))
@@ -129,8 +137,13 @@ class Process:
         return not self.loop.dead
 
     def launch(self, work: Callable[[], Any]) -> None:
-        """Begin with this coroutine."""
-        self.loop.post(lambda: self.loop.create_task(work()))
+        """Begin with this coroutine. What it raises was not foreseen: a finding."""
+
+        def ended(task: "asyncio.Task[Any]") -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.world.defect(error)
+
+        self.loop.post(lambda: self.loop.create_task(work()).add_done_callback(ended))
 
     def client(self) -> Client:
         """The process's client, open."""
@@ -175,11 +188,25 @@ class Worker(RebalanceListener):
         self._before: dict[int, tuple[int, int, int]] = {}
         self._group: Any = None
         self._cooperative = world.scenario.assignor == "cooperative-sticky"
+        self.shard_number, self.group_id = shard, group
+        self._born_s = world.now
 
     @property
     def alive(self) -> bool:
         """Whether its process runs."""
         return self.process.alive
+
+    @property
+    def member_id(self) -> str:
+        """Under which it owns partitions now; "" where it owns none."""
+        now = None if self._group is None or not self.alive else self._group._machine.assignment
+        return "" if now is None else str(now.member_id)
+
+    @property
+    def generation(self) -> int:
+        """Of the assignment that it knows; -1 where it has none."""
+        now = None if self._group is None or not self.alive else self._group._machine.assignment
+        return NOTHING if now is None else int(now.generation)
 
     @property
     def _over(self) -> bool:
@@ -227,7 +254,7 @@ class Worker(RebalanceListener):
         try:
             await group.run(handle_sigterm=False)
         except MusterError as error:
-            self._world.faults.counts[f"client_{type(error).__name__}"] += 1
+            self._ended(error)
         await client.close()
         await asyncio.sleep(TIDY_S)
         left = self.process.loop.unfinished()
@@ -235,6 +262,21 @@ class Worker(RebalanceListener):
             self._checker.shard.violated("L-tasks-left", process=self.process.name, tasks=left)
         self.process.loop.post(self.process.die)
         self._gone("left")
+
+    def _ended(self, error: MusterError) -> None:
+        """Its work is over and it did not ask for that: the scenario says what may do that."""
+        name, shard = type(error).__name__, self._checker.shard
+        made_s = self._members.made_s
+        early = made_s is None or self._born_s <= made_s
+        foreseen = name in self._world.scenario.may_end
+        if not foreseen or (isinstance(error, UnknownTopicOrPartition) and not early):
+            shard.violated(
+                "A-worker-ended", error=name, group=self._group_id, message=str(error)[:200]
+            )
+        elif isinstance(error, FencedInstanceId):
+            shard.counts.ended_fenced += 1
+        else:
+            shard.counts.ended_without_topic += 1
 
     # ---- RebalanceListener
 
@@ -287,9 +329,13 @@ class Worker(RebalanceListener):
         shard.counts.reads += 1
         while not self._over:
             await asyncio.sleep(self._rng.expovariate(1 / THINK_S))
+            if self._world.scenario.operated and value > 1 and self._rng.random() < BACK:
+                if not await self._go_back(p, value):
+                    break
+                continue
             value += 1
             token = promises.attempt(place, value)
-            zombie = self._owned.is_removed(self._group_id, p.member_id)
+            zombie = self._owned.is_fenced(*place, p.member_id, self.process.name)
             try:
                 result = await self._group.commit({p.key: value})
             except (RebalanceInProgress, RequestTimedOut, CoordinatorNotAvailable):
@@ -305,6 +351,25 @@ class Worker(RebalanceListener):
             shard.counts.acked += 1
         await asyncio.Event().wait()
 
+    async def _go_back(self, p: muster.Partition, value: int) -> bool:
+        """Commit less than is stored, forward only: it is never taken. False: fenced."""
+        less = self._rng.randrange(1, value)
+        try:
+            result = await self._group.commit({p.key: less}, forward_only=True)
+        except (RebalanceInProgress, RequestTimedOut, CoordinatorNotAvailable):
+            return True
+        except (IllegalGeneration, UnknownMemberId, GroupClosed):
+            return False
+        if p.key not in result.superseded:
+            self._checker.shard.violated(
+                "H-offset-fell",
+                group=self._group_id,
+                partition=p.id,
+                stored=value,
+                committed=less,
+            )
+        return True
+
 
 class Bystander:
     """A process that makes the topics, and then reads every group's offsets as an outsider does."""
@@ -312,6 +377,7 @@ class Bystander:
     def __init__(self, members: "Members") -> None:
         assert members.net is not None
         self._members, self._world = members, members.world
+        self._reads = 0
         self.process = Process(members.world, members.net, "bystander")
 
     def start(self) -> None:
@@ -334,19 +400,34 @@ class Bystander:
                 await client.create_topic(name, partitions, exist_ok=True)
             except (RequestTimedOut, CoordinatorNotAvailable):
                 await asyncio.sleep(BOOTSTRAP_S)
-            else:
-                return
+                continue
+            except InvalidPartitions as refused:
+                self._members.checkers[0].ledger.topic_refused(name, partitions, str(refused))
+            self._members.made_s = self._world.now
+            return
 
     async def _read(self, client: Client, shard: int, group: str) -> None:
-        """inv-I1, inv-I13: a strict read of all partitions."""
+        """inv-I1, inv-I13: a strict read of all partitions.
+
+        Every second one is of all groups of the shard, in one call.
+        """
+        self._reads += 1
+        groups = [group]
+        if self._reads % 2 == 0:
+            groups += [g for s, g in self._members.group_ids() if s == shard and g != group]
         promises = self._members.checkers[shard].promises
         keys = [TopicPartition(self._members.topic, p) for p in range(self._members.partitions)]
-        before = {key: promises.reading((group, key.partition)) for key in keys}
+        before = {(g, key): promises.reading((g, key.partition)) for g in groups for key in keys}
         try:
-            committed = await client.committed(group, keys)
+            if self._reads % 2 == 0:
+                caller = client._opened().caller
+                found = await many_groups.read(caller, groups, keys, REQUEST_MS)
+            else:
+                committed = await client.committed(group, keys)
+                found = {group: {key: committed.offset(key) or 0 for key in keys}}
         except (RequestTimedOut, CoordinatorNotAvailable):
             return
-        for key in keys:
-            value = committed.offset(key) or 0
-            promises.read((group, key.partition), before[key], value)
+        for g, offsets in found.items():
+            for key in keys:
+                promises.read((g, key.partition), before[g, key], offsets[key])
         self._members.checkers[shard].shard.counts.reads += 1

@@ -6,6 +6,12 @@ from chaos.sim.faults import CLIENT_WEIGHTS
 from chaos.sim.rpc import ClientFaults
 from chaos.sim.simulation import GROUPS_SETTINGS, Scenario
 
+NO_TOPIC = "UnknownTopicOrPartition"
+"""Workers may be there before their topic is; after it was made it is no excuse."""
+
+FENCED = "FencedInstanceId"
+"""An old Join under an instance id that comes once more, late, takes its place: KIP-345."""
+
 SDK_EAGER = Scenario(
     "sdk-eager",
     members=6,
@@ -16,9 +22,13 @@ SDK_EAGER = Scenario(
     pause_s=0.7,
     life_s=8.0,
     weights=CLIENT_WEIGHTS,
+    may_end=(NO_TOPIC,),
 )
 SDK_COOPERATIVE = replace(SDK_EAGER, name="sdk-cooperative", assignor="cooperative-sticky")
-SDK_STATIC = replace(SDK_COOPERATIVE, name="sdk-static", statics=True)
+SDK_STATIC = replace(SDK_COOPERATIVE, name="sdk-static", statics=True, may_end=(NO_TOPIC, FENCED))
+SDK_OPERATED = replace(SDK_COOPERATIVE, name="sdk-operated", operated=True)
+"""Somebody alters settings, kicks members, resets offsets and grows topics."""
+
 SDK_UDP = replace(SDK_EAGER, name="sdk-udp", network="udp")
 SDK_TWO_SHARDS = replace(SDK_COOPERATIVE, name="sdk-late", network="late", shards=2, members=8)
 
@@ -31,6 +41,7 @@ CALM = replace(
     chaos_s=14.0,
     rest_s=24.0,
     client_faults=ClientFaults(0.0, 0.0, 0.0, 0.0),
+    may_end=(),
 )
 """Nobody goes, and no message is lost."""
 
@@ -52,6 +63,7 @@ Where a call is held or a quorum is gone no session runs, so a stop ends none wh
 SCRIPTED = (
     STOP_ONE,
     replace(CALM, name="sdk-jam-leader", script="jam-leader"),
+    replace(CALM, name="sdk-thaw-leader", script="thaw-leader", chaos_s=20.0),
     replace(CALM, name="sdk-jam-all", script="jam-all"),
     replace(CALM, name="sdk-stop-all", script="stop-all", chaos_s=42.0),
     replace(CALM, name="sdk-stall-followers", script="stall-followers"),
@@ -60,4 +72,4 @@ SCRIPTED = (
 )
 """What must be in the schedule, whatever chance brings."""
 
-SDK = (SDK_EAGER, SDK_COOPERATIVE, SDK_STATIC, SDK_UDP, SDK_TWO_SHARDS)
+SDK = (SDK_EAGER, SDK_COOPERATIVE, SDK_STATIC, SDK_UDP, SDK_TWO_SHARDS, SDK_OPERATED)

@@ -12,6 +12,7 @@ import grpc
 
 from chaos.sim.loop import make_loop
 from chaos.sim.rpc import endpoint
+from coordinator.admin import AdminService
 from coordinator.admission import Admission
 from coordinator.bridge import Bridge
 from coordinator.frontend import Core
@@ -28,6 +29,12 @@ from raft.contract import NodeId
 
 if TYPE_CHECKING:
     from chaos.sim.node import SimNode
+
+GROUPS = tuple(
+    f"/muster.v1.Admin/{name}"
+    for name in ("KickMembers", "DescribeGroupConfigs", "AlterGroupConfigs", "DescribeGroups")
+)
+"""What operators do with groups. The rest asks a node about its disk and its peers."""
 
 Respond = Callable[[grpc.StatusCode, str, bytes], None]
 
@@ -78,7 +85,11 @@ def make_core(
     return Core(
         shards,
         heartbeats,
-        Topics(lambda: registry.state.topics, lambda: registry.state.topics_version),
+        Topics(
+            lambda: registry.state.topics,
+            lambda: registry.state.topics_version,
+            lambda: registry.current,
+        ),
         directory,
         Statuses(directory),
         Admission(),
@@ -100,6 +111,10 @@ class SimServer:
         group_pb2_grpc.add_GroupCoordinatorServicer_to_server(GroupService(core), methods)
         admin_pb2_grpc.add_TopicsServicer_to_server(TopicService(core), methods)
         self._handlers: dict[str, Any] = methods.handlers
+        unused: Any = None
+        operators: Any = _Methods()
+        admin_pb2_grpc.add_AdminServicer_to_server(AdminService(core, unused, unused), operators)
+        self._handlers |= {path: operators.handlers[path] for path in GROUPS}
         self._defect = node.world.defect
 
     def dispatch(

@@ -1,5 +1,6 @@
 """Shrinks a run of the simulator: on the shipped build, or on a broken one."""
 
+from chaos.sim.checks import Violation
 from chaos.sim.mutants import MUTANTS, Mutant
 from chaos.sim.scenarios import SCENARIOS
 from chaos.sim.schedule import Schedule
@@ -17,17 +18,26 @@ def run_schedule(schedule: Schedule, mutant: Mutant | None) -> Result:
         return Simulation(scenario, schedule.seed, schedule).run()
 
 
+def named_by(violation: Violation) -> str:
+    """By what a shorter run counts as failing the same way; plainly where that is little."""
+    about = ", ".join(f"{name} {value}" for name, value in violation.about)
+    if violation.kind.startswith("X-"):
+        return f"{violation.kind}, in any place: what raised tells of none"
+    return f"{violation.kind} of {about or 'anything: it names no shard, group or partition'}"
+
+
 def shrink_result(result: Result, mutant: Mutant | None, seconds: float) -> Shrunk:
-    """Shorten a run that broke something, keeping the first kind of what it broke.
+    """Shorten a run that broke something, keeping what it broke first: the kind, and of what.
 
     Raises ValueError where it broke nothing.
     """
     if not result.violations:
         raise ValueError(f"{result.scenario}:{result.seed} broke nothing")
-    kind = result.violations[0].kind
+    first = result.violations[0]
+    wanted = (first.kind, first.about)
 
     def fails(schedule: Schedule) -> float | None:
         broken = run_schedule(schedule, mutant).violations
-        return next((violation.at_s for violation in broken if violation.kind == kind), None)
+        return next((one.at_s for one in broken if (one.kind, one.about) == wanted), None)
 
     return shrink(fails, result.schedule, len(result.triggered), seconds)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from chaos.sim import deleting
+from chaos.sim import deleting, strangers
+from chaos.sim.admitted import Admissions
 from chaos.sim.apps import App, HistoryApp
 from chaos.sim.checks import Counts, ShardChecker, Violation
 from chaos.sim.faults import WEIGHTS, Faults, FaultyNode
@@ -96,6 +97,14 @@ class Scenario:
     removals: bool = False
     """Groups and offsets are deleted and expire; ids are asked for; commits are atomic and compare
     (removals.py)."""
+    strangers: bool = False
+    """Many ask for ids and never use them (strangers.py)."""
+    operated: bool = False
+    """Of members that run the SDK: settings are altered, members kicked, offsets reset, topics
+    grown (operated.py), and workers commit forward only, too."""
+    may_end: tuple[str, ...] = ()
+    """Errors that may end the work of a process that runs the SDK, by name; any other breaks a
+    promise."""
     client: str = "wire"
     """`sdk`: members are processes that run the shipped SDK (sdk.py); `wire`: see members.py."""
     assignor: str = "range"
@@ -138,6 +147,8 @@ class Result:
     struck: list[Struck] = field(default_factory=list)
     """... and what came of it."""
     triggered: list[str] = field(default_factory=list)
+    simulated_s: float = 0.0
+    """Virtual time of the run, rest included."""
 
 
 class Simulation:
@@ -163,10 +174,12 @@ class Simulation:
         self.events = 0
         self.violations: list[Violation] = []
         self.checkers = [ShardChecker(s, scenario.nodes) for s in range(scenario.shards)]
+        self.operator = Operator(self)
         self.nodes: list[SimNode] = [
             SimNode(self, n, scenario.nodes, scenario.shards, scenario.crash_after_vote)
             for n in range(scenario.nodes)
         ]
+        self.admissions = [Admissions(checker, self.nodes) for checker in self.checkers]
         self.net = Network(
             scenario.network,
             self.rng,
@@ -185,7 +198,6 @@ class Simulation:
         self.crashes = 0
         self.servers: list[SimServer] = []
         self.trace: Callable[[str], None] | None = None
-        self.operator = Operator(self)
         self.commands = Commands(self)
         self.processes: list[Process] = []
         self.members = Members(self) if scenario.members else None
@@ -251,6 +263,8 @@ class Simulation:
         workload.start()
         if self.members is not None and self.scenario.removals:
             deleting.start(self, self.members)
+        if self.members is not None and self.scenario.strangers:
+            strangers.start(self, self.members)
         if self.scenario.script:
             Script(self).start()
         self.faults.start()
@@ -350,7 +364,6 @@ class Simulation:
             if other != number:
                 delay = soon * (0.1 + self.rng.random())
                 self.schedule(delay, self.net.connect, number, other)
-        self.operator.greet(node)
 
     def start_late(self) -> None:
         """Start the node that has never run, if one is left."""
@@ -392,7 +405,7 @@ class Simulation:
             self.schedule(0.5, self._connect_all)
 
     def _is_at_rest(self) -> bool:
-        if not all(node.alive for node in self.nodes):
+        if not all(node.alive and node.awake_s < self.now for node in self.nodes):
             return False
         for shard in range(self.scenario.shards):
             replicas = [node.replica(shard) for node in self.nodes]
@@ -451,4 +464,5 @@ class Simulation:
             self.plan,
             self.faults.struck,
             self.faults.triggered,
+            self.now,
         )

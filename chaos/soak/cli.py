@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chaos.interrupts import Interrupts
 from chaos.soak.plan import MINUTES_MAX, Timetable
-from muster.cli.errors import CommandError, ExitCode
+from muster.cli.errors import CommandError, ExitCode, note
 from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, show
 
@@ -51,16 +51,19 @@ def soak(
 ) -> None:
     """Hours of moderate load on three nodes: does memory, a handle, a task or a thread stay behind?
 
-    Judged is what comes after the first 20 minutes, or after a sixth of a shorter run. Exits 0 only
-    if nothing that applies was broken.
+    Judged is what comes after the first 20 minutes, or after a sixth of a shorter run; memory only
+    where that is 30 minutes or more, and a shorter run says so. Exits 0 only if nothing that was
+    judged was broken; with 1 also after Ctrl-C or SIGTERM, which ends everything
+    and judges what was seen (again = at once, code 130).
     """
+    interrupted = False
     if check is None:
-        from chaos.soak.conductor import soak as run  # noqa: PLC0415  # grpc is slow to import
+        from chaos.soak.conductor import Interrupted  # noqa: PLC0415  # grpc is slow to import
+        from chaos.soak.conductor import soak as run  # noqa: PLC0415
 
         timetable = Timetable(60 * minutes)
-        signal.signal(signal.SIGTERM, _interrupt)
         try:
-            with _progress(timetable.total_s) as say:
+            with _progress(timetable.total_s) as say, Interrupts(note):
                 run(timetable, samples, seed, say)
         except OSError as error:
             raise CommandError(
@@ -68,20 +71,17 @@ def soak(
                 next_step="give --samples a file that can be written",
                 exit_code=ExitCode.USAGE,
             ) from error
-        except KeyboardInterrupt:
-            typer.echo("interrupted; what was seen until now is judged", err=True)
-    finish(check or samples, summary, output)
+        except Interrupted:
+            interrupted = True
+            note("interrupted; what was seen until now is judged")
+    finish(check or samples, summary, output, interrupted=interrupted)
 
 
-def _interrupt(_number: int, _frame: object) -> None:
-    """SIGTERM ends a run in good order, as Ctrl-C does."""
-    raise KeyboardInterrupt
-
-
-def finish(samples: Path, summary: Path, form: Format) -> None:
+def finish(samples: Path, summary: Path, form: Format, *, interrupted: bool = False) -> None:
     """Judge a samples file, show and write the verdicts.
 
-    Raises CommandError, exit code 1, where one of them failed or the file cannot be read.
+    Raises CommandError, exit code 1, where one of them failed, the file cannot be read, or the soak
+    was not as long as it was to be.
     """
     from chaos.soak.judge import judge, rows  # noqa: PLC0415  # only when there is something
     from chaos.soak.records import RecordsError, read  # noqa: PLC0415
@@ -101,9 +101,15 @@ def finish(samples: Path, summary: Path, form: Format) -> None:
     for one in failed:
         for violation in one.violations:
             typer.echo(f"{one.invariant}: {violation.what}", err=True)
+    for one in verdicts:
+        if not one.applies:
+            note(f"not judged: {one.title} ({one.note})")
+    wrong = ["interrupted"] if interrupted else []
     if failed:
+        wrong.append("not held: " + ", ".join(f"{one.invariant} {one.title}" for one in failed))
+    if wrong:
         raise CommandError(
-            "not held: " + ", ".join(f"{one.invariant} {one.title}" for one in failed),
+            "; ".join(wrong),
             next_step=f"the samples are in {samples}, the verdicts in {summary}",
             exit_code=ExitCode.ERROR,
         )

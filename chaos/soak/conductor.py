@@ -16,6 +16,7 @@ from pathlib import Path
 
 import grpc
 
+from chaos import hashing
 from chaos.child import Child, ChildError, Message, close_all
 from chaos.soak import plan, sampling
 from chaos.soak.plan import Timetable, Window
@@ -24,7 +25,6 @@ from chaos.soak.sampling import Sample, SampleError
 from chaos.world.cluster import Cluster, ClusterError
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 
-NODES = 3
 ANSWER_S = 60.0
 BOUNCE_EVERY_S = 4.0
 BOUNCE_WARM_S = 1.3
@@ -42,6 +42,11 @@ ADMIN_S = 10.0
 TURN_S = 0.1
 PHASE = 0.4
 """An action first happens after this part of its interval."""
+
+
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """A soak was ended by a signal, in good order: all that it started is gone."""
+
 
 Say = Callable[[float, str], None]
 
@@ -75,7 +80,8 @@ class Soak:
     def run(self) -> None:
         """Run to the end of the timetable; a failure ends it earlier and is in the file.
 
-        On KeyboardInterrupt everything is ended, too, and the error goes on.
+        On KeyboardInterrupt everything is ended, too. Raises Interrupted then; a second one while
+        that goes on is raised as it is.
         """
         marker = f"MUSTER_SOAK={uuid.uuid4()}"
         name, _, value = marker.partition("=")
@@ -84,6 +90,9 @@ class Soak:
             self._inside()
         except (ChildError, ClusterError, SampleError, OSError, grpc.RpcError) as error:
             self._writer.failure(self._at_s(), f"{type(error).__name__}: {error}")
+        except KeyboardInterrupt as error:
+            self._event("interrupted")
+            raise Interrupted from error
         finally:
             close_all([*self._steady.values(), *self._churned.values()])
             del os.environ[name]
@@ -98,7 +107,7 @@ class Soak:
     # ---- life of the run
 
     def _inside(self) -> None:
-        with Cluster(nodes=NODES) as cluster:
+        with Cluster(nodes=plan.NODES) as cluster:
             self._cluster = cluster
             self._bootstrap = ",".join(cluster.endpoints)
             cluster.create_topic(plan.TOPIC, plan.PARTITIONS)
@@ -117,13 +126,14 @@ class Soak:
             self._steady[f"worker-{number}"] = self._worker(number)
         for number in range(plan.STEADY, plan.STEADY + plan.CHURNED):
             self._churned[f"worker-{number}"] = self._worker(number)
-        self._steady["visitor"] = Child(
+        self._steady[plan.VISITOR] = Child(
             "chaos.soak.visitor",
             {
                 "bootstrap": self._bootstrap,
-                "name": "visitor",
+                "name": plan.VISITOR,
                 "looked_at": [name for name, _ in plan.groups()],
             },
+            environment=hashing.environment(None, plan.VISITOR),
         )
         for child in self._all().values():
             child.ready(ANSWER_S)
@@ -131,7 +141,8 @@ class Soak:
     def _worker(self, number: int) -> Child:
         seats = [[one.group, one.kind, one.instance] for one in plan.seats(number)]
         config = {"bootstrap": self._bootstrap, "name": f"worker-{number}", "seats": seats}
-        return Child("chaos.soak.worker", config)
+        environment = hashing.environment(None, f"worker-{number}")
+        return Child("chaos.soak.worker", config, environment=environment)
 
     def _all(self) -> dict[str, Child]:
         return {**self._steady, **self._churned}
@@ -190,7 +201,7 @@ class Soak:
             return
         is_warm = at_s >= self._times.warm_up_s
         self._next_bounce_s = at_s + (BOUNCE_EVERY_S if is_warm else BOUNCE_WARM_S)
-        name = self._random.choice([one for one in self._steady if one != "visitor"])
+        name = self._random.choice([one for one in self._steady if one != plan.VISITOR])
         self._steady[name].ask("bounce", ANSWER_S, seat=self._random.randrange(plan.SEATS))
         self._done["bounces"] += 1
 
@@ -199,7 +210,7 @@ class Soak:
 
     def _look_at_groups(self) -> None:
         """List the groups of one node, describe some, and ask why one of them rebalanced."""
-        stub = self._cluster.admin(self._random.randrange(NODES))
+        stub = self._cluster.admin(self._random.randrange(plan.NODES))
         try:
             self._ask_about_groups(stub)
         except grpc.RpcError as error:  # the node is too busy, stands still, or led until now
@@ -244,7 +255,7 @@ class Soak:
 
     def _pause(self) -> None:
         """Leadership goes to the other nodes, and comes back by transfer."""
-        node_id = self._random.randrange(NODES)
+        node_id = self._random.randrange(plan.NODES)
         pid = self._cluster.nodes[node_id].pid
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -285,7 +296,7 @@ class Soak:
                 kills=self._done["kills"],
                 pauses=self._done["pauses"],
                 transfers=self._done["transfers"],
-                visits=self._told["visitor"]["counters"]["visits"],
+                visits=self._told[plan.VISITOR]["counters"]["visits"],
             )
         )
         self._say(at_s, "")

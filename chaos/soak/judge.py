@@ -9,11 +9,12 @@ one. Two things are counted apart, because others decide on them, within a bound
 (RocksDB) and the threads of gRPC's pool, which has more of them while the machine is busy.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from statistics import linear_regression
 from typing import Final
 
+from chaos.soak.plan import JUDGED
 from chaos.soak.records import Records
 from chaos.soak.sampling import Sample
 from chaos.verdict import Verdict, Violation
@@ -28,6 +29,10 @@ SAMPLES_MIN: Final = 4
 COMMITS_PER_S_MIN: Final = 20.0
 """Less would not be a load that shows a leak."""
 SILENT_S_MAX: Final = 60.0
+VISIT_S_MAX: Final = 60.0
+"""A visit that went well in so long, on average; one is begun every ten seconds."""
+CHURN: Final = ("bounces", "kills", "pauses", "transfers")
+"""What has to have happened at all (`Load`)."""
 _KIB_PER_MIB = 1024.0
 _S_PER_H = 3600.0
 
@@ -134,8 +139,13 @@ def ends(records: Records) -> tuple[int, int] | None:
     return (min(seen), max(seen)) if len(seen) > 1 else None
 
 
-def judge(records: Records) -> list[Verdict]:
-    """All verdicts on a run, cut or whole."""
+def judge(records: Records, expected: Collection[str] = JUDGED) -> list[Verdict]:
+    """All verdicts on a run, cut or whole.
+
+    Args:
+        records: what was seen.
+        expected: names of the processes that must have been seen all the time.
+    """
     table = rows(records)
     return [
         _memory(table),
@@ -143,7 +153,7 @@ def judge(records: Records) -> list[Verdict]:
         _store_files(table),
         _threads(table),
         _counts("S5", "no task is left", table, lambda row: row.tasks),
-        _same_processes(records),
+        _same_processes(records, expected),
         _went_on(records),
         _nothing_left(records),
     ]
@@ -200,12 +210,16 @@ def _store_files(table: list[Row]) -> Verdict:
     )
 
 
-def _same_processes(records: Records) -> Verdict:
+def _same_processes(records: Records, expected: Collection[str]) -> Verdict:
     """None was replaced, and each was seen from the first sample to the last."""
     planned = [one.number for one in records.timetable.windows()]
     first, last = (ends(records) or planned)[0], planned[-1]
     found = judged(records)
-    violations = []
+    violations = [
+        Violation("S6", f"{name} was never seen after the warm-up")
+        for name in expected
+        if name not in found
+    ]
     for name, samples in sorted(found.items()):
         if len({one.pid for one in samples}) > 1:
             violations.append(Violation("S6", f"{name} was started again"))
@@ -219,13 +233,17 @@ def _same_processes(records: Records) -> Verdict:
 
 
 def _went_on(records: Records) -> Verdict:
-    """Members commit all the time: a run without load shows no leak."""
+    """Members commit all the time, and come and go: a run without load shows no leak."""
     loads = [one for one in records.loads if one.at_s >= records.timetable.warm_up_s]
     violations = [Violation("S7", what) for what in records.failures]
     if len(loads) > 1:
         span_s, done = loads[-1].at_s - loads[0].at_s, loads[-1].commits - loads[0].commits
         if done < COMMITS_PER_S_MIN * span_s:
             violations.append(Violation("S7", f"{done / span_s:.1f} commits/s"))
+        if loads[-1].visits - loads[0].visits < span_s / VISIT_S_MAX:
+            violations.append(Violation("S7", f"{loads[-1].visits} visits"))
+        never = [one for one in CHURN if not getattr(loads[-1], one)]
+        violations += [Violation("S7", f"not one of the {one}") for one in never]
     since = loads[0] if loads else None
     for one in loads:
         if since is not None and one.at_s - since.at_s > SILENT_S_MAX:

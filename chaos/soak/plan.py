@@ -23,12 +23,20 @@ KINDS: Final = {
 """Groups of each kind: eager, cooperative, static members, a task per partition, reading committed
 offsets now and then, confluent-kafka's names, an election, named tasks."""
 
+NODES: Final = 3
 STEADY: Final = 9
 """Processes that live as long as the run; these are judged."""
 CHURNED: Final = 3
 """Processes that are killed, one after the other, and started again."""
 SEATS: Final = 4
 """Memberships of each process."""
+VISITOR: Final = "visitor"
+JUDGED: Final = (
+    *(f"node-{n}" for n in range(NODES)),
+    *(f"worker-{n}" for n in range(STEADY)),
+    VISITOR,
+)
+"""Names of the processes that live as long as the run."""
 
 MINUTES_MAX: Final = 480
 WARM_UP_S: Final = 1_200.0

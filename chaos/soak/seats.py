@@ -19,18 +19,17 @@ class Tally:
     """What the memberships of one process did."""
 
     def __init__(self) -> None:
-        self.commits = 0
+        self.synchronous = 0
+        """Acknowledged commits of `compat.Consumer`, which has a client of its own."""
         self.refused: Counter[str] = Counter()
         """Names of errors that churn explains: the member goes on after them."""
 
     async def commit(self, work: Awaitable[muster.CommitResult]) -> None:
-        """Count how a commit ends."""
+        """Count one that is refused. The client counts what is acknowledged, buffered ones too."""
         try:
-            result = await work
+            await work
         except muster.MusterError as error:
             self.refused[type(error).__name__] += 1
-        else:
-            self.commits += len(result.acknowledged) > 0
 
 
 class Member:
@@ -123,7 +122,6 @@ class Member:
             while not partition.revoking.is_set():
                 offset += 1
                 partition.commit(offset, end_offset=offset + 10)
-                self._tally.commits += 1
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(partition.revoking.wait(), 4 * COMMIT_EVERY_S)
 
@@ -164,7 +162,7 @@ class Member:
                     except muster.MusterError as error:
                         self._tally.refused[type(error).__name__] += 1
                     else:
-                        self._tally.commits += 1
+                        self._tally.synchronous += 1
                 stopped.wait(COMMIT_EVERY_S)
 
     async def _elect(self) -> None:
@@ -196,7 +194,6 @@ class Member:
                 while True:
                     done += 1
                     task.commit(done)
-                    self._tally.commits += 1
                     await asyncio.sleep(4 * COMMIT_EVERY_S)
 
             async with asyncio.TaskGroup() as both:

@@ -21,6 +21,8 @@ class Visitor:
 
     def __init__(self, client: muster.Client, bootstrap: str, looked_at: list[str]) -> None:
         self.visits = 0
+        """Those that went well."""
+        self._begun = 0
         self.refused: dict[str, int] = {}
         self._client = client
         self._bootstrap = bootstrap
@@ -28,13 +30,15 @@ class Visitor:
 
     async def visit(self) -> None:
         """One visit; what is refused is counted, and the group deleted by a later one or never."""
+        self._begun += 1
         try:
             async with asyncio.timeout(VISIT_S):
-                await self._visit(f"visit-{self.visits}")
+                await self._visit(f"visit-{self._begun}")
         except muster.MusterError as error:
             name = type(error).__name__
             self.refused[name] = self.refused.get(name, 0) + 1
-        self.visits += 1
+        else:
+            self.visits += 1
 
     async def _visit(self, group_id: str) -> None:
         async with (

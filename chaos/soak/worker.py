@@ -20,6 +20,13 @@ def live_tasks() -> int:
     return sum(isinstance(one, asyncio.Task) and not one.done() for one in gc.get_objects())
 
 
+def told(error: BaseException) -> str:
+    """What went wrong; of a group of errors each."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(told(one) for one in error.exceptions)
+    return f"{type(error).__name__}: {error}"
+
+
 async def _main() -> None:
     config = child.config()
     tally = Tally()
@@ -39,7 +46,7 @@ async def _main() -> None:
                     member.check() for number, member in enumerate(members) if number not in bounces
                 ]
             except Exception as error:  # noqa: BLE001 - whatever it is, the run fails with it
-                child.answer(error=f"a membership ended: {type(error).__name__}: {error}")
+                child.answer(error=f"a membership ended: {told(error)}")
                 break
             if command["verb"] == "bounce":
                 number = command["seat"]
@@ -47,7 +54,7 @@ async def _main() -> None:
                     bounces[number] = asyncio.create_task(members[number].bounce())
             child.answer(
                 tasks=live_tasks(),
-                commits=tally.commits,
+                commits=client.counters.commits_acknowledged + tally.synchronous,
                 refused=tally.refused,
                 settled=all(settled) and not bounces,
                 counters={

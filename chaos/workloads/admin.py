@@ -1,6 +1,8 @@
 """Operators at work (chaos-W8): resets, deletions, growing topics, settings, members kicked out."""
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from chaos.history import Key, Outcome
@@ -14,6 +16,8 @@ from muster.errors import MusterError
 STEP_MS = 10_000
 """A call of an operator is given up after this."""
 
+SETTING = "classic.max.size"
+"""What it sets and takes away."""
 PARTITIONS_MAX = 16
 """The topic is not grown beyond."""
 
@@ -39,9 +43,8 @@ class Admin(Worker):
         self._partitions = settings.partitions
         self._values = Values(self.brief.number)
         self._resets = Values(self.brief.number + 1)
-        of_members = MemberSettings(
-            group=f"{settings.group}-members", topic=settings.topic, members=2
-        )
+        self._members_group = f"{settings.group}-members"
+        of_members = MemberSettings(group=self._members_group, topic=settings.topic, members=2)
         self._members = [
             Member(self, of_members.model_copy(), index) for index in range(of_members.members)
         ]
@@ -67,14 +70,15 @@ class Admin(Worker):
             (1.5, self._delete_offsets),
             (1.0, self._delete_group),
             (0.3, self._grow),
-            (0.5, self._configure),
-            (0.3, self._kick),
+            (1.0, self._configure),
+            (1.0, self._read_settings),
+            (1.0, self._kick),
         ]
         weights, calls = zip(*steps, strict=True)
-        name = self.brief.name
-        async with Client(
-            self.brief.bootstrap, client_id=name, request_timeout_ms=STEP_MS
-        ) as client:
+        async with self.client(request_timeout_ms=STEP_MS) as client:
+            # However short the run is: there is something to look at.
+            await self._configure(client)
+            await self._grow(client)
             while True:
                 await self.pause(self._settings.every_s)
                 await self.rng.choices(calls, weights)[0](client)
@@ -141,34 +145,85 @@ class Admin(Worker):
     # ---- topics, settings, members
 
     async def _grow(self, client: Client) -> None:
-        if self._partitions < PARTITIONS_MAX:
-            wanted = self._partitions + 1
-            if await self._call("grow", client.add_partitions(self._settings.topic, wanted)):
-                self._partitions = wanted
+        if self._partitions >= PARTITIONS_MAX:
+            return
+        topic, wanted = self._settings.topic, self._partitions + 1
+
+        async def call() -> None:
+            await client.add_partitions(topic, wanted)
+
+        outcome = await self._operate(client, "grow", topic, call, value=wanted)
+        if outcome is Outcome.OK:
+            self._partitions = wanted
+        elif outcome is Outcome.FAIL:  # an earlier run may have grown it
+            with contextlib.suppress(MusterError):
+                self._partitions = (await client.describe_topics([topic]))[topic].partitions
 
     async def _configure(self, client: Client) -> None:
-        group = f"{self._settings.group}-members"
-        given: Mapping[str, int] = {"classic.max.size": self.rng.randrange(10, 100)}
+        given: Mapping[str, int] = {SETTING: self.rng.randrange(10, 100)}
         removed: tuple[str, ...] = ()
         if self.rng.random() < 0.5:  # noqa: PLR2004 - a half
-            given, removed = {}, ("classic.max.size",)
-        await self._call("configure", client.alter_group_settings(group, given, removed=removed))
+            given, removed = {}, (SETTING,)
+
+        async def call() -> None:
+            await client.alter_group_settings(self._members_group, given, removed=removed)
+
+        value = given.get(SETTING, -1)
+        await self._operate(client, "set", self._members_group, call, name=SETTING, value=value)
+
+    async def _read_settings(self, client: Client) -> None:
+        await read_setting(self, client, self._members_group)
 
     async def _kick(self, client: Client) -> None:
         here = [one.group for one in self._members if one.group is not None]
         ids = [group.member_id for group in here if group.member_id]
-        if ids:
-            group = f"{self._settings.group}-members"
-            await self._call(
-                "kick", client.kick_members(group, [self.rng.choice(ids)], reason="chaos")
-            )
+        if not ids:
+            return
+        member_id = self.rng.choice(ids)
 
-    async def _call(self, kind: str, call: Awaitable[object]) -> bool:
-        """Make it, and count what became of it; whether it was done."""
+        async def call() -> None:
+            answers = await client.kick_members(self._members_group, [member_id], reason="chaos")
+            if (refused := answers[member_id]) is not None:
+                raise refused
+
+        await self._operate(client, "kick", self._members_group, call, name=member_id)
+
+    async def _operate(
+        self,
+        client: Client,
+        what: str,
+        subject: str,
+        call: Callable[[], Awaitable[None]],
+        *,
+        name: str = "",
+        value: int | None = None,
+    ) -> Outcome:
+        """Make it, and write down what became of it, also where it is cancelled meanwhile."""
+        began_ns = time.monotonic_ns()
+        before = Before.call(client.counters)
+        outcome, error = Outcome.UNKNOWN, ""
         try:
-            await call
-        except MusterError as error:
-            self.track.note("call", kind=kind, outcome="fail", error=name_of(error))
-            return False
-        self.track.note("call", kind=kind, outcome="ok", error="")
-        return True
+            await call()
+            outcome = Outcome.OK
+        except MusterError as raised:
+            outcome, error = before.outcome(raised, client.counters), name_of(raised)
+        finally:
+            self.book.operated(
+                what, subject, began_ns, outcome, name=name, value=value, error=error
+            )
+            self.track.note("call", kind=what, outcome=outcome.value, error=error)
+        return outcome
+
+
+async def read_setting(worker: Worker, client: Client, group: str) -> bool:
+    """Read what an operator sets, and write it down; whether it was answered."""
+    began_ns = time.monotonic_ns()
+    try:
+        setting = (await client.group_settings(group))[SETTING]
+    except MusterError as raised:
+        error = name_of(raised)
+        worker.book.operated("setting", group, began_ns, Outcome.FAIL, name=SETTING, error=error)
+        return False
+    value = setting.value if setting.overridden else -1
+    worker.book.operated("setting", group, began_ns, Outcome.OK, name=SETTING, value=value)
+    return True

@@ -3,14 +3,17 @@
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pydantic
 
 from chaos.workloads.notebook import Notebook
+from chaos.workloads.raw import RawNodes
 from chaos.workloads.track import Track
+from muster import Client, timeouts
+from muster.cli.connection import tls
 
 CLIENTS = 1 << 16
 """Client numbers in one run; the lowest bits of every offset say who committed it."""
@@ -35,6 +38,9 @@ class Brief(pydantic.BaseModel):
     seed: int
     history: Path
     track: Path
+    secure: bool = False
+    """Whether nodes are reached by TLS, with the files that `MUSTER_TLS_*` name in its environment;
+    the cluster of a run's own is plain, whatever stands there."""
     settings: dict[str, Any] = {}
     """Of that kind."""
 
@@ -56,6 +62,7 @@ class Worker(ABC):
         self.rng = random.Random(f"{brief.seed} {brief.name}")
         self.book = Notebook(brief.history, brief.name)
         self.track = Track(brief.track)
+        self.tls = tls() if brief.secure else None
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -67,9 +74,28 @@ class Worker(ABC):
         """From now on let groups be: nobody joins, leaves or is slow on purpose. Bounded."""
         await asyncio.sleep(0)
 
+    async def visit(self, nodes: Collection[int]) -> int:
+        """Call these nodes now, whatever they answer; how many calls were made. Bounded."""
+        del nodes
+        await asyncio.sleep(0)
+        return 0
+
     async def stop(self) -> None:
         """End in good order; bounded. By default its tasks are cancelled."""
         await self.cancel()
+
+    def client(self, client_id: str = "", request_timeout_ms: int = timeouts.REQUEST_MS) -> Client:
+        """The SDK, for the cluster of the brief; `client_id`: "" = the process's name."""
+        return Client(
+            self.brief.bootstrap,
+            client_id=client_id or self.brief.name,
+            tls=self.tls,
+            request_timeout_ms=request_timeout_ms,
+        )
+
+    def raw(self) -> RawNodes:
+        """Every node of the brief by itself. Nothing is connected yet."""
+        return RawNodes(self.brief.nodes, self.book, self.tls)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run this beside; what it raises ends the process."""

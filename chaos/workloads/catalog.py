@@ -16,6 +16,11 @@ from coordinator.routing import shard_of
 SESSION_MS = 5_000
 REBALANCE_MS = 8_000
 PROBES_PER_NODE = 2
+OTHERS = {
+    "probe": "one commit after the other, timed",
+    "pulse": "members that beat, commit and read at every node, also at those that are cut off",
+}
+"""What every run has beside its workloads; names as workloads' are, with their titles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,10 @@ class Plan:
     """Groups that have members at the end."""
     watched: list[str] = field(default_factory=list)
     """Groups whose whole generations are looked at."""
+    told: list[str] = field(default_factory=list)
+    """Groups of which the server is asked at the end why they rebalanced, besides those."""
+    operated: list[tuple[str, str]] = field(default_factory=list)
+    """(group, topic) whose settings and partitions an operator changes: read at the end."""
     titles: dict[str, str] = field(default_factory=dict)
     probes: list[str] = field(default_factory=list)
 
@@ -103,12 +112,13 @@ def title(name: str) -> str:
 
 
 def plan(wanted: Iterable[str], setting: Setting) -> Plan:
-    """The plan for these workloads, with probe and watcher. Raises KeyError for an unknown name."""
+    """The plan for these workloads, with probe, pulse and watcher. Raises KeyError."""
     made = Plan()
     for name in sorted(set(wanted), key=lambda one: int(one[1:])):
         made.titles[name], build = _WORKLOADS[name]
         build(made, setting)
     _probe(made, setting)
+    _pulse(made, setting)
     watched = {"groups": tuple(made.watched)}
     made.jobs.append(Job("watcher", "watcher", watched, beside=True, last=True))
     return made
@@ -150,17 +160,35 @@ def _probe(made: Plan, setting: Setting) -> None:
     """Groups in shards that different nodes lead when all is well."""
     topic = f"{setting.topics}-probe"
     made.topics[topic] = 1
-    wanted = [number % setting.shards for number in range(PROBES_PER_NODE * setting.nodes)]
-    number = 0
-    for shard in wanted:
-        while shard_of(f"{setting.prefix}-probe-{number}", setting.shards) != shard:
-            number += 1
-        made.probes.append(f"{setting.prefix}-probe-{number}")
-        number += 1
+    shards = range(PROBES_PER_NODE * setting.nodes)
+    made.probes += _groups_in(f"{setting.prefix}-probe", shards, setting.shards)
     for group in made.probes:
         made.keys[group] = (topic, 1)
     settings = {"groups": made.probes, "topic": topic}
     made.jobs.append(Job("probe", "probe", settings))
+
+
+def _pulse(made: Plan, setting: Setting) -> None:
+    """A group for each node, in a shard that it leads when all is well."""
+    topic = f"{setting.topics}-pulse"
+    made.topics[topic] = 1
+    groups = _groups_in(f"{setting.prefix}-pulse", range(setting.nodes), setting.shards)
+    for group in groups:
+        made.keys[group] = (topic, 1)
+    made.told += groups
+    made.jobs.append(Job("pulse", "pulse", {"groups": groups, "topic": topic}, beside=True))
+
+
+def _groups_in(prefix: str, shards: Iterable[int], of: int) -> list[str]:
+    """A group's name in each of these shards, all different."""
+    found: list[str] = []
+    number = 0
+    for shard in shards:
+        while shard_of(f"{prefix}-{number}", of) != shard % of:
+            number += 1
+        found.append(f"{prefix}-{number}")
+        number += 1
+    return found
 
 
 # ---- the workloads
@@ -236,6 +264,7 @@ def _w8(made: Plan, setting: Setting) -> None:
     settings = _group(made, setting, "w8", 4)
     made.keys[f"{settings['group']}-members"] = (settings["topic"], PARTITIONS_MAX)
     made.watched.append(f"{settings['group']}-members")
+    made.operated.append((f"{settings['group']}-members", settings["topic"]))
     made.jobs.append(Job("W8-operator", "admin", {**settings, "partitions": 4}))
 
 

@@ -5,7 +5,6 @@ import time
 
 from chaos.workloads.base import Settings, Worker
 from chaos.workloads.outcomes import name_of
-from muster import Client
 from muster.errors import GroupIdNotFound, MusterError
 
 CLEAN_S = 40.0
@@ -30,7 +29,7 @@ class Cleaner(Worker):
             CleanerSettings.model_validate(self.brief.settings).groups, ""
         )
         deadline = time.monotonic() + CLEAN_S
-        async with Client(self.brief.bootstrap, client_id=self.brief.name) as client:
+        async with self.client() as client:
             while left and time.monotonic() < deadline:
                 answers = await client.delete_groups(list(left))
                 left = {

@@ -3,6 +3,7 @@
 import asyncio
 
 from chaos.history import Key, Outcome, Round
+from chaos.workloads.admin import read_setting
 from chaos.workloads.base import Settings, Worker
 from chaos.workloads.outcomes import name_of
 from chaos.workloads.raw import RawNodes
@@ -20,6 +21,8 @@ class FinalSettings(Settings):
     """(group, topic, partition); all that appear in the history."""
     rounds: tuple[str, ...] = ()
     """Groups whose rebalances are asked for."""
+    operated: tuple[tuple[str, str], ...] = ()
+    """(group, topic) whose settings, and partitions at every node, are read."""
 
 
 class Final(Worker):
@@ -35,16 +38,18 @@ class Final(Worker):
         for group, topic, partition in settings.keys:
             by_group.setdefault(group, []).append(Key(group, topic, partition))
         async with (
-            Client(
-                self.brief.bootstrap, client_id=self.brief.name, request_timeout_ms=READ_MS
-            ) as client,
-            RawNodes(self.brief.nodes, self.book) as raw,
+            self.client(request_timeout_ms=READ_MS) as client,
+            self.raw() as raw,
         ):
             await asyncio.gather(
                 *(self._read(client, group, keys) for group, keys in by_group.items()),
                 *(self._rounds(client, group) for group in settings.rounds),
             )
             await asyncio.gather(*(self._everywhere(raw, keys[0]) for keys in by_group.values()))
+            for group, topic in settings.operated:
+                read = [await raw.partitions(at, topic) for at in raw.endpoints]
+                if not all([await read_setting(self, client, group), *read]):
+                    self.track.note("unread", group=group, error="setting or partitions")
 
     async def _read(self, client: Client, group: str, keys: list[Key]) -> None:
         async with self._room:

@@ -8,6 +8,8 @@ from chaos.workloads.many import Many
 from chaos.workloads.member import Members
 from chaos.workloads.offsets import Reads, Simple
 from chaos.workloads.probe import Probe
+from chaos.workloads.pulse import Pulse
+from chaos.workloads.replay import Replay
 from chaos.workloads.store import Stores
 from chaos.workloads.watcher import Watcher
 
@@ -18,7 +20,9 @@ KINDS: dict[str, type[Worker]] = {
     "many": Many,
     "members": Members,
     "probe": Probe,
+    "pulse": Pulse,
     "reads": Reads,
+    "replay": Replay,
     "simple": Simple,
     "stores": Stores,
     "watcher": Watcher,

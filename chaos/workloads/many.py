@@ -4,7 +4,6 @@ import asyncio
 
 from chaos.workloads.base import Worker
 from chaos.workloads.member import Member, MemberSettings
-from muster import Client
 
 AT_ONCE = 20
 """Groups that join in one step of the start."""
@@ -26,7 +25,7 @@ class Many(Worker):
     async def start(self) -> None:
         """Join a few at a time."""
         settings = ManySettings.model_validate(self.brief.settings)
-        self._client = Client(self.brief.bootstrap, client_id=self.brief.name)
+        self._client = self.client()
         await self._client.open()
         self._members: list[Member] = []
         for number in range(settings.groups):

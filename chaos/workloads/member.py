@@ -11,7 +11,13 @@ from chaos.workloads.offsets import answered_by
 from chaos.workloads.outcomes import Before, name_of
 from chaos.workloads.store import StoreClient
 from muster import Assignment, Client, Group, RebalanceListener, TopicPartition
-from muster.errors import FencedInstanceId, GroupClosed, MusterError
+from muster.errors import (
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupClosed,
+    MusterError,
+    RequestTimedOut,
+)
 
 COMMIT_MS = 4_000
 """A commit is given up after this: well within the shortest rebalance timeout of a workload."""
@@ -77,7 +83,7 @@ class Member(RebalanceListener):
     async def run(self, client: Client | None = None) -> None:
         """Until `stop`, or for ever. `client`: shared with others; None: one of its own."""
         if client is None:
-            async with Client(self._worker.brief.bootstrap, client_id=self._name) as own:
+            async with self._worker.client(self._name) as own:
                 await self.run(own)
             return
         if self.settings.store:
@@ -131,8 +137,9 @@ class Member(RebalanceListener):
                 self._going = True
                 await group.close()
             await following
-        except (MusterError, OSError) as error:
+        except (CoordinatorNotAvailable, FencedInstanceId, RequestTimedOut) as error:
             # Joining was given up, as it may be when nobody answers for long; the next try follows.
+            # Whatever else ends a membership ends this process, and fails the run.
             self._worker.track.note("call", kind="join", outcome="fail", error=name_of(error))
             if isinstance(error, FencedInstanceId):
                 self._leaving = True

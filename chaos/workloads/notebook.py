@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from chaos.history import Generation, Key, Outcome, StoreWrite
+from chaos.history import Generation, Key, Operated, Outcome, StoreWrite
 from chaos.recording import Recorder
 
 
@@ -102,6 +102,24 @@ class Notebook:
                 whole=False,
                 assigned=assigned,
             )
+        )
+
+    def operated(
+        self,
+        what: str,
+        subject: str,
+        began_ns: int,
+        outcome: Outcome,
+        *,
+        name: str = "",
+        value: int | None = None,
+        node: int | None = None,
+        error: str = "",
+    ) -> None:
+        """A call of an operator is over; see `Operated`."""
+        now = time.monotonic_ns()
+        self.recorder.record(
+            Operated(self.client, what, subject, began_ns, now, outcome, name, value, node, error)
         )
 
     def stored(

@@ -1,11 +1,11 @@
 """Workers that commit and read as anybody, without a membership: chaos-W1's second half, W2."""
 
 import asyncio
+import itertools
 
 from chaos.history import Key, Outcome
 from chaos.workloads.base import Settings, Values, Worker
 from chaos.workloads.outcomes import Before, name_of
-from chaos.workloads.raw import RawNodes
 from muster import Client, CommitResult, TopicPartition
 from muster.errors import MusterError
 
@@ -32,7 +32,7 @@ class Simple(Worker):
     async def start(self) -> None:
         """Begin with all of them."""
         self._settings = SimpleSettings.model_validate(self.brief.settings)
-        self._raw = RawNodes(self.brief.nodes, self.book)
+        self._raw = self.raw()
         for index in range(self._settings.clients):
             self.spawn(self._client(Values(self.brief.number + index)))
 
@@ -80,7 +80,11 @@ class Reads(Worker):
     async def start(self) -> None:
         """Begin."""
         self._settings = ReadSettings.model_validate(self.brief.settings)
-        self._raw = RawNodes(self.brief.nodes, self.book)
+        self._raw = self.raw()
+        others = self._settings.others
+        self._beside = itertools.cycle(
+            [Key(group, topic, n) for group, topic, count in others for n in range(count)]
+        )
         self.spawn(self._own())
         if self._settings.others:
             self.spawn(self._others())
@@ -93,21 +97,30 @@ class Reads(Worker):
 
     async def _own(self) -> None:
         settings, values = self._settings, Values(self.brief.number)
-        async with Client(self.brief.bootstrap, client_id=self.brief.name) as client:
+        async with self.client() as client:
             while True:
                 await self.pause(settings.every_s)
                 partition = self.rng.randrange(settings.partitions)
                 key = Key(settings.group, settings.topic, partition)
                 await commit_simply(self, client, key, values.next(key))
-                await asyncio.gather(*(self._raw.read(at, key) for at in self._raw.endpoints))
+                await self._everywhere(key)
 
     async def _others(self) -> None:
         settings = self._settings
         while True:
             await self.pause(settings.every_s)
             group, topic, partitions = self.rng.choice(settings.others)
-            key = Key(group, topic, self.rng.randrange(partitions))
-            await asyncio.gather(*(self._raw.read(at, key) for at in self._raw.endpoints))
+            await self._everywhere(Key(group, topic, self.rng.randrange(partitions)))
+
+    async def _everywhere(self, key: Key) -> None:
+        """At all nodes; beside it a key of another group, all of the others' in turn."""
+        settings = self._settings
+        own = Key(settings.group, settings.topic, 0)
+        beside = next(self._beside, own)
+        if beside.group == key.group:
+            beside = own
+        also = () if beside.group == key.group else (beside,)
+        await asyncio.gather(*(self._raw.read(at, key, also) for at in self._raw.endpoints))
 
 
 async def commit_simply(

@@ -39,9 +39,7 @@ class Probe(Worker):
         key = Key(group, self._settings.topic, 0)
         values = Values(self.brief.number)
         loop = asyncio.get_running_loop()
-        async with Client(
-            self.brief.bootstrap, client_id=self.brief.name, request_timeout_ms=GIVE_UP_MS
-        ) as client:
+        async with self.client(request_timeout_ms=GIVE_UP_MS) as client:
             while True:
                 due = loop.time() + self._settings.every_s
                 await self._once(client, key, values.next(key))

@@ -4,34 +4,69 @@ The SDK finds the coordinator and hides who answered. What a node says that does
 it is deposed is what inv-I2 and inv-I15 are about, so these calls go to the node that is named.
 """
 
-from collections.abc import Mapping
+import secrets
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import grpc
 
 from chaos.history import Key, Outcome
-from chaos.workloads.notebook import Notebook
+from chaos.workloads.notebook import Note, Notebook
 from chaos.workloads.outcomes import name_of, of_code, of_rpc
 from muster.errors import ErrorCode
-from muster.nodes import CHANNEL_OPTIONS
-from muster.v1 import group_pb2, group_pb2_grpc
+from muster.nodes import CHANNEL_OPTIONS, Tls
+from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
 
 ATTEMPT_S = 2.0
+JOIN_S = 20.0
+"""A Join is parked while its round is open: the initial delay, and a rebalance timeout at most."""
+PROTOCOL = "chaos"
+"""Type and name of the protocol of a raw member's group, whose assignments are empty."""
+
+_Read = group_pb2.OffsetFetchResponse | group_pb2.OffsetFetchResponse.Group
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a raw member joins with."""
+
+    group: str
+    nonce: str
+    member_id: str
+    """"" at first."""
+    session_ms: int
+    rebalance_ms: int
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a member proves itself with."""
+
+    group: str
+    member_id: str
+    generation: int
 
 
 class RawNodes:
     """A channel to each of some addresses."""
 
-    def __init__(self, nodes: Mapping[str, int], book: Notebook) -> None:
+    def __init__(self, nodes: Mapping[str, int], book: Notebook, tls: Tls | None = None) -> None:
         """`nodes`: node ids by address. Nothing is connected yet."""
         self.nodes = dict(nodes)
         self.endpoints = list(nodes)
         self._book = book
-        self._channels = {
-            one: grpc.aio.insecure_channel(one, options=CHANNEL_OPTIONS) for one in nodes
-        }
+        self._reads: Counter[tuple[str, str]] = Counter()
+        """By node and group."""
+        self._channels = {one: open_channel(one, tls) for one in nodes}
         self._stubs = {one: _stub(channel) for one, channel in self._channels.items()}
+        self._admins = {one: _admin(channel) for one, channel in self._channels.items()}
+        self._topics = {one: _topics(channel) for one, channel in self._channels.items()}
+        self._by_id = {node: one for one, node in nodes.items()}
 
     async def __aenter__(self) -> Self:
         return self
@@ -55,15 +90,24 @@ class RawNodes:
             return ""
         for result in answer.results:
             if int(result.status.code) == ErrorCode.NONE:
-                endpoint: str = result.coordinator.endpoint
-                return endpoint if endpoint in self._stubs else ""
+                return self._by_id.get(result.coordinator.node_id, "")
         return ""
 
-    async def commit(self, at: str, key: Key, value: int) -> Outcome:
-        """One simple commit (outside of a group's membership), one attempt."""
-        request = group_pb2.OffsetCommitRequest(group_id=key.group, member_id="", generation=-1)
+    async def commit(self, at: str, key: Key, value: int, held: Pass | None = None) -> Outcome:
+        """One commit, one attempt; without `held` a simple one, outside of a membership."""
+        member_id, generation = ("", -1) if held is None else (held.member_id, held.generation)
+        request = group_pb2.OffsetCommitRequest(
+            group_id=key.group, member_id=member_id, generation=generation
+        )
         request.partitions.add(topic=key.topic, partition=key.partition, offset=value)
-        note = self._book.begin("commit", key, value=value, node=self.nodes[at])
+        note = self._book.begin(
+            "commit",
+            key,
+            value=value,
+            member_id=member_id,
+            generation=generation,
+            node=self.nodes[at],
+        )
         try:
             answer = await self._stubs[at].OffsetCommit(request, timeout=ATTEMPT_S)
         except grpc.RpcError as error:
@@ -74,20 +118,162 @@ class RawNodes:
             return note.end(Outcome.UNKNOWN, error="SUPERSEDED")
         return note.end(of_code(code), error="" if code == ErrorCode.NONE else _name(code))
 
-    async def read(self, at: str, key: Key) -> Outcome:
-        """One linearizable read, one attempt. A node that does not lead refuses it."""
-        request = group_pb2.OffsetFetchRequest(group_id=key.group)
-        request.partitions.add(topic=key.topic, partition=key.partition)
-        note = self._book.begin("read", key, node=self.nodes[at])
+    async def read(self, at: str, key: Key, beside: Sequence[Key] = ()) -> Outcome:
+        """One linearizable read, one attempt. A node that does not lead refuses it.
+
+        Every second one of a group at a node is a fetch of many groups, and has `beside`, keys of
+        other groups, in the same call. Each key is an operation; returns the outcome of `key`.
+        """
+        self._reads[at, key.group] += 1
+        is_of_many = self._reads[at, key.group] % 2 == 0
+        keys = (key, *beside) if is_of_many else (key,)
+        notes = [self._book.begin("read", one, node=self.nodes[at]) for one in keys]
+        request = group_pb2.OffsetFetchRequest()
+        for one in keys:
+            query = request.groups.add() if is_of_many else request
+            query.group_id = one.group
+            query.partitions.add(topic=one.topic, partition=one.partition)
         try:
             answer = await self._stubs[at].OffsetFetch(request, timeout=ATTEMPT_S)
         except grpc.RpcError as error:
-            return note.end(Outcome.FAIL, error=name_of(error))
-        if int(answer.status.code) != ErrorCode.NONE:
-            return note.end(Outcome.FAIL, error=_name(answer.status.code))
-        if len(answer.partitions) != 1:
-            return note.end(Outcome.FAIL, error="NO_ANSWER_FOR_PARTITION")
-        return note.end(Outcome.OK, value=answer.partitions[0].offset)
+            outcomes = [note.end(Outcome.FAIL, error=name_of(error)) for note in notes]
+            return outcomes[0]
+        told: dict[str, _Read] = {one.group: answer for one in keys}
+        if is_of_many and int(answer.status.code) == ErrorCode.NONE:
+            told = {one.group_id: one for one in answer.groups}
+        outcomes = [
+            _end_read(note, told.get(one.group)) for one, note in zip(keys, notes, strict=True)
+        ]
+        return outcomes[0]
+
+    async def heartbeat(self, at: str, held: Pass) -> int | None:
+        """One beat of one member, answered at once; the code, or None where no answer came."""
+        # A nonce of its own each time: a newer call of the same client would end this one.
+        request = group_pb2.HeartbeatRequest(
+            client_nonce=secrets.token_hex(16), call_seq=1, at_once=True
+        )
+        request.members.add(
+            group_id=held.group, member_id=held.member_id, generation=held.generation
+        )
+        note = self._book.begin(
+            "heartbeat",
+            Key(held.group, "", -1),
+            member_id=held.member_id,
+            generation=held.generation,
+            node=self.nodes[at],
+        )
+        try:
+            answer = await self._stubs[at].Heartbeat(request, timeout=ATTEMPT_S)
+        except grpc.RpcError as error:
+            note.end(Outcome.UNKNOWN, error=name_of(error))
+            return None
+        if len(answer.results) != 1:
+            note.end(Outcome.FAIL, error="NO_ANSWER_FOR_MEMBER")
+            return None
+        code = int(answer.results[0].status.code)
+        if code == ErrorCode.NONE:
+            note.end(Outcome.OK)
+        else:
+            note.end(Outcome.FAIL, error=_name(code))
+        return code
+
+    async def join(
+        self, at: str, wanted: Membership
+    ) -> tuple[int | None, Pass | None, tuple[str, ...]]:
+        """Join and sync, one attempt each.
+
+        The code (None: no answer), the pass of the generation that was formed, and all its members
+        where this one leads it. Nothing of it is written down.
+        """
+        request = group_pb2.JoinGroupRequest(
+            group_id=wanted.group,
+            member_id=wanted.member_id,
+            client_id=wanted.client,
+            join_nonce=wanted.nonce,
+            session_timeout_ms=wanted.session_ms,
+            rebalance_timeout_ms=wanted.rebalance_ms,
+            protocol_type=PROTOCOL,
+        )
+        request.protocols.add(name=PROTOCOL)
+        try:
+            joined = await self._stubs[at].JoinGroup(request, timeout=JOIN_S)
+            code = int(joined.status.code)
+            if code != ErrorCode.NONE or joined.park_again:
+                return code, None, ()
+            members = tuple(sorted(one.member_id for one in joined.members))
+            sync = group_pb2.SyncGroupRequest(
+                group_id=wanted.group, member_id=joined.member_id, generation=joined.generation
+            )
+            for one in members:
+                sync.assignments.add(member_id=one)
+            synced = await self._stubs[at].SyncGroup(sync, timeout=JOIN_S)
+        except grpc.RpcError:
+            return None, None, ()
+        code = int(synced.status.code)
+        if code != ErrorCode.NONE or synced.park_again:
+            return code, None, ()
+        return code, Pass(wanted.group, joined.member_id, joined.generation), members
+
+    async def leave(self, at: str, held: Pass) -> bool:
+        """One attempt; whether the member is gone. Nothing of it is written down."""
+        request = group_pb2.LeaveGroupRequest(group_id=held.group)
+        request.members.add(member_id=held.member_id)
+        try:
+            answer = await self._stubs[at].LeaveGroup(request, timeout=ATTEMPT_S)
+        except grpc.RpcError:
+            return False
+        codes = {int(one.status.code) for one in answer.results}
+        return int(answer.status.code) == ErrorCode.NONE and codes <= {
+            int(ErrorCode.NONE),
+            int(ErrorCode.UNKNOWN_MEMBER_ID),
+        }
+
+    async def partitions(self, at: str, topic: str) -> bool:
+        """Write down how many partitions a topic has at a node; whether it was answered."""
+        began_ns = time.monotonic_ns()
+        request = admin_pb2.DescribeTopicsRequest(names=[topic])
+        node = self.nodes[at]
+        try:
+            answer = await self._topics[at].DescribeTopics(request, timeout=ATTEMPT_S)
+        except grpc.RpcError as error:
+            self._book.operated(
+                "partitions", topic, began_ns, Outcome.FAIL, node=node, error=name_of(error)
+            )
+            return False
+        count = sum(one.topic.partitions for one in answer.results if one.topic.name == topic)
+        self._book.operated("partitions", topic, began_ns, Outcome.OK, value=count, node=node)
+        return True
+
+    async def members(self, at: str, group: str) -> tuple[int, tuple[str, ...]] | None:
+        """A stable group's generation and all its members, by a node that asked a quorum."""
+        request = admin_pb2.DescribeGroupsRequest(group_ids=[group], linearizable=True)
+        try:
+            answer = await self._admins[at].DescribeGroups(request, timeout=ATTEMPT_S)
+        except grpc.RpcError:
+            return None
+        for one in answer.groups:
+            is_whole = int(one.status.code) == ErrorCode.NONE and one.next_member == 0
+            if is_whole and one.state == "Stable":
+                return one.generation, tuple(sorted(each.member_id for each in one.members))
+        return None
+
+
+def open_channel(at: str, tls: Tls | None) -> grpc.aio.Channel:
+    """With the SDK's options. Raises InvalidConfig where a file of `tls` cannot be read."""
+    if tls is None:
+        return grpc.aio.insecure_channel(at, options=CHANNEL_OPTIONS)
+    return grpc.aio.secure_channel(at, tls.credentials(), options=CHANNEL_OPTIONS)
+
+
+def _end_read(note: Note, answer: _Read | None) -> Outcome:
+    """By what was answered for its group; None: nothing."""
+    if answer is None:
+        return note.end(Outcome.FAIL, error="NO_ANSWER_FOR_GROUP")
+    if int(answer.status.code) != ErrorCode.NONE:
+        return note.end(Outcome.FAIL, error=_name(answer.status.code))
+    if len(answer.partitions) != 1:
+        return note.end(Outcome.FAIL, error="NO_ANSWER_FOR_PARTITION")
+    return note.end(Outcome.OK, value=answer.partitions[0].offset)
 
 
 def _name(code: int) -> str:
@@ -96,4 +282,14 @@ def _name(code: int) -> str:
 
 def _stub(channel: grpc.aio.Channel) -> "group_pb2_grpc.GroupCoordinatorAsyncStub":
     stub: group_pb2_grpc.GroupCoordinatorAsyncStub = group_pb2_grpc.GroupCoordinatorStub(channel)  # type: ignore[assignment]
+    return stub
+
+
+def _admin(channel: grpc.aio.Channel) -> "admin_pb2_grpc.AdminAsyncStub":
+    stub: admin_pb2_grpc.AdminAsyncStub = admin_pb2_grpc.AdminStub(channel)  # type: ignore[assignment]
+    return stub
+
+
+def _topics(channel: grpc.aio.Channel) -> "admin_pb2_grpc.TopicsAsyncStub":
+    stub: admin_pb2_grpc.TopicsAsyncStub = admin_pb2_grpc.TopicsStub(channel)  # type: ignore[assignment]
     return stub

@@ -1,7 +1,7 @@
 """A worker as a process: `python -m chaos.workloads.run_worker BRIEF`, commands on stdin.
 
-It answers `{"ready": true}` when it works, `{"calm": true}` to `calm`, and `{"ended": true}` to
-`end`, after it has stopped.
+It answers `{"ready": true}` when it works, `{"calm": true}` to `calm`, `{"visited": CALLS}` to
+`visit` (of `nodes`), and `{"ended": true}` to `end`, after it has stopped.
 When stdin is closed it stops, too. What a task of it raises ends it with `{"error": ...}`, code 1.
 """
 
@@ -22,6 +22,8 @@ async def serve(worker: Worker) -> None:
             case "calm":
                 await worker.calm()
                 child.answer(calm=True)
+            case "visit":
+                child.answer(visited=await worker.visit(message["nodes"]))
             case "end":
                 await worker.stop()
                 child.answer(ended=True)

@@ -8,8 +8,8 @@ import grpc
 
 from chaos.history import Checkpoint, Generation
 from chaos.workloads.base import Settings, Worker
+from chaos.workloads.raw import open_channel
 from muster.errors import ErrorCode
-from muster.nodes import CHANNEL_OPTIONS
 from muster.v1 import admin_pb2, admin_pb2_grpc
 
 CALL_S = 1.0
@@ -36,10 +36,7 @@ class Watcher(Worker):
         """Begin."""
         self._settings = WatcherSettings.model_validate(self.brief.settings)
         self._groups = self._settings.groups[:GROUPS_MAX]
-        self._channels = {
-            node: grpc.aio.insecure_channel(at, options=CHANNEL_OPTIONS)
-            for at, node in self.brief.nodes.items()
-        }
+        self._channels = {node: open_channel(at, self.tls) for at, node in self.brief.nodes.items()}
         self._admins = {node: _stub(one) for node, one in self._channels.items()}
         self._digests: set[tuple[int, int, int]] = set()
         self._told: set[tuple[str, int]] = set()

@@ -63,7 +63,10 @@ class FakeClock:
         return {
             "LD_PRELOAD": str(path),
             "FAKETIME_TIMESTAMP_FILE": str(self._file(node_id)),
-            "FAKETIME_NO_CACHE": "1",
+            # It reads the file into a buffer that all threads share, and ends the process where one
+            # parses what another is writing: seldom, when it looks once a second, and in a run of
+            # minutes when it looks at each call.
+            "FAKETIME_CACHE_DURATION": "0",
             # Without it the library waits too long for conditions on the monotonic clock, among
             # them the one for the interpreter lock (glibc 2.30 and later): 41 ms for 20 us.
             "FAKETIME_FORCE_MONOTONIC_FIX": "0",

@@ -21,7 +21,9 @@ from typing import Self, TextIO
 
 import grpc
 
+from chaos import hashing
 from chaos.child import command_with_parent
+from chaos.world import settling
 from chaos.world.equipment import Equipment
 from chaos.world.errors import WorldError
 from chaos.world.http import fetch_page
@@ -83,15 +85,18 @@ class Cluster:
         network: Network | None = None,
         equipment: Sequence[Equipment] = (),
         name: str = "bench",
+        seed: int | None = None,
     ) -> None:
         """Open the network and lay out the nodes; `with` starts them.
 
         `wrap`: run each server as `python WRAP... -m muster.cli serve`; `serve`: more flags of it.
         In both, "{node_id}" and "{folder}" stand for the node's own. `network`: plain loopback
-        where none is given. `name`: of the cluster and of its folder.
+        where none is given. `name`: of the cluster and of its folder. `seed`: what each node's hash
+        seed is drawn from; without it Python draws one at each start.
         """
         self.shards = shards
         self.name = name
+        self._seed = seed
         self.network = Loopback() if network is None else network
         self.equipment = tuple(equipment)
         self._wrap = list(wrap)
@@ -147,7 +152,7 @@ class Cluster:
         if node.log is None:
             node.log = (self.folder / f"node-{node_id}.log").open("a")
         command = self._serve_command(node)
-        environment = dict(os.environ)
+        environment = hashing.environment(self._seed, f"node-{node_id}")
         for kit in self.equipment:
             command = kit.command(node_id, command)
             environment.update(kit.environment(node_id))
@@ -306,28 +311,13 @@ class Cluster:
 
     def settled(self) -> bool:
         """All running nodes agree on a leader of every shard, are connected and have caught up."""
+        return not self.unsettled()
+
+    def unsettled(self) -> str:
+        """What is missing to that, for people; "" where nothing is."""
         views = self.views()
-        if len(views) != sum(node.running for node in self.nodes.values()):
-            return False
-        told = [
-            {state.shard: (state.term, state.leader_id) for state in view.shard_states}
-            for view in views.values()
-        ]
-        commit: dict[int, int] = {}
-        for view in views.values():
-            for state in view.shard_states:
-                commit[state.shard] = max(commit.get(state.shard, 0), state.commit_index)
-        return (
-            all(one == told[0] for one in told)
-            and len(told[0]) == self.shards
-            and all(leader in views for _, leader in told[0].values())
-            and all(
-                state.role in ("Leader", "Follower")
-                and commit[state.shard] - state.applied_index <= CAUGHT_UP_ENTRIES
-                for view in views.values()
-                for state in view.shard_states
-            )
-        )
+        running = (node_id for node_id, node in self.nodes.items() if node.running)
+        return settling.unsettled({n: views.get(n) for n in running}, self.shards)
 
     def wait_settled(self, timeout_s: float = 60.0) -> None:
         """Wait until `settled` holds."""
@@ -430,10 +420,6 @@ class Cluster:
                 ],
             )
         return self._channels[node_id]
-
-
-CAUGHT_UP_ENTRIES = 200
-"""How far a follower's applied index may be behind under load and still count as caught up."""
 
 
 def _end(node: Node) -> None:

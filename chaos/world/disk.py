@@ -109,8 +109,15 @@ class LoopDisks:
         return self._places[node_id]
 
     def cut(self, nodes: Iterable[int]) -> None:
-        """Cut the power of disks: unsynced writes are gone, later ones get EIO."""
+        """Cut the power of disks: unsynced writes are gone, later ones get EIO.
+
+        Who syncs at that moment may be told that it succeeded; stop it before.
+        """
         self._keeping.ask("cut", disks=self._points(nodes))
+
+    def refuse(self, nodes: Iterable[int]) -> None:
+        """Write what is unsynced, then let every later write and sync get EIO."""
+        self._keeping.ask("refuse", disks=self._points(nodes))
 
     def remount(self, nodes: Iterable[int]) -> None:
         """Bring disks back with what is on them. Their nodes must have ended."""

@@ -1,4 +1,6 @@
-"""Makes wall clocks run at another speed, in small steps: `python -m chaos.world.drift`.
+"""Makes wall clocks run at another speed, in steps of a second: `python -m chaos.world.drift`.
+
+That often a node looks at the file; it is written more often, so that each step is as it should.
 
 The library's own rate also stretches waits that have nothing to do with the wall clock, among them
 the interpreter's for its lock; offsets do not.

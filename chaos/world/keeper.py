@@ -4,9 +4,9 @@ Disks are mounted in a mount namespace of its own, so they go when it goes, howe
 others reach them through `/proc/PID/root`. It ends when its stdin does, so also when the run is
 killed: then it thaws what is frozen, unmounts, and removes the control groups it was told of.
 
-Verbs, one JSON object per line: make (disk, size_mb), cut (disks), remount (disks), freeze (disks,
-seconds), thaw (disks), adopt (cgroup, lift). A disk is called by the path that it is mounted at. A
-verb that fails is answered with "error".
+Verbs, one JSON object per line: make (disk, size_mb), cut (disks), refuse (disks), remount (disks),
+freeze (disks, seconds), thaw (disks), adopt (cgroup, lift). A disk is called by the path that it is
+mounted at. A verb that fails is answered with "error".
 """
 
 import contextlib
@@ -29,6 +29,8 @@ from typing import Any
 from chaos import child
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
+FLUSH = 0
+"""All that was written is synced first."""
 NO_LOG_FLUSH = 2
 """Not even the journal is written: what was not synced is gone, as when power goes."""
 FIFREEZE = 0xC0045877
@@ -114,6 +116,10 @@ class Disk:
         """Cut its power: whatever was not synced is gone, and all that comes after gets EIO."""
         self._ioctl(EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH)
 
+    def refuse(self) -> None:
+        """Write what is unsynced; all that comes after gets EIO."""
+        self._ioctl(EXT4_IOC_SHUTDOWN, FLUSH)
+
     def remount(self) -> None:
         """Unmount, once nobody uses it, and mount what is on the device."""
         while_busy(lambda: run("umount", str(self.point)))
@@ -179,6 +185,7 @@ class Keeper:
             return {"done": True}
         deeds: dict[str, Callable[[Disk], None]] = {
             "cut": Disk.cut,
+            "refuse": Disk.refuse,
             "remount": Disk.remount,
             "freeze": lambda disk: disk.freeze(message["seconds"]),
             "thaw": Disk.thaw,

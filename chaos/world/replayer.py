@@ -92,6 +92,7 @@ class Replayer:
     async def start(self) -> None:
         """Listen. Raises RuntimeError where a port is taken."""
         for endpoint, at in self._nodes.items():
+            # Plain: the nodes behind it are those of a run's own, which are plain.
             channel = grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
             server = grpc.aio.server(options=_OPTIONS)
             server.add_generic_rpc_handlers((_Everything(self, channel),))

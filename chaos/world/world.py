@@ -33,8 +33,9 @@ class World(Cluster):
         equipment: Sequence[Equipment] = (),
         serve: Sequence[str] = (),
         wrap: Sequence[str] = (),
+        seed: int | None = None,
     ) -> None:
-        """Lay out the nodes; `with` starts them. `serve`, `wrap`: see Cluster."""
+        """Lay out the nodes; `with` starts them. `serve`, `wrap`, `seed`: see Cluster."""
         super().__init__(
             nodes,
             shards,
@@ -43,6 +44,7 @@ class World(Cluster):
             network=network,
             equipment=equipment,
             name="chaos",
+            seed=seed,
         )
 
     # ---- what it has

@@ -321,16 +321,22 @@ def next_page(entries: Sequence[E]) -> E:
     return entries[-1]
 
 
+def tls() -> Tls | None:
+    """The files that `MUSTER_TLS_CA`, `_CERT`, `_KEY` name, not read yet; None: connect plainly."""
+    ca, cert, key = (os.environ.get(f"MUSTER_TLS_{name}", "") for name in ("CA", "CERT", "KEY"))
+    return Tls(ca, cert, key) if ca or cert or key else None
+
+
 def credentials() -> grpc.ChannelCredentials | None:
     """What `MUSTER_TLS_CA`, `_CERT` and `_KEY` (PEM files) ask for; None where none is set: plain.
 
     Raises CommandError (usage) where a file cannot be read.
     """
-    ca, cert, key = (os.environ.get(f"MUSTER_TLS_{name}", "") for name in ("CA", "CERT", "KEY"))
-    if not (ca or cert or key):
+    files = tls()
+    if files is None:
         return None
     try:
-        return Tls(ca, cert, key).credentials()
+        return files.credentials()
     except InvalidConfig as error:
         raise _usage(
             error, "MUSTER_TLS_CA, MUSTER_TLS_CERT and MUSTER_TLS_KEY name PEM files"

@@ -220,6 +220,7 @@ class Group:
             protocol_name=self.protocol_name,
             leader_id=self.leader_id,
             member_id=member.member_id,
+            previous_generation=self.generation - 1,
         )
         if member.member_id == self.leader_id:
             for one in self.members.values():

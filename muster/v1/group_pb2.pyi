@@ -235,6 +235,7 @@ class JoinGroupResponse(google.protobuf.message.Message):
     PARK_AGAIN_FIELD_NUMBER: builtins.int
     SKIP_ASSIGNMENT_FIELD_NUMBER: builtins.int
     ASSIGNMENT_FIELD_NUMBER: builtins.int
+    PREVIOUS_GENERATION_FIELD_NUMBER: builtins.int
     generation: builtins.int
     """-1 on error"""
     protocol_type: builtins.str
@@ -248,6 +249,10 @@ class JoinGroupResponse(google.protobuf.message.Message):
     """For a returning static group leader: the assignment stands, sync with an empty vector."""
     assignment: builtins.bytes
     """Asked for by with_assignment: this member has synced, and this is what it got. Absent: send a Sync."""
+    previous_generation: builtins.int
+    """The group's generation before this one; 0: none, or not known any more. A member that holds partitions of an earlier
+    one missed a generation, in which another may have had them.
+    """
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
     @property
@@ -272,9 +277,10 @@ class JoinGroupResponse(google.protobuf.message.Message):
         park_again: builtins.bool = ...,
         skip_assignment: builtins.bool = ...,
         assignment: builtins.bytes | None = ...,
+        previous_generation: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "generation", b"generation", "leader_id", b"leader_id", "member_id", b"member_id", "members", b"members", "park_again", b"park_again", "partition_counts", b"partition_counts", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "skip_assignment", b"skip_assignment", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "generation", b"generation", "leader_id", b"leader_id", "member_id", b"member_id", "members", b"members", "park_again", b"park_again", "partition_counts", b"partition_counts", "previous_generation", b"previous_generation", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "skip_assignment", b"skip_assignment", "status", b"status"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_assignment", b"_assignment"]) -> typing.Literal["assignment"] | None: ...
 
 global___JoinGroupResponse = JoinGroupResponse

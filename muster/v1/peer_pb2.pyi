@@ -122,19 +122,25 @@ global___StoreOf = StoreOf
 
 @typing.final
 class Replacement(google.protobuf.message.Message):
+    """Shard 0 says that the node lives in this store, in place of an earlier one."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NODE_ID_FIELD_NUMBER: builtins.int
     STORE_UUID_FIELD_NUMBER: builtins.int
+    AS_OF_FIELD_NUMBER: builtins.int
     node_id: builtins.int
     store_uuid: builtins.bytes
+    as_of: builtins.int
+    """the index in shard 0's log up to which this is true; a later one overrules it"""
     def __init__(
         self,
         *,
         node_id: builtins.int = ...,
         store_uuid: builtins.bytes = ...,
+        as_of: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["node_id", b"node_id", "store_uuid", b"store_uuid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["as_of", b"as_of", "node_id", b"node_id", "store_uuid", b"store_uuid"]) -> None: ...
 
 global___Replacement = Replacement
 
@@ -287,6 +293,7 @@ class AppendReply(google.protobuf.message.Message):
     NEXT_INDEX_FIELD_NUMBER: builtins.int
     SUCCESS_FIELD_NUMBER: builtins.int
     RESET_FIELD_NUMBER: builtins.int
+    BEHIND_FIELD_NUMBER: builtins.int
     seq: builtins.int
     """of the append that is answered"""
     next_index: builtins.int
@@ -294,6 +301,8 @@ class AppendReply(google.protobuf.message.Message):
     success: builtins.bool
     reset: builtins.bool
     """go back to next_index"""
+    behind: builtins.bool
+    """it could not serve yet if it led: it loads a state, or has much to apply"""
     def __init__(
         self,
         *,
@@ -301,8 +310,9 @@ class AppendReply(google.protobuf.message.Message):
         next_index: builtins.int = ...,
         success: builtins.bool = ...,
         reset: builtins.bool = ...,
+        behind: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["next_index", b"next_index", "reset", b"reset", "seq", b"seq", "success", b"success"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["behind", b"behind", "next_index", b"next_index", "reset", b"reset", "seq", b"seq", "success", b"success"]) -> None: ...
 
 global___AppendReply = AppendReply
 
@@ -409,17 +419,21 @@ class Known(google.protobuf.message.Message):
 
     STORE_UUID_FIELD_NUMBER: builtins.int
     REPLACED_FIELD_NUMBER: builtins.int
+    AS_OF_FIELD_NUMBER: builtins.int
     store_uuid: builtins.bytes
     """16 bytes"""
     replaced: builtins.bool
     """it replaced an earlier one: the receiver is a learner until it is admitted"""
+    as_of: builtins.int
+    """of a store that replaced an earlier one; see Replacement"""
     def __init__(
         self,
         *,
         store_uuid: builtins.bytes = ...,
         replaced: builtins.bool = ...,
+        as_of: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["replaced", b"replaced", "store_uuid", b"store_uuid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["as_of", b"as_of", "replaced", b"replaced", "store_uuid", b"store_uuid"]) -> None: ...
 
 global___Known = Known
 

@@ -18,6 +18,7 @@ import grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.dev import DevCluster
+from coordinator.door import OVERLOADED
 from coordinator.routing import shard_of
 from muster.cli import main
 from muster.v1 import admin_pb2 as admin
@@ -145,7 +146,8 @@ def patiently(call):
 
 def shed(error) -> bool:
     """Whether a call was refused for overload, and not for what it is."""
-    return "repeat after a pause" in (error.details() or "")
+    details = error.details() or ""
+    return any(one in details for one in ("repeat after a pause", OVERLOADED))
 
 
 class World:

@@ -58,7 +58,7 @@ def _commit(seq, metadata=""):
 
 def test_every_outcome_is_told_apart():
     """Accepted, RESOURCE_EXHAUSTED, a deadline that passed and an error in band."""
-    sent, result = asyncio.run(_flood(1.0, [_commit(seq) for seq in range(CALLS)]))
+    sent, result = asyncio.run(_flood(5.0, [_commit(seq) for seq in range(CALLS)]))
     assert sent == CALLS
     assert result.outcomes == {
         "acknowledged": CALLS // 4,
@@ -67,7 +67,7 @@ def test_every_outcome_is_told_apart():
         "ILLEGAL_GENERATION": CALLS // 4,
     }
     assert len(result.acknowledged) == CALLS // 4
-    assert all(0 < latency_s < 1.0 for _, latency_s in result.acknowledged)
+    assert all(0 < latency_s < 5.0 for _, latency_s in result.acknowledged)
 
 
 def test_more_than_the_window_takes_is_not_sent_and_the_rest_arrives():

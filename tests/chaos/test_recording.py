@@ -25,6 +25,7 @@ RECORDS = [
     history.Side((0, 1), 10, 20),
     history.NodeState(1, "corrupt", 10, 20, "refused", "CRC"),
     history.Round("billing", 7, "member_joined", "node-0"),
+    history.Operated("op", "kick", "billing", 40, 50, history.Outcome.OK, "m-1"),
     history.Replayed("python", 3, 100, "abc"),
     history.Expected("billing", (("orders", 4),), 6000, 9000, True),
 ]
@@ -37,6 +38,7 @@ WHERE = [
     "minorities",
     "node_states",
     "rounds",
+    "operated",
     "replays",
     "expected",
 ]

@@ -83,7 +83,7 @@ def test_no_leader_until_the_timeout_is_6(cluster, muster, no):
     """A retriable refusal is repeated until the command's time is over, and then says no leader."""
     status = no(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no leader", retriable=True)
     cluster.nodes[0].script["CreateTopic"] = admin_pb2.CreateTopicResponse(status=status)
-    ran = muster("topic", "create", "t", "--partitions", "1", "--timeout", "0.7")
+    ran = muster("topic", "create", "t", "--partitions", "1", "--timeout", "2")
     assert ran.exit_code == 6
     assert len(cluster.nodes[0].named("CreateTopic")) > 1
 

@@ -166,6 +166,7 @@ class World:
             partition_counts={topic: int(count) for topic, count in counts},
             skip_assignment="skip" in flags,
             assignment=_encoded(named["assignment"]) if "assignment" in named else None,
+            previous_generation=int(named.get("previous", 0)),
         )
 
     def _synced(self, call_id: int, named: dict[str, str], flags: set[str]) -> SyncAnswered:

@@ -86,6 +86,73 @@ async def test_an_impatient_call_does_not_wait_out_a_parked_ones_pause(open_clus
         assert not core.discovery._searches
 
 
+async def test_a_coordinator_that_one_call_gave_up_is_found_again_for_another(open_cluster):
+    """A call that searches for a later one is not left waiting for a term that never comes."""
+    async with open_cluster(3) as (_, client):
+        await client.committed("g", [T0])
+        core = client._core
+        routes = core.caller.routes
+        known = routes.get("g")
+        searching = core.discovery.want("g", known=known, patient=True, wake=lambda: None)
+        found = asyncio.Event()
+        unwatch = routes.watch("g", found.set)
+        core.discovery.forget("g")
+        assert routes.get("g") is None
+        await asyncio.wait_for(found.wait(), 20)
+        assert routes.get("g") == known
+        unwatch()
+        searching.close()
+        assert not core.discovery._searches
+
+
+async def test_a_search_that_has_ended_begins_anew_for_whoever_comes_next(open_cluster):
+    """Somebody may still hold the old one, which asks nobody any more: a group was silent so."""
+    async with open_cluster(3) as (_, client):
+        await client.committed("g", [T0])
+        core = client._core
+        routes, wake = core.caller.routes, lambda: None
+        known = routes.get("g")
+        held = core.discovery.want("g", known=known, patient=False, wake=wake)
+        core.discovery.forget("g")
+        await asyncio.wait(core.discovery._searches["g"].tasks, timeout=20)
+        assert held.is_met
+        assert core.discovery._searches["g"].ended
+        core.discovery.forget("g")
+        await asyncio.wait(core.discovery._searches["g"].tasks, timeout=20)
+        assert routes.get("g") == known
+        routes.forget("g")
+        found = asyncio.Event()
+        unwatch = routes.watch("g", found.set)
+        comes = core.discovery.want("g", known=None, patient=False, wake=wake)
+        await asyncio.wait_for(found.wait(), 20)
+        assert routes.get("g") == known
+        unwatch()
+        held.close()
+        comes.close()
+        assert not core.discovery._searches
+
+
+async def test_a_call_goes_on_searching_after_another_gave_up(open_cluster, patient_fetches):
+    """The silent node was found again, and waited for; a later one that comes must be found."""
+    options = {"request_timeout_ms": FOR_EVER_MS}
+    async with open_cluster(3, client=options) as (cluster, client):
+        await client.committed("g", [T0])
+        core = client._core
+        cluster.script("OffsetFetch", Hang())
+        asked = len(cluster.seen("FindCoordinator"))
+        fetch = asyncio.create_task(client.committed("g", [T0]))
+        await cluster.until(lambda: len(cluster.seen("FindCoordinator")) > asked)
+        found = asyncio.Event()
+        unwatch = core.caller.routes.watch("g", found.set)
+        held = list(core.discovery._asking)
+        core.discovery.forget("g")
+        await asyncio.wait_for(found.wait(), 20)
+        unwatch()
+        await asyncio.wait(held)  # or the new leader would be the answer of one of these
+        cluster.elect(2)
+        assert (await fetch).term == 2
+
+
 @pytest.fixture
 def patient_fetches(monkeypatch):
     """An attempt of OffsetFetch that nobody cancels lasts for ever."""

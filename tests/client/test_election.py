@@ -184,7 +184,8 @@ async def test_a_leader_that_hears_nothing_stops_before_its_session_can_be_over(
         member = group.members[election.leader.member_id]
         cluster.hang(1)
         await term.lost.wait()
-        assert loop.time() < member.heard_at + session_ms / 1000
+        assert election.lease_end <= loop.time()
+        assert election.lease_end < member.heard_at + session_ms / 1000  # what `is_held` goes by
         assert term.reason == "the lease ran out: nothing was acknowledged"
         assert not term.is_held
         # It was only cut off: it leads again, and the new term is another one.
@@ -194,13 +195,14 @@ async def test_a_leader_that_hears_nothing_stops_before_its_session_can_be_over(
 
 
 async def test_a_held_lease_is_renewed_by_heartbeats(open_cluster):
-    """For far longer than a session."""
+    """For far longer than a session, which is longer than a machine stands still."""
+    session_s = 1.5
     async with open_cluster(1, interval_ms=50) as (_, client):
-        election = client.election("e", session_timeout_ms=300)
+        election = client.election("e", session_timeout_ms=int(session_s * 1000))
         term = await election.lead()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(term.lost.wait(), 1.5)
-        assert 0 < term.remaining_s <= 0.27
+            await asyncio.wait_for(term.lost.wait(), 2.5 * session_s)
+        assert 0 < term.remaining_s <= 0.9 * session_s
         await election.close()
 
 
@@ -210,10 +212,10 @@ async def test_after_a_broken_connection_the_lease_is_the_servers_grace(open_clu
         election = client.election("e", session_timeout_ms=60_000)
         term = await election.lead()
         assert term.remaining_s > 50
-        await cluster.kill(1)
         started = asyncio.get_running_loop().time()
+        await cluster.kill(1)
         await term.lost.wait()
-        assert 1.5 < asyncio.get_running_loop().time() - started < 4
+        assert 1.5 < election.lease_end - started < 4
         await cluster.restart(1)
         assert (await election.lead()).token > term.token
         await election.close()

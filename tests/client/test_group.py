@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from muster import OffsetAndMetadata, RebalanceListener, TopicPartition
+from muster import OffsetAndMetadata, RebalanceListener, TopicPartition, timeouts
 from muster.errors import (
+    CoordinatorNotAvailable,
     ErrorCode,
     GroupClosed,
     GroupMaxSizeReached,
@@ -15,6 +16,7 @@ from muster.errors import (
     MusterError,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
+    RequestTimedOut,
     UnknownMemberId,
     UnknownTopicOrPartition,
 )
@@ -292,6 +294,30 @@ async def test_a_topic_that_comes_late_is_waited_for(open_cluster):
         await cluster.until(lambda: bool(cluster.seen("DescribeTopics")))
         cluster.topics["late"] = 1
         assert (await joining).partitions == (TopicPartition("late", 0),)
+
+
+async def test_a_cluster_that_cannot_say_whether_a_topic_exists_is_waited_for(open_cluster):
+    """A fleet that starts while nodes are away joins when they are back, as its Joins would."""
+    options = {"request_timeout_ms": 200}
+    async with open_cluster(1, client=options) as (cluster, client):
+        cluster.script("DescribeTopics", Hang(), Hang())
+        async with client.group("g", ["t"]) as group:
+            assert (await group.next_assignment()).partitions == tuple(T)
+        assert len(cluster.seen("DescribeTopics")) == 3
+
+
+async def test_a_cluster_that_is_not_there_is_not_waited_for_for_ever(open_cluster, monkeypatch):
+    """A wrong address is said, after as long as a Join waits.
+
+    By which error depends on whether an attempt to connect was open when the time was up.
+    """
+    monkeypatch.setattr(timeouts, "JOIN_REQUEST_MS", 300)
+    options = {"request_timeout_ms": 200}
+    async with open_cluster(1, client=options) as (cluster, client):
+        await cluster.kill(1)
+        group = client.group("g", ["t"])
+        with pytest.raises((CoordinatorNotAvailable, RequestTimedOut), match=cluster.bootstrap):
+            await group.next_assignment()
 
 
 async def test_a_fatal_refusal_is_raised_and_closing_still_works(open_cluster):

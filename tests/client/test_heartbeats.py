@@ -4,9 +4,9 @@ import asyncio
 
 import grpc
 
-from muster import TopicPartition
+from muster import TopicPartition, timeouts
 from muster.errors import ErrorCode
-from muster.testing import Abort, Hang, Refuse
+from muster.testing import Abort, Cluster, Hang, Refuse
 from tests.client.listening import Calls
 
 T0 = TopicPartition("t", 0)
@@ -113,6 +113,32 @@ async def test_a_stopped_coordinator_is_noticed_by_heartbeats_alone(open_cluster
         cluster.resume(1)
 
 
+async def test_a_busy_node_that_holds_calls_for_longer_is_not_suspected_again_and_again(
+    open_cluster, monkeypatch
+):
+    """It says for how long, also to the call that came too early; another membership knows it."""
+    monkeypatch.setattr(timeouts, "HEARTBEAT_INTERVAL_MS", 100)
+    late = 0
+
+    async def count_pauses():
+        nonlocal late
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + 0.05
+            await asyncio.sleep(0.05)
+            late += loop.time() > due + 0.1
+
+    async with open_cluster(1, interval_ms=1_000) as (cluster, client):
+        pauses = asyncio.create_task(count_pauses())
+        for calls in (4, 7):
+            async with client.group("g", ["t"]) as group:
+                await group.next_assignment()
+                await cluster.until(lambda n=calls: len(cluster.seen("Heartbeat")) >= n)
+                assert group._pulse.acknowledged_at is not None
+        pauses.cancel()
+        assert client.counters.unanswered <= max(2, 1 + late)  # more only where this stood still
+
+
 async def test_a_demoted_coordinators_hint_moves_the_members(open_cluster):
     """NOT_COORDINATOR per member, with a hint: no question is asked."""
     async with open_cluster(2, interval_ms=LONG_MS) as (cluster, client):
@@ -162,3 +188,24 @@ async def test_leaving_ends_the_heartbeats(open_cluster):
             await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 1)
         await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 0)
         assert not cluster.groups["g"].members
+
+
+async def test_a_held_call_is_answered_when_its_members_have_left(open_cluster, monkeypatch):
+    """It is not cancelled: gRPC keeps some of each call that is, here and at the node."""
+    cancelled = []
+    answer = Cluster._answer_heartbeat
+
+    async def watched(*arguments):
+        try:
+            return await answer(*arguments)
+        except asyncio.CancelledError:
+            cancelled.append(arguments)
+            raise
+
+    monkeypatch.setattr(Cluster, "_answer_heartbeat", watched)
+    async with open_cluster(1, interval_ms=LONG_MS) as (cluster, client):
+        async with client.group("g", ["t"]) as group:
+            await group.next_assignment()
+            await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 1)
+        await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 0)
+    assert not cancelled

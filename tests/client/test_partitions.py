@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from muster import Assignment, Committed, CommittedOffset, TopicPartition
-from muster.errors import IllegalGeneration, RebalanceInProgress
+from muster.errors import IllegalGeneration, RebalanceInProgress, RequestTimedOut
 from muster.partitions import PartitionTasks
 from muster.places import Places
 
@@ -22,6 +22,11 @@ class World:
 
     def __init__(self):
         self.reads, self.commits, self.started, self.refusals = [], [], [], []
+        self.sent = 0
+        """Commits that were sent, answered or not."""
+        self.answering = asyncio.Event()
+        """Cleared: what is sent is not answered yet."""
+        self.answering.set()
         self.places = Places()
         self.tasks = PartitionTasks(
             self.work,
@@ -44,6 +49,8 @@ class World:
         return Committed(dict.fromkeys(keys, CommittedOffset(offset, "", None, 1, 0)), 1, 1)
 
     async def commit(self, offsets, under):
+        self.sent += 1
+        await self.answering.wait()
         if self.refusals:
             raise self.refusals.pop()
         found = {key: what.offset for key, what in offsets.items()}
@@ -112,6 +119,58 @@ async def test_a_buffered_commit_waits_for_the_end_of_a_round(refusals):
     await world.until(lambda: world.commits)
     assert world.commits == [(1, {A: 1})]
     await world.tasks.stop(1000)
+
+
+@pytest.mark.parametrize("error", [RequestTimedOut, RebalanceInProgress])
+async def test_what_is_tried_again_never_goes_out_after_something_newer(error):
+    """Of two commits of one partition the later one counts, though the earlier one failed last."""
+    world = World()
+    a, b = await started(world, A, B)
+    world.answering.clear()
+    world.refusals = [error("no answer")]
+    a.commit(5)
+    b.commit(70)
+    await world.until(lambda: world.sent == 1)
+    a.commit(9)
+    world.answering.set()
+    await world.until(lambda: world.commits)
+    assert world.commits == [(1, {A: 9, B: 70})]
+    await world.tasks.stop(1000)
+    assert len(world.commits) == 1
+
+
+async def test_what_is_committed_while_a_commit_is_under_way_goes_out_after_it():
+    """It is newer than what is being sent, and nothing else brings it out."""
+    world = World()
+    (a,) = await started(world, A)
+    world.answering.clear()
+    a.commit(5)
+    await world.until(lambda: world.sent == 1)
+    a.commit(9)
+    world.answering.set()
+    await world.until(lambda: world.commits)
+    await world.tasks.stop(1000)
+    assert world.commits == [(1, {A: 5}), (1, {A: 9})]
+
+
+async def test_what_was_buffered_for_lost_partitions_never_goes_out():
+    """Others may own them: neither the commit interval nor the end of the tasks sends it."""
+    world = World()
+    a, b = await started(world, A, B)
+    world.answering.clear()
+    a.commit(5)
+    await world.until(lambda: world.sent == 1)
+    a.commit(9)
+    b.commit(70)
+    world.tasks.lose()
+    world.answering.set()
+    for handle in (a, b):
+        with pytest.raises(IllegalGeneration):
+            handle.commit(99)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await world.tasks.stop(1000)
+    assert world.sent == 1
 
 
 async def started(world, *keys):

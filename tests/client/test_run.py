@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from muster import Partition, TopicPartition
+from muster import Partition, TopicPartition, partitions
 from muster.errors import (
     ErrorCode,
     IllegalGeneration,
@@ -18,6 +18,7 @@ from muster.errors import (
     UnknownTopicOrPartition,
 )
 from muster.testing import Hang, Refuse
+from tests.client.listening import Journal
 
 T = [TopicPartition("t", i) for i in range(4)]
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example.py"
@@ -256,6 +257,100 @@ async def test_a_buffered_commit_that_cannot_be_is_raised_by_run(open_cluster):
 
         with pytest.raises(OffsetMetadataTooLarge):
             await group.run()
+
+
+async def test_what_is_committed_while_an_earlier_part_is_on_its_way_goes_out(
+    open_cluster, monkeypatch
+):
+    """Two commits for two partitions: the second waits, and its task is a record further then."""
+    monkeypatch.setattr(partitions, "COMMIT_BYTES", 1)
+    async with open_cluster(1, topics={"t": 2}) as (cluster, client):
+        group = client.group("g", ["t"], commit_interval_ms=50)
+        cluster.script("OffsetCommit", Hang())
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            p.commit(1)
+            if p.id == 0:
+                return
+            await cluster.until(lambda: bool(cluster.seen("OffsetCommit")))
+            (first,) = cluster.seen("OffsetCommit")[0].request.partitions
+            assert first.partition == 0
+            p.commit(2)
+            await cluster.until(lambda: 1 in offsets(cluster))
+            group.stop()
+
+        await group.run()
+        assert offsets(cluster) == {0: 1, 1: 2}
+
+
+async def test_what_a_hook_raises_under_a_buffered_commit_is_raised_by_run(open_cluster):
+    """Nothing would be committed any more; on the way out it is tried once more."""
+    asked = []
+
+    def hook(_change):
+        asked.append(1)
+        if len(asked) == 1:
+            raise OSError("planted")
+
+    async with open_cluster(3, topics={"t": 1}) as (cluster, client):
+        group = client.group("g", ["t"], commit_interval_ms=1, on_coordinator_change=hook)
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            p.commit(1)
+            await cluster.until(lambda: offsets(cluster) == {0: 1})
+            await cluster.kill(1)
+            p.commit(2)
+            await asyncio.Event().wait()
+
+        with pytest.raises(OSError, match="planted"):
+            await group.run()
+        assert offsets(cluster) == {0: 2}
+
+
+async def test_a_hook_that_always_raises_does_not_keep_the_end_from_the_user(open_cluster):
+    """The tasks have ended and nothing is committed: `revoked` is told all the same."""
+
+    def hook(_change):
+        raise OSError("planted")
+
+    async with open_cluster(3, topics={"t": 1}) as (cluster, client):
+        journal, worked = Journal(), []
+        group = client.group(
+            "g", ["t"], commit_interval_ms=1, on_coordinator_change=hook, listener=journal
+        )
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            worked.append(p)
+            p.commit(1)
+            await cluster.until(lambda: offsets(cluster) == {0: 1})
+            await cluster.kill(1)
+            p.commit(2)
+            await asyncio.Event().wait()
+
+        with pytest.raises(OSError, match="planted"):
+            await group.run()
+        assert [what for what, _, _ in journal.told] == ["assigned", "revoked"]
+        assert offsets(cluster) == {0: 1}
+        with pytest.raises(IllegalGeneration):
+            worked[0].commit(3)
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63])
+async def test_an_offset_that_cannot_be_is_refused_where_it_is_committed(open_cluster, offset):
+    """And not to all partitions of the next commit."""
+    async with open_cluster(1, topics={"t": 1}) as (cluster, client):
+        group = client.group("g", ["t"], commit_interval_ms=1)
+
+        @group.on_partition
+        async def work(p: Partition) -> None:
+            p.commit(offset)
+
+        with pytest.raises(InvalidRequest, match=f"not {offset}"):
+            await group.run()
+        assert not cluster.seen("OffsetCommit")
 
 
 async def test_run_without_work_is_refused(open_cluster):

@@ -397,15 +397,43 @@ async def test_bounds_of_a_change_at_under_and_over(open_cluster):
 async def test_a_change_that_finds_no_rest_says_so(open_cluster):
     """The group never comes to an assignment: an error, in time, and nothing is changed."""
     async with (
-        open_cluster(1, topics={}, client={"request_timeout_ms": 500}) as (cluster, client),
+        open_cluster(1, topics={}, client={"request_timeout_ms": 4_000}) as (cluster, client),
         client.tasks("crawl") as office,
     ):
         await office.put({"a": {}})
         refuse = Refuse(ErrorCode.REBALANCE_IN_PROGRESS, "not now")
-        cluster.script("OffsetCommit", *[refuse] * 100)
+        cluster.script("OffsetCommit", *[refuse] * 1_000)
         with pytest.raises(RebalanceInProgress, match="not now"):
             await office.put({"b": {}})
         assert list(await office.definitions()) == ["a"]
+
+
+async def test_a_cluster_that_cannot_keep_tasks_yet_is_waited_for(open_cluster):
+    """A fleet that starts while nodes are away works when they are back."""
+    async with (
+        open_cluster(1, topics={}) as (cluster, client),
+        client.tasks("crawl") as office,
+        muster.Client(cluster.bootstrap, request_timeout_ms=200) as impatient,
+    ):
+        cluster.script("CreateTopic", Hang(), Hang())
+        fleet = Fleet(impatient)
+        fleet.worker("a")
+        await cluster.until(lambda: len(cluster.seen("CreateTopic")) > 2)
+        await office.put({"t0": {}})
+        await fleet.settled(a=1)
+        await fleet.stop()
+
+
+async def test_a_worker_that_waits_for_a_cluster_can_be_stopped(open_cluster):
+    """At once, and for nothing of the cluster's."""
+    async with open_cluster(1, topics={}) as (cluster, client):
+        cluster.script("CreateTopic", Hang())
+        fleet = Fleet(client)
+        fleet.worker("a")
+        await cluster.until(lambda: bool(cluster.seen("CreateTopic")))
+        await fleet.stop()
+        assert not cluster.seen("JoinGroup")
+        assert len(cluster.seen("CreateTopic")) == 1
 
 
 async def test_running_without_a_handler_and_a_handler_too_late_are_said(open_cluster):

@@ -1,5 +1,6 @@
 """Topics through any node."""
 
+import asyncio
 from pathlib import Path
 
 import grpc
@@ -7,17 +8,19 @@ import pytest
 
 import muster
 from muster.errors import (
+    CallFailed,
     CoordinatorNotAvailable,
     ErrorCode,
     GroupClosed,
     InvalidConfig,
     InvalidPartitions,
+    RequestTimedOut,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
 from muster.nodes import Tls, parse_endpoints
-from muster.testing import Abort, Refuse
+from muster.testing import Abort, Cluster, Hang, LoseAnswer, Refuse
 from muster.v1 import admin_pb2, errors_pb2
 
 
@@ -76,6 +79,91 @@ async def test_a_hint_is_followed(open_cluster):
         cluster.script("CreateTopic", admin_pb2.CreateTopicResponse(status=status))
         await client.create_topic("a", 1)
         assert cluster.seen("CreateTopic")[-1].node_id == 3
+
+
+@pytest.mark.parametrize("step", [Hang(), LoseAnswer()])
+@pytest.mark.parametrize(
+    ("method", "ask"),
+    [
+        ("DescribeTopics", lambda client: client.describe_topics(["t"])),
+        ("ListTopics", lambda client: client.topics()),
+        ("AddPartitions", lambda client: client.add_partitions("t", 5)),
+        ("CreateTopic", lambda client: client.create_topic("a", 1, exist_ok=True)),
+    ],
+)
+async def test_another_node_is_asked_beside_one_that_is_silent(open_cluster, method, ask, step):
+    """One lost answer does not take the whole of the call's time; the loser is cancelled.
+
+    Two nodes, so that a second answer that takes its time leaves nobody to ask beside it.
+    """
+    async with open_cluster(2, client={"request_timeout_ms": 4_000}) as (cluster, client):
+        cluster.script(method, step)
+        await ask(client)
+        first, second = cluster.seen(method)
+        assert first.node_id != second.node_id
+        assert first.request == second.request
+        assert client.counters.unanswered == 1
+        await cluster.until(lambda: cluster.open_calls[method] == 0)
+
+
+async def test_a_silent_node_that_another_one_names_is_not_asked_twice_at_once(open_cluster):
+    """It may be the leader, which only takes its time; the others are asked until one answers."""
+    async with open_cluster(2) as (cluster, client):
+        cluster.script("CreateTopic", Hang())
+        create = asyncio.create_task(client.create_topic("a", 1))
+        await cluster.until(lambda: len(cluster.seen("CreateTopic")) == 1)
+        silent = cluster.seen("CreateTopic")[0].node_id
+        status = errors_pb2.Status(code=ErrorCode.NOT_COORDINATOR)
+        status.coordinator.endpoint = cluster.endpoint(silent)
+        cluster.script("CreateTopic", admin_pb2.CreateTopicResponse(status=status))
+        assert (await create).name == "a"
+        other = 3 - silent
+        assert [call.node_id for call in cluster.seen("CreateTopic")] == [silent, other, other]
+
+
+async def test_a_topic_that_this_call_made_is_not_taken_for_another_ones(open_cluster, monkeypatch):
+    """One attempt makes it and is slow to say so, the next one finds it: the first one counts."""
+    make = Cluster._on_create_topic
+    found = asyncio.Event()
+
+    async def slowly(cluster, node, request):
+        answer = await make(cluster, node, request)
+        if answer.created:
+            await found.wait()
+        return answer
+
+    monkeypatch.setattr(Cluster, "_on_create_topic", slowly)
+    async with open_cluster(2) as (cluster, client):
+        create = asyncio.create_task(client.create_topic("a", 1))
+        await cluster.until(
+            lambda: len(cluster.seen("CreateTopic")) == 2 and cluster.open_calls["CreateTopic"] == 1
+        )
+        found.set()
+        assert await create == muster.Topic("a", 1)
+        with pytest.raises(TopicAlreadyExists):
+            await client.create_topic("a", 1)
+
+
+async def test_the_silence_of_all_nodes_is_said_with_their_addresses(open_cluster):
+    """Each is asked once, and what became of a change is not known."""
+    async with open_cluster(2, client={"request_timeout_ms": 3_000}) as (cluster, client):
+        cluster.script("CreateTopic", Hang(), Hang())
+        with pytest.raises(RequestTimedOut) as caught:
+            await client.create_topic("a", 1)
+        assert all(cluster.endpoint(node_id) in str(caught.value) for node_id in (1, 2))
+        assert {call.node_id for call in cluster.seen("CreateTopic")} == {1, 2}
+        assert len(cluster.seen("CreateTopic")) == 2
+
+
+async def test_a_client_that_is_closed_during_a_call_says_so(open_cluster):
+    """The call ends at once, with an error and not as if the caller had been cancelled."""
+    async with open_cluster(1) as (cluster, client):
+        cluster.script("ListTopics", Hang())
+        asked = asyncio.create_task(client.topics())
+        await cluster.until(lambda: len(cluster.seen("ListTopics")) == 1)
+        await client.close()
+        with pytest.raises(CallFailed, match="closed"):
+            await asked
 
 
 async def test_a_dead_node_among_the_addresses_does_not_matter(open_cluster):

@@ -67,16 +67,19 @@ class FakeLog:
         self.shard = ShardId(shard)
         self.role, self.term, self.leader = Role.FOLLOWER, 0, None
         self.applied_index = self.commit_index = 0
-        self.ready = False
-        self.quorum_heard = True
+        self.ready = self.loading = False
+        self.quorum_heard = self.current = True
         self.view = view or FakeView()
         self.waiting, self.reads, self.entries = deque(), [], []
         self.machine = None
         self.overloaded = False
+        self.handed_to = None  # leadership is being transferred to this node
 
     def propose(self, entry, done):
         if self.overloaded:
             done(Overloaded("the log"))
+        elif self.handed_to is not None:
+            done(NotLeader(self.handed_to))
         elif self.role is not Role.LEADER:
             done(NotLeader(self.leader))
         else:

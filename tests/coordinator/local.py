@@ -70,6 +70,7 @@ class LocalNode:
             Topics(
                 lambda: self.shards[0].state.topics,
                 lambda: self.shards[0].state.topics_version,
+                lambda: self.shards[0].current,
             ),
             self.directory,
             Statuses(self.directory),

@@ -117,6 +117,21 @@ def test_the_same_news_is_told_once_and_then_held(node):
     assert node.answers["2"].statuses == (Error.REBALANCE_IN_PROGRESS,)
 
 
+def test_a_client_that_calls_again_before_its_call_is_answered_is_told_again(node):
+    """What it was told was lost; it may wait for less long than its call would be held."""
+    node.stable("a", "b", session_ms=1_000)
+    node.rig.ask("leave a", leave("a"))
+    node.run(20)
+    node.beat("lost", 1, "a")
+    assert node.answers["lost"].statuses == (Error.UNKNOWN_MEMBER_ID,)
+    node.beat("held", 2, "a")
+    node.run(600)
+    assert "held" not in node.answers
+    node.beat("again", 3, "a")
+    assert node.answers["held"].superseded
+    assert node.answers["again"].statuses == (Error.UNKNOWN_MEMBER_ID,)
+
+
 def test_a_member_that_has_joined_the_round_is_held(node):
     """Its Join is parked: there is nothing it could do."""
     node.stable("a", "b")

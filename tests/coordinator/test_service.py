@@ -218,6 +218,55 @@ async def test_a_join_without_a_nonce_gets_an_id_and_comes_back_with_it():
 
 
 @run
+async def test_a_join_says_which_generation_of_the_group_was_the_one_before():
+    """By its number, which a deleted group of the same shard lets jump."""
+    async with local_node(shards=1) as node:
+        await with_topic(node)
+        first = await node.groups.JoinGroup(joining("a"))
+        assert (first.generation, first.previous_generation) == (1, 0)
+        member_id = ""
+        for number in range(3):
+            protocols = [_protocol(number)]
+            other = joining("z", group="other", member_id=member_id, protocols=protocols)
+            member_id = (await node.groups.JoinGroup(other)).member_id
+        leave = pb.LeaveGroupRequest(group_id="other")
+        leave.members.add(member_id=member_id)
+        await node.groups.LeaveGroup(leave)
+        await node.admin.DeleteGroups(admin.DeleteGroupsRequest(group_ids=["other"]))
+        again = joining("a", member_id=first.member_id, protocols=[_protocol(9)])
+        second = await node.groups.JoinGroup(again)
+        assert second.generation > first.generation + 1
+        assert second.previous_generation == first.generation
+
+
+@run
+async def test_a_join_says_so_though_the_next_round_has_opened_before_it_is_answered():
+    """sc-J62: without it a member that missed a generation keeps what another had in it."""
+    async with local_node(shards=1) as node:
+        await with_topic(node)
+        first = await node.groups.JoinGroup(joining("a"))
+        (log,) = node.logs
+        node.applying = False
+        again = joining("a", member_id=first.member_id, protocols=[_protocol(9)])
+        second = asyncio.create_task(_await(node.groups.JoinGroup(again)))
+        await until(lambda: len(log.waiting) == 1)
+        newcomer = asyncio.create_task(_await(node.groups.JoinGroup(joining("b"))))
+        await until(lambda: len(log.waiting) == 2)
+        node.applying = True
+        answer = await second
+        assert (answer.generation, answer.previous_generation) == (2, 1)
+        group = node.core.shard_for("g").state.groups["g"]
+        assert group.phase is Phase.PREPARING_REBALANCE
+        third = joining("a", member_id=first.member_id, protocols=[_protocol(9)])
+        third, joined = await asyncio.gather(node.groups.JoinGroup(third), newcomer)
+        assert {(one.generation, one.previous_generation) for one in (third, joined)} == {(3, 2)}
+
+
+def _protocol(number):
+    return pb.JoinGroupRequest.Protocol(name="range", metadata=b"%d" % number)
+
+
+@run
 async def test_a_static_member_that_comes_back_is_told_to_keep_the_assignment():
     """sc-S04, sc-S14: skip_assignment on the wire, and the old process is fenced everywhere."""
     async with local_node() as node:
@@ -361,6 +410,50 @@ async def test_a_commit_of_what_does_not_exist_is_refused_before_the_log():
             (4, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             (3, 0),
         ]
+
+
+@run
+async def test_a_node_whose_topics_are_behind_says_so_instead_of_no():
+    """It cannot know that there is no such topic; what it knows is stored as ever."""
+    async with local_node() as node:
+        await with_topic(node)
+        log = node.logs[shard_of("g", 4)]
+        entries = len(log.entries)
+        node.logs[0].current = False
+        mixed = committing(1)
+        mixed.partitions.add(topic="new", partition=0, offset=7)
+        answer = await node.groups.OffsetCommit(mixed)
+        assert answer.status.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert answer.status.retriable
+        assert not answer.partitions
+        assert len(log.entries) == entries
+        answer = await node.topics.DescribeTopics(
+            admin.DescribeTopicsRequest(names=["orders", "new"])
+        )
+        assert answer.status.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        known = await node.groups.OffsetCommit(committing(1))
+        assert known.partitions[0].status.code == 0
+        log.follow(2)
+        elsewhere = await node.groups.OffsetCommit(mixed)
+        assert elsewhere.status.code == ErrorCode.NOT_COORDINATOR
+
+
+@run
+async def test_a_node_whose_topics_are_behind_lets_nobody_share_out_without_them():
+    """Else the members would give up what they hold of a topic that only this node lacks."""
+    async with local_node() as node:
+        await with_topic(node)
+        node.logs[0].current = False
+        answer = await node.groups.JoinGroup(joining("a"))
+        assert answer.status.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert answer.member_id
+        known = {"member_id": answer.member_id, "subscribed_topics": ["orders"]}
+        answer = await node.groups.JoinGroup(joining("a", **known))
+        assert dict(answer.partition_counts) == {"orders": 4}
+        node.logs[0].current = True
+        known["subscribed_topics"] = ["orders", "nowhere"]
+        answer = await node.groups.JoinGroup(joining("a", **known))
+        assert dict(answer.partition_counts) == {"orders": 4}
 
 
 @run

@@ -1,6 +1,7 @@
 """The shard on a log of one replica: parked calls, early refusals, promotion, demotion, expiry."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Committed, Joined, LeaveResult, Left, Refused, Synced
 from coordinator.machine.shard_state import recount
 from coordinator.machine.state import Phase
+from coordinator.node import Node
 from coordinator.persist import scrub
 from coordinator.standing import Turn
 from coordinator.timeouts import PARK_MS_MAX
@@ -328,6 +330,23 @@ def test_a_leader_without_a_quorum_answers_nothing_but_an_error(rig):
     assert id_of("a") in group_of(rig).members
 
 
+def test_a_leader_that_stood_still_asks_its_quorum_before_it_sends_its_callers_away(rig):
+    """One turn later it knows; callers that are not asked about are told nothing meanwhile."""
+    settle(rig, "a")
+    moved = []
+    rig.shard.shard_moved = moved.append
+    rig.log.quorum_heard = False
+    rig.turn(ms=350, lag_ms=330)
+    rig.log.quorum_heard = True
+    rig.turn()
+    assert moved == []
+    rig.log.quorum_heard = False
+    rig.turn(ms=350, lag_ms=330)
+    assert moved == []
+    rig.turn()
+    assert moved == [0]
+
+
 def test_an_overloaded_log_is_passed_on(rig):
     """An entry that the log refuses sheds each of its commands."""
     rig.log.overloaded = True
@@ -338,6 +357,14 @@ def test_an_overloaded_log_is_passed_on(rig):
     rig.ask("d", commit("", -1, 1))
     rig.turn()
     assert isinstance(rig.answers["d"], Committed)
+
+
+def test_nobody_is_named_while_leadership_is_being_handed_over(rig):
+    """The target leads in a later term, or never; a client believes a name for the whole term."""
+    rig.log.handed_to = NodeId(2)
+    rig.ask("c", commit("", -1, 1))
+    rig.turn()
+    assert rig.answers["c"] == NotHere(None, rig.log.term)
 
 
 def test_parked_calls_have_a_maximum(rig):
@@ -407,6 +434,19 @@ def test_checkpoints_only_where_something_moved(rig):
     assert len(rig.shard.persist.checkpoints) == 3
 
 
+def test_a_checkpoint_that_the_log_refuses_is_proposed_again(rig):
+    """Otherwise a group that falls silent is never compared."""
+    rig.run(2_000)
+    kept = len(rig.shard.persist.checkpoints)
+    rig.log.overloaded = True
+    rig.shard.checkpoint_soon()
+    rig.turn()
+    assert len(rig.shard.persist.checkpoints) == kept
+    rig.log.overloaded = False
+    rig.run(10_100)
+    assert len(rig.shard.persist.checkpoints) == kept + 1
+
+
 def test_what_is_on_disk_hashes_to_the_running_digest(rig):
     """What is stored and the running digest agree after a life of joins, commits, leaves."""
     generation = settle(rig, "a", "b")
@@ -438,3 +478,11 @@ def _is_checkpoint(applied):
 
 def _turn(rig):
     return Turn(rig.clock_ms, 0, rig.loop_round)
+
+
+def test_a_node_is_not_ready_while_a_replica_loads(rig):
+    """It knows a leader and its applied index is the newest, but its state is an older one."""
+    node = SimpleNamespace(driver=SimpleNamespace(identity=SimpleNamespace(node_id=NodeId(0))))
+    assert Node._is_ready(node, rig.shard)
+    rig.log.loading = True
+    assert not Node._is_ready(node, rig.shard)

@@ -185,3 +185,14 @@ def test_a_settled_read_fails_with_its_leader(rig):
     rig.shard.read_settled(told.append)
     rig.log.follow(NodeId(1))
     assert told == [False]
+
+
+def test_a_settled_read_does_not_wait_for_what_the_log_refused(rig):
+    """Leadership was being handed over, and stayed: nothing is applied that would wake the read."""
+    told = []
+    rig.log.handed_to = NodeId(1)
+    rig.shard.submit(commit("", -1, 5), 1_000, lambda _: None)
+    rig.shard.read_settled(told.append)
+    assert told == []
+    rig.turn()
+    assert told == [True]

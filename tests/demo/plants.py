@@ -107,7 +107,8 @@ class KeepsWithNewToken(Liar):
         await super().take(shift)
         if self.settings.name != "worker-2":
             return
-        for number, was in self.mine.items():
+        lost = self.mine if self.allowed_ppm else {}  # nothing is kept before the work begins
+        for number, was in lost.items():
             if number not in shift.holdings and (kept := self.keep(shift, was)) is not None:
                 shift.holdings[number] = kept
                 self.kept.add(number)
@@ -139,7 +140,12 @@ class KeepsWithOldToken(KeepsWithNewToken):
 class DoesNotKill(Faults):
     """A kill that does not happen."""
 
-    effect_s_max = 3.0
+    async def kill_leader(self, at_percent):
+        usual, self.effect_s_max = self.effect_s_max, 3.0  # only what cannot come is cut short
+        try:
+            return await super().kill_leader(at_percent)
+        finally:
+            self.effect_s_max = usual
 
     def kill_node(self, node_id):
         return None

@@ -32,7 +32,10 @@ def test_tokens_rise_over_killed_and_stopped_leaders_and_a_zombie_is_refused(tmp
 
 
 async def elected_after_kill(folder):
-    """Kill the leader's process; seconds until another one leads, and both tokens."""
+    """Kill the leader's process; seconds until another one leads, and both tokens.
+
+    No seconds where the coordinator changed meanwhile: then sessions begin anew.
+    """
     async with dev_cluster(folder / "nodes") as nodes, muster.Client(list(nodes)) as client:
         store = folder / "state.db"
         leader = await Program.start(
@@ -46,10 +49,12 @@ async def elected_after_kill(folder):
         assert (seen.value, seen.token) == ("one", int(found[1]))
         standing = asyncio.create_task(election.lead())
         await leader.line("one .* wrote")
-        killed_at = time.monotonic()
+        killed_at, coordinated = time.monotonic(), client.coordinator("nightly").term
         await leader.end(signal.SIGKILL)
         term = await standing
         took_s = time.monotonic() - killed_at
+        if client.coordinator("nightly").term != coordinated:
+            took_s = None
         # The coordinator dies as well: that is no election.
         dead = nodes[client.coordinator("nightly").endpoint]["pid"]
         away_s = await led_through_a_failover(client, election, term, dead)
@@ -78,14 +83,16 @@ def test_another_one_leads_within_the_session_timeout_of_a_killed_leader(tmp_pat
     for attempt in range(3):
         folder = tmp_path / str(attempt)
         folder.mkdir()
-        ran = asyncio.run(asyncio.wait_for(elected_after_kill(folder), 60))
+        ran = asyncio.run(asyncio.wait_for(elected_after_kill(folder), 90))
         took_s, before, after, away_s = ran
-        assert took_s < SESSION_MS / 1000
         assert after > before
+        if took_s is None:
+            continue
+        assert took_s < SESSION_MS / 1000
         if away_s is None:
             return
         assert away_s > LEASE_AFTER_BREAK_MS / 1000 / 2
-    pytest.fail("the coordinator was away for too long, three times")
+    pytest.fail("the coordinator changed, or was away for too long, three times")
 
 
 async def tasks_of_a_killed_worker(folder):
@@ -115,4 +122,4 @@ async def tasks_of_a_killed_worker(folder):
 
 def test_tasks_move_from_a_killed_worker_and_change_through_a_failover(tmp_path):
     """Nothing of the set is lost, and progress goes on."""
-    asyncio.run(asyncio.wait_for(tasks_of_a_killed_worker(tmp_path), 60))
+    asyncio.run(asyncio.wait_for(tasks_of_a_killed_worker(tmp_path), 200))

@@ -16,7 +16,7 @@ from muster.v1.errors_pb2 import ErrorCode
 from tests.e2e.bare import read
 from tests.e2e.stage import IN_FLIGHT, MEMBERS, SHARDS, TOPIC, play
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.faults, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -161,13 +161,14 @@ def test_stable_with_commits_in_flight(cluster, whole):
 
     async def scene(stage):
         generation = stage.leader.generation
+        known = await stage.router.coordinator(stage.group)
         calls = [
             asyncio.create_task(actor.commit(100 + actor.number, MEMBERS + number))
             for number in range(IN_FLIGHT)
             for actor in stage.actors
         ]
         await asyncio.sleep(0)
-        await stage.kill()
+        stage.strike(known)
         assert not all(call.done() for call in calls)
         await asyncio.gather(*calls)
         for number in range(IN_FLIGHT):

@@ -23,6 +23,8 @@ from storage import keys
 SHARDS = 4
 GROUPS = [f"group-{number}" for number in range(8)]
 WAIT_S = 60
+DAMAGES_MAX = 5
+"""A node that differs heals itself 10 s after its start: a slow machine asks too late."""
 pytestmark = pytest.mark.processes
 
 
@@ -31,21 +33,26 @@ def test_a_changed_key_is_named_and_its_replica_healed(tmp_path):
     with DevCluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         _muster(cluster, "topic", "create", "t", "--partitions", "4")
-        _commit_everywhere(cluster, partition=0)
+        _commit_everywhere(cluster, partition=3)
         clean = _muster(cluster, "cluster", "verify", "-o", "json")
         assert clean.returncode == ExitCode.OK, clean.stderr
-        cluster.kill(2, signal.SIGTERM)
-        _change_one_value(cluster.nodes[2].data_dir, GROUPS[3])
-        cluster.start_node(2)
-        cluster.wait_ready()
-        _commit_everywhere(cluster)
-        found = _muster(cluster, "cluster", "verify", "-o", "json")
+        log = cluster.nodes[2].log_path
+        for healed_before in range(DAMAGES_MAX):
+            cluster.kill(2, signal.SIGTERM)
+            _change_one_value(cluster.nodes[2].data_dir, GROUPS[3])
+            cluster.start_node(2)
+            cluster.wait_ready()
+            _commit_everywhere(cluster, partition=0)
+            found = _muster(cluster, "cluster", "verify", "-o", "json")
+            if found.returncode != ExitCode.OK:
+                break
+            healings = log.read_text().count("has its leader's state")
+            assert healings > healed_before, "verify does not see what is still there"
         assert found.returncode == ExitCode.UNHEALTHY, found.stdout
         [difference] = json.loads(found.stdout)["differences"]
         assert difference["node_id"] == 2
         assert difference["shard"] == shard_of(GROUPS[3], SHARDS)
         assert difference["group_id"] == GROUPS[3]
-        log = cluster.nodes[2].log_path
         _wait(lambda: "has its leader's state" in log.read_text(), "the replica is healed")
         assert "differs from two equal others" in log.read_text()
         _commit_everywhere(cluster)
@@ -157,7 +164,7 @@ def _change_one_value(data_dir, group_id):
             for key, value in state.items(from_key=start)
             if key < end and group_prefix(group_id) in key
         ]
-        key, value = max(mine)  # its offset of partition 0: headers and members come first
+        key, value = max(mine)  # its offset of partition 3: headers and members come first
         state[key] = _with_another_offset(value)
         state.close()
         db.flush_wal(True)

@@ -32,6 +32,12 @@ WINDOW_S = 12
 LEADERS = "max by (shard) (muster_raft_has_leader) == 1"
 LOST = "count(max by (shard) (muster_raft_has_leader) == 0)"
 SHARDS = 16
+IDLE_WINDOWS_MAX = 10
+LOST_S = 3
+LATE = (
+    "sum(increase(muster_turn_lag_seconds_count[15s])) - "
+    'sum(increase(muster_turn_lag_seconds_bucket{le="0.064"}[15s]))'
+)
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
@@ -68,8 +74,7 @@ def observed(programs, tmp_path_factory):
             Prometheus(programs / "prometheus", folder / "prometheus", pages) as prometheus,
             Load(cluster.bootstrap, quiet=True),
         ):
-            wait_for(lambda: _calm(prometheus), 120, lambda: "the cluster does not settle")
-            idle = _watch(prometheus)
+            idle = _idle(prometheus)
             began_s = time.time()
             with Load(cluster.bootstrap, quiet=False) as work:
                 _watch(prometheus)
@@ -91,25 +96,43 @@ def _calm(prometheus):
     """
     stable = prometheus.now('sum(muster_group_generation{group="quiet"}) > 0')
     led = prometheus.now(f"count({LEADERS}) == {SHARDS}")
-    moved = prometheus.now("sum(changes(muster_raft_term[12s])) > 0")
-    alive = prometheus.now("sum(count_over_time(muster_build_info[12s])) >= 30")
-    applied = prometheus.now("sum(changes(muster_raft_applied_index[12s])) > 0")
+    moved = prometheus.now("sum(changes(muster_raft_term[15s])) > 0")
+    alive = prometheus.now("min(min_over_time(up[15s])) == 1")
+    applied = prometheus.now("sum(changes(muster_raft_applied_index[15s])) > 0")
     return bool(stable and led and alive and not moved and not applied)
 
 
-def _watch(prometheus):
-    """Let Prometheus see WINDOW_S seconds; waits for its samples, not for the clock."""
+def _idle(prometheus):
+    """A window in which nothing moved; what the host does to the machine is tried again.
+
+    The tests judge the last one in any case.
+    """
+    for _ in range(IDLE_WINDOWS_MAX):
+        wait_for(lambda: _calm(prometheus), 120, lambda: "the cluster does not settle")
+        window = _watch(prometheus)
+        if _calm(prometheus) and not prometheus.now(f"{LATE} >= 1"):
+            break
+    return window
+
+
+def _watch(prometheus, window_s=WINDOW_S):
+    """Let Prometheus see `window_s` seconds; waits for its samples, not for the clock."""
     start_s = time.time()
-    seen = f"min(timestamp(muster_turn_lag_seconds_count)) > {start_s + WINDOW_S}"
-    wait_for(lambda: prometheus.now(seen), 60 + WINDOW_S, lambda: "Prometheus sees nothing new")
-    return start_s, start_s + WINDOW_S
+    seen = f"min(timestamp(muster_turn_lag_seconds_count)) > {start_s + window_s}"
+    wait_for(lambda: prometheus.now(seen), 60 + window_s, lambda: "Prometheus sees nothing new")
+    return start_s, start_s + window_s
 
 
 def _lose_the_majority(prometheus, cluster):
-    """Kill two nodes until the third knows of no leader, start them again until all is well."""
+    """Kill two nodes until the third knows of no leader, start them again until all is well.
+
+    Panels are judged by one value a second, so what they are to show stands for longer than that.
+    """
     for node_id in (0, 1):
         assert cluster.kill(node_id, signal.SIGKILL)
-    wait_for(lambda: prometheus.now(f"{LOST} == {SHARDS}"), 60, lambda: "the leaders stayed")
+    lost = f"{LOST} == {SHARDS} and count(muster_build_info) == 1"
+    wait_for(lambda: prometheus.now(lost), 60, lambda: "the leaders stayed")
+    _watch(prometheus, LOST_S)
     for node_id in (0, 1):
         cluster.start_node(node_id)
     cluster.wait_ready()

@@ -57,7 +57,8 @@ class Node:
     def send(self, node, frame, bulk):
         if frozenset((self.number, node)) in self.cluster.cut:
             return False
-        self.cluster.wire.append((self.number, node, frame))
+        due = self.cluster.now + self.cluster.delay_s
+        self.cluster.wire.append((self.number, node, frame, due))
         return True
 
     def hang_up(self, node):
@@ -92,6 +93,10 @@ class MemoryCluster:
         self.cut = set()
         self.links = set()
         self.frozen_disks = set()
+        self.stopped = set()
+        """Nodes whose process stands still: what arrives for them waits."""
+        self.delay_s = 0.0
+        """So long a frame is on its way, besides the next step."""
         self.ids = list(range(nodes))
         self.nodes = [Node(self, number) for number in self.ids]
         for node in self.nodes:
@@ -157,11 +162,17 @@ class MemoryCluster:
     def step(self):
         self.now += STEP_S
         deliveries, self.wire = self.wire, deque()
-        for source, target, frame in deliveries:
+        for one in deliveries:
+            source, target, frame, due = one
+            if target in self.stopped or due > self.now:
+                self.wire.append(one)
+                continue
             driver = self.nodes[target].driver
             if driver is not None and frozenset((source, target)) not in self.cut:
                 driver.receive(source, frame)
         for node in self.alive:
+            if node.number in self.stopped:
+                continue
             node.driver.timer()
             node.driver.turn()
             if node.number not in self.frozen_disks:
@@ -183,7 +194,7 @@ class MemoryCluster:
     def leader(self, shard=0):
         """The node that leads and is ready, or None."""
         for node in self.alive:
-            if node.driver.replicas[ShardId(shard)].ready:
+            if node.number not in self.stopped and node.driver.replicas[ShardId(shard)].ready:
                 return node
         return None
 

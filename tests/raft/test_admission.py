@@ -4,7 +4,9 @@ import pytest
 
 from muster.v1 import peer_pb2 as pb
 from raft.contract import Applied, Role, ShardId
-from tests.raft.memory_cluster import SMALL, MemoryCluster
+from raft.journal import KIND_ADMITTED
+from raft.peers import Admission, Replacement, decode_admission
+from tests.raft.memory_cluster import SMALL, MemoryCluster, Recorder
 
 
 def wipe(cluster, number):
@@ -18,11 +20,12 @@ def store_uuid(cluster, number):
     return cluster.nodes[number].driver.identity.store_uuid
 
 
-def replace(cluster, number, on=None):
-    """What ReplaceNode in shard 0 does on each node that applied it."""
+def replace(cluster, number, on=None, as_of=1):
+    """What ReplaceNode in shard 0, at index `as_of`, does on each node that applied it."""
+    said = Replacement(number, store_uuid(cluster, number), as_of)
     for node in cluster.alive:
         if on is None or node.number in on:
-            node.driver.allow_replacement(number, store_uuid(cluster, number))
+            node.driver.allow_replacement(said)
 
 
 def counts(cluster, on, number, shard=0):
@@ -60,6 +63,35 @@ def test_a_replaced_node_is_admitted_and_then_votes():
     gone = cluster.leader().number
     cluster.crash(gone if gone != 2 else 0)
     assert isinstance(cluster.propose(b"with the newcomer"), Applied)
+
+
+def test_what_the_lost_store_acknowledged_is_forgotten_though_an_entry_says_so_amid_a_tick():
+    """While entries are applied the base sees capped match indexes; both kinds must forget."""
+    clusters = []
+
+    class Replacing(Recorder):
+        def apply(self, index, term, entry, batch):
+            if entry == b"replace 2":
+                replace(clusters[0], 2)
+            return super().apply(index, term, entry, batch)
+
+    cluster = MemoryCluster(machine=Replacing)
+    clusters.append(cluster)
+    cluster.commit([b"%d" % i for i in range(10)])
+    if cluster.leader().number == 2:
+        assert cluster.replica(2).transfer_leadership(0)
+        cluster.run(lambda: cluster.replica(0).ready)
+    cluster.run(cluster.converged)
+    leader = cluster.leader()
+    assert leader.driver.replicas[ShardId(0)].matches()[2] > 10
+    wipe(cluster, 2)
+    cluster.nodes[2].start()
+    cluster.commit([b"replace 2"])
+    assert leader.driver.replicas[ShardId(0)].matches()[2] == 0
+    cluster.connect_all()
+    cluster.run(lambda: all(counts(cluster, n, 2) for n in cluster.ids))
+    cluster.run(cluster.converged)
+    assert cluster.applied(2) == cluster.applied(leader.number)
 
 
 def lost_quorum(cluster):
@@ -151,6 +183,200 @@ def test_the_newcomer_starts_with_a_durable_vote_for_the_leader_that_admitted_it
     journal = cluster.replica(2).journal
     assert (journal.getCurrentTerm(), journal.getVotedForNodeId()) == (term, leader.number)
     assert cluster.replica(2).role is Role.FOLLOWER
+
+
+def being_replaced():
+    """Node 2 lost its disk and is being admitted; with it, who leads and who else votes."""
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    wipe(cluster, 2)
+    leader = cluster.wait_leader().number
+    cluster.nodes[2].start()
+    replace(cluster, 2)
+    cluster.connect_all()
+    return cluster, leader, 1 - leader
+
+
+def admitted_at(cluster, on):
+    """The index of the entry that makes node 2 count, in the log of node `on`; None without it."""
+    journal = cluster.replica(on).journal
+    for command, index, _ in journal.read(journal.first_index, 1_000, 1 << 20):
+        if command[0] == KIND_ADMITTED and decode_admission(command[1:]).effective:
+            return index
+    return None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_leader_that_dies_before_it_could_tell_of_an_admission_is_replaced(restarted):
+    """The voter that is left has the entry and does not know that it is committed.
+
+    Without the newcomer's vote it could not be elected, and behind the newcomer's log it could not
+    be: nobody would lead, for as long as the old leader is away.
+    """
+    cluster, leader, voter = being_replaced()
+    cluster.run(lambda: admitted_at(cluster, voter) is not None)
+    index = admitted_at(cluster, voter)
+    cluster.run(lambda: cluster.replica(leader).matches()[voter] >= index)
+    cluster.disconnect(leader, voter)
+    cluster.cut.add(frozenset((leader, voter)))
+    cluster.run(lambda: cluster.replica(2).applied_index >= index)
+    assert cluster.replica(voter).applied_index < index
+    cluster.crash(leader)
+    if restarted:
+        cluster.crash(voter)
+        cluster.restart(voter)
+        assert cluster.replica(voter).applied_index < index
+    outcome = cluster.propose(b"with the newcomer")
+    assert isinstance(outcome, Applied)
+
+
+def test_an_announcement_that_is_applied_late_takes_nothing_back():
+    """A voter may get the entry that admits before it applies the one that announces."""
+    cluster, leader, voter = being_replaced()
+    hold = cluster.replica(voter)
+    hold._append_commit = lambda leader_commit, verified: min(
+        leader_commit, verified, hold.applied_index
+    )
+    cluster.run(lambda: admitted_at(cluster, voter) is not None)
+    effective = admitted_at(cluster, voter)
+    assert counts(cluster, voter, 2)
+    hold._append_commit = lambda leader_commit, verified: min(
+        leader_commit, verified, effective - 1
+    )
+    cluster.run(lambda: hold.applied_index == effective - 1)
+    assert counts(cluster, voter, 2)
+    cluster.crash(leader)
+    del hold._append_commit
+    assert isinstance(cluster.propose(b"with the newcomer"), Applied)
+
+
+def test_an_admission_that_is_applied_late_does_not_let_a_store_count_that_was_replaced_again():
+    """The announcement of the next store is in the log already: nobody counts as that node."""
+    cluster, leader, voter = being_replaced()
+    hold = cluster.replica(voter)
+    cluster.run(lambda: admitted_at(cluster, voter) is not None)
+    effective = admitted_at(cluster, voter)
+    hold._append_commit = lambda leader_commit, verified: min(
+        leader_commit, verified, effective - 1
+    )
+    cluster.run(lambda: counts(cluster, leader, 2))
+    wipe(cluster, 2)
+    cluster.nodes[2].start()
+    replace(cluster, 2, on={leader}, as_of=2)  # the voter has not heard of it, but for its log
+    cluster.run(lambda: not counts(cluster, voter, 2))
+    hold._append_commit = lambda leader_commit, verified: min(leader_commit, verified, effective)
+    cluster.run(lambda: hold.applied_index == effective)
+    assert not counts(cluster, voter, 2)
+
+
+def lost_while_the_voter_is_down():
+    """As being_replaced(), but the voter has only the announcement when all others fail.
+
+    The newcomer is admitted while the voter is down; then the leader's disk is lost.
+    """
+    cluster, leader, voter = being_replaced()
+    hold = cluster.replica(voter)
+    keep = hold._keep_matching
+
+    def without_the_admission(message):
+        entries = message["entries"]
+        ends = [n for n, (command, _, _) in enumerate(entries) if is_admission(command)]
+        if ends:
+            message["entries"] = entries[: ends[0]]
+        keep(message)
+
+    hold._keep_matching = without_the_admission
+    cluster.run(lambda: admitted_at(cluster, 2) is not None)
+    cluster.crash(voter)
+    cluster.run(lambda: not cluster.replica(leader).leads)  # nobody else acknowledges
+    assert isinstance(cluster.propose(b"acknowledged by the newcomer"), Applied)
+    cluster.run(lambda: cluster.replica(2).last_index == cluster.replica(leader).last_index)
+    wipe(cluster, leader)
+    cluster.crash(2)
+    for number in (voter, 2):
+        cluster.nodes[number].start()
+    return cluster, voter
+
+
+def is_admission(command):
+    """Whether it is the entry that lets a newcomer count."""
+    return command[0] == KIND_ADMITTED and decode_admission(command[1:]).effective
+
+
+def test_a_voter_that_was_down_while_a_newcomer_was_admitted_votes_for_it():
+    """Nobody else has the log any more, and without a leader the voter never gets it."""
+    cluster, voter = lost_while_the_voter_is_down()
+    assert not counts(cluster, voter, 2)
+    cluster.connect_all()
+    cluster.run(lambda: cluster.replica(2).ready)
+    cluster.run(lambda: counts(cluster, voter, 2))
+    cluster.run(lambda: b"acknowledged by the newcomer" in cluster.applied(voter))
+
+
+def test_a_voter_does_not_vote_for_the_store_whose_successor_is_announced():
+    """It may stand, where it has not heard that it was replaced; it may have been outvoted since.
+
+    The two would acknowledge what the newcomer and the third node never get to see.
+    """
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    lost = cluster.nodes[2].driver.identity.store_uuid
+    announced = Admission(2, b"the new store...", 1, 0, effective=False)
+    cluster.replica(1)._book.announce(ShardId(0), announced)
+    cluster.crash(0)
+    assert cluster.nodes[1].driver.book.store_uuid(2) == lost
+    cluster.run_for(3.0)
+    assert cluster.replica(2).role is not Role.LEADER
+    assert cluster.replica(2).journal.getVotedForNodeId() != 1
+
+
+def test_a_leader_that_was_deposed_counts_whom_it_was_about_to_admit():
+    """Its log says so, as any voter's; else the two could not replace the next leader."""
+    cluster, leader, voter = being_replaced()
+    cluster.run(lambda: admitted_at(cluster, 2) is not None)
+    index = admitted_at(cluster, leader)
+    for other in (voter, 2):
+        cluster.disconnect(leader, other)
+        cluster.cut.add(frozenset((leader, other)))
+    cluster.run(lambda: not cluster.replica(leader).leads)
+    assert cluster.replica(leader).applied_index < index
+    assert counts(cluster, leader, 2)
+    cluster.crash(voter)
+    cluster.cut.clear()
+    cluster.connect_all()
+    assert isinstance(cluster.propose(b"with the newcomer"), Applied)
+
+
+def test_a_newcomer_counts_whoever_the_log_admitted_before_it_came():
+    """Its peers told it in which store the other one lives, and the log that this one counts."""
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    for number in (1, 2):
+        wipe(cluster, number)
+        cluster.nodes[number].start()
+        replace(cluster, number)
+        cluster.connect_all()
+        cluster.run(lambda n=number: all(counts(cluster, on, n) for on in cluster.ids if on != 2))
+    cluster.run(lambda: all(counts(cluster, on, 2) for on in cluster.ids))
+    assert cluster.nodes[2].driver.book.replacement(1).store_uuid == store_uuid(cluster, 1)
+    cluster.run(lambda: counts(cluster, 2, 1))
+    cluster.crash(0)
+    assert isinstance(cluster.propose(b"by two that were replaced"), Applied)
+
+
+def test_another_store_than_the_one_that_was_admitted_does_not_count():
+    """Whatever the log said of an earlier store of the same node."""
+    cluster = MemoryCluster()
+    book = cluster.nodes[0].driver.book
+    admitted = Admission(2, b"a" * 16, 1, 0, effective=True)
+    book.announce(ShardId(0), admitted)
+    assert not counts(cluster, 0, 2)
+    book.meet(2, b"b" * 16)
+    assert not counts(cluster, 0, 2)
+    book.meet(2, b"a" * 16)
+    assert counts(cluster, 0, 2)
+    book.allow_replacement(Replacement(2, b"c" * 16, 1))
+    assert not counts(cluster, 0, 2)
 
 
 def test_what_the_lost_store_sent_counts_for_nothing():

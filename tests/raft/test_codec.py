@@ -59,7 +59,14 @@ def fixed(kind, **fields):
 MESSAGES = st.one_of(
     appends(),
     chunks(),
-    fixed("next_node_idx", seq=SEQ, next_node_idx=st.integers(1, 2**40), success=FLAG, reset=FLAG),
+    fixed(
+        "next_node_idx",
+        seq=SEQ,
+        next_node_idx=st.integers(1, 2**40),
+        success=FLAG,
+        reset=FLAG,
+        behind=FLAG,
+    ),
     fixed("request_vote", last_log_index=SEQ, last_log_term=NUMBER, force=FLAG),
     fixed("response_vote"),
     fixed("pre_vote", next_term=NUMBER, last_log_index=SEQ, last_log_term=NUMBER),
@@ -67,7 +74,7 @@ MESSAGES = st.one_of(
     fixed("term_reject"),
     fixed("timeout_now"),
     fixed("introduce"),
-    fixed("known", store_uuid=st.binary(max_size=20), replaced=FLAG),
+    fixed("known", store_uuid=st.binary(max_size=20), replaced=FLAG, as_of=SEQ),
     fixed("snapshot_ack", snapshot_id=SEQ, next_number=st.integers(0, 2**32 - 1)),
 )
 

@@ -78,7 +78,7 @@ def test_the_successor_asks_in_the_turn_in_which_the_connection_broke():
     driver.turn()
     asked = {
         (target, shard)
-        for source, target, frame in cluster.wire
+        for source, target, frame, _ in cluster.wire
         if source == first
         for shard, message in codec.decode_frame(frame)[1]
         if message["type"] == "pre_vote"

@@ -4,7 +4,7 @@ import pytest
 
 from muster.v1 import peer_pb2 as pb
 from raft.contract import Applied, Role, ShardId
-from raft.peers import PeerBook
+from raft.peers import PeerBook, Replacement
 from storage import keys
 from storage.store import Family
 from tests.raft.memory_cluster import MemoryCluster
@@ -134,7 +134,8 @@ def test_a_replaced_node_is_a_learner_and_waits_for_no_word():
     wipe(cluster, 2)
     cluster.crash(away)
     for node in cluster.alive:
-        node.driver.allow_replacement(2, cluster.nodes[2].driver.identity.store_uuid)
+        uuid = cluster.nodes[2].driver.identity.store_uuid
+        node.driver.allow_replacement(Replacement(2, uuid, 1))
     cluster.connect_all()
     cluster.run(lambda: cluster.replica(2).last_index > 1)
     assert book(cluster, 2).awaited == []
@@ -150,14 +151,14 @@ def test_a_store_that_learns_late_that_it_was_replaced_is_a_learner():
     uuid = cluster.nodes[2].driver.identity.store_uuid
     for number, hello in old.items():
         driver = cluster.nodes[number].driver
-        driver.allow_replacement(2, uuid)
+        driver.allow_replacement(Replacement(2, uuid, 7))
         assert cluster.nodes[2].driver.accept_hello(hello) is None
         assert driver.accept_hello(cluster.nodes[2].driver.hello(pb.LANE_CONTROL)) is None
         cluster.links.add(frozenset((number, 2)))
         driver.connected(2)
         cluster.nodes[2].driver.connected(number)
     cluster.run(lambda: book(cluster, 2).introduced)
-    assert book(cluster, 2).replacement(2) == uuid
+    assert book(cluster, 2).replacement(2) == Replacement(2, uuid, 7)
     assert cluster.replica(2).learner
 
 
@@ -172,7 +173,7 @@ def test_hearsay_keeps_a_wiped_node_silent_where_nobody_left_has_met_the_lost_st
     cluster.cut.add(frozenset((1, 2)))
     uuid = cluster.nodes[1].driver.identity.store_uuid
     for number in (0, 2):
-        cluster.nodes[number].driver.allow_replacement(1, uuid)
+        cluster.nodes[number].driver.allow_replacement(Replacement(1, uuid, 1))
     cluster.connect_all()
     cluster.run(lambda: not cluster.replica(1).learner)
     lost = book(cluster, 0).store_uuid(2)
@@ -194,7 +195,7 @@ def test_a_store_that_was_replaced_itself_never_counts_again():
     """It may come back to a peer that has not heard of it; it votes for nobody."""
     cluster = MemoryCluster()
     cluster.commit([b"x"])
-    cluster.nodes[2].driver.allow_replacement(2, b"another store...")
+    cluster.nodes[2].driver.allow_replacement(Replacement(2, b"another store...", 1))
     assert cluster.replica(2).learner
     assert cluster.nodes[2].driver.book.is_learner(ShardId(0))
 

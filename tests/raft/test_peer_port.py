@@ -9,6 +9,7 @@ from coordinator.init import initialise
 from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.contract import Applied
+from raft.peers import Replacement
 from raft.transport import MAGIC
 from tests.raft.loopback import LoopbackCluster
 
@@ -145,7 +146,7 @@ def test_a_replaced_node_is_admitted_over_real_sockets(tmp_path):
             await cluster.until(lambda: "node 0" in lost.driver.book.refusals)
             assert "replace-node 2" in lost.driver.book.refusals["node 0"]
             for node in cluster.nodes[:2]:
-                node.driver.allow_replacement(2, fresh.store_uuid)
+                node.driver.allow_replacement(Replacement(2, fresh.store_uuid, 1))
             await cluster.until(
                 lambda: all(
                     node.driver.book.counts(s, 2) for node in cluster.nodes for s in range(2)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from raft.contract import Applied
+from raft.contract import Applied, NodeId
 from raft.settings import RaftSettings
 from storage import keys
 from storage.store import Family
@@ -127,6 +127,38 @@ def test_a_damaged_chunk_is_never_installed():
     assert cluster.applied(away) == cluster.applied(cluster.leader().number)
 
 
+class Forgetful(Recorder):
+    """Deletes all that it kept when it is told to."""
+
+    def apply(self, index, term, entry, batch):
+        if entry == b"forget":
+            for key, _ in self.applied:
+                batch.delete(b"%016d" % key)
+            self.applied = []
+        return super().apply(index, term, entry, batch)
+
+
+def test_what_a_given_up_transfer_brought_is_no_part_of_the_next_state():
+    """A key that was deleted between two transfers does not come back with the second one."""
+    cluster = MemoryCluster(settings=SMALL, machine=Forgetful)
+    away = behind(cluster)
+    cluster.restart(away)
+    snapshots = cluster.replica(away)._snapshots
+    cluster.run(lambda: snapshots._arriving is not None and snapshots._arriving.next_number > 1)
+    for other in set(cluster.ids) - {away}:
+        cluster.disconnect(away, other)
+        cluster.cut.add(frozenset((away, other)))
+    arrived = keys.state_range(0, snapshots.local_id + 1)
+    cluster.run(lambda: list(cluster.nodes[away].store.scan(Family.STATE, *arrived)))
+    cluster.commit([b"forget", b"kept"])
+    assert snapshots.installed == 0
+    cluster.cut.clear()
+    cluster.connect_all()
+    cluster.run(cluster.converged)
+    assert snapshots.installed == 1
+    assert cluster.applied(away) == cluster.applied(cluster.leader().number) == [b"forget", b"kept"]
+
+
 def test_an_older_snapshot_is_not_installed_over_a_newer_log():
     """pso-F5c: what is applied here never goes back."""
     cluster = MemoryCluster(settings=SMALL)
@@ -158,10 +190,10 @@ class SlowLoader(Recorder):
             yield
 
 
-def test_a_shard_loads_in_slices_while_the_others_go_on():
-    """While one shard loads for many turns, another one of the same node commits."""
+def slowly_loading():
+    """A cluster of two shards, and a node that loads a snapshot of the first for many turns."""
     settings = RaftSettings(
-        log_disk_bytes=4096, log_trim_bytes=512, log_memory_bytes=1024, reload_ms=0
+        log_disk_bytes=4096, log_trim_bytes=512, log_memory_bytes=1024, apply_ms=0, apply_least_ms=0
     )
     cluster = MemoryCluster(settings=settings, machine=SlowLoader, shards=2)
     away = behind(cluster)
@@ -174,10 +206,58 @@ def test_a_shard_loads_in_slices_while_the_others_go_on():
         return cluster.now + ticking[0]
 
     replica._clock = late_clock
-    cluster.run(lambda: replica._reloading)
+    cluster.run(lambda: replica.loading)
+    return cluster, away
+
+
+def test_a_shard_loads_in_slices_while_the_others_go_on():
+    """While one shard loads for many turns, another one of the same node commits."""
+    cluster, away = slowly_loading()
+    replica = cluster.replica(away)
     assert isinstance(cluster.propose(b"other shard", shard=1), Applied)
     cluster.run(lambda: cluster.applied(away, shard=1) == [b"other shard"])
-    assert replica._reloading
-    cluster.run(lambda: not replica._reloading, limit_s=20)
+    assert replica.loading
+    assert not replica.current  # though its applied index is the newest already
+    cluster.run(lambda: not replica.loading, limit_s=20)
+    cluster.run(lambda: replica.current)
     cluster.run(cluster.converged)
     assert cluster.applied(away) == cluster.applied(cluster.leader().number)
+
+
+def test_a_shard_is_not_handed_over_to_a_replica_that_loads_its_state():
+    """It has the log, would win, and could serve nobody until the state is there."""
+    cluster, away = slowly_loading()
+    leader = cluster.replica(cluster.leader().number)
+    peer = leader._by_id[away]
+    cluster.run(lambda: leader._match[peer] == leader._log.last_index)
+    assert cluster.replica(away).loading
+    assert not leader.transfer_leadership(NodeId(away))
+    cluster.run(lambda: not cluster.replica(away).loading, limit_s=20)
+    cluster.run(lambda: leader.transfer_leadership(NodeId(away)))
+    cluster.run(lambda: cluster.replica(away).ready)
+
+
+def test_a_replica_with_much_to_apply_says_so():
+    """Up to what one message holds is applied before anybody notices."""
+    cluster = MemoryCluster()
+    cluster.commit([b"first"])
+    follower = cluster.replica(next(n for n in cluster.ids if n != cluster.leader().number))
+    assert not follower._is_behind
+    follower._told_commit = follower.applied_index + follower._settings.message_entries
+    assert not follower._is_behind
+    follower._told_commit += 1
+    assert follower._is_behind
+
+
+def test_a_node_that_stood_still_gets_from_the_next_leader_what_it_misses_not_the_whole_state():
+    """What the leader sends meanwhile counts as lost, before it knows where their logs match."""
+    cluster = MemoryCluster()
+    cluster.commit([b"before"] * 10)
+    first = cluster.leader().number
+    cluster.stopped.add(first)
+    cluster.commit([b"meanwhile"] * 10)
+    cluster.run_for(3.0)
+    cluster.stopped.discard(first)
+    cluster.run(cluster.converged)
+    assert cluster.applied(first) == [b"before"] * 10 + [b"meanwhile"] * 10
+    assert [cluster.replica(number)._snapshots.installed for number in cluster.ids] == [0, 0, 0]

@@ -50,8 +50,14 @@ def test_a_sound_export_has_no_finding_but_ok(root, tmp_path):
     """The baseline of this file: three segments, three checkpoints, all equal."""
     report = replayed(root, tmp_path / "out", prove=True)
     assert (report.sound, report.marked, report.checkpoints) == (True, (), 3)
+    assert [f"{one.digest:032x}" for one in report.reached] == recorded(root)
     assert report.unproven == 0
     assert {row["result"] for row in table(tmp_path / "out", "integrity")} == {"ok"}
+
+
+def recorded(root):
+    """The digests that the node stored, one in each segment."""
+    return [manifest_of(path).checkpoint.digest for path in segments(root)]
 
 
 @pytest.mark.parametrize("place", ["start", "middle", "end"])
@@ -148,6 +154,9 @@ def test_a_forged_event_breaks_the_digest_between_two_checkpoints(root, tmp_path
     assert broken.last_index == manifest.last
     assert broken.first_index == manifest.first - 1
     assert ("group", 0, "orders", None) in failures(report)
+    reached = [f"{one.digest:032x}" for one in report.reached]
+    same = [mine == stored for mine, stored in zip(reached, recorded(root), strict=True)]
+    assert same == [True, False, True], "what is reached is told, right or wrong"
     assert report.checkpoints == 2, "the third stretch overwrites the forged offset"
 
 

@@ -79,6 +79,7 @@ def test_the_last_member_s_leave_empties_the_group(node, told):
     last = told("rebalances")[-1]
     assert (last["outcome"], last["members_after"], last["members_gone"]) == ("emptied", 0, 1)
     assert (last["trigger"], last["reason"]) == ("member_left", "shutdown")
+    assert (last["from_generation"], last["generation"]) == (1, 2)
 
 
 def test_a_session_has_its_end_and_its_generations(node, told):

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from coordinator.machine.commands import AddPartitions, CreateTopic
@@ -108,6 +108,7 @@ def rounds_kept(live):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 @given(steps=steps)
+@example(steps=[("join", 0, 0), ("fire", 0, 0), ("leave", 0, 0)])  # ends with an emptied group
 def test_an_export_folds_to_the_live_digest(steps):
     """At every checkpoint and at the end.
 

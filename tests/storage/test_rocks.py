@@ -1,7 +1,9 @@
 """The store on disk: epochs, stalls, the durable mark, refusals."""
 
+import os
 import queue
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -159,6 +161,35 @@ def test_a_failed_sync_is_fatal_and_reports_nothing_as_durable(loop, tmp_path: P
     store.close()
 
 
+class SyncThatLingers(StallingDb):
+    """A database whose first fsync is done long before its thread goes on."""
+
+    def __init__(self, db):
+        super().__init__(db, "")
+        self.done, self.go_on = threading.Event(), threading.Event()
+
+    def flush_wal(self, sync):
+        self._db.flush_wal(sync)
+        if not self.done.is_set():
+            self.done.set()
+            assert self.go_on.wait(10)
+
+
+def test_what_is_written_while_a_sync_runs_waits_for_the_next_one(loop, tmp_path: Path):
+    """A sync vouches for what was written when it began, and for nothing that came since."""
+    store = loop.open(tmp_path, create=True)
+    store._db = SyncThatLingers(store._db)
+    before = put(store, b"a")
+    assert store._db.done.wait(10)
+    meanwhile = put(store, b"b")
+    store._db.go_on.set()
+    loop.run_until(lambda: store.syncs == 1)
+    assert store.synced_epoch == before < meanwhile
+    loop.run_until(lambda: store.syncs == 2)
+    assert store.synced_epoch == meanwhile
+    store.close()
+
+
 def test_a_directory_without_a_database_is_not_made_one_by_accident(loop, tmp_path: Path):
     """`serve` on an empty directory says what to do."""
     with pytest.raises(MissingStoreError, match="muster init"):
@@ -192,6 +223,36 @@ def test_a_database_that_ends_before_the_durable_mark_refuses_to_open(loop, tmp_
     reopened = loop.open(tmp_path / "a")
     assert reopened.read_mark() == b"payload"
     reopened.close()
+
+
+def test_the_durable_mark_is_on_disk_before_it_gets_its_name_and_then_its_name_is(
+    loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The file is synced, renamed, then its directory: a power cut finds one mark, and it whole."""
+    store = loop.open(tmp_path, create=True)
+    epoch = put(store, b"a")
+    loop.run_until(lambda: store.synced_epoch == epoch)
+    steps: list[tuple] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(descriptor):
+        fsync(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        steps.append(("fsync", path, path.read_bytes() if path.is_file() else None))
+
+    def noted_replace(source, target):
+        replace(source, target)
+        steps.append(("rename", Path(source), Path(target)))
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    store.close()
+    fresh, mark = tmp_path / "mark.new", tmp_path / "mark"
+    assert steps == [
+        ("fsync", fresh, mark.read_bytes()),
+        ("rename", fresh, mark),
+        ("fsync", tmp_path, None),
+    ]
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "missing"])
@@ -241,4 +302,17 @@ def test_a_scan_is_whole_however_late_it_is_read(loop, tmp_path: Path):
         assert list(store.scan(Family.LOG, b"%d" % i, b"%d" % i)) == []
     assert [sum(1 for _ in scan) for scan in scans] == [300] * 20
     del scans
+    store.close()
+
+
+def test_a_database_keeps_nothing_in_memory_of_what_was_read(loop, tmp_path: Path):
+    """No cache that fills for days: a node's memory is to be level."""
+    store = loop.open(tmp_path, create=True)
+    for number in range(2_000):
+        put(store, b"%08d" % number, b"v" * 1_000)
+    for family in store._families:
+        family.flush()
+    assert sum(1 for _ in store.scan(Family.LOG, b"", b"z")) == 2_000
+    kept = [f.property_int_value("rocksdb.block-cache-usage") or 0 for f in store._families]
+    assert kept == [0, 0, 0]
     store.close()

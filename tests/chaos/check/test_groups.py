@@ -5,8 +5,20 @@ from dataclasses import replace
 import pytest
 
 from chaos.check import cooperative, generations, owned_again, owners, tokens
-from chaos.history import FaultSpan, Outcome
-from tests.chaos.check.made import KEY, OTHER, S, commit, expected, history, only, owns, read, told
+from chaos.history import FaultSpan, Key, Outcome
+from tests.chaos.check.made import (
+    KEY,
+    OTHER,
+    S,
+    commit,
+    expected,
+    history,
+    only,
+    op,
+    owns,
+    read,
+    told,
+)
 
 # -- inv-I3
 
@@ -237,6 +249,34 @@ def test_a_later_generation_stays_known_when_an_earlier_one_is_heard_of_again():
         commit(7, 3, 4, generation=1),
     )
     assert "accepted commit 7" in only(tokens.check(made))
+
+
+def beat(generation, began, ended, **fields):
+    """A heartbeat in a generation."""
+    group = Key("g", "", -1)
+    return op("heartbeat", None, began, ended, generation=generation, key=group, **fields)
+
+
+def test_a_heartbeat_in_a_generation_that_is_over_is_told():
+    """As of a zombie that nobody has told; a coordinator may be deposed for 1.4 s and not know."""
+    news = told(2, "a", 1, source="a")
+    late = beat(1, 2.401, 3, node=1)
+    assert only(tokens.check(history(late, generations=[news]))) == (
+        "g: accepted heartbeat by w (+1.401000 s .. +2.000000 s, generation 1, node-1), although "
+        "generation 2 was known at +0.000000 s: a was told of it"
+    )
+    for passes in (beat(1, 2.4, 3), beat(2, 9, 10), beat(3, 9, 10)):
+        assert not tokens.check(history(passes, generations=[news])).violations
+
+
+def test_heartbeats_that_are_refused_for_their_generation_are_looked_at():
+    """Else a run without commits of members would show nothing of the fence."""
+    news = told(2, "a", 1, source="a")
+    refused = beat(1, 5, 6, outcome=Outcome.FAIL, error="ILLEGAL_GENERATION")
+    verdict = tokens.check(history(refused, beat(1, 7, None), generations=[news]))
+    assert verdict.passed
+    assert verdict.looked_at == 2
+    assert tokens.check(history(beat(2, 5, 6), generations=[news])).looked_at == 0
 
 
 def test_refused_and_unknown_commits_are_no_proof():

@@ -26,6 +26,14 @@ def test_an_acknowledged_commit_that_a_later_read_does_not_have_is_lost():
     )
 
 
+def test_every_lost_commit_counts_once_and_keys_not_read_again_are_apart():
+    """More than the violations that are listed: a read that misses two, and many keys."""
+    made = history(commit(5, 0, 1), commit(6, 2, 3), commit(7, 4, 5), read(5, 6, 7), read(6, 8, 9))
+    assert dict(lost.check_lost(made).counts) == {"lost": 2, "unread": 0}
+    unread = history(commit(5, 0, 1), read(5, 2, 3), commit(6, 4, 5))
+    assert dict(lost.check_lost(unread).counts) == {"lost": 0, "unread": 1}
+
+
 def test_each_lost_commit_is_told_once_however_often_it_is_missed():
     """A hundred reads of a partition that lost one commit are one violation."""
     reads = [read(5, at, at + 1) for at in range(10, 20, 2)]

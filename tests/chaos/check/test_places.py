@@ -16,7 +16,7 @@ from chaos.history import (
     Side,
     StoreWrite,
 )
-from tests.chaos.check.made import KEY, OTHER, S, commit, history, only, op, read, told
+from tests.chaos.check.made import KEY, OTHER, S, commit, history, only, op, owns, read, told
 
 # -- inv-I7
 
@@ -38,10 +38,12 @@ def test_a_store_whose_tokens_rise_passes_and_tells_what_the_fence_prevents():
                 write(2, 2, "b", fenced=False),
                 write(1, 3, fenced=False),
                 write(1, 5, key=OTHER),
-            ]
+            ],
+            ownerships=[owns("a", 1, 0, None), owns("b", 2, 2, None)],
         )
     )
     assert verdict.passed
+    assert verdict.counts == {"refused": 1, "unfenced": 2, "stale": 1}
     assert verdict.looked_at == 4
     assert verdict.note == (
         "the fenced store refused 1 stale writes; the one without a fence took 1 stale ones of 2"
@@ -59,11 +61,32 @@ def test_a_stale_write_that_the_fenced_store_took_is_told():
 
 def test_a_fenced_store_that_refuses_what_is_not_stale_is_told():
     """Else a store that is shut would pass."""
+    after = [owns("b", 3, 0, None)]
     assert "was refused, and was the first" in only(
-        stores.check(history(store_writes=[write(1, 1, accepted=False)]))
+        stores.check(history(store_writes=[write(1, 1, accepted=False)], ownerships=after))
     )
-    made = history(store_writes=[write(1, 1), write(2, 2, accepted=False)])
+    refused = [write(1, 1), write(2, 2, accepted=False)]
+    made = history(store_writes=refused, ownerships=after)
     assert "was refused, and no later token was there" in only(stores.check(made))
+
+
+def test_two_clients_under_one_token_are_told():
+    """The store cannot tell them apart; whoever hands tokens out must."""
+    made = history(store_writes=[write(1, 1, "a"), write(2, 2, "b"), write(2, 3, "a")])
+    assert only(stores.check(made)) == (
+        "g/t/0: write 3 of a under token 2 (+2.000000 s) has the token of "
+        "write 2 of b under token 2 (+1.000000 s)"
+    )
+
+
+def test_an_owner_that_nobody_followed_and_whose_token_is_refused_is_told():
+    """It was given a lower token than somebody before it, or somebody else a higher one."""
+    writes = [write(5, 1, "b"), write(4, 3, "a", accepted=False)]
+    before = [owns("b", 3, 0, 2), owns("a", 4, 2, None)]
+    made = history(store_writes=writes, ownerships=before)
+    assert "nobody had been given the partition in a later generation" in only(stores.check(made))
+    late = history(store_writes=writes, ownerships=[*before, owns("b", 5, 4, None)])
+    assert not stores.check(late).passed
 
 
 def test_the_writes_of_one_client_under_one_token_that_change_places_are_told():
@@ -218,11 +241,11 @@ def test_what_a_minority_acknowledges_is_told(kind):
     )
 
 
-def test_a_heartbeat_may_be_answered_for_four_tenths_of_a_second():
-    """By check quorum, without a round of its own."""
+def test_a_heartbeat_may_be_answered_for_four_tenths_of_a_second_after_the_last_word_was_heard():
+    """By check quorum, without a round of its own; a busy node hears up to 1 s late."""
     group = Key("g", "", -1)
-    early = op("heartbeat", None, 10.4, 11, node=1, key=group)
-    late = op("heartbeat", None, 10.401, 11, node=1, key=group)
+    early = op("heartbeat", None, 11.4, 12, node=1, key=group)
+    late = op("heartbeat", None, 11.401, 12, node=1, key=group)
     assert not minority.check(history(early, minorities=[CUT])).violations
     assert "acknowledged heartbeat by w" in only(minority.check(history(late, minorities=[CUT])))
 
@@ -299,10 +322,10 @@ def test_an_acknowledgement_after_a_disk_error_is_told():
 
 
 def test_every_invariant_has_a_checker_that_names_itself():
-    """I1 to I16, in order."""
+    """I1 to I17, in order."""
     verdicts = check_all(history())
-    assert [verdict.invariant for verdict in verdicts] == [f"I{n}" for n in range(1, 17)]
-    assert list(CHECKERS) == [f"I{n}" for n in range(1, 17)]
+    assert [verdict.invariant for verdict in verdicts] == [f"I{n}" for n in range(1, 18)]
+    assert list(CHECKERS) == [f"I{n}" for n in range(1, 18)]
 
 
 def test_an_empty_history_passes_nothing():
@@ -319,6 +342,7 @@ def test_many_violations_are_counted_and_the_first_are_listed():
     verdict = CHECKERS["I2"](history(commit(100, 0, 1), *reads))
     assert len(verdict.violations) == 50
     assert verdict.note == "10 more violations are not listed"
+    assert verdict.violations_count == len(verdict.violations) + 10
 
 
 def test_every_checker_is_named_in_a_test_of_its_own():

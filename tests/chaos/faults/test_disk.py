@@ -9,11 +9,16 @@ import sys
 import threading
 import time
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from chaos.faults.disk import PowerLossAll
 from chaos.world.disk import LoopDisks
 from chaos.world.keeping import Keeping, KeepingError
+from chaos.world.world import World
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
@@ -61,6 +66,46 @@ def test_a_power_cut_takes_exactly_what_was_not_synced(disks, tmp_path) -> None:
     assert (tmp_path / "node-0/file").read_bytes() == b"synced"
     assert not (tmp_path / "node-0/new").exists()
     assert (tmp_path / "node-1/file").read_bytes() == b"synced and not"
+
+
+def test_a_disk_that_refuses_keeps_what_was_written(disks, tmp_path) -> None:
+    """Nobody was told that something is on the disk and finds it gone: EIO alone is the fault."""
+    appended(tmp_path / "node-0/file", b"not synced", sync=False)
+    disks.refuse([0])
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        appended(tmp_path / "node-0/file", b" after", sync=True)
+    assert disks.dead(0)
+    disks.remount([0])
+    assert (tmp_path / "node-0/file").read_bytes() == b"not synced"
+
+
+class _Power:
+    """A world that notes what is done to it, and in which order."""
+
+    def __init__(self, running: list[int]) -> None:
+        self.nodes = {n: SimpleNamespace(running=n in running) for n in range(3)}
+        self.done: list[object] = []
+
+    def pause(self, node_id: int) -> None:
+        self.done.append(("pause", node_id))
+
+    def kill(self, node_id: int) -> None:
+        self.done.append(("kill", node_id))
+
+    def running(self) -> list[int]:
+        return [n for n, node in self.nodes.items() if node.running]
+
+    def equipped(self, _kind: type) -> SimpleNamespace:
+        return SimpleNamespace(cut=lambda nodes: self.done.append(("cut", *nodes)))
+
+
+def test_power_goes_while_the_nodes_stand() -> None:
+    """A sync may say that it succeeded while the power is cut: nobody goes on and tells others."""
+    world = _Power([0, 2])
+    PowerLossAll().inject(cast("World", world), Random(1))
+    cut = world.done.index(("cut", 0, 2))
+    assert world.done[:cut] == [("pause", 0), ("pause", 2)]
+    assert world.done[cut + 1 :] == [("kill", 0), ("kill", 2)]
 
 
 def test_a_cut_disk_refuses_every_write_and_sync_until_it_is_mounted_again(disks, tmp_path) -> None:

@@ -1,12 +1,12 @@
 """Power loss of all nodes: the shipped build loses nothing acknowledged, one without fsync does."""
 
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from chaos.faults.contract import create
 from chaos.faults.disk import PowerLossAll
+from chaos.mutants.installed import BrokenBuild
 from chaos.world.disk import LoopDisks
 from chaos.world.errors import WorldError
 from chaos.world.keeping import Keeping
@@ -16,16 +16,15 @@ from tests.chaos.faults.load import TOPIC, Load
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
-NO_FSYNC = str(Path(__file__).parent / "no_fsync.py")
 SHARDS = 2
 
 
-def power_loss(wrap):
+def power_loss(*builds):
     """One power loss of all nodes under load: total acknowledged, what of it was lost."""
     disks = LoopDisks(Keeping(), 192)
     if reason := disks.lacks():
         pytest.skip(reason)
-    with World(3, SHARDS, network=Loopback(), equipment=[disks], wrap=wrap) as world:
+    with World(3, SHARDS, network=Loopback(), equipment=[*builds, disks]) as world:
         world.create_topic(TOPIC, 1)
         with Load(world.endpoints, groups=2) as load:
             load.wait_progress()
@@ -41,7 +40,7 @@ def power_loss(wrap):
 
 def test_the_shipped_build_loses_nothing_acknowledged() -> None:
     """Every offset that a client was told of is read afterwards."""
-    total, lost = power_loss(())
+    total, lost = power_loss()
     assert total > 0
     assert not lost
 
@@ -49,7 +48,7 @@ def test_the_shipped_build_loses_nothing_acknowledged() -> None:
 def test_a_build_without_fsync_loses_acknowledged_commits() -> None:
     """The same schedule finds it: offsets are gone, or nodes have lost what makes them nodes."""
     try:
-        total, lost = power_loss((NO_FSYNC,))
+        total, lost = power_loss(BrokenBuild("no_fsync"))
     except WorldError as error:
         assert "ended with code" in str(error)  # noqa: PT017
         assert "muster init" in str(error) or "damaged" in str(error)  # noqa: PT017

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from chaos.faults import catalog
+from chaos.mutants import cold
 from chaos.report import bugs
 from chaos.report.invariants import INVARIANTS
 
@@ -90,7 +91,19 @@ def fault_table():
     return _table(["kind", "what is done", "majority", "needs"], rows)
 
 
+def cold_table():
+    """What planted bugs took that are caught by a later seed than the first."""
+    rows = cold.read()
+    first = rows[0]
+    cells = [
+        [f"`{one.name}`", one.world, str(one.tried), f"{one.seconds:.0f}", one.what] for one in rows
+    ]
+    table = _table(["build", "scenario", "seeds", "seconds", "caught by"], cells)
+    return f"Longest: `{first.name}`, {first.tried} seeds, {first.seconds:.0f} s.\n\n{table}"
+
+
 PARTS = {
+    "cold": cold_table,
     "bugs": lambda: bug_table(bugs.read()),
     "invariants": invariant_table,
     "faults": fault_table,

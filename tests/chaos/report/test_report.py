@@ -10,6 +10,7 @@ from chaos.report import bugs, page
 from chaos.report.figures import ABSENT, EMPTY, HELD, VIOLATED, WAITS, build
 from chaos.report.inputs import InputError, Inputs, Mutant, Simulated, read
 from chaos.run import result
+from chaos.sim.run import Totals, summary
 from chaos.soak.records import Writer
 from chaos.soak.sampling import Sample
 from tests.chaos.report import made_up
@@ -110,6 +111,21 @@ def test_simulated_time_is_told_only_where_all_tell_it():
     untimed = Simulated("b", 10, 0, {}, {}, 1.0, None)
     assert figures(report(simulations=[timed]))["simulated_hours"] == 2.0
     assert figures(report(simulations=[timed, untimed]))["simulated_hours"] is None
+
+
+def test_a_simulation_that_failed_makes_no_passing_report(tmp_path):
+    """What `muster chaos sim` says last is read back: its problems, and its virtual hours."""
+    for problems in ([], ["fifo3: no seed was run"]):
+        log = tmp_path / f"sim-{len(problems)}.json"
+        totals = {"udp3": Totals(seeds=2, simulated_s=7_200.0)}
+        log.write_text(json.dumps(summary(totals, {}, 1.0, problems=problems)))
+        (simulated,) = read([log]).simulations
+        made = report(simulations=[simulated])
+        assert figures(made)["simulated_hours"] == 2.0
+        assert simulated.problems == problems
+        assert [one for one in made.reasons if "no seed was run" in one] == [
+            f"{log.stem}: {one}" for one in problems
+        ]
 
 
 # ---- invariants

@@ -5,13 +5,23 @@ from typer.testing import CliRunner
 
 from chaos.run.cli import run
 from chaos.run.result import ResultError, Spread, read
+from chaos.world.choose import Wanted
 from muster.cli.errors import CommandError, ExitCode
 
 
 def called(**options: object) -> CommandError:
     """What `muster chaos run` with these options is refused with."""
     with pytest.raises(CommandError) as refused:
-        run(**{"seed": None, "fault": None, "workload": None, "bootstrap": "", **options})
+        run(
+            **{
+                "seed": None,
+                "fault": None,
+                "workload": None,
+                "bootstrap": "",
+                "network": None,
+                **options,
+            }
+        )
     return refused.value
 
 
@@ -39,6 +49,22 @@ def test_an_unknown_fault_is_named_with_those_that_exist():
 def test_a_command_for_faults_needs_an_installation():
     """On a cluster of its own the run has faults of its own."""
     assert "--bootstrap" in called(nodes=3, on_fault="./hook").message
+
+
+@pytest.mark.parametrize("option", [{"nodes": 3}, {"network": Wanted.PROXY}])
+def test_what_is_for_a_cluster_of_its_own_is_refused_with_an_installation(option):
+    """Not ignored."""
+    error = called(bootstrap="127.0.0.1:1", **{"nodes": None, "on_fault": "", **option})
+    assert error.exit_code is ExitCode.USAGE
+    assert f"--{next(iter(option))} is for a cluster of the run's own" in error.message
+
+
+def test_a_fault_of_an_installation_without_a_command_names_what_is_missing():
+    """Before anybody is asked; handing leadership over needs no command."""
+    error = called(bootstrap="127.0.0.1:1", nodes=None, on_fault="", fault=["kill_leader"])
+    assert error.exit_code is ExitCode.USAGE
+    assert "kill_leader takes a command" in error.message
+    assert "--on-fault" in error.message
 
 
 def test_a_folder_without_a_run_is_no_result(tmp_path):

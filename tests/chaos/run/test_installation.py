@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from chaos.run import result as results
@@ -16,6 +17,7 @@ from chaos.world.cluster import Cluster
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 RUN_S_MAX = 200.0
+TLS = Path(__file__).parents[2] / "testdata" / "tls"
 HOOK = """#!/bin/sh
 echo "$@" >> {log}
 case "$1 $3" in
@@ -32,7 +34,25 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-def run(cluster: Cluster, folder: Path, *options: str) -> subprocess.CompletedProcess[bytes]:
+class Secure(Cluster):
+    """Its nodes speak TLS."""
+
+    def __init__(self) -> None:
+        """Three nodes behind the certificate of the tests."""
+        pair = [f"--tls-cert={TLS / 'server.pem'}", f"--tls-key={TLS / 'server.key'}"]
+        super().__init__(nodes=3, serve=pair)
+
+    def _channel(self, node_id: int) -> grpc.Channel:
+        if node_id not in self._channels:
+            trust = grpc.ssl_channel_credentials((TLS / "ca.pem").read_bytes())
+            at = self.nodes[node_id].endpoint
+            self._channels[node_id] = grpc.secure_channel(at, trust)
+        return self._channels[node_id]
+
+
+def run(
+    cluster: Cluster, folder: Path, *options: str, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
     """`muster chaos run` against it."""
     bootstrap = ",".join(cluster.endpoints)
     argv = ["-m", "muster.cli", "chaos", "run", "--bootstrap", bootstrap, "--to", str(folder)]
@@ -41,7 +61,7 @@ def run(cluster: Cluster, folder: Path, *options: str) -> subprocess.CompletedPr
         capture_output=True,
         timeout=RUN_S_MAX,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), **environment},
     )
 
 
@@ -74,6 +94,8 @@ def test_faults_are_the_users_own_and_the_groups_are_gone_afterwards(
     assert (done.returncode, result.reasons) == (0, []), done.stderr.decode()
     (fault,) = result.faults
     assert fault.injected
+    assert fault.verified
+    assert "it does not answer" in fault.detail
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls == [f"inject pause_follower {fault.targets[0]}", calls[1]]
     assert calls[1] == f"heal pause_follower {fault.targets[0]}"
@@ -94,3 +116,35 @@ def test_a_command_that_fails_fails_the_run(cluster: Cluster, tmp_path: Path):
     assert done.returncode == 1
     assert b"reboot_leader at 3 s was not injected" in done.stderr
     assert b"no such host" in done.stderr
+
+
+def test_a_command_that_does_nothing_fails_the_run(cluster: Cluster, tmp_path: Path):
+    """It exits with 0, and nobody was killed: the fault counts as not injected."""
+    done = run(
+        cluster,
+        tmp_path / "run",
+        *("--minutes", "0.15", "--on-fault", "true", "--fault", "kill_leader"),
+    )
+    assert done.returncode == 1
+    (fault,) = results.read(tmp_path / "run").faults
+    assert not fault.injected
+    assert "exits with 0, and node-" in fault.error
+
+
+def test_a_cluster_behind_tls_is_broken_as_any_other(tmp_path: Path):
+    """With the authority in MUSTER_TLS_CA, in every process; without it the run says what is wrong.
+
+    No file of it is on a command line.
+    """
+    with Secure() as cluster:
+        plain = run(cluster, tmp_path / "plain", "--minutes", "0.15")
+        trusting = {"MUSTER_TLS_CA": str(TLS / "ca.pem")}
+        done = run(cluster, tmp_path / "run", "--minutes", "0.15", "--workload", "W2", **trusting)
+    assert plain.returncode == 1
+    assert b"if it speaks TLS" in plain.stderr
+    assert b"MUSTER_TLS_CA" in plain.stderr
+    result = results.read(tmp_path / "run")
+    assert (done.returncode, result.reasons) == (0, []), done.stderr.decode()
+    assert {one.name for one in result.workloads} == {"W1", "W2", "probe", "pulse"}
+    assert all(one.counts["commit"].ok for one in result.workloads)
+    assert result.checkpoints_compared

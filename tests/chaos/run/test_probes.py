@@ -1,6 +1,6 @@
 """Unavailability as probes see it, from made-up commits."""
 
-from chaos.run.probes import Leaders, Probe, hit_nodes, judge_fault, leaders_of, probes_of
+from chaos.run.probes import Leaders, Probe, calm_of, hit_nodes, judge_fault, leaders_of, probes_of
 from chaos.run.result import FaultRun
 
 MS = 1_000_000
@@ -21,14 +21,22 @@ STEADY = [(t, t + 5) for t in range(0, 1000, 100)]
 BROKEN = [(0, 5), (100, 105), (200, 900), (950, 955), (1050, 1055)]
 
 
-def test_the_gap_is_between_two_acknowledgements_around_the_fault():
-    """From the last one before it to the first one after it."""
-    assert probe("g", *BROKEN).gap_ms(150 * MS, 920 * MS) == 795.0
+def test_the_gap_begins_with_the_fault_at_the_earliest():
+    """From its beginning to the first acknowledgement after it, or between two in its span."""
+    assert probe("g", *BROKEN).gap_ms(150 * MS, 920 * MS) == 750.0
+    assert probe("g", *BROKEN).gap_ms(50 * MS, 920 * MS) == 795.0
+
+
+def test_an_outage_from_an_earlier_fault_counts_for_the_earlier():
+    """The second fault begins amid it: each has what was missing in its own span."""
+    outage = probe("g", (0, 5), (100, 9_005), (9_050, 9_055))
+    assert outage.gap_ms(50 * MS, 8_000 * MS) == 7_950.0
+    assert outage.gap_ms(8_000 * MS, 9_060 * MS) == 1_005.0
 
 
 def test_gaps_beside_the_span_do_not_count():
     """Another fault's."""
-    assert probe("g", *BROKEN).gap_ms(960 * MS, 1050 * MS) == 95.0
+    assert probe("g", *BROKEN).gap_ms(960 * MS, 1050 * MS) == 90.0
 
 
 def test_a_gap_that_begins_at_the_end_of_the_span_is_the_next_faults():
@@ -38,12 +46,21 @@ def test_a_gap_that_begins_at_the_end_of_the_span_is_the_next_faults():
 
 def test_a_group_that_is_never_served_again_is_unavailable_until_the_end():
     """And not available since nothing follows."""
-    assert probe("g", (0, 5), (100, None)).gap_ms(50 * MS, 2000 * MS) == 1995.0
+    assert probe("g", (0, 5), (100, None)).gap_ms(50 * MS, 2000 * MS) == 1950.0
 
 
-def test_a_group_without_any_acknowledgement_has_no_figure():
-    """It is not 0."""
-    assert probe("g", (0, None)).gap_ms(0, 100 * MS) is None
+def test_a_group_that_never_got_an_acknowledgement_was_unavailable_for_the_whole_span():
+    """It is neither 0 nor not measured; only one that never asked has no figure."""
+    assert probe("g", (0, None)).gap_ms(0, 100 * MS) == 100.0
+    assert probe("g").gap_ms(0, 100 * MS) is None
+
+
+def test_the_calm_gap_is_that_of_spans_without_a_fault():
+    """The fault's own outage is not in it, a stall before it is; nor is the time after the end."""
+    fault = FaultRun("kill_leader", 0.0, True, ["node-1"], True, 150 * MS, 500 * MS, 880 * MS)
+    assert calm_of([fault], 0, 5_000 * MS, [probe("g", *BROKEN)]) == 100.0
+    assert calm_of([], 0, 5_000 * MS, [probe("g", *BROKEN)]) == 795.0
+    assert calm_of([], 0, 5_000 * MS, [probe("g", (0, None))]) is None
 
 
 def test_the_first_commit_is_one_that_was_sent_after_the_fault():
@@ -57,7 +74,7 @@ def test_groups_of_the_hit_node_are_told_from_the_others():
     leaders = Leaders([0, 160 * MS], [{3: 1, 4: 0}, {3: 2, 4: 0}])
     probes = {"hit": probe("hit", *BROKEN), "other": probe("other", *STEADY)}
     judge_fault(fault, 930 * MS, probes, {"hit": 3, "other": 4}, leaders)
-    assert fault.hit_ms == 795.0
+    assert fault.hit_ms == 750.0
     assert fault.other_ms == 100.0
     assert fault.first_commit_ms == 750.0
     assert fault.latency_before.count == 4
@@ -69,7 +86,7 @@ def test_a_fault_that_hits_all_nodes_has_no_other_groups():
     fault = FaultRun("restart_all", 0.0, True, ["node-0", "node-1"], False, 150 * MS, None, None)
     probes = {"hit": probe("hit", *BROKEN)}
     judge_fault(fault, 930 * MS, probes, {"hit": 3}, Leaders([0], [{3: 1}]))
-    assert (fault.hit_ms, fault.other_ms) == (795.0, None)
+    assert (fault.hit_ms, fault.other_ms) == (750.0, None)
 
 
 def test_the_node_of_a_cut_is_that_of_all_its_links():

@@ -56,10 +56,11 @@ def test_a_run_breaks_a_cluster_and_finds_what_it_promised(run):
     assert {one.kind for one in result.faults} == {"kill_leader", "isolate_leader"}
     assert all(one.injected and one.settled_ns for one in result.faults)
     verdicts = {one.invariant: one for one in result.verdicts}
-    for invariant in ("I1", "I2", "I4", "I6", "I7", "I8", "I10", "I13", "I15"):
+    for invariant in ("I1", "I2", "I3", "I4", "I6", "I7", "I8", "I10", "I11", "I13", "I15"):
         assert verdicts[invariant].passed, verdicts[invariant]
     assert not verdicts["I14"].applies
-    assert result.commits_lost == 0
+    assert (result.commits_lost, result.keys_unread) == (0, 0)
+    assert result.calm_ms is not None
 
 
 def test_a_run_measures_what_the_faults_cost(run):
@@ -72,8 +73,49 @@ def test_a_run_measures_what_the_faults_cost(run):
         assert one.latency_during.count > 0
     assert {one.kind for one in result.classes} == {"kill_leader", "isolate_leader"}
     assert result.commits.ok > 100
-    assert {one.name for one in result.workloads} == {"W1", "W4", "probe"}
+    assert {one.name for one in result.workloads} == {"W1", "W4", "probe", "pulse"}
     assert all(one.counts["commit"].ok for one in result.workloads)
+
+
+def test_a_node_that_is_cut_off_is_called_for_sure(run, folder: Path):
+    """Commits, reads and heartbeats, while it is cut off: the conductor waits until they ended."""
+    assert run
+    history = read_folder(folder / "history")
+    (side,) = history.minorities
+    calls = [
+        one
+        for one in history.operations
+        if one.client == "pulse"
+        and one.node in side.nodes
+        and side.from_ns < one.began_ns
+        and (one.ended_ns or side.until_ns) < side.until_ns
+    ]
+    assert {one.kind for one in calls} == {"commit", "read", "heartbeat"}
+    assert all(one.outcome != "ok" for one in calls if one.kind != "heartbeat")
+
+
+def test_every_group_of_the_pulse_has_several_whole_generations_of_the_server(run, folder: Path):
+    """However calm the run was: two before it began."""
+    assert run
+    history = read_folder(folder / "history")
+    told: dict[str, set[int]] = {}
+    for one in history.generations:
+        if one.whole and one.source.startswith("node-") and "-pulse-" in one.group:
+            told.setdefault(one.group, set()).add(one.generation)
+            assert len(one.members) == 1
+    assert len(told) == 3
+    assert all(len(generations) >= 2 for generations in told.values()), told
+
+
+def test_a_run_replays_what_its_nodes_have_in_their_logs(run, folder: Path):
+    """At the places of which the nodes told a digest, and of many of them."""
+    assert run
+    history = read_folder(folder / "history")
+    places = {(one.shard, one.index) for one in history.checkpoints}
+    replayed = {(one.shard, one.index) for one in history.replays}
+    assert {one.source for one in history.replays} == {"python"}
+    assert len(replayed & places) > 16
+    assert not (folder / "replay").exists()
 
 
 def test_the_schedule_of_a_run_is_kept(run, folder: Path):
@@ -145,7 +187,50 @@ def test_a_stale_read_fails_the_run(run, folder: Path, tmp_path: Path):
     assert not broken.passed
     broken_ones = {one.invariant for one in broken.verdicts if one.violations_count}
     assert broken_ones == {"I1", "I2"}, broken.reasons
-    assert broken.commits_lost == 1
+    mine = [one for one in acked if one.key == key and one.began_ns > acked[0].ended_ns]
+    assert broken.commits_lost == len(mine) > 50
+    assert broken.keys_unread == 0
+
+
+def beat(where: str, began_ns: int, ended_ns: int) -> str:
+    """A heartbeat that was answered, as it stands in a history."""
+    what = f'"id":900001,"client":"x","kind":"heartbeat",{where},"began_ns":{began_ns}'
+    end = f'"id":900001,"outcome":"ok","ended_ns":{ended_ns}'
+    return f'{{"invoke": {{{what}}}}}\n{{"ended": {{{end}}}}}'
+
+
+def test_a_zombie_that_is_served_fails_the_run(run, folder: Path, tmp_path: Path):
+    """A heartbeat in the first generation, answered at the end of the run."""
+    _, _, result = run
+    history = read_folder(folder / "history")
+    group = next(one.group for one in history.generations if "-pulse-" in one.group)
+    first = min(one.generation for one in history.generations if one.group == group)
+    where = f'"key":{{"group":"{group}","topic":"","partition":-1}},"generation":{first}'
+    began, ended = result.ended_ns - 2000, result.ended_ns - 1000
+    broken = judged_again(folder, tmp_path / "zombie", result, planted=beat(where, began, ended))
+    assert {one.invariant for one in broken.verdicts if one.violations_count} == {"I6"}
+
+
+def test_a_minority_that_answers_heartbeats_fails_the_run(run, folder: Path, tmp_path: Path):
+    """Long after it last heard from a majority."""
+    _, _, result = run
+    (side,) = read_folder(folder / "history").minorities
+    where = f'"key":{{"group":"g","topic":"","partition":-1}},"node":{side.nodes[0]}'
+    began, ended = side.until_ns - 2000, side.until_ns - 1000
+    broken = judged_again(folder, tmp_path / "minority", result, planted=beat(where, began, ended))
+    assert {one.invariant for one in broken.verdicts if one.violations_count} == {"I15"}
+
+
+def test_a_replay_that_reaches_another_digest_fails_the_run(run, folder: Path, tmp_path: Path):
+    """At a place where the nodes agree."""
+    _, _, result = run
+    place = read_folder(folder / "history").replays[0]
+    planted = (
+        f'{{"replayed": {{"source":"spark","shard":{place.shard},"index":{place.index},'
+        f'"digest":"{"0" * 32}"}}}}'
+    )
+    broken = judged_again(folder, tmp_path / "replay", result, planted=planted)
+    assert {one.invariant for one in broken.verdicts if one.violations_count} == {"I11"}
 
 
 def test_a_run_without_final_reads_does_not_pass(run, folder: Path, tmp_path: Path):

@@ -19,6 +19,7 @@ QUICK = (
     "pre_vote",
     "applied_ahead",
     "check_quorum",
+    "send_times",
     "timer_generation",
     "generation_floor",
     "parked_join",
@@ -26,6 +27,9 @@ QUICK = (
     "shard_time_cap",
     "extra_round",
     "withheld",
+    "unsorted_deletion",
+    "silent_setting",
+    "forward_only",
 )
 """One of each kind of rule and of each checker; `make mutants` hunts all."""
 

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import chaos.sim as simulator
 from chaos.cli import register
 from chaos.sim.mutants import MUTANTS
 from chaos.sim.scenarios import FIFO3, KILLS, UDP3
@@ -21,6 +23,7 @@ from muster.cli.errors import CommandError
 
 APP = typer.Typer()
 register(APP)
+README = (Path(simulator.__file__).parent / "README.md").read_text("utf-8").splitlines()
 FAULTS = tuple(Planned(number, "crash", 1.5 + number) for number in range(12))
 
 
@@ -137,17 +140,17 @@ def test_a_seed_is_replayed_with_a_readable_trace() -> None:
 
 
 def test_a_broken_build_is_replayed_shrunk_and_run_from_the_file(tmp_path: Path) -> None:
-    """Exit code 1; what --shrink prints, --schedule runs: the mutant fails it again."""
+    """Exit code 1; the README's two lines: what --shrink prints, --schedule runs, and it fails."""
     code, text = _replay("fifo3:0", "--mutant", "majority", "-o", "json")
     assert code == 1
     assert json.loads(text)["violations"]
-    code, text = _replay(
-        "fifo3:0", "--mutant", "majority", "--shrink", "--seconds", "8", "-o", "json"
-    )
+    shrinks, runs = (shlex.split(line, comments=True) for line in README if " short.json" in line)
+    assert shrinks[-2:] == [">", "short.json"]
+    code, text = _replay(*shrinks[3:-2], "--seconds", "8")
     assert code == 1
     short = tmp_path / "short.json"
     short.write_text(text)
-    code, text = _replay("--schedule", str(short), "--quiet")
+    code, text = _replay(*(str(short) if word == "short.json" else word for word in runs[3:]))
     assert code == 1
     assert "--mutant majority" in text
 

@@ -2,19 +2,21 @@
 
 import json
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from typer.testing import CliRunner
 
 from chaos.soak.judge import DATABASE_HANDLES_MAX, judge, rows
-from chaos.soak.plan import Timetable
+from chaos.soak.plan import JUDGED, Timetable
 from chaos.soak.records import Load, Records, RecordsError, Writer, read
 from chaos.soak.sampling import Sample
 from muster.cli import build
 from muster.cli.errors import CommandError
 
 TWO_HOURS_S = 7_200.0
+BOTH = ("node-1", "worker-1")
 
 
 def _sample(at_s, name, window, **fields):
@@ -32,8 +34,8 @@ def _sample(at_s, name, window, **fields):
     return Sample(at_s=at_s, name=name, window=window, **{**given, **fields})
 
 
-def _records(change=lambda at_s, quiet: {}, total_s=TWO_HOURS_S, name="node-1"):
-    """A sound run of a node and a worker; `change` gives one process other fields."""
+def _records(change=lambda at_s, quiet: {}, total_s=TWO_HOURS_S, name="node-1", names=BOTH):
+    """A sound run of these processes; `change` gives one of them other fields."""
     records = Records(total_s, left={})
     times = Timetable(total_s)
     noise = random.Random(5)
@@ -42,7 +44,7 @@ def _records(change=lambda at_s, quiet: {}, total_s=TWO_HOURS_S, name="node-1"):
         window = next(
             (one.number for one in times.windows() if one.begin_s <= at_s < one.end_s), None
         )
-        for one in ("node-1", "worker-1"):
+        for one in names:
             # Outside of the windows members come and go: nothing is to be concluded from that.
             busy = 0 if window is not None else noise.randrange(6)
             fields = {
@@ -54,19 +56,20 @@ def _records(change=lambda at_s, quiet: {}, total_s=TWO_HOURS_S, name="node-1"):
             if one == name:
                 fields |= change(at_s, fields)
             records.samples.append(_sample(at_s, one, window, **fields))
-        records.loads.append(Load(at_s, commits=80 * at_s, bounces=1, kills=1, pauses=1, visits=1))
+        done = {"commits": 80 * at_s, "visits": at_s // 10}
+        records.loads.append(Load(at_s, **done, bounces=1, kills=1, pauses=1, transfers=1))
     return records
 
 
 def _broken(records):
-    return {one.invariant for one in judge(records) if one.applies and not one.passed}
+    return {one.invariant for one in judge(records, BOTH) if one.applies and not one.passed}
 
 
 def test_a_sound_run_of_two_hours_passes():
     """Noise of 1.5 MiB, and members that come and go between the windows, are no leak."""
     records = _records()
     assert _broken(records) == set()
-    assert all(one.applies for one in judge(records))
+    assert all(one.applies for one in judge(records, BOTH))
 
 
 def test_what_grows_in_the_warm_up_only_is_no_leak():
@@ -85,7 +88,7 @@ def test_memory_that_rises_by_more_than_a_mebibyte_an_hour_is_caught(name, mib_p
     )
     assert _broken(records) == broken
     if broken:
-        [verdict] = [one for one in judge(records) if one.violations]
+        [verdict] = [one for one in judge(records, BOTH) if one.violations]
         assert [one.what.split(":")[0] for one in verdict.violations] == [name]
 
 
@@ -170,11 +173,26 @@ def test_a_run_that_is_cut_is_judged_as_far_as_it_went_and_does_not_pass():
 def test_a_run_without_load_proves_nothing():
     """Too few commits, or a minute without one, and the run has failed."""
     idle, stuck = _records(), _records()
-    idle.loads = [Load(one.at_s, int(one.at_s), 1, 1, 1, 1) for one in idle.loads]
-    stuck.loads = [
-        Load(one.at_s, 80 * min(int(one.at_s), 7_000), 1, 1, 1, 1) for one in stuck.loads
-    ]
+    idle.loads = [replace(one, commits=int(one.at_s)) for one in idle.loads]
+    stuck.loads = [replace(one, commits=80 * min(int(one.at_s), 7_000)) for one in stuck.loads]
     assert _broken(idle) == _broken(stuck) == {"S7"}
+
+
+@pytest.mark.parametrize("what", ["bounces", "kills", "pauses", "transfers", "visits"])
+def test_a_run_without_churn_proves_nothing(what):
+    """Nobody came or went in one of the ways, or hardly a visit went well."""
+    records = _records()
+    few = {one.at_s: int(one.at_s) // 100 if what == "visits" else 0 for one in records.loads}
+    records.loads = [replace(one, **{what: few[one.at_s]}) for one in records.loads]
+    assert _broken(records) == {"S7"}
+
+
+def test_a_process_that_was_never_seen_fails_the_run():
+    """Its metrics page was never there, say: nobody knows what it leaks."""
+    assert _broken(_records(names=("node-1",))) == {"S6"}
+    missing = _records(names=JUDGED[1:], total_s=300.0)
+    [verdict] = [one for one in judge(missing) if one.violations]
+    assert [one.what for one in verdict.violations] == ["node-0 was never seen after the warm-up"]
 
 
 def test_what_failed_while_it_ran_fails_the_run():
@@ -194,7 +212,7 @@ def test_processes_that_are_left_over_fail_the_run_and_a_cut_run_does_not_pass()
 def test_a_short_run_does_not_claim_that_memory_is_flat():
     """The line through 100 s of noise says nothing; all else is judged."""
     records = _records(total_s=120.0)
-    [memory] = [one for one in judge(records) if one.invariant == "S1"]
+    [memory] = [one for one in judge(records, BOTH) if one.invariant == "S1"]
     assert (memory.applies, memory.passed) == (False, False)
     assert _broken(records) == set()
 
@@ -254,8 +272,11 @@ def test_what_is_no_samples_file_is_refused(tmp_path, text):
 
 def test_check_judges_a_file_and_its_exit_code_says_how(tmp_path):
     """0 for a sound run, 1 with the process named for one that leaks; the summary is JSON."""
-    _write(tmp_path / "sound", _records())
-    _write(tmp_path / "leak", _records(lambda at_s, was: {"tasks": was["tasks"] + at_s // 60}))
+    _write(tmp_path / "sound", _records(names=JUDGED))
+    _write(
+        tmp_path / "leak",
+        _records(lambda at_s, was: {"tasks": was["tasks"] + at_s // 60}, names=JUDGED),
+    )
     command = ["chaos", "soak", "--summary", str(tmp_path / "summary"), "--check"]
     app = build(command)
     assert CliRunner().invoke(app, [*command, str(tmp_path / "sound")]).exit_code == 0
@@ -265,3 +286,16 @@ def test_check_judges_a_file_and_its_exit_code_says_how(tmp_path):
     assert "S5: node-1" in failed.stderr
     missing = CliRunner().invoke(app, [*command, str(tmp_path / "nowhere")])
     assert isinstance(missing.exception, CommandError)
+
+
+def test_a_short_soak_exits_with_0_and_says_that_memory_was_not_judged(tmp_path):
+    """A long one does not say so."""
+    _write(tmp_path / "short", _records(total_s=1_200.0, names=JUDGED))
+    _write(tmp_path / "long", _records(names=JUDGED))
+    command = ["chaos", "soak", "--summary", str(tmp_path / "summary"), "--check"]
+    app = build(command)
+    told = CliRunner().invoke(app, [*command, str(tmp_path / "short")])
+    assert told.exit_code == 0
+    assert "not judged: memory grows by less than" in told.stderr
+    long = CliRunner().invoke(app, [*command, str(tmp_path / "long")])
+    assert (long.exit_code, "not judged" in long.stderr) == (0, False)

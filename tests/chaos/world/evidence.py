@@ -62,7 +62,8 @@ def isolated(world: World, injected: Injected, client: Child) -> None:
     (node_id,) = ids(injected)
     led_by_others(world, injected)
     assert not client_reaches(world, client, node_id)
-    assert client_reaches(world, client, (node_id + 1) % len(world.nodes))
+    other = (node_id + 1) % len(world.nodes)
+    world.wait(lambda: client_reaches(world, client, other), WAIT_S, f"node {other} answers")
 
 
 def led_by_others(world: World, injected: Injected, _client: Child | None = None) -> None:
@@ -83,7 +84,11 @@ def split(world: World, injected: Injected, client: Child) -> None:
     led_by_others(world, injected)
     for node_id in injected.minority:
         endpoint = world.nodes[node_id].endpoint
-        assert client_reaches(world, client, node_id)
+        world.wait(
+            lambda node_id=node_id: client_reaches(world, client, node_id),
+            WAIT_S,
+            f"node {node_id} answers",
+        )
         for group in group_names("g", world.shards, world.shards):
             got = client.ask("commit", endpoint=endpoint, group=group, topic=TOPIC, offset=1)
             assert got["code"] != "NONE", got

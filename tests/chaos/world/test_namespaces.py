@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 ZERO, ONE, CLIENT = "node-0", "node-1", "client-0"
 WAIT_S = 10.0
+SEND_AGAIN_S = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,20 @@ def heard_after(at, network, source: str, target: str, count: int) -> int:
         time.sleep(0.02)
 
 
+def arrive(at, network, source: str, target: str, count: int) -> bool:
+    """Whether `count` datagrams get through; more are sent meanwhile: any kernel may lose one."""
+    before = at[target].ask("heard")["heard"]
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        at[source].ask("send", host=network.host(target), count=count)
+        again_at = time.monotonic() + SEND_AGAIN_S
+        while time.monotonic() < again_at:
+            if at[target].ask("heard")["heard"] - before >= count:
+                return True
+            time.sleep(0.02)
+    return False
+
+
 def test_every_place_reaches_every_other(network, at) -> None:
     """An echo from each to each."""
     for source, prober in at.items():
@@ -73,18 +88,16 @@ def test_every_place_reaches_every_other(network, at) -> None:
 
 def test_a_cut_drops_one_direction_and_passes_the_other(network, at) -> None:
     """Datagrams arrive the one way only; after heal both ways."""
+    before = network.counts()
     network.cut(ZERO, ONE)
     assert heard_after(at, network, ZERO, ONE, 20) == 0
-    assert heard_after(at, network, ONE, ZERO, 20) == 20
-    assert heard_after(at, network, ZERO, CLIENT, 20) == 20
+    assert arrive(at, network, ONE, ZERO, 20)
+    assert arrive(at, network, ZERO, CLIENT, 20)
+    changed = {key for key, count in network.counts().items() if count != before.get(key)}
+    assert changed == {(ZERO, ONE, "dropped")}
     network.heal(ZERO, ONE)
     network.heal(ZERO, ONE)
-    before = at[ONE].ask("heard")["heard"]
-    at[ZERO].ask("send", host=network.host(ONE), count=20)
-    deadline = time.monotonic() + WAIT_S
-    while (got := at[ONE].ask("heard")["heard"] - before) < 20 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert got == 20
+    assert arrive(at, network, ZERO, ONE, 20)
 
 
 def test_a_cut_is_silent_for_a_new_connection(network, at) -> None:
@@ -129,14 +142,16 @@ def test_a_lossy_link_loses_some_and_tcp_gets_through(network, at) -> None:
 
 
 def test_a_doubling_link_delivers_twice(network, at) -> None:
-    """Each datagram comes a second time."""
+    """Each datagram comes a second time: more arrive than were sent."""
     before = at[ONE].ask("heard")["heard"]
+    doubled = network.counts().get((ZERO, ONE, "doubled"), 0)
     network.shape(ZERO, ONE, Shape(duplicate_percent=100.0))
     at[ZERO].ask("send", host=network.host(ONE), count=10)
     deadline = time.monotonic() + WAIT_S
-    while (got := at[ONE].ask("heard")["heard"] - before) < 20 and time.monotonic() < deadline:
+    while (got := at[ONE].ask("heard")["heard"] - before) <= 10 and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert got == 20
+    assert got > 10
+    assert network.counts()[ZERO, ONE, "doubled"] - doubled == 10
 
 
 def test_a_reset_ends_the_connections_of_that_link_alone(network, at) -> None:

@@ -1,0 +1,214 @@
+"""How real processes hunt a broken build: a short fixed schedule that the shipped build passes.
+
+Nodes are `muster serve` processes without one rule (`chaos.mutants.serve`); the conductor breaks
+them as in any run, and the checkers judge what the clients saw. Workloads are the probe and a fast
+pulse, whose single attempts at every node are all that these schedules need.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from chaos.interrupts import Interrupts
+from chaos.mutants.hunt import Caught, Layer
+from chaos.mutants.installed import BrokenBuild
+from chaos.mutants.process_builds import PROCESS_BUILDS
+from chaos.run.conductor import FINISHED, INTERRUPTED, Conductor, Pace, prepare
+from chaos.run.judging import Occasion, judge
+from chaos.run.machine import describe
+from chaos.run.result import RunResult
+from chaos.run.schedule import Schedule, Step
+from chaos.run.stage import OwnWorld
+from chaos.workloads.catalog import Plan, Setting, plan
+from chaos.world.disk import SIZE_MB, LoopDisks
+from chaos.world.errors import WorldError
+from chaos.world.keeping import Keeping
+from chaos.world.loopback import Loopback
+from chaos.world.network import Network
+from chaos.world.proxied import Proxied
+
+NODES = 3
+ATTEMPTS_MAX = 5
+"""A build that so many runs of its schedule do not catch has survived."""
+PULSE_EVERY_S = 0.02
+PACE = Pace(warm_s=1.0, quiet_s=0.0, replay=False)
+BROKEN_PACE = replace(PACE, settle_s=15.0)
+"""Many a broken build never settles, and has given itself away long before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """A fixed schedule, and the network it is played in."""
+
+    name: str
+    steps: tuple[tuple[str, float], ...]
+    """Kinds of faults, and for how many seconds each is held."""
+    network: Callable[[int], Network]
+    """By seed."""
+    looks: frozenset[str]
+    """Invariants that must have looked at something, or the shipped build has not passed."""
+    needs_disks: bool = False
+
+    def schedule(self, seed: int) -> Schedule:
+        """One after the other; each waits until the cluster has settled from the one before."""
+        steps = [
+            Step(1.0 + number, kind, hold_s, seed + number)
+            for number, (kind, hold_s) in enumerate(self.steps)
+        ]
+        return Schedule(seed, NODES, steps[-1].at_s / 60, tuple(steps))
+
+
+ALWAYS = frozenset({"I1", "I2", "I3", "I6", "I13"})
+CUTS = Drill(
+    "cuts",
+    # Called at once, while it may believe to lead; and when it must know that it does not.
+    (("isolate_leader", 0.0), ("isolate_leader", 2.0)),
+    Proxied,
+    ALWAYS | {"I15"},
+)
+CRASH = Drill("crash", (("restart_all", 0.5),) * 4, lambda _: Loopback(), ALWAYS)
+POWER = Drill("power", (("power_loss_all", 0.5),), lambda _: Loopback(), ALWAYS, needs_disks=True)
+DRILLS = {
+    "ack_before_commit": CUTS,
+    "generation_fence": CUTS,
+    "majority": CUTS,
+    "read_round": CUTS,
+    "applied_ahead": CRASH,
+    "no_fsync": POWER,
+}
+"""By build."""
+
+
+def lacks(name: str) -> str:
+    """Why this machine cannot hunt a build; "" where it can."""
+    return LoopDisks(Keeping(), SIZE_MB).lacks() if DRILLS[name].needs_disks else ""
+
+
+def hunt(name: str, seeds: int) -> Caught:
+    """Play a build's schedule until it is caught, `ATTEMPTS_MAX` times at most.
+
+    Called from the main thread. Raises KeyError where no build has this name, WorldError where a
+    cluster of the shipped build does not start, KeyboardInterrupt.
+    """
+    drill = DRILLS[name]
+    began, tried, what = time.monotonic(), 0, ""
+
+    def ended(seed: int | None, what: str) -> Caught:
+        seconds = time.monotonic() - began
+        return Caught(name, LAYER.name, drill.name, seed, what, tried, seconds)
+
+    for seed in range(1, min(seeds, ATTEMPTS_MAX) + 1):
+        tried += 1
+        if wrong := shipped_fails(drill, seed):
+            return ended(None, f"the shipped build fails seed {seed}: {wrong}")
+        try:
+            broken = play(drill, seed, name)
+        except WorldError as error:  # a build that cannot even start has broken no promise
+            what = str(error).partition("\n")[0]
+            continue
+        if what := given_away(broken):
+            return ended(seed, what)
+        what = "; ".join(broken.reasons) or "no promise was broken"
+    return ended(None, what)
+
+
+@cache
+def shipped_fails(drill: Drill, seed: int) -> str:
+    """What is wrong with the shipped build's run; "" where nothing is. Played once."""
+    result = play(drill, seed)
+    looked = {one.invariant for one in result.verdicts if one.looked_at}
+    wrong = [given_away(result)] if given_away(result) else []
+    if result.ended != FINISHED:
+        wrong.append(result.ended)
+    if result.keys_unread:
+        wrong.append(f"{result.keys_unread} keys were not read at the end")
+    wrong += [f"{one.kind}: {one.error}" for one in result.faults if one.error]
+    if len(result.faults) != len(drill.steps):
+        wrong.append(f"{len(result.faults)} of {len(drill.steps)} faults were reached")
+    if missing := sorted(drill.looks - looked):
+        wrong.append(f"nothing was looked at for {', '.join(missing)}")
+    return "; ".join(wrong)
+
+
+def given_away(result: RunResult) -> str:
+    """The promises that a run saw broken, and the first of it in words; "" where none was.
+
+    Keys that nobody could read at the end are no lost commits: a cluster that fell apart has them.
+    """
+    broken = [
+        one
+        for one in result.verdicts
+        if one.violations_count and (one.invariant != "I1" or result.commits_lost)
+    ]
+    if not broken:
+        return ""
+    return f"{', '.join(one.invariant for one in broken)} ({broken[0].title})"
+
+
+def play(drill: Drill, seed: int, build: str = "") -> RunResult:
+    """One run of a schedule; `build` "": of the shipped build. Raises WorldError."""
+    kits = (BrokenBuild(build),) if build else ()
+    kinds = sorted({kind for kind, _ in drill.steps})
+    stage = OwnWorld(NODES, drill.network(seed), kinds, seed, kits)
+    schedule = drill.schedule(seed)
+    with (
+        Interrupts(_Silent.say),
+        tempfile.TemporaryDirectory(prefix="muster-hunt-") as name,
+    ):
+        folder = Path(name)
+        prepare(folder)
+        try:
+            stage.open()
+            cast = _cast(stage, folder)
+            occasion = Occasion(
+                started=datetime.now(UTC),
+                seed=seed,
+                command=["python", "-m", "chaos.mutants", build],
+                nodes=NODES,
+                shards=stage.shards,
+                machine=describe(stage.network, stage.disk),
+                own=True,
+                skipped={},
+            )
+            pace = BROKEN_PACE if build else PACE
+            played = Conductor(stage, cast, schedule, folder, seed, _Silent(), pace).play()
+        finally:
+            stage.close()
+        if played.ended == INTERRUPTED:
+            raise KeyboardInterrupt
+        return judge(occasion, cast, schedule, played, folder)
+
+
+def _cast(stage: OwnWorld, folder: Path) -> Plan:
+    setting = Setting("muster-hunt", "muster-hunt", NODES, stage.shards, folder)
+    cast = plan((), setting)
+    cast.jobs = [
+        replace(job, settings={**job.settings, "every_s": PULSE_EVERY_S})
+        if job.kind == "pulse"
+        else job
+        for job in cast.jobs
+    ]
+    return cast
+
+
+class _Silent:
+    """A hunt says in one line how it ended."""
+
+    @staticmethod
+    def say(line: str) -> None:
+        """Nobody looks."""
+
+    def update(self, done: float, now: str) -> None:
+        """Nobody looks."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+LAYER = Layer(
+    "process", {name: PROCESS_BUILDS[name].rule for name in DRILLS}, hunt, lacks, alone=True
+)

@@ -1,0 +1,52 @@
+"""What the workloads of a run must have done at least, and what must not have happened to them."""
+
+from collections.abc import Iterator
+
+from chaos.history import History, Outcome
+from chaos.run.result import RunResult
+from chaos.workloads.catalog import Plan
+
+COMMITS_PER_MINUTE = 5
+"""Acknowledged ones, of each workload, probe and pulse. The slowest has some 30."""
+MANY_SHARE = 0.9
+"""Of the groups of W10: each commits twice a minute."""
+MANY_MINUTES = 2.0
+"""A run must be so long for that."""
+PAUSES = 16
+"""After so many pauses of W4's zombie one at least has tried to write; about half do."""
+
+
+def expired(plan: Plan, history: History) -> Iterator[str]:
+    """Sessions that ended of members that beat at every node all the time (the pulse's).
+
+    They last 30 s, longer than any fault is held: only a coordinator that counts wrongly ends one.
+    """
+    for one in history.rounds:
+        if one.group in plan.told and one.cause == "session_expiry":
+            yield f"{one.group}: a session ended in round {one.generation}, its member was well"
+
+
+def too_little(result: RunResult, plan: Plan, history: History) -> Iterator[str]:
+    """What was not done, a line each; of a run that was not cut short."""
+    wanted = max(1.0, COMMITS_PER_MINUTE * result.minutes)
+    for one in result.workloads:
+        commits = one.counts.get("commit")
+        acknowledged = 0 if commits is None else commits.ok
+        if acknowledged < wanted:
+            yield f"{one.name}: {acknowledged} acknowledged commits, of {wanted:.0f} at least"
+    figures = {one.name: one.figures for one in result.workloads}
+    if "W4" in figures and figures["W4"].get("pause", 0.0) >= PAUSES:
+        refused = any(one.fenced and not one.accepted for one in history.store_writes)
+        if not refused:
+            yield "W4: no stale write was tried"
+    if "W10" in figures and result.minutes >= MANY_MINUTES:
+        groups = {group for group, (topic, _) in plan.keys.items() if topic.endswith("-w10")}
+        active = {
+            one.key.group
+            for one in history.operations
+            if one.kind == "commit" and one.outcome is Outcome.OK
+        }
+        if len(groups & active) < MANY_SHARE * len(groups):
+            yield f"W10: {len(groups & active)} of {len(groups)} groups committed anything"
+    if "W12" in figures and not figures["W12"].get("requests_copied"):
+        yield "W12: no request was sent twice"

@@ -1,0 +1,53 @@
+"""Who replaced a lost store may count only once it and all others hold the log until then.
+
+The rule that raft/peers.py states; what was committed with the lost store's help could otherwise be
+outvoted by an empty one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chaos.sim.checks import ShardChecker
+from chaos.sim.views import has_entry
+from raft.journal import KIND_ADMITTED
+from raft.peers import decode_admission
+
+if TYPE_CHECKING:
+    from chaos.sim.node import SimNode
+
+
+@dataclass(slots=True)
+class Admissions:
+    """Of one shard."""
+
+    checker: ShardChecker
+    nodes: Sequence["SimNode"]
+    _announced: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    """Store and term -> index of the entry that announces it."""
+
+    def appended(self, node: int, index: int, term: int, command: bytes) -> None:
+        """A node puts an entry into its log; only what the admitting leader itself puts counts."""
+        if command[0] != KIND_ADMITTED:
+            return
+        admission = decode_admission(command[1:])
+        if (admission.leader, admission.term) != (node, term):
+            return
+        if not admission.effective:
+            self._announced[admission.store_uuid, term] = index
+            return
+        announced = self._announced.get((admission.store_uuid, term))
+        lacking = [
+            one.number
+            for one in self.nodes
+            if (one.number == admission.node or one.is_admitted(self.checker.shard))
+            and not (announced and has_entry(one.store, self.checker.shard, announced, term))
+        ]
+        if lacking:
+            self.checker.violated(
+                "H-admitted-too-early",
+                node=admission.node,
+                leader=node,
+                announced=announced,
+                lacking=lacking,
+            )

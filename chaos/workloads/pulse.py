@@ -1,0 +1,224 @@
+"""Members whose every call is known: single attempts at every node, also at those that are cut off.
+
+The SDK asks the coordinator only and hides its heartbeats. What a node answers that nobody should
+ask (it is cut off, or deposed, or the generation is an old one) is what inv-I6 and inv-I15 are
+about. So each of a few groups has one member here that beats, commits and reads at every node in
+turn, and goes on to beat and commit in the generation before its own, as a zombie does. Where the
+conductor says that nodes are cut off, it does all of that there before the heal (`visit`).
+"""
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import Collection
+
+from chaos.history import Generation, Key
+from chaos.workloads.base import Settings, Values, Worker
+from chaos.workloads.notebook import Notebook
+from chaos.workloads.raw import Membership, Pass, RawNodes
+from muster.errors import ErrorCode
+
+SESSION_MS = 30_000
+REBALANCE_MS = 10_000
+HOLD_EVERY_S = 1.0
+"""Between two beats at the coordinator, which keep the membership."""
+FORM_EVERY_S = 0.1
+"""... until it has joined."""
+FORMED_MIN = 2
+"""So many generations each group has had when `start` returns, and the server was asked of each."""
+CALLS = ("commit", "read", "beat", "old_beat", "old_commit")
+"""What a member asks of a node, in this order; `old_`: in the generation before its own."""
+_RENEW = frozenset(
+    {
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    }
+)
+
+
+class PulseSettings(Settings):
+    """Its groups, one member in each."""
+
+    groups: list[str]
+    topic: str
+    every_s: float = 0.25
+    """Between two calls at one node. Each is two lines of the history, some 400 bytes, and every
+    tenth is of two keys: three nodes make 20 MB an hour."""
+
+
+class Pulse(Worker):
+    """All of them. `Brief.nodes` are addresses that no fault cuts, where there are such."""
+
+    settings_type = PulseSettings
+
+    async def start(self) -> None:
+        """Begin; returns when each group has had `FORMED_MIN` generations."""
+        self._settings = settings = PulseSettings.model_validate(self.brief.settings)
+        self._raw = self.raw()
+        self._members = [
+            Lone(self._raw, self.book, group, settings.topic, Values(self.brief.number))
+            for group in settings.groups
+        ]
+        for member, following in itertools.pairwise([*self._members, *self._members[:1]]):
+            if member is not following:
+                member.beside = (following.key,)
+        for member in self._members:
+            self.spawn(self._hold(member))
+        formed = asyncio.ensure_future(self._all_formed())
+        # Whoever started this process bounds the wait.
+        await asyncio.wait([formed, self.failed], return_when=asyncio.FIRST_COMPLETED)
+        if self.failed.done():
+            formed.cancel()
+            self.failed.result()
+        for at in self._raw.endpoints:
+            self.spawn(self._go_round(at))
+
+    async def visit(self, nodes: Collection[int]) -> int:
+        """Every kind of call of every member, at each of these nodes; how many were made."""
+        calls = [
+            member.call(at, kind)
+            for at, node in self._raw.nodes.items()
+            if node in nodes
+            for member in self._members
+            for kind in CALLS
+        ]
+        await asyncio.gather(*calls)
+        return len(calls)
+
+    async def stop(self) -> None:
+        """Leave, and close the connections. Who cannot leave expires."""
+        await self.cancel()
+        async with self._raw:
+            await asyncio.gather(*(member.leave() for member in self._members))
+
+    async def _all_formed(self) -> None:
+        for member in self._members:
+            await member.formed.wait()
+
+    async def _hold(self, member: "Lone") -> None:
+        """Join, and stay a member whatever happens."""
+        while True:
+            at = await self._raw.leader(member.group, self.rng.choice(self._raw.endpoints))
+            if at:
+                await member.stand(at)
+            await self.pause(HOLD_EVERY_S if member.formed.is_set() else FORM_EVERY_S)
+
+    async def _go_round(self, at: str) -> None:
+        while True:
+            for kind in CALLS:
+                for member in self._members:
+                    # A commit that the wrong node refuses may be in the log of one that led until
+                    # now: its outcome is unknown. A few of those will do, see `visit`.
+                    if not kind.endswith("commit") or at == member.at:
+                        await member.call(at, kind)
+                    await self.pause(self._settings.every_s)
+
+
+class Lone:
+    """The one member of a group."""
+
+    def __init__(
+        self, raw: RawNodes, book: Notebook, group: str, topic: str, values: Values
+    ) -> None:
+        """It joins at the first `stand`."""
+        self.group = group
+        self.formed = asyncio.Event()
+        """`FORMED_MIN` generations were formed, and the server told all members of each."""
+        self.at = ""
+        """Its coordinator, when it was last asked for."""
+        self.key = Key(group, topic, 0)
+        self.beside: tuple[Key, ...] = ()
+        """What is read with it where many groups are asked for."""
+        self._raw = raw
+        self._book = book
+        self._values = values
+        self._nonce = secrets.token_hex(16)
+        self._member_id = ""
+        self._now: Pass | None = None
+        self._before: Pass | None = None
+        """Of the generation before: nobody may be taken for a member by it."""
+        self._told: set[int] = set()
+
+    async def call(self, at: str, kind: str) -> None:
+        """Make one of `CALLS`; a heartbeat only where it has joined, an old one if twice."""
+        match kind:
+            case "read":
+                await self._raw.read(at, self.key, self.beside)
+            case "commit":
+                await self._raw.commit(at, self.key, self._values.next(self.key), self._now)
+            case "old_commit":
+                if self._before is not None:
+                    value = self._values.next(self.key)
+                    await self._raw.commit(at, self.key, value, self._before)
+            case _:
+                held = self._now if kind == "beat" else self._before
+                if held is not None:
+                    await self._raw.heartbeat(at, held)
+
+    async def stand(self, at: str) -> None:
+        """At the coordinator: be a member, and see that the server says so."""
+        self.at = at
+        held = self._now
+        if held is None or await self._raw.heartbeat(at, held) in _RENEW:
+            held = await self._join(at)
+        if held is None:
+            return
+        if held.generation not in self._told:
+            await self._ask(at)
+        if self.formed.is_set() or held.generation not in self._told:
+            return
+        if len(self._told) < FORMED_MIN:
+            await self._join(at)  # who leads its group opens a round by joining again
+        else:
+            self.formed.set()
+
+    async def leave(self) -> None:
+        """Wherever the coordinator is."""
+        if self._now is not None:
+            for at in self._raw.endpoints:
+                if await self._raw.leave(at, self._now):
+                    return
+
+    async def _join(self, at: str) -> Pass | None:
+        asked_ns = time.monotonic_ns()
+        wanted = Membership(
+            self.group, self._nonce, self._member_id, SESSION_MS, REBALANCE_MS, self._book.client
+        )
+        code, given, members = await self._raw.join(at, wanted)
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:  # it was removed; the next try is as a new one
+            self._nonce, self._member_id = secrets.token_hex(16), ""
+            self._before, self._now = self._now or self._before, None
+        if given is None:
+            return None
+        if self._now is not None and self._now.generation < given.generation:
+            self._before = self._now
+        self._member_id, self._now = given.member_id, given
+        if members:
+            self._record(given.generation, members, self._book.client, asked_ns)
+        return given
+
+    async def _ask(self, at: str) -> None:
+        """What the server says of the group, after it asked a quorum."""
+        asked_ns = time.monotonic_ns()
+        told = await self._raw.members(at, self.group)
+        if told is not None:
+            generation, members = told
+            self._told.add(generation)
+            self._record(generation, members, f"node-{self._raw.nodes[at]}", asked_ns)
+
+    def _record(
+        self, generation: int, members: tuple[str, ...], source: str, asked_ns: int
+    ) -> None:
+        self._book.recorder.record(
+            Generation(
+                self.group,
+                generation,
+                members,
+                time.monotonic_ns(),
+                source,
+                whole=True,
+                asked_ns=asked_ns,
+            )
+        )

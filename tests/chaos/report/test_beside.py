@@ -1,0 +1,56 @@
+"""What other commands found out gets into a report: by `--with`, and by what ships."""
+
+import json
+import re
+
+from chaos.mutants import cold
+from chaos.run import result as results
+from chaos.sim.mutants import KNOWN_SEEDS
+from tests.chaos.report import made_up
+
+SIM = {"seeds": 7, "violations": 0, "faults": {"crash": 3}, "counts": {}, "mutants": {"a": 3}}
+ROW = {"name": "a", "layer": "process", "world": "cuts", "seed": 1, "what": "I15", "tried": 1}
+
+
+def test_a_report_takes_what_is_there_and_says_what_is_not(muster, tmp_path) -> None:
+    """Seeds and mutants of both layers come from the folder; that there is no soak is said."""
+    found = tmp_path / "found"
+    found.mkdir()
+    (found / "sim.json").write_text(json.dumps(SIM))
+    skipped = [{"name": "no_fsync", "layer": "process", "reason": "no loop devices here"}]
+    (found / "mutants.json").write_text(json.dumps({"mutants": [ROW], "skipped": skipped}))
+    run = tmp_path / "run"
+    run.mkdir()
+    results.write(made_up.run(), run)
+    ran = muster("chaos", "report", str(run), "--with", str(found))
+    assert ran.exit_code == 0, ran.err
+    assert re.search(r"sim\.json, written 20\d\d-", ran.err)
+    assert "has nothing of soak" in ran.err
+    assert "has nothing of sim" not in ran.err
+    told = json.loads((run / "chaos-report.json").read_text())
+    assert [one["seeds"] for one in told["simulations"]] == [7]
+    assert {(one["layer"], one["name"]) for one in told["mutants"]} == {
+        ("sim", "a"),
+        ("process", "a"),
+    }
+    assert told["unsought"] == ["no_fsync (process): no loop devices here"]
+    assert "no loop devices here" in (run / "chaos-report.html").read_text()
+
+
+def test_a_report_with_a_folder_that_is_not_there_says_so(muster, tmp_path) -> None:
+    """The first `make chaos` of a clone has nothing else to report of."""
+    run = tmp_path / "run"
+    run.mkdir()
+    results.write(made_up.run(), run)
+    ran = muster("chaos", "report", str(run), "--with", str(tmp_path / "none"))
+    assert ran.exit_code == 0, ran.err
+    for kind in ("sim", "mutants", "soak"):
+        assert f"has nothing of {kind}" in ran.err
+
+
+def test_a_cold_hunt_of_every_build_with_a_known_seed_is_published() -> None:
+    """Each was caught; the longest comes first, and the report names it."""
+    rows = cold.read()
+    assert {one.name for one in rows} == set(KNOWN_SEEDS)
+    assert all(one.seed is not None and one.tried == one.seed + 1 for one in rows)
+    assert [one.tried for one in rows] == sorted((one.tried for one in rows), reverse=True)

@@ -1,0 +1,125 @@
+"""Broken builds on real processes: how a hunt judges, and that real servers are caught."""
+
+import dataclasses
+
+import pytest
+
+from chaos.mutants.hunt import layers
+from chaos.mutants.installed import BrokenBuild
+from chaos.mutants.process_builds import PROCESS_BUILDS
+from chaos.run import hunting
+from chaos.world.errors import WorldError
+from tests.chaos.report import made_up
+
+FINE = tuple(made_up.verdict(f"I{n}") for n in (1, 2, 3, 6, 13, 15))
+FAULTS = [made_up.fault("isolate_leader", 8.0, 500.0), made_up.fault("isolate_leader", 20.0, 500.0)]
+
+
+def played(*verdicts, **changes):
+    """A run of the cuts."""
+    return made_up.run(*(verdicts or FINE), **{"faults": FAULTS, **changes})
+
+
+@pytest.fixture
+def plays(monkeypatch):
+    """What `play` gives, by build ("" is the shipped one); every call is noted."""
+    results, calls = {"": played(), "majority": played()}, []
+
+    def play(drill, seed, build=""):
+        calls.append((drill.name, seed, build))
+        return results[build]
+
+    monkeypatch.setattr(hunting, "play", play)
+    hunting.shipped_fails.cache_clear()
+    yield results, calls
+    hunting.shipped_fails.cache_clear()
+
+
+def test_a_build_that_breaks_a_promise_is_caught_by_its_invariant(plays) -> None:
+    """The shipped build plays the same schedule and seed before it."""
+    results, calls = plays
+    results["majority"] = played(*FINE[:-1], made_up.verdict("I15", "a minority acknowledged"))
+    caught = hunting.hunt("majority", 200)
+    assert (caught.seed, caught.layer, caught.world) == (1, "process", "cuts")
+    assert caught.what.startswith("I15")
+    assert calls == [("cuts", 1, ""), ("cuts", 1, "majority")]
+
+
+def test_a_build_that_breaks_nothing_has_survived(plays) -> None:
+    """Also where its cluster fell apart: only a broken promise catches."""
+    results, calls = plays
+    results["majority"] = played(ended="broken: node 1 ended", reasons=["node 1 ended"])
+    caught = hunting.hunt("majority", 200)
+    assert caught.seed is None
+    assert caught.tried == hunting.ATTEMPTS_MAX
+    assert "node 1 ended" in caught.what
+    assert len(calls) == 2 * hunting.ATTEMPTS_MAX
+
+
+def test_keys_that_nobody_could_read_are_no_lost_commits(plays) -> None:
+    """A cluster that fell apart before the last reads has not lost anything that is known of."""
+    results, _ = plays
+    unread = made_up.verdict("I1", "4 keys were not read after their last acknowledged commit")
+    results["majority"] = played(unread, *FINE[1:], keys_unread=4)
+    assert hunting.hunt("majority", 200).seed is None
+    results["majority"] = played(unread, *FINE[1:], keys_unread=4, commits_lost=1)
+    caught = hunting.hunt("majority", 200)
+    assert caught.seed == 1
+    assert caught.what.startswith("I1")
+
+
+@pytest.mark.parametrize(
+    "shipped",
+    [
+        played(*FINE[:-1], made_up.verdict("I15", "oh")),
+        played(ended="broken: not settled"),
+        played(faults=FAULTS[:1]),
+        played(faults=[FAULTS[0], dataclasses.replace(FAULTS[1], error="no such leader")]),
+        played(*FINE[:-1], made_up.verdict("I15", looked_at=0)),
+        played(keys_unread=1),
+    ],
+    ids=["violates", "broke off", "fault missing", "fault failed", "looked at nothing", "unread"],
+)
+def test_nothing_is_caught_where_the_shipped_build_does_not_pass(plays, shipped) -> None:
+    """A schedule that the shipped build fails, or that shows nothing, proves nothing."""
+    results, calls = plays
+    results[""] = shipped
+    results["majority"] = played(*FINE[:-1], made_up.verdict("I15", "a minority acknowledged"))
+    caught = hunting.hunt("majority", 200)
+    assert caught.seed is None
+    assert "the shipped build fails" in caught.what
+    assert [build for _, _, build in calls] == [""]
+
+
+def test_builds_on_real_processes_are_those_of_the_launcher() -> None:
+    """At least five; each says what it lacks; what needs a disk is the one that may be skipped."""
+    layer = layers()["process"]
+    assert set(layer.rules) == set(hunting.DRILLS) <= set(PROCESS_BUILDS)
+    assert len(layer.rules) >= 5
+    assert all(layer.rules.values())
+    assert [name for name in layer.rules if hunting.DRILLS[name].needs_disks] == ["no_fsync"]
+    assert not layer.lacks("majority")
+
+
+def test_only_serve_is_launched_as_the_broken_build() -> None:
+    """Whatever wraps it stays; a name that is no build and another command are refused."""
+    kit = BrokenBuild("majority")
+    argv = ["python", "wrap.py", "-m", "muster.cli", "serve", "--listen=x"]
+    assert kit.command(0, argv) == [
+        *("python", "wrap.py", "-m", "chaos.mutants.serve", "majority", "--"),
+        *("serve", "--listen=x"),
+    ]
+    with pytest.raises(WorldError, match="not started by"):
+        kit.command(0, ["python", "-m", "other"])
+    with pytest.raises(WorldError, match="no build 'nothing'"):
+        BrokenBuild("nothing")
+
+
+@pytest.mark.processes
+@pytest.mark.faults
+def test_real_servers_that_count_no_majority_are_caught() -> None:
+    """The shipped build passes the same schedule first."""
+    hunting.shipped_fails.cache_clear()
+    caught = hunting.hunt("majority", 2)
+    assert caught.seed is not None, caught.what
+    assert "I15" in caught.what

@@ -1,0 +1,76 @@
+"""Workloads that did nothing fail their run."""
+
+from pathlib import Path
+
+import pytest
+
+from chaos.history import Key, Outcome, Round
+from chaos.run.minima import COMMITS_PER_MINUTE, PAUSES, expired, too_little
+from chaos.run.result import Counts, WorkloadResult
+from chaos.workloads.catalog import Setting, plan
+from tests.chaos.check.made import commit, history
+from tests.chaos.check.test_places import write
+from tests.chaos.report import made_up
+
+MINUTES = 2.0
+SETTING = Setting("p", "p", 3, 16, Path("nowhere"), many_groups=10)
+
+
+def did(name, ok=int(COMMITS_PER_MINUTE * MINUTES), **figures):
+    """A workload's line."""
+    return WorkloadResult(name, "", 1, 1, {"commit": Counts(ok, 5, 5)}, figures)
+
+
+def missing(*workloads, of=None, minutes=MINUTES):
+    """What is said of a run of these workloads."""
+    run = made_up.run(workloads=list(workloads), minutes=minutes)
+    names = [one.name for one in workloads if one.name.startswith("W")]
+    return list(too_little(run, plan(names, SETTING), of or history()))
+
+
+@pytest.mark.parametrize("name", ["W1", "W8", "probe", "pulse"])
+def test_a_workload_that_commits_too_little_is_named(name):
+    """By how much; a run of seconds needs one commit."""
+    assert missing(did(name)) == []
+    assert missing(did(name, ok=9)) == [f"{name}: 9 acknowledged commits, of 10 at least"]
+    assert missing(did(name, ok=1), minutes=0.1) == []
+    assert missing(did(name, ok=0), minutes=0.1) != []
+    reads = WorkloadResult(name, "", 1, 1, {"read": Counts(100, 0, 0)})
+    assert missing(reads) == [f"{name}: 0 acknowledged commits, of 10 at least"]
+
+
+def test_groups_that_never_commit_are_counted():
+    """Nine of ten groups of W10 must; a refused commit is none, nor is another workload's."""
+
+    def of(count, **fields):
+        names = [f"p-w10-{n % 2}-{n // 2}" for n in range(count)]
+        return history(*(commit(1, 0, 1, key=Key(name, "p-w10", 0), **fields) for name in names))
+
+    assert missing(did("W10"), of=of(9)) == []
+    assert missing(did("W10"), of=of(8)) == ["W10: 8 of 10 groups committed anything"]
+    assert missing(did("W10"), of=of(9, outcome=Outcome.FAIL)) != []
+    assert missing(did("W10"), minutes=1.0) == []
+
+
+def test_a_zombie_that_never_writes_and_a_replayer_that_never_replays_are_named():
+    """The first one only after many pauses: one alone may be noticed before it writes."""
+    assert missing(did("W4", pause=PAUSES - 1)) == []
+    assert missing(did("W4", pause=PAUSES)) == ["W4: no stale write was tried"]
+    refused = history(store_writes=[write(1, 1, accepted=False)])
+    assert missing(did("W4", pause=PAUSES), of=refused) == []
+    assert missing(did("W12")) == ["W12: no request was sent twice"]
+    assert missing(did("W12", requests_copied=1)) == []
+
+
+def test_a_session_that_ends_of_a_member_that_is_well_is_named():
+    """One of the pulse's; other workloads' members are killed, and theirs have to end."""
+    made = plan(["W3"], SETTING)
+    pulse, killed = made.told[0], made.watched[0]
+    rounds = [
+        Round(pulse, 2, "leader_rejoined", "node-0"),
+        Round(killed, 3, "session_expiry", "node-0"),
+    ]
+    assert list(expired(made, history(rounds=rounds))) == []
+    rounds.append(Round(pulse, 3, "session_expiry", "node-0"))
+    (named,) = expired(made, history(rounds=rounds))
+    assert named.startswith(f"{pulse}: a session ended in round 3")

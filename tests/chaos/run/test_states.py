@@ -1,0 +1,40 @@
+"""What a fault's facts say of a node whose disk was not sound."""
+
+import pytest
+
+from chaos.check import disks
+from chaos.run.states import states_of
+from tests.chaos.check.made import history
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "found", "passes"),
+    [
+        ("flipped_byte", "refused", "refused", True),
+        ("flipped_byte", "serves", "running", False),
+        ("flipped_byte", "silent", "silent", False),
+        ("torn_tail", "refused", "refused", True),
+        ("torn_tail", "serves", "repaired", True),
+        ("torn_tail", "silent", "silent", False),
+    ],
+)
+def test_a_node_on_damaged_files_refuses_or_is_repaired(kind, outcome, found, passes):
+    """One that hangs has done neither; a torn last record may be dropped."""
+    (state,) = states_of(kind, {"node": 1, "at_ns": 5, "outcome": outcome}, 9)
+    assert (state.node, state.kind, state.found) == (1, "corrupt", found)
+    assert (state.from_ns, state.until_ns) == (5, 9)
+    assert disks.check_corrupt(history(node_states=[state])).passed is passes
+
+
+@pytest.mark.parametrize(("code", "passes"), [(1, True), (None, False)])
+def test_a_node_on_a_disk_that_fails_has_to_end(code, passes):
+    """By itself."""
+    (state,) = states_of("eio", {"node": 1, "refuses_ns": 5, "exit_code": code}, 9)
+    assert disks.check_errors(history(node_states=[state])).passed is passes
+
+
+def test_other_faults_and_those_that_got_nowhere_say_nothing():
+    """A fault that damages no disk; one that failed before it hit a node."""
+    assert states_of("kill_leader", {"node": 1, "at_ns": 5}, 9) == []
+    assert states_of("flipped_byte", {}, 9) == []
+    assert states_of("flipped_byte", {"node": 1}, 9) == []

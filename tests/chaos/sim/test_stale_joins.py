@@ -1,0 +1,312 @@
+"""A Join that a proxy delivers again in a later round: the one overlap of owners that is excused.
+
+In each world here member a holds partition 0 since generation 1, and generation 2 gives it to b.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from chaos.sim.checks import ShardChecker
+from chaos.sim.mutants import MUTANTS
+from chaos.sim.ownership import Ownerships
+from chaos.sim.rpc import PROXY_HOST, ClientFaults
+from chaos.sim.run import describe
+from chaos.sim.sdk_scenarios import SDK_COOPERATIVE
+from chaos.sim.simulation import Simulation
+from chaos.sim.stale_joins import NOTHING, StaleJoins
+from coordinator import translate
+from coordinator.machine.commands import Command
+from coordinator.machine.events import (
+    Event,
+    GenerationFormed,
+    MemberJoined,
+    MemberRejoined,
+    MemberRemoved,
+    RemovalCause,
+)
+from coordinator.machine.shard_state import CommandResult
+from muster.calls import JOIN
+from muster.v1 import group_pb2
+
+ITSELF = "10.9.0.1"
+
+
+class World:
+    """One group as its log tells of it, and what its members know."""
+
+    def __init__(self) -> None:
+        self.knows: dict[str, int] = {}
+        self.checker = ShardChecker(0, 3)
+        stale = StaleJoins(lambda _group, member: self.knows.get(member, NOTHING))
+        self.owners = Ownerships(self.checker, stale)
+        self._index = 0
+
+    def sends(self, member: str, claim: bytes) -> bytes:
+        """A member sends a Join."""
+        request = group_pb2.JoinGroupRequest(
+            group_id="g",
+            member_id=member,
+            client_id=member,
+            protocols=[group_pb2.JoinGroupRequest.Protocol(name="range", metadata=claim)],
+        ).SerializeToString()
+        self.owners.stale.sent(request)
+        return request
+
+    def counts(self, request: bytes, host: str = ITSELF) -> None:
+        """A Join is applied and counts in the open round."""
+        message = group_pb2.JoinGroupRequest.FromString(request)
+        command = translate.join(message, host, "0" * 32)
+        joined = MemberRejoined("g", command.member_id, 1, 1, command.protocols, (), 1)
+        self.apply((joined,), command)
+
+    def forms(self, generation: int, members: tuple[str, ...] = ("a", "b")) -> None:
+        """A round ends."""
+        formed = GenerationFormed("g", generation, generation, "range", "b", members, 0)
+        self.apply((formed,))
+
+    def apply(self, events: Iterable[Event], command: Command | None = None) -> None:
+        """A node applies an entry."""
+        self._index += 1
+        result = CommandResult(command, tuple(events), None, ())  # type: ignore[arg-type]
+        self.owners.watch(0, None, self._index, None, (result,))  # type: ignore[arg-type]
+
+    def first_round(self, *members: str) -> dict[str, bytes]:
+        """Generation 1, of a, b and others, who know of it; what each of them sent for it."""
+        names = ("a", "b", *members)
+        requests = {name: self.sends(name, b"nothing") for name in names}
+        for request in requests.values():
+            self.counts(request)
+        self.forms(1, names)
+        self.knows = dict.fromkeys(names, 1)
+        self.owners.take("g", 0, "a", 1, "pa")
+        return requests
+
+    def gives_away(self, generation: int = 2, partition: int = 0) -> list[str]:
+        """Member b is told that a's partition is its own; what the checker says of it."""
+        self.knows["b"] = generation
+        self.owners.take("g", partition, "b", generation, "pb")
+        return [one.kind for one in self.checker.violations]
+
+
+def overlapped() -> World:
+    """A copy of a's Join for generation 1 came in the round of generation 2."""
+    world = World()
+    requests = world.first_round()
+    world.counts(requests["a"], PROXY_HOST)
+    world.forms(2)
+    return world
+
+
+def test_a_join_of_an_earlier_round_that_comes_again_excuses_an_overlap_and_is_counted() -> None:
+    """It is the last thing that a sent, and older than what a holds: nobody can tell."""
+    world = overlapped()
+    assert world.gives_away() == []
+    assert world.checker.counts.stale_join == 1
+
+
+def test_a_join_that_comes_again_after_the_one_sent_for_this_round_excuses_too() -> None:
+    """What a says now counted first, and the old claim took its place."""
+    world = World()
+    requests = world.first_round()
+    world.counts(world.sends("a", b"partition 0"))
+    world.counts(requests["a"], PROXY_HOST)
+    world.forms(2)
+    assert world.gives_away() == []
+    assert world.checker.counts.stale_join == 1
+
+
+def test_it_excuses_also_where_the_later_owner_is_told_first() -> None:
+    """Member a is told of generation 1 after b was told of generation 2."""
+    world = overlapped()
+    world.owners.drop("g", 0, "pa", "revoked")
+    assert world.gives_away() == []
+    world.owners.take("g", 0, "a", 1, "pa")
+    assert world.checker.violations == []
+    assert world.checker.counts.stale_join == 1
+    assert world.owners.is_fenced("g", 0, "a", "pa")
+    assert not world.owners.is_fenced("g", 0, "b", "pb")
+
+
+def test_a_copy_of_what_the_member_would_still_say_does_not_excuse() -> None:
+    """The claim was sent for this round: the group gave away what it was told of."""
+    world = World()
+    world.first_round()
+    world.counts(world.sends("a", b"partition 0"), PROXY_HOST)
+    world.forms(2)
+    assert world.gives_away() == ["H-owners-overlap"]
+
+
+def test_the_same_bytes_sent_again_for_this_round_do_not_excuse() -> None:
+    """Members that claim nothing say the same in every round: the copy may be of the last one."""
+    world = World()
+    requests = world.first_round()
+    assert world.sends("a", b"nothing") == requests["a"]
+    world.counts(requests["a"], PROXY_HOST)
+    world.forms(2)
+    assert world.gives_away() == ["H-owners-overlap"]
+
+
+def test_an_old_join_that_no_proxy_delivered_does_not_excuse() -> None:
+    """The member's own connection: it or its node did that."""
+    world = World()
+    requests = world.first_round()
+    world.counts(requests["a"])
+    world.forms(2)
+    assert world.gives_away() == ["H-owners-overlap"]
+
+
+def test_a_join_that_comes_again_before_the_members_own_does_not_excuse() -> None:
+    """What counted when the generation was formed is what a says now."""
+    world = World()
+    requests = world.first_round()
+    world.counts(requests["a"], PROXY_HOST)
+    world.counts(world.sends("a", b"partition 0"))
+    world.forms(2)
+    assert world.gives_away() == ["H-owners-overlap"]
+
+
+def test_what_nobody_ever_sent_does_not_excuse() -> None:
+    """Its bytes are none of a's."""
+    world = World()
+    requests = world.first_round()
+    message = group_pb2.JoinGroupRequest.FromString(requests["a"])
+    message.session_timeout_ms = 1
+    world.counts(message.SerializeToString(), PROXY_HOST)
+    world.forms(2)
+    assert world.gives_away() == ["H-owners-overlap"]
+
+
+def test_an_old_join_of_another_member_does_not_excuse() -> None:
+    """The claim of c was old, and a's partition was given away."""
+    world = World()
+    requests = world.first_round("c")
+    world.counts(requests["c"], PROXY_HOST)
+    world.forms(2, ("a", "b", "c"))
+    assert world.gives_away() == ["H-owners-overlap"]
+
+
+def test_it_does_not_excuse_what_another_generation_gives_away() -> None:
+    """Its own Join counts in generation 3, which it does not know yet."""
+    world = overlapped()
+    world.counts(world.sends("a", b"partition 0"))
+    world.forms(3)
+    assert world.gives_away(3) == ["H-owners-overlap"]
+
+
+def test_it_does_not_excuse_a_partition_given_to_two_in_one_generation() -> None:
+    """Member a was given partition 1 by generation 2, old claim or not."""
+    world = overlapped()
+    world.knows["a"] = 2
+    world.owners.take("g", 1, "a", 2, "pa")
+    assert world.gives_away(2, partition=1) == ["H-owners-overlap"]
+
+
+def test_a_member_that_knows_the_generation_has_yet_to_give_up_what_moves() -> None:
+    """While it does so the cause is the same; once it knows the next generation it is not."""
+    for knows, kinds in ((2, []), (3, ["H-owners-overlap"])):
+        world = overlapped()
+        world.forms(3)
+        world.knows["a"] = knows
+        assert world.gives_away() == kinds
+
+
+def test_a_copy_of_the_present_claim_does_not_excuse_a_member_that_knows_the_generation() -> None:
+    """Its claim was sent in generation 1, and generation 2 was formed on it."""
+    world = World()
+    world.first_round()
+    world.counts(world.sends("a", b"partition 0"), PROXY_HOST)
+    world.forms(2)
+    world.knows["a"] = 2
+    assert world.gives_away() == ["H-owners-overlap"]
+
+
+def test_an_old_join_excuses_the_generation_alone_of_whose_round_it_was() -> None:
+    """A static member joined by a copy, its own Join was lost, and is kept without another."""
+    world = World()
+    world.counts(world.sends("a", b"nothing"), PROXY_HOST)
+    world.forms(1)
+    world.knows["a"] = 1
+    world.owners.take("g", 0, "a", 1, "pa")
+    world.forms(2)
+    assert world.gives_away() == ["H-owners-overlap"]
+
+
+def test_one_that_was_removed_and_is_back_is_not_excused_by_what_came_before() -> None:
+    """The old claim went with the old membership."""
+    world = overlapped()
+    world.apply((MemberRemoved("g", "a", RemovalCause.SESSION_EXPIRED, "", 0),))
+    assert world.owners.is_removed("g", "a")
+    again = MemberJoined("g", "a", "a", ITSELF, 1, 1, "", (), (), 1)
+    world.apply((again,))
+    assert world.gives_away() == ["H-owners-overlap"]
+
+
+def test_who_was_overlapped_may_not_commit_until_it_knows_a_later_generation() -> None:
+    """inv-I6: as a zombie, and only the partition that was given away."""
+    world = overlapped()
+    owners = world.owners
+    owners.take("g", 1, "a", 1, "pa")
+    assert not owners.is_fenced("g", 0, "a", "pa")
+    assert world.gives_away() == []
+    assert owners.is_fenced("g", 0, "a", "pa")
+    assert not owners.is_fenced("g", 1, "a", "pa")
+    assert not owners.is_fenced("g", 0, "b", "pb")
+    world.knows["a"] = 2
+    assert owners.is_fenced("g", 0, "a", "pa")
+    owners.acknowledged("g", 0, "pa", sent_as_zombie=owners.is_fenced("g", 0, "a", "pa"))
+    assert [one.kind for one in world.checker.violations] == ["H-zombie-committed"]
+    world.knows["a"] = 3
+    assert not owners.is_fenced("g", 0, "a", "pa")
+    world.knows["a"] = 2
+    owners.drop("g", 0, "pa", "revoked")
+    assert not owners.is_fenced("g", 0, "a", "pa")
+
+
+class Proxied:
+    """A world without a fault, but that one member stands still and its last Join comes again.
+
+    Meanwhile another member comes, and the round waits for nobody else.
+    """
+
+    def __init__(self) -> None:
+        nothing = ClientFaults(0.0, 0.0, 0.0, 0.0)
+        calm = replace(SDK_COOPERATIVE, members=4, weights={}, life_s=0.0, client_faults=nothing)
+        self.simulation = Simulation(calm, 0)
+        self._joins: dict[str, bytes] = {}
+        members = self.simulation.members
+        assert members is not None
+        assert members.net is not None
+        self._members, self._net = members, members.net
+        self._net.watches.append(self._sent)
+        self.simulation.schedule(5.0, self._strike)
+
+    def _sent(self, path: str, request: bytes) -> None:
+        if path == JOIN.path:
+            self._joins[group_pb2.JoinGroupRequest.FromString(request).client_id] = request
+
+    def _strike(self) -> None:
+        world = self.simulation
+        worker = next(
+            one
+            for one in self._members.workers
+            if one.member_id and not one._group._machine.assignment.is_group_leader
+        )
+        worker.process.paused_until_s = world.now + 0.8
+        self._members._bear(0, worker.group_id.partition("-")[0])
+        join = self._joins[worker.process.name]
+        for node in range(len(world.nodes)):
+            world.schedule(0.4, self._net._arrive_again, node, JOIN.path, join)
+
+
+def test_a_member_whose_old_join_came_again_is_overlapped_and_nothing_else_goes_wrong() -> None:
+    """Its partition is given away while it stands still, and what it commits is refused."""
+    result = Proxied().simulation.run()
+    assert not result.violations, "\n".join(describe(result))
+    assert result.counts.stale_join
+
+
+def test_a_coordinator_that_takes_commits_of_any_generation_is_caught_there() -> None:
+    """inv-I6: what the member commits that was overlapped."""
+    with MUTANTS["generation_fence"].build.installed():
+        result = Proxied().simulation.run()
+    assert "H-zombie-committed" in {one.kind for one in result.violations}

@@ -1,0 +1,158 @@
+"""What a node asks of its own process, in a process of its own."""
+
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+
+FREED = """
+    from coordinator.process import give_memory_back
+
+    def resident_kib():
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+    pieces = [bytearray(20_000) for _ in range(4_000)]
+    del pieces[::2]
+    held = resident_kib()
+    give_memory_back()
+    print(held - resident_kib())
+"""
+ARENAS = """
+    import ctypes, threading
+    from coordinator.process import tidy_heaps
+
+    tidy_heaps()
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    here = threading.Barrier(20)
+
+    def thread():
+        libc.malloc(5_000)
+        here.wait()
+
+    threads = [threading.Thread(target=thread) for _ in range(20)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    libc.malloc_stats()
+"""
+LARGE = """
+    import ctypes
+    from coordinator.process import tidy_heaps
+
+    tidy_heaps()
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.free.argtypes = [ctypes.c_void_p]
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    Info = type("Info", (ctypes.Structure,), {
+        "_fields_": [(name, ctypes.c_size_t) for name in names.split()]
+    })
+    libc.mallinfo2.restype = Info
+    libc.free(libc.malloc(1 << 20))
+    before = libc.mallinfo2().hblks
+    for _ in range(8):
+        libc.malloc(1 << 19)
+    print(libc.mallinfo2().hblks - before)
+"""
+GARBAGE = """
+    import gc, weakref
+    from coordinator.process import calm_collector, freeze_loaded
+
+    class Call:
+        pass
+
+    calm_collector()
+    call = Call()
+    call.itself = call
+    ended = weakref.ref(call)
+    del call
+    loaded = [[number] for number in range(1_000)]
+    assert ended() is not None
+    freeze_loaded()
+    print(ended() is None, gc.get_freeze_count() > 1_000)
+"""
+
+
+def _run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_pages_that_are_free_between_used_ones_go_back_to_the_system():
+    """40 MB of 80 MB are free, none at the heap's end; 16 KiB of each 20 KB are whole pages."""
+    assert int(_run(FREED).stdout) > 24 * 1024
+
+
+def test_twenty_threads_share_two_heaps():
+    """malloc_stats tells of each heap."""
+    assert _run(ARENAS).stderr.count("Arena ") == 2
+
+
+def test_large_pieces_lie_outside_the_heaps_also_after_one_was_freed():
+    """As pages of their own: eight pieces as those of a memtable."""
+    assert _run(LARGE).stdout.split() == ["8"]
+
+
+def test_what_calls_left_behind_is_not_frozen_with_a_shard_that_was_loaded():
+    """A cycle that nobody refers to is gone, what was loaded is out of the collector's sight."""
+    assert _run(GARBAGE).stdout.split() == ["True", "True"]
+
+
+NODE = """
+    import os, sys
+    from pathlib import Path
+
+    import coordinator.assembly, coordinator.node, coordinator.serve, coordinator.wall_clock
+    from muster.cli import main
+
+    def told_of(module, name, most=9):
+        shipped, left = getattr(module, name), iter(range(most))
+
+        def call(*given):
+            if next(left, None) is not None:
+                os.write(1, f"{name}\\n".encode())  # in one piece: several threads tell
+            return shipped(*given)
+
+        setattr(module, name, call)
+
+    told_of(coordinator.serve, "tidy_heaps")
+    told_of(coordinator.node, "calm_collector")
+    told_of(coordinator.assembly, "freeze_loaded")
+    told_of(coordinator.node, "give_memory_back")
+    told_of(coordinator.wall_clock.WallClock, "now_ms", most=1)
+    folder = sys.argv[1]
+    addresses = [f"--{one}=127.0.0.1:0" for one in ("listen", "peer-listen", "metrics-listen")]
+    sys.argv = ["muster", "serve", f"--data-dir={folder}", *addresses]
+    main()
+"""
+
+
+def test_a_node_that_serves_does_all_of_it(tmp_path):
+    """Two heaps before its threads begin, a calm collector, each shard frozen, free pages back.
+
+    And its entries have the time that no jump of the machine's clock gets into.
+    """
+    told = {"tidy_heaps": 1, "calm_collector": 1, "freeze_loaded": 4, "give_memory_back": 1}
+    told["now_ms"] = 1
+    init = ["init", f"--data-dir={tmp_path}", "--cluster-id=c", "--node-id=0", "--nodes=1"]
+    muster = [sys.executable, "-m", "muster.cli"]
+    subprocess.run([*muster, *init, "--shards=4"], check=True, capture_output=True, timeout=60)
+    code = textwrap.dedent(NODE)
+    node = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        heard = Counter(node.stdout.readline().strip() for _ in range(sum(told.values())))
+    finally:
+        node.terminate()
+        node.wait(timeout=30)
+        node.stdout.close()
+    assert heard == told
