@@ -1,20 +1,35 @@
 """How a leader brings a replaced node back into its shard's quorum; raft/peers.py says why so."""
 
+from dataclasses import dataclass
+
 from raft.peers import Admission
 
 
+@dataclass(slots=True)
+class _Begun:
+    """What was said of the store in which a node lives now."""
+
+    store_uuid: bytes
+    announced: int
+    """Index of the announcement."""
+    effective: bool = False
+
+
 class Admitting:
-    """One leadership's admissions in one shard: announce, wait for everybody, make effective."""
+    """One leadership's admissions in one shard: announce, wait for everybody, make effective.
+
+    What was said of an earlier store of a node counts for nothing, also where that one comes back:
+    meanwhile others may count the store that was between.
+    """
 
     def __init__(self) -> None:
-        self._announced: dict[bytes, int] = {}
-        self._effective: set[bytes] = set()
+        self._begun: dict[int, _Begun] = {}
 
     def restart(self) -> None:
         """A new leadership: what an earlier one began counts for nothing."""
-        self._announced, self._effective = {}, set()
+        self._begun = {}
 
-    def next_step(self, store_uuid: bytes, held_by_all: int) -> bool | None:
+    def next_step(self, node: int, store_uuid: bytes, held_by_all: int) -> bool | None:
         """Say which ReplicaAdmitted entry to append now.
 
         False: the announcement. True: the effective one. None: wait.
@@ -22,16 +37,16 @@ class Admitting:
         `held_by_all` is the index up to which every voter, this leader included, and the newcomer
         hold the log durably.
         """
-        announced = self._announced.get(store_uuid)
-        if announced is None:
+        begun = self._begun.get(node)
+        if begun is None or begun.store_uuid != store_uuid:
             return False
-        if store_uuid not in self._effective and held_by_all >= announced:
+        if not begun.effective and held_by_all >= begun.announced:
             return True
         return None
 
     def appended(self, admission: Admission, index: int) -> None:
         """The entry is in the log at `index`."""
         if admission.effective:
-            self._effective.add(admission.store_uuid)
+            self._begun[admission.node].effective = True
         else:
-            self._announced[admission.store_uuid] = index
+            self._begun[admission.node] = _Begun(admission.store_uuid, index)

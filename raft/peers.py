@@ -13,12 +13,21 @@ Admission takes two entries of kind ReplicaAdmitted, both proposed by one leader
 2. effective: proposed once *every* other voter and the newcomer hold entry 1 durably in term T.
    So every entry that was ever committed with the help of the lost store is on every other voter,
    and whoever was elected with the lost store's vote was elected in a term before T, or is the
-   leader of T, for whom the newcomer's vote of T is set. That is true for good once entry 2 is
-   proposed, so whoever has it in its log counts the newcomer, whether it is committed or not: where
-   the leader dies before it could say, a voter and the newcomer still elect another one. The leader
-   of T itself counts it only when it has applied entry 2, so that another voter has it by then, or
-   when it leads no more. A voter that has entry 1 alone, because it was down meanwhile, may vote
-   for the newcomer: no learner stands, so that one has entry 2.
+   leader of T, for whom the newcomer's vote of T is set. That stays true until the node gets
+   another store, so whoever has entry 2 in its log counts the newcomer, committed or not: where the
+   leader dies before it could say, a voter and the newcomer still elect another one. The leader of
+   T itself counts it only when it has applied entry 2, so that another voter has it by then, or
+   when it leads no more.
+
+Where one side has entry 1 alone, because it was down when entry 2 was proposed, and the leader is
+gone, the other side is the only one that can lead, and is voted for:
+
+- A voter that has entry 1 votes for the newcomer. No learner stands, so that one has entry 2. (A
+  store that was admitted earlier, taken out, and put back may take itself for a voter. It gets a
+  vote only if its log reaches the voter's entry 1; before that comes entry 1 of the store that was
+  between, which made it a learner.)
+- A newcomer that has entry 1 votes, in terms after T. Its vote is counted by those who have
+  entry 2. It holds the log up to entry 1 and judges a candidate's log as any voter does.
 
 Whose store is whose is said by entries of shard 0's log, and by peers, in their hellos, that have
 applied them. Each such word is true as of an index of that log, and the later one holds: who reads
@@ -189,6 +198,16 @@ class PeerBook:
         admission = self._admissions.get((shard, node))
         return admission is not None and admission.store_uuid == self._store_now(node)
 
+    def announced_itself(self, shard: int) -> Admission | None:
+        """What the shard's log says of the store that this node lives in; None where that is void.
+
+        So where the log does not name it, where it is not introduced, and where another store took
+        its place.
+        """
+        if not self.introduced or self._ousted or not self.is_announced(shard, self.own):
+            return None
+        return self._admissions[shard, self.own]
+
     def _store_now(self, node: int) -> bytes | None:
         # A newcomer may have the shard's log and not yet shard 0's news of earlier replacements.
         replaced = self._replaced.get(node)
@@ -229,8 +248,12 @@ class PeerBook:
         Until it is effective nobody counts as its node; from then on the newcomer does.
         """
         current = self._admissions.get((shard, admission.node))
-        is_news = current is None or current.store_uuid != admission.store_uuid
-        if is_news or admission.effective:
+        if (
+            current is None
+            or current.store_uuid != admission.store_uuid
+            or not current.effective
+            or admission.effective
+        ):
             self._admissions[shard, admission.node] = admission
 
     def admit(self, shard: int, admission: Admission) -> None:

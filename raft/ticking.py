@@ -179,7 +179,7 @@ class Ticking(Applying):
         voters = [holds[peer.id] for peer in self._peers if self._counts(peer)]
         held_by_all = min([*voters, self._durable_cap()])
         for node, store_uuid in newcomers:
-            step = self._admitting.next_step(store_uuid, min(held_by_all, holds[node]))
+            step = self._admitting.next_step(node, store_uuid, min(held_by_all, holds[node]))
             if step is None:
                 continue
             admission = Admission(node, store_uuid, self._term, self._me.id, effective=step)

@@ -397,6 +397,9 @@ class PeerHub:
         if verdict.refused:
             reason = f"node {offered.node_id} refused this node: {verdict.refused}"
             connection.refuse("refused_by_peer", reason)
+        elif offered.store_uuid != self.driver.book.store_uuid(offered.node_id):
+            reason = f"node {offered.node_id} was replaced while its store connected"
+            connection.refuse("refused", reason)
         else:
             self._establish(connection, offered)
 

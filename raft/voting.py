@@ -224,16 +224,10 @@ class Voting(Core):
     # Votes.
 
     def _on_voting(self, peer: PeerNode, message: Message) -> None:
-        """Handle vote messages.
-
-        Whoever does not count here is neither heard nor answered, and a learner answers nobody.
-        But who stands in the store that this log announces is no learner, so it has the entry that
-        makes it count, and is answered as a voter (raft/peers.py).
-        """
-        kind = message["type"]
-        stands = kind in _STANDING and self._book.is_announced(self._shard, peer.id)
-        if not (stands or self._counts(peer)) or self.learner:
+        """Handle vote messages; who counts, and who is answered, raft/peers.py says."""
+        if not self._answers(peer, message):
             return
+        kind = message["type"]
         if kind == "pre_vote":
             self._on_pre_vote(peer, message)
         elif kind == "pre_vote_reply":
@@ -242,6 +236,28 @@ class Voting(Core):
             self._on_request_vote(peer, message)
         else:
             self._on_vote(peer, message)
+
+    def _answers(self, peer: PeerNode, message: Message) -> bool:
+        """Whether this replica hears `peer` as a voter or candidate.
+
+        Whoever does not count here is neither heard nor answered, and a learner answers nobody. But
+        between the two entries of an admission one side may have the first one alone:
+
+        - A voter answers a candidate in the store that its log announces. No learner stands, so
+          that one has the second entry.
+        - A learner whose store its log announces answers candidates of later terms. Only one that
+          has the second entry counts the answer.
+        """
+        stands = message["type"] in _STANDING
+        if self.learner:
+            announced = self._book.announced_itself(self._shard)
+            if not stands or announced is None:
+                return False
+            term = message["next_term" if message["type"] == "pre_vote" else "term"]
+            if term <= announced.term:
+                return False
+        announces = stands and self._book.is_announced(self._shard, peer.id)
+        return announces or self._counts(peer)
 
     def _on_request_vote(self, peer: PeerNode, message: Message) -> None:
         term = message["term"]

@@ -8,7 +8,7 @@ import raft.driver
 from chaos.mutants.build import Build
 from raft.codec import Message
 from raft.core import LEADER, NEVER, PeerNode
-from raft.peers import PeerBook, Replacement
+from raft.peers import Admission, PeerBook, Replacement
 from raft.replica import Replica
 
 
@@ -91,6 +91,14 @@ class WithoutIntroduction(PeerBook):
         return
 
 
+class WithoutNewcomersVote(PeerBook):
+    """Lets a new store vote for nobody before its own log says that it counts."""
+
+    def announced_itself(self, shard: int) -> Admission | None:
+        del shard
+        return None
+
+
 class WithoutReplacementOrder(PeerBook):
     """Takes what it reads last of a replaced node for the newest, also from an old log."""
 
@@ -143,6 +151,11 @@ BUILDS = (
         "introduction",
         WithoutIntroduction.__doc__ or "",
         ((raft.driver, "PeerBook", WithoutIntroduction),),
+    ),
+    Build(
+        "newcomer_vote",
+        WithoutNewcomersVote.__doc__ or "",
+        ((raft.driver, "PeerBook", WithoutNewcomersVote),),
     ),
     Build(
         "replacement_order",

@@ -23,8 +23,11 @@ class Admissions:
 
     checker: ShardChecker
     nodes: Sequence["SimNode"]
-    _announced: dict[tuple[bytes, int], int] = field(default_factory=dict)
-    """Store and term -> index of the entry that announces it."""
+    _announced: dict[tuple[int, int], tuple[bytes, int]] = field(default_factory=dict)
+    """Node and term -> the store that was announced last, and at which index.
+
+    What was said of an earlier store is void, also where that one comes back.
+    """
 
     def appended(self, node: int, index: int, term: int, command: bytes) -> None:
         """A node puts an entry into its log; only what the admitting leader itself puts counts."""
@@ -34,9 +37,11 @@ class Admissions:
         if (admission.leader, admission.term) != (node, term):
             return
         if not admission.effective:
-            self._announced[admission.store_uuid, term] = index
+            self._announced[admission.node, term] = (admission.store_uuid, index)
             return
-        announced = self._announced.get((admission.store_uuid, term))
+        store_uuid, announced = self._announced.get((admission.node, term), (b"", 0))
+        if store_uuid != admission.store_uuid:
+            announced = 0
         lacking = [
             one.number
             for one in self.nodes

@@ -83,6 +83,10 @@ class FaultyNode(Protocol):
     def alive(self) -> bool: ...
     @property
     def leads(self) -> bool: ...
+    @property
+    def is_announced(self) -> bool:
+        """Whether its store has come in the place of a lost one, and a log says so by now."""
+
     def set_clock_rate(self, rate: float) -> None: ...
 
     def transfer_leadership(self, to: int | None = None) -> None: ...
@@ -123,6 +127,9 @@ class FaultyWorld(Protocol):
 
     def replace(self, node: int) -> bool:
         """Wipe a node and start the operator's procedure; False where that is not allowed now."""
+
+    def replace_early(self, node: int) -> bool:
+        """The same, for who asks the leaders alone whether there is a node to spare."""
 
 
 class Faults:
@@ -168,6 +175,7 @@ class Faults:
             "replace": self._replace,
             "replace_then_crash": self._replace_then_crash,
             "replace_again": self._replace_again,
+            "newcomer_away": self._newcomer_away,
             "wipe": self._wipe,
             "client_cut": self._client_cut,
             "client_one_way": self._client_one_way,
@@ -412,6 +420,38 @@ class Faults:
             return False
         self._lost = [*self._lost, number] if len(self._lost) < 2 else []
         return True
+
+    def _newcomer_away(self) -> bool:
+        """A new node goes down amid its admission; when the others are done, a disk of theirs goes.
+
+        The newcomer comes back then, and does not know that it was admitted.
+        """
+        nodes = range(len(self.world.fault_nodes))
+        leader = next((n for n in nodes if self.world.fault_nodes[n].leads), None)
+        if leader is None:
+            return False
+        newcomer, third = self.rng.sample([n for n in nodes if n != leader], 2)
+        if not self.world.replace(newcomer):
+            return False
+        self._await_announcement(newcomer, self.rng.choice([leader, leader, third]))
+        return True
+
+    def _await_announcement(self, newcomer: int, next_lost: int) -> None:
+        if self.world.now >= self.until_s:
+            return
+        if self.world.fault_nodes[newcomer].is_announced:
+            self.world.schedule(0.03 * self.rng.random(), self._turn_off, newcomer, next_lost)
+        else:
+            self.world.schedule(0.003, self._await_announcement, newcomer, next_lost)
+
+    def _turn_off(self, newcomer: int, next_lost: int) -> None:
+        if self.world.now < self.until_s:
+            self.world.crash(newcomer, power_cut=self.rng.random() < 0.5, down_s=1.5)
+            self.world.schedule(0.5 + 0.9 * self.rng.random(), self._replace_early, next_lost)
+
+    def _replace_early(self, number: int) -> None:
+        if self.world.now < self.until_s and self.world.replace_early(number):
+            self.counts["lost_meanwhile"] += 1
 
     def _lose_both(self, wiped: int, leader: int) -> None:
         if self.world.now < self.until_s and self.world.replace(wiped):

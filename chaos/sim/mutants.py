@@ -17,6 +17,7 @@ from chaos.sim.scenarios import (
     FIRST_START,
     KILLS,
     LOST_LINKS,
+    NEWCOMER_AWAY,
     REMOVALS,
     REPLACED_AGAIN,
     REPLACEMENTS,
@@ -70,6 +71,7 @@ WORLDS = {
     "log_comparison": FIFO3,
     "admission": REPLACEMENTS,
     "introduction": FIRST_START,
+    "newcomer_vote": NEWCOMER_AWAY,
     "replacement_order": REPLACED_AGAIN,
     "read_round": LOST_LINKS,
     "check_quorum": DEAF,
@@ -111,7 +113,7 @@ WORLDS = {
 
 MUTANTS = {name: Mutant(BUILDS[name], scenario) for name, scenario in WORLDS.items()}
 
-STOPPING = frozenset({"replacement_order"})
+STOPPING = frozenset({"newcomer_vote", "replacement_order"})
 """Builds that may lose nothing: they stop."""
 
 KNOWN_SEEDS = {

@@ -231,6 +231,14 @@ class SimNode:
     def leads(self) -> bool:
         return self.driver is not None and bool(self.driver.led())
 
+    @property
+    def is_announced(self) -> bool:
+        """Whether a shard's log has begun to admit this node's store, and has not come further."""
+        if self.driver is None:
+            return False
+        book, shards = self.driver.book, range(self._shards)
+        return any(book.is_learner(one) and book.is_announced(one, self.number) for one in shards)
+
     def leads_shard(self, shard: int) -> bool:
         return self.driver is not None and self.driver.replicas[ShardId(shard)].leads
 

@@ -21,6 +21,7 @@ from chaos.sim.scenarios import (
     GROUPS,
     KILLS,
     LOST_LINKS,
+    NEWCOMER_AWAY,
     ONE_NODE,
     REMOVALS,
     REPLACED_AGAIN,
@@ -83,6 +84,9 @@ MINIMA = (
         ),
         REPLACED_AGAIN.name: Minima(
             {"elections": 3, "crashes": 3, "acked": 200}, ("replace_again",)
+        ),
+        NEWCOMER_AWAY.name: Minima(
+            {"elections": 3, "crashes": 3, "acked": 200}, ("newcomer_away", "lost_meanwhile")
         ),
         RETURNING.name: Minima({"acked": 80}, ("follower_isolation", "follower_reconnect")),
         REMOVALS.name: Minima(

@@ -47,6 +47,9 @@ REPLACED_AGAIN = Scenario(
 )
 """Nothing fails but disks, and a log that begins at the first entry tells of all that were lost."""
 
+NEWCOMER_AWAY = Scenario("newcomer-away", weights={"newcomer_away": 1}, chaos_s=16.0, pause_s=0.5)
+"""Nodes lose their disks one after the other, each new one down when the others admit it."""
+
 FIRST_START = Scenario(
     "first-start", weights=FIRST_START_WEIGHTS, chaos_s=12.0, pause_s=0.3, late_start_s=4.0
 )
@@ -167,6 +170,7 @@ SCENARIOS = {
         Scenario("late3x2", network="late", shards=2),
         REPLACEMENTS,
         REPLACED_AGAIN,
+        NEWCOMER_AWAY,
         FIRST_START,
         SPLIT_VOTES,
         LOST_LINKS,

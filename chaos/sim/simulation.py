@@ -378,6 +378,9 @@ class Simulation:
     def replace(self, number: int) -> bool:
         return self.operator.replace(number)
 
+    def replace_early(self, number: int) -> bool:
+        return self.operator.replace_early(number)
+
     def spoil(self, number: int) -> bool:
         return self.operator.spoil(number)
 

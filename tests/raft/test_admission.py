@@ -269,14 +269,10 @@ def test_an_admission_that_is_applied_late_does_not_let_a_store_count_that_was_r
     assert not counts(cluster, voter, 2)
 
 
-def lost_while_the_voter_is_down():
-    """As being_replaced(), but the voter has only the announcement when all others fail.
-
-    The newcomer is admitted while the voter is down; then the leader's disk is lost.
-    """
-    cluster, leader, voter = being_replaced()
-    hold = cluster.replica(voter)
-    keep = hold._keep_matching
+def held_at_the_announcement(cluster, number):
+    """From now on node `number` gets no further than the entry that announces node 2."""
+    replica = cluster.replica(number)
+    keep = replica._keep_matching
 
     def without_the_admission(message):
         entries = message["entries"]
@@ -285,7 +281,16 @@ def lost_while_the_voter_is_down():
             message["entries"] = entries[: ends[0]]
         keep(message)
 
-    hold._keep_matching = without_the_admission
+    replica._keep_matching = without_the_admission
+
+
+def lost_while_the_voter_is_down():
+    """As being_replaced(), but the voter has only the announcement when all others fail.
+
+    The newcomer is admitted while the voter is down; then the leader's disk is lost.
+    """
+    cluster, leader, voter = being_replaced()
+    held_at_the_announcement(cluster, voter)
     cluster.run(lambda: admitted_at(cluster, 2) is not None)
     cluster.crash(voter)
     cluster.run(lambda: not cluster.replica(leader).leads)  # nobody else acknowledges
@@ -311,6 +316,153 @@ def test_a_voter_that_was_down_while_a_newcomer_was_admitted_votes_for_it():
     cluster.run(lambda: cluster.replica(2).ready)
     cluster.run(lambda: counts(cluster, voter, 2))
     cluster.run(lambda: b"acknowledged by the newcomer" in cluster.applied(voter))
+
+
+def admitted_while_the_newcomer_is_down():
+    """As being_replaced(), but node 2 is down from its announcement on, and the others go on."""
+    cluster, leader, voter = being_replaced()
+    held_at_the_announcement(cluster, 2)
+    cluster.run(lambda: admitted_at(cluster, leader) is not None)
+    cluster.crash(2)
+    cluster.run(lambda: counts(cluster, leader, 2) and counts(cluster, voter, 2))
+    assert isinstance(cluster.propose(b"acknowledged by the voter"), Applied)
+    cluster.run(cluster.converged)
+    return cluster, leader, voter
+
+
+def test_a_newcomer_that_was_down_while_it_was_admitted_votes_for_who_has_the_log():
+    """The others count it, so nobody is elected without it; only that one can tell it."""
+    cluster, leader, voter = admitted_while_the_newcomer_is_down()
+    assert cluster.nodes[leader].driver.book.learner_shards(2) == 0
+    wipe(cluster, leader)
+    cluster.nodes[2].start()
+    assert cluster.replica(2).role is Role.LEARNER
+    cluster.connect_all()
+    cluster.run(lambda: cluster.replica(voter).ready)
+    cluster.run(lambda: cluster.replica(2).role is Role.FOLLOWER)
+    assert b"acknowledged by the voter" in cluster.applied(voter)
+    cluster.run(lambda: b"acknowledged by the voter" in cluster.applied(2))
+
+
+def test_a_newcomer_that_is_announced_votes_for_no_shorter_log():
+    """It judges as any voter does; and it does not stand, whatever it holds."""
+    cluster, leader, voter = admitted_while_the_newcomer_is_down()
+    for gone in (leader, voter):
+        cluster.crash(gone)
+    cluster.nodes[2].start()
+    newcomer = cluster.replica(2)
+    peer, term = newcomer._by_id[voter], newcomer.term + 1
+    held = {"last_log_index": newcomer.last_index, "last_log_term": newcomer.journal.last_term}
+    shorter = {**held, "last_log_index": newcomer.last_index - 1}
+    request = {"type": "request_vote", "term": term, "force": True}
+    newcomer._on_voting(peer, {**request, **shorter})
+    assert (newcomer.term, newcomer.journal.getVotedForNodeId()) == (term, None)
+    newcomer._on_voting(peer, {**request, **held})
+    assert newcomer.journal.getVotedForNodeId() == voter
+    cluster.run_for(3.0)
+    assert newcomer.term == term
+    assert newcomer.role is Role.LEARNER
+
+
+def test_a_newcomer_votes_for_nobody_in_the_term_of_its_announcement():
+    """That vote belongs to the leader that admits it."""
+    cluster, leader, voter = being_replaced()
+    held_at_the_announcement(cluster, 2)
+    cluster.run(lambda: admitted_at(cluster, leader) is not None)
+    newcomer = cluster.replica(2)
+    last = {"last_log_index": 1 << 40, "last_log_term": 1 << 40}
+    for term, answered in ((newcomer.term, False), (newcomer.term + 1, True)):
+        request = {"type": "request_vote", "term": term, **last}
+        assert newcomer._answers(newcomer._by_id[voter], request) is answered
+        asked = {"type": "pre_vote", "term": term - 1, "next_term": term, **last}
+        assert newcomer._answers(newcomer._by_id[voter], asked) is answered
+        vote = {"type": "response_vote", "term": term}
+        assert not newcomer._answers(newcomer._by_id[voter], vote)
+
+
+def test_a_newcomer_that_was_replaced_itself_answers_nobody():
+    """Another store took its place: the log's word about this one is void."""
+    cluster, _, voter = admitted_while_the_newcomer_is_down()
+    cluster.nodes[2].start()
+    newcomer = cluster.replica(2)
+    request = {"type": "request_vote", "term": newcomer.term + 1}
+    assert newcomer._answers(newcomer._by_id[voter], request)
+    cluster.nodes[2].driver.allow_replacement(Replacement(2, b"the next store..", 9))
+    assert not newcomer._answers(newcomer._by_id[voter], request)
+
+
+def lives_in(cluster, store, as_of, on=None):
+    """Node 2 comes up in `store`, and was replaced, as nodes `on` know; returns what it leaves."""
+    cluster.crash(2)
+    left = cluster.nodes[2].store
+    cluster.nodes[2].store = store
+    cluster.nodes[2].start()
+    replace(cluster, 2, on=on, as_of=as_of)
+    return left
+
+
+def admitted_stores(cluster, on):
+    """The ReplicaAdmitted entries in the log of node `on`: (store uuid, effective)."""
+    journal = cluster.replica(on).journal
+    found = [
+        decode_admission(command[1:])
+        for command, _, _ in journal.read(journal.first_index, 1_000, 1 << 20)
+        if command[0] == KIND_ADMITTED
+    ]
+    return [(one.store_uuid, one.effective) for one in found]
+
+
+def led_by_another_than(cluster, number):
+    """Node `number` does not lead; returns who does."""
+    if cluster.wait_leader().number == number:
+        assert cluster.replica(number).transfer_leadership(0)
+        cluster.run(lambda: cluster.replica(0).ready)
+    return cluster.leader().number
+
+
+def test_a_store_that_is_put_back_is_admitted_again_under_the_same_leader():
+    """Another one had its place meanwhile; what was said of it before that is void."""
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    leader = led_by_another_than(cluster, 2)
+    everywhere = lambda: all(counts(cluster, on, 2) for on in cluster.ids)  # noqa: E731
+    lives_in(cluster, cluster.fresh_store(2), as_of=10)
+    first = store_uuid(cluster, 2)
+    cluster.connect_all()
+    cluster.run(everywhere)
+    put_away = lives_in(cluster, cluster.fresh_store(2), as_of=20)
+    second = store_uuid(cluster, 2)
+    cluster.connect_all()
+    cluster.run(everywhere)
+    lives_in(cluster, put_away, as_of=30)
+    cluster.connect_all()
+    cluster.run(everywhere)
+    steps = [(uuid, effective) for uuid in (first, second, first) for effective in (False, True)]
+    assert admitted_stores(cluster, leader) == steps
+    assert cluster.leader().number == leader
+
+
+def test_a_store_is_not_admitted_on_what_was_said_before_another_one_had_its_place():
+    """A voter may count that other one, which may be alive: two leaders in one term."""
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    leader = led_by_another_than(cluster, 2)
+    voter = 1 - leader
+    lives_in(cluster, cluster.fresh_store(2), as_of=10)
+    first = store_uuid(cluster, 2)
+    cluster.run(lambda: (first, False) in admitted_stores(cluster, voter))
+    put_away = lives_in(cluster, cluster.fresh_store(2), as_of=20)
+    cluster.connect_all()
+    cluster.run(lambda: all(counts(cluster, on, 2) for on in cluster.ids))
+    cluster.disconnect(leader, voter)
+    cluster.cut.add(frozenset((leader, voter)))
+    lives_in(cluster, put_away, as_of=30, on={leader, 2})
+    assert cluster.connect(leader, 2) is None
+    assert counts(cluster, voter, 2)
+    cluster.run(lambda: not cluster.replica(leader).leads)
+    cluster.run_for(3.0)
+    assert cluster.leader() is None
+    assert (first, True) not in admitted_stores(cluster, leader)
 
 
 def test_a_voter_does_not_vote_for_the_store_whose_successor_is_announced():

@@ -83,6 +83,33 @@ def test_a_second_process_on_one_store_is_turned_away_while_the_first_is_connect
     asyncio.run(scenario())
 
 
+def test_a_store_that_is_replaced_while_it_connects_is_hung_up_on(tmp_path):
+    """Its hello was taken before that; as a twin it would keep the new store out."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            one = cluster.nodes[0]
+            await cluster.until(lambda: 1 in one.driver.connected_nodes)
+            offer = hello(cluster)
+            verdict = framed(codec.encode_hello(pb.Hello()))
+            await cluster.nodes[1].stop()
+            await cluster.until(lambda: 1 not in one.driver.connected_nodes)
+            reader, writer = await asyncio.open_connection(*cluster.addresses[0])
+            writer.write(offer)
+            length = await reader.readexactly(len(MAGIC) + 4)
+            answer = await reader.readexactly(int.from_bytes(length[-4:], "big"))
+            assert codec.decode_hello(answer).refused == ""
+            one.driver.allow_replacement(Replacement(1, b"another store...", 1))
+            writer.write(verdict)
+            async with asyncio.timeout(10):
+                assert await reader.read() == b""
+            writer.close()
+            assert 1 not in one.driver.connected_nodes
+            assert one.hub.counters["refused"] == 1
+
+    asyncio.run(scenario())
+
+
 def test_the_refused_side_is_told_why(tmp_path):
     """The answer to a refused hello carries the reason, for the other node's status."""
 
