@@ -44,6 +44,11 @@ class Admitting:
             return True
         return None
 
+    def counts_elsewhere(self, node: int) -> bool:
+        """Whether others may count `node` by now, since its effective entry is in the log."""
+        begun = self._begun.get(node)
+        return begun is not None and begun.effective
+
     def appended(self, admission: Admission, index: int) -> None:
         """The entry is in the log at `index`."""
         if admission.effective:

@@ -35,15 +35,7 @@ class Applying(Replication):
         super().__init__(host, shard, journal)
         self._batch = ShardBatch(host.store, shard, self._snapshots.local_id)
         self._applied = self._commit = max(1, self._snapshots.applied_index)
-        self._announce_unapplied()
-
-    def _announce_unapplied(self) -> None:
-        """What the log says behind the applied state counts for more than that state."""
-        at = self._applied + 1
-        while at <= self._log.last_index:
-            entries = self._log.read(at, _APPLY_READ, self._settings.message_bytes)
-            self._announce(entries)
-            at = entries[-1][1] + 1
+        self._announce_unapplied(self._log.last_index)
 
     @property
     def _reloading(self) -> bool:
@@ -91,7 +83,7 @@ class Applying(Replication):
         result = self._SyncObj__doApplyCommand(command)
         self._applied = index
         if command[0] == KIND_ADMITTED:
-            self._announce_unapplied()
+            self._announce_unapplied(self._log.last_index)
         waiting = self._waiting.pop(index, None)
         if waiting is not None:
             self._waiting_bytes -= waiting[1]
@@ -147,8 +139,7 @@ class Applying(Replication):
         for admission in arrived.admissions:
             self._admit(decode_admission(admission))
         self._applied = index
-        if arrived.admissions:
-            self._announce_unapplied()
+        self._announce_unapplied(self._log.last_index)
         self._commit = max(self._commit, index)
         self._batch = ShardBatch(self._host.store, self._shard, self._snapshots.local_id)
         self._loading = None

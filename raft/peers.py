@@ -34,8 +34,10 @@ applied them. Each such word is true as of an index of that log, and the later o
 the log from its beginning would else turn away a node that was replaced twice, in its newest store,
 until it has read on; and where that node leads shard 0, for good.
 
-What the log holds goes before what is applied: an entry 1 that is applied when entry 2 is in the
-log takes nothing back, and an entry 2 brings nobody back whose successor's entry 1 is there.
+The last entry in the log holds, applied or not: an entry 1 that is applied when entry 2 is in the
+log takes nothing back, and an entry 2 brings nobody back whose successor's entry 1 is there. What
+is cut from the log is void: of an entry 2 that can be cut nothing was committed with the newcomer's
+help, and an entry 1 that can be cut had no entry 2.
 
 Two entries instead of one with a special commit rule: were one other voter to die between, a single
 entry would block the shard's commits until that voter came back.
@@ -113,6 +115,9 @@ class PeerBook:
         self.introduced = False
         """Whether this node's store may count at all; see raft/introduction.py."""
         self._admissions: dict[tuple[int, int], Admission] = {}
+        """By shard and node, the last one in the log."""
+        self._admitted: dict[tuple[int, int], Admission] = {}
+        """The last one that is applied."""
         self.endpoints: dict[int, str] = {}
         """The client endpoint that each peer advertised when it last connected."""
         self.refusals: dict[str, str] = {}
@@ -144,7 +149,8 @@ class PeerBook:
             prefix = keys.admitted_prefix(shard)
             for _, value in self._store.scan(Family.META, prefix, keys.after(prefix)):
                 admission = decode_admission(value)
-                self._admissions[shard, admission.node] = admission
+                self._admitted[shard, admission.node] = admission
+        self._admissions.update(self._admitted)
 
     # Whether this node's own store counts.
 
@@ -243,22 +249,25 @@ class PeerBook:
         return replaced is not None and replaced.store_uuid != self.own_uuid
 
     def announce(self, shard: int, admission: Admission) -> None:
-        """An admission is in the log, committed or not.
+        """An admission is in the log, committed or not; called in the order of the log.
 
         Until it is effective nobody counts as its node; from then on the newcomer does.
         """
-        current = self._admissions.get((shard, admission.node))
-        if (
-            current is None
-            or current.store_uuid != admission.store_uuid
-            or not current.effective
-            or admission.effective
-        ):
-            self._admissions[shard, admission.node] = admission
+        self._admissions[shard, admission.node] = admission
+
+    def forget_unapplied(self, shard: int) -> None:
+        """Go back to what is applied; `announce` says what the log holds behind that."""
+        for node in self._identity.nodes:
+            applied = self._admitted.get((shard, node))
+            if applied is None:
+                self._admissions.pop((shard, node), None)
+            else:
+                self._admissions[shard, node] = applied
 
     def admit(self, shard: int, admission: Admission) -> None:
         """A ReplicaAdmitted entry was applied, or came with a snapshot."""
         self._admissions[shard, admission.node] = admission
+        self._admitted[shard, admission.node] = admission
         key = keys.admitted_key(shard, admission.node)
         self._store.batch.put(Family.META, key, admission.encode())
 

@@ -21,6 +21,9 @@ from raft.snapshots import Snapshots
 from raft.voting import Voting
 from storage.invariant import invariant
 
+_ANNOUNCE_READ = 64
+"""Entries that one read of the journal hands on."""
+
 
 class Replication(Voting):
     """How entries and snapshots get from a leader to a follower, and answers back."""
@@ -57,6 +60,7 @@ class Replication(Voting):
             term > self._term or self._state != LEADER,
             f"shard {self._shard}: two leaders in term {term}",
         )
+        self._lead_no_more(term)
         self._hear_leader(message)
         invariant(message["prevLogIdx"] >= 1, "an append without the entry before it")
         self._keep_matching(message)
@@ -64,6 +68,15 @@ class Replication(Voting):
             SyncObj._SyncObj__onMessageReceived(self, peer, message)
         else:
             self._take_heartbeat(peer, message)
+
+    def _lead_no_more(self, term: int) -> None:
+        """Another one leads in a later term.
+
+        The base would step down amid the message, and what this log held until then would be
+        announced over what the message brings.
+        """
+        if self._state == LEADER:
+            self._step_down(term)
 
     def _is_news(self, peer: PeerNode, message: Message) -> bool:
         """Whether an append says more than that the leader we follow is alive, and its commit."""
@@ -121,6 +134,8 @@ class Replication(Voting):
                 prev >= self._commit or prev == last,
                 f"shard {self._shard}: a conflict below the commit index {self._commit}",
             )
+            if prev < last:
+                self._announce_unapplied(prev)  # what is cut is void
             self._announce(entries)
         message["prevLogIdx"], message["entries"] = prev, entries
         message["prevLogTerm"] = log.term_at(prev)
@@ -134,6 +149,16 @@ class Replication(Voting):
                 break
             known += 1
         return known
+
+    def _announce_unapplied(self, last: int) -> None:
+        """What the log says behind the applied state, up to `last`, goes before that state."""
+        self._book.forget_unapplied(self._shard)
+        at = self._applied + 1
+        while at <= last:
+            count = min(_ANNOUNCE_READ, last - at + 1)
+            entries = self._log.read(at, count, self._settings.message_bytes)
+            self._announce(entries)
+            at = entries[-1][1] + 1
 
     def _announce(self, entries: list[Entry]) -> None:
         """A ReplicaAdmitted entry counts from the moment it is in the log (raft/peers.py).
@@ -400,6 +425,7 @@ class Replication(Voting):
             message["term"] > self._term or self._state != LEADER,
             f"shard {self._shard}: two leaders in term {message['term']}",
         )
+        self._lead_no_more(message["term"])
         self._hear_leader(message)
         self._in_empty = False
         append = {

@@ -176,9 +176,13 @@ class Ticking(Applying):
         if not newcomers:
             return
         holds = {peer.id: self._match[peer] for peer in self._peers}
-        voters = [holds[peer.id] for peer in self._peers if self._counts(peer)]
-        held_by_all = min([*voters, self._durable_cap()])
         for node, store_uuid in newcomers:
+            voters = [
+                holds[peer.id]
+                for peer in self._peers
+                if self._counts(peer) or self._admitting.counts_elsewhere(peer.id)
+            ]
+            held_by_all = min([*voters, self._durable_cap()])
             step = self._admitting.next_step(node, store_uuid, min(held_by_all, holds[node]))
             if step is None:
                 continue
@@ -217,7 +221,7 @@ class Ticking(Applying):
         self._election_deadline = self._clock() + self._SyncObj__generateRaftTimeout()
         self._promoted, self._transfer = False, None
         if self._book.newcomers(self._shard):
-            self._announce_unapplied()  # what it was about to admit, too
+            self._announce_unapplied(self._log.last_index)  # what it was about to admit, too
         self._snapshots.cancel_all()
         for peer in self._peers:
             self._progress[peer].clear()

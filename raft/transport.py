@@ -399,6 +399,7 @@ class PeerHub:
             connection.refuse("refused_by_peer", reason)
         elif offered.store_uuid != self.driver.book.store_uuid(offered.node_id):
             reason = f"node {offered.node_id} was replaced while its store connected"
+            self.driver.book.refuse(f"node {offered.node_id}", reason)
             connection.refuse("refused", reason)
         else:
             self._establish(connection, offered)

@@ -4,7 +4,7 @@ import pytest
 
 from muster.v1 import peer_pb2 as pb
 from raft.contract import Applied, Role, ShardId
-from raft.journal import KIND_ADMITTED
+from raft.journal import KIND_ADMITTED, KIND_NOOP
 from raft.peers import Admission, Replacement, decode_admission
 from tests.raft.memory_cluster import SMALL, MemoryCluster, Recorder
 
@@ -463,6 +463,103 @@ def test_a_store_is_not_admitted_on_what_was_said_before_another_one_had_its_pla
     cluster.run_for(3.0)
     assert cluster.leader() is None
     assert (first, True) not in admitted_stores(cluster, leader)
+
+
+def appended_by_another(cluster, on, leader, at, commands):
+    """Node `leader`, which leads the next term, puts `commands` into the log of `on` at `at`."""
+    replica = cluster.replica(on)
+    term = replica.term + 1
+    message = {
+        "type": "append_entries",
+        "term": term,
+        "prevLogIdx": at - 1,
+        "prevLogTerm": replica.journal.term_at(at - 1),
+        "entries": [(command, at + n, term) for n, command in enumerate(commands)],
+        "commit_index": 1,
+        "seq": 1,
+    }
+    replica._on_append(replica._by_id[leader], message)
+    assert (replica.term, replica.last_index) == (term, at + len(commands) - 1)
+
+
+NOOP = bytes((KIND_NOOP,))
+NEXT = b"the next store.."
+
+
+def announcing_next(leader):
+    """The entry that announces the next store of node 2."""
+    return bytes((KIND_ADMITTED,)) + Admission(2, NEXT, 9, leader, effective=False).encode()
+
+
+def test_a_leader_that_hears_of_the_next_store_when_it_is_deposed_counts_nobody_as_that_node():
+    """Its own log made the store before that count, but for the entries that are cut by then."""
+    cluster, leader, voter = being_replaced()
+    cluster.run(lambda: admitted_at(cluster, leader) is not None)
+    index = admitted_at(cluster, leader)
+    assert cluster.replica(leader).applied_index < index
+    appended_by_another(cluster, leader, voter, index, [NOOP, announcing_next(voter)])
+    assert admitted_stores(cluster, leader)[-1] == (NEXT, False)
+    assert not counts(cluster, leader, 2)
+
+
+def test_an_announcement_that_is_cut_from_the_log_is_void():
+    """Nobody else ever held it, and the store before goes on counting everywhere else."""
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    cluster.run(cluster.converged)
+    leader = led_by_another_than(cluster, 2)
+    voter = 1 - leader
+    at = cluster.replica(voter).last_index + 1
+    appended_by_another(cluster, voter, leader, at, [announcing_next(leader)])
+    assert not counts(cluster, voter, 2)
+    appended_by_another(cluster, voter, leader, at, [NOOP])
+    assert counts(cluster, voter, 2)
+
+
+def test_a_newcomer_whose_admission_is_cut_from_its_log_is_a_learner_again():
+    """It would lead, and could not be admitted while it does."""
+    cluster, _, voter = being_replaced()
+    cluster.run(lambda: admitted_at(cluster, 2) is not None)
+    index = admitted_at(cluster, 2)
+    assert cluster.replica(2).applied_index < index
+    assert cluster.replica(2).role is Role.FOLLOWER
+    appended_by_another(cluster, 2, voter, index, [NOOP])
+    assert cluster.replica(2).role is Role.LEARNER
+
+
+def test_of_two_newcomers_the_second_waits_for_what_the_first_holds_once_others_count_it():
+    """The leader counts the first one later than others do; both entries may come in one tick."""
+    cluster = MemoryCluster(nodes=5)
+    cluster.commit([b"x"])
+    leader = led_by_another_than(cluster, 3)
+    if leader == 4:
+        assert cluster.replica(4).transfer_leadership(0)
+        cluster.run(lambda: cluster.replica(0).ready)
+        leader = 0
+    slow = next(n for n in (0, 1, 2) if n != leader)
+    cluster.run(cluster.converged)
+    first, second = 3, 4
+    wipe(cluster, first)
+    cluster.nodes[first].start()
+    replace(cluster, first, on={0, 1, 2})
+    cluster.connect_all()
+    cluster.run(lambda: admitted_stores(cluster, leader))
+    announced = cluster.replica(leader).last_index
+    cluster.frozen_disks.add(slow)
+    cluster.run(lambda: cluster.replica(leader).matches()[first] >= announced)
+    cluster.crash(first)
+    wipe(cluster, second)
+    cluster.nodes[second].start()
+    replace(cluster, second, on={0, 1, 2}, as_of=2)
+    cluster.connect_all()
+    cluster.run(lambda: cluster.replica(leader).matches()[second] > announced)
+    cluster.frozen_disks.clear()
+    cluster.run(lambda: counts(cluster, slow, first))
+    cluster.run_for(1.0)
+    newest = store_uuid(cluster, second)
+    assert (newest, True) not in admitted_stores(cluster, leader)
+    cluster.restart(first)
+    cluster.run(lambda: all(counts(cluster, on, n) for on in cluster.ids for n in (first, second)))
 
 
 def test_a_voter_does_not_vote_for_the_store_whose_successor_is_announced():

@@ -106,6 +106,7 @@ def test_a_store_that_is_replaced_while_it_connects_is_hung_up_on(tmp_path):
             writer.close()
             assert 1 not in one.driver.connected_nodes
             assert one.hub.counters["refused"] == 1
+            assert "was replaced" in one.driver.book.refusals["node 1"]
 
     asyncio.run(scenario())
 
