@@ -76,8 +76,11 @@ class Node:
         self._store = RocksStore(settings.data_dir, self._post, time.monotonic, self._store_failed)
         try:
             self._assemble()
-        except BaseException:
-            self._store.close()
+        except BaseException as error:
+            try:
+                self._store.close()
+            except StoreError as later:
+                error.add_note(str(later))
             raise
 
     def _assemble(self) -> None:

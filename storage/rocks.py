@@ -13,6 +13,7 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from struct import Struct
@@ -308,26 +309,35 @@ class RocksStore:
         return CorruptStoreError(f"the database in {self._path} cannot be read: {error}")
 
     def close(self) -> None:
-        """Write and sync what is pending, renew the mark, stop the thread."""
+        """Write and sync what is pending, renew the mark, stop the thread.
+
+        Raises StoreError: a damaged database may refuse that, too.
+        """
         if self._closing:
             return
         self._closing = True
         self._wanted.set()
         self._thread.join()
-        if self._failed is None:
-            self.write()
-            self._db.flush_wal(True)
-            self._synced = self._written
-            self.write_mark(self._mark_payload or b"")
-            self._write_mark_file()
-        self._close_db()
+        try:
+            if self._failed is None:
+                self.write()
+                self._db.flush_wal(True)
+                self._synced = self._written
+                self.write_mark(self._mark_payload or b"")
+                self._write_mark_file()
+            self._close_db()
+        except StoreError:
+            raise
+        except Exception as error:  # rocksdict raises plain Exception
+            raise StoreError(f"the database in {self._path} cannot be closed: {error}") from error
 
     def _close_db(self) -> None:
         """The directory is free once every handle is closed and no scan is left."""
-        for family in self._families:
-            family.close()
-        self._families = self._handles = ()
-        self._db.close()
+        with ExitStack() as handles:
+            handles.callback(self._db.close)
+            for family in self._families:
+                handles.callback(family.close)
+            self._families = self._handles = ()
 
     # The sync thread.
 

@@ -151,6 +151,8 @@ class Crew:
         for hand in self._hands:
             if hand.state == "ending":
                 self._look_at_ending(hand, now)
+                if hand.state == "ending":
+                    continue  # it is told once; its time to come back stays
             elif hand.child is not None and hand.child.process.poll() is not None:
                 code = hand.child.process.poll()
                 raise CrewError(f"{hand.name} ended with code {code}\n{self._tail(hand)}")

@@ -316,3 +316,20 @@ def test_a_database_keeps_nothing_in_memory_of_what_was_read(loop, tmp_path: Pat
     kept = [f.property_int_value("rocksdb.block-cache-usage") or 0 for f in store._families]
     assert kept == [0, 0, 0]
     store.close()
+
+
+def test_a_database_that_cannot_be_closed_says_so_and_lets_go_of_all_else(loop, tmp_path: Path):
+    """RocksDB flushes when it is closed, and refuses where it found damage before."""
+    store = loop.open(tmp_path, create=True)
+    first, *others = store._families
+
+    class Damaged:
+        @staticmethod
+        def close():
+            first.close()
+            raise Exception("Corruption: block checksum mismatch")  # noqa: TRY002  # as rocksdict does
+
+    store._families = (Damaged, *others)
+    with pytest.raises(StoreError, match="cannot be closed: Corruption"):
+        store.close()
+    loop.open(tmp_path).close()
