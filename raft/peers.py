@@ -272,7 +272,7 @@ class PeerBook:
         self._store.batch.put(Family.META, key, admission.encode())
 
     def admissions(self, shard: int) -> list[Admission]:
-        """What a snapshot of the shard must carry: admissions that are applied here."""
+        """What a snapshot of the shard must carry: those that are written, as the state beside."""
         found = []
         for node in self._identity.nodes:
             stored = self._store.get(Family.META, keys.admitted_key(shard, node))

@@ -60,7 +60,10 @@ class Replication(Voting):
             term > self._term or self._state != LEADER,
             f"shard {self._shard}: two leaders in term {term}",
         )
-        self._lead_no_more(term)
+        if self._state == LEADER:
+            # The base would step down only after `_keep_matching`, and what this log held until
+            # then would be announced over what the message brings.
+            self._step_down(term)
         self._hear_leader(message)
         invariant(message["prevLogIdx"] >= 1, "an append without the entry before it")
         self._keep_matching(message)
@@ -68,15 +71,6 @@ class Replication(Voting):
             SyncObj._SyncObj__onMessageReceived(self, peer, message)
         else:
             self._take_heartbeat(peer, message)
-
-    def _lead_no_more(self, term: int) -> None:
-        """Another one leads in a later term.
-
-        The base would step down amid the message, and what this log held until then would be
-        announced over what the message brings.
-        """
-        if self._state == LEADER:
-            self._step_down(term)
 
     def _is_news(self, peer: PeerNode, message: Message) -> bool:
         """Whether an append says more than that the leader we follow is alive, and its commit."""
@@ -425,7 +419,6 @@ class Replication(Voting):
             message["term"] > self._term or self._state != LEADER,
             f"shard {self._shard}: two leaders in term {message['term']}",
         )
-        self._lead_no_more(message["term"])
         self._hear_leader(message)
         self._in_empty = False
         append = {

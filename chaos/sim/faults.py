@@ -84,8 +84,8 @@ class FaultyNode(Protocol):
     @property
     def leads(self) -> bool: ...
     @property
-    def is_announced(self) -> bool:
-        """Whether its store has come in the place of a lost one, and a log says so by now."""
+    def is_being_admitted(self) -> bool:
+        """Whether a log has begun to admit its store, and has not come further."""
 
     def set_clock_rate(self, rate: float) -> None: ...
 
@@ -439,7 +439,7 @@ class Faults:
     def _await_announcement(self, newcomer: int, next_lost: int) -> None:
         if self.world.now >= self.until_s:
             return
-        if self.world.fault_nodes[newcomer].is_announced:
+        if self.world.fault_nodes[newcomer].is_being_admitted:
             self.world.schedule(0.03 * self.rng.random(), self._turn_off, newcomer, next_lost)
         else:
             self.world.schedule(0.003, self._await_announcement, newcomer, next_lost)

@@ -232,7 +232,7 @@ class SimNode:
         return self.driver is not None and bool(self.driver.led())
 
     @property
-    def is_announced(self) -> bool:
+    def is_being_admitted(self) -> bool:
         """Whether a shard's log has begun to admit this node's store, and has not come further."""
         if self.driver is None:
             return False
