@@ -63,6 +63,9 @@ class Operation:
     """Who was asked, where the client knows."""
     error: str = ""
     """Name of the error, where there was one (`REBALANCE_IN_PROGRESS`)."""
+    numbered: bool = False
+    """A commit with a `commit_seq`: its client sends one after the other, each with a greater one
+    (architecture.md 3, rule 6)."""
 
 
 @dataclass(frozen=True, slots=True)

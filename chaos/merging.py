@@ -259,6 +259,7 @@ def _unknown(line: Invoke) -> Operation:
         line.member_id,
         line.generation,
         line.node,
+        numbered=line.numbered,
     )
 
 
@@ -282,6 +283,7 @@ def _ended(begun: Invoke, line: Ended) -> Operation:
         begun.generation,
         begun.node if line.node is None else line.node,
         line.error,
+        begun.numbered,
     )
 
 

@@ -93,6 +93,7 @@ class Invoke:
     member_id: str = ""
     generation: int = -1
     node: int | None = None
+    numbered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +255,7 @@ class Recorder:
         member_id: str = "",
         generation: int = -1,
         node: int | None = None,
+        numbered: bool = False,
     ) -> int:
         """An operation is about to be sent; returns the number by which it is ended.
 
@@ -271,9 +273,10 @@ class Recorder:
             raise ValueError(f"a {kind} has a value before it is sent")
         number = next(self._ids)
         began = time.monotonic_ns()
-        self._write(
-            Invoke(number, client, kind, key, began, value, member_id, generation, node), opens=1
+        line = Invoke(
+            number, client, kind, key, began, value, member_id, generation, node, numbered
         )
+        self._write(line, opens=1)
         return number
 
     def end(

@@ -4,10 +4,11 @@ A member confirms what it owns: from the moment it is told to the moment it has 
 two owners of a partition that overlap, the one of the older generation is
 
 * live, and this is a violation, where it was in the group when the newer one got the partition;
-* a zombie where it had been removed from the group, and was not told yet: it ended as `lost` or
-  `died`, or a whole generation after its own and up to the newer owner's does not have it, or a
-  call of it was refused because it is no member any more before the newer one got the partition, or
-  it took longer than the rebalance timeout to give the partition up. Nobody can stop a zombie; its
+* a zombie where it had been removed from the group, and was not told yet: a whole generation after
+  its own and up to the newer owner's does not have it, or a call of it was refused because it is no
+  member any more before the newer one got the partition, or it ended as `lost` or `died` and is not
+  known to be in the newer owner's generation, or it took longer than the rebalance timeout to give
+  the partition up. Nobody can stop a zombie; its
   commits and its writes to a fenced store are refused (inv-I6, inv-I7). These overlaps are counted.
   One that goes on for longer than session timeout + rebalance timeout + 5 s to the end of the
   history is a violation again: a live process is told by then.
@@ -32,7 +33,7 @@ def check(history: History) -> Verdict:
     ends = end_of(history)
     groups = {one.group: one for one in history.expected}
     members = _Members(history)
-    zombies = longest = 0
+    zombies = longest = unseen = 0
     keys: dict[Key, list[Ownership]] = defaultdict(list)
     for one in history.ownerships:
         keys[one.key].append(one)
@@ -57,11 +58,12 @@ def check(history: History) -> Verdict:
                 )
             else:
                 zombies += 1
+                unseen += not _was_removed(older, newer, members)
                 longest = max(longest, overlap)
     if zombies:
         found.note(
             f"{zombies} overlaps with owners that had been removed and were not told yet, the "
-            f"longest of {longest / 1e9:.3f} s"
+            f"longest of {longest / 1e9:.3f} s; of {unseen} the older owner alone says so"
         )
     return found.verdict()
 
@@ -111,6 +113,14 @@ class _Members:
         refused = self._refused.get((one.key.group, one.member_id))
         return refused is not None and refused <= at_ns
 
+    def has(self, generation: int, one: Ownership) -> bool:
+        """Whether it is known that this very member is in the generation.
+
+        Of an instance that is not known: another process may have its place.
+        """
+        known = self._of.get(one.key.group, {}).get(generation, frozenset())
+        return not one.instance_id and one.owner in known
+
     def left_out(self, group: str, owner: str, after: int, up_to: int) -> bool:
         """Whether a generation > `after` and <= `up_to` does not have `owner`."""
         numbers = self._numbers.get(group, [])
@@ -122,15 +132,21 @@ class _Members:
 def _is_zombie(
     older: Ownership, newer: Ownership, members: _Members, setup: Expected | None
 ) -> bool:
-    if older.ended in {"lost", "died"}:
+    if _was_removed(older, newer, members):
         return True
-    if members.left_out(newer.key.group, older.owner, older.generation, newer.generation):
-        return True
-    if members.refused_before(older, newer.from_ns):
+    if older.ended in {"lost", "died"} and not members.has(newer.generation, older):
         return True
     if setup is None or older.until_ns is None or older.revoking_ns is None:
         return False
     return older.until_ns - older.revoking_ns > setup.rebalance_timeout_ms * MS_NS
+
+
+def _was_removed(older: Ownership, newer: Ownership, members: _Members) -> bool:
+    """Whether the group says so, or a node did."""
+    between = older.generation, newer.generation
+    return members.left_out(newer.key.group, older.owner, *between) or members.refused_before(
+        older, newer.from_ns
+    )
 
 
 def _told_within(setup: Expected | None) -> int:

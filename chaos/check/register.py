@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from chaos.check.known import KnownGenerations
 from chaos.history import SUPERSEDED, WRITES, History, Key, Operation, Outcome
 
 FOREVER = 1 << 62
@@ -18,7 +19,7 @@ class Access:
     value: int
     begin: int
     end: int
-    """`FOREVER`: it was never answered, and may still take effect."""
+    """`FOREVER`: it was not answered, and nothing tells when it can no longer take effect."""
     certain: bool
     """Whether it has taken effect, or will; else it may also never."""
     operation: Operation | None
@@ -58,10 +59,45 @@ def registers(history: History) -> dict[Key, Register]:
             register.refused.append(one)
         else:
             register.writes.append(_access(one, certain=one.outcome is Outcome.OK))
+    known = KnownGenerations(history)
     for register in found.values():
         register.writes.sort(key=lambda access: access.begin)
         register.reads.sort(key=lambda access: access.begin)
+        _end_overtaken(register, known)
     return found
+
+
+def _end_overtaken(register: Register, known: KnownGenerations) -> None:
+    """A member's commit that was not answered takes no effect any more once it is overtaken.
+
+    By a later generation: from when on one is known, no commit of an earlier one is taken (gp-O5).
+    Or by a commit of the same client that began later and was acknowledged: it has a greater
+    `commit_seq`, so the earlier one is superseded (gp-O9).
+    """
+    acknowledged = sorted(
+        (one for one in register.writes if one.certain and _is_numbered(one)),
+        key=lambda one: one.end,
+    )
+    for write in register.writes:
+        one = write.operation
+        if write.end < FOREVER or one is None or one.kind != "commit" or one.generation < 0:
+            continue
+        later = known.later_than(one.key.group, one.generation)
+        ends = [FOREVER if later is None else max(later, write.begin)]
+        if one.numbered:
+            ends += (other.end for other in acknowledged if _is_after(other, write))
+        write.end = min(ends)
+
+
+def _is_numbered(write: Access) -> bool:
+    return write.operation is not None and write.operation.numbered
+
+
+def _is_after(later: Access, earlier: Access) -> bool:
+    """Whether one client sent one after the other."""
+    one, other = later.operation, earlier.operation
+    same = one is not None and other is not None and one.client == other.client
+    return same and later.begin > earlier.begin
 
 
 def _access(one: Operation, *, certain: bool) -> Access:

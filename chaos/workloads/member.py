@@ -272,6 +272,7 @@ class Member(RebalanceListener):
                 member_id=held.member_id,
                 generation=held.generation,
                 client=self._name,
+                numbered=True,
             )
             for key, value in offsets.items()
         }

@@ -70,6 +70,7 @@ class Notebook:
         generation: int = -1,
         node: int | None = None,
         client: str = "",
+        numbered: bool = False,
     ) -> Note:
         """An operation is about to be sent."""
         number = self.recorder.invoke(
@@ -80,6 +81,7 @@ class Notebook:
             member_id=member_id,
             generation=generation,
             node=node,
+            numbered=numbered,
         )
         return Note(self.recorder, number)
 

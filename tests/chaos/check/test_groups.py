@@ -144,8 +144,27 @@ def test_a_zombie_is_counted_and_not_told(ended):
     verdict = owners.check(made)
     assert verdict.passed
     assert verdict.note == (
-        "1 overlaps with owners that had been removed and were not told yet, the longest of 3.000 s"
+        "1 overlaps with owners that had been removed and were not told yet, the longest of 3.000 "
+        "s; of 1 the older owner alone says so"
     )
+
+
+@pytest.mark.parametrize("ended", ["lost", "died"])
+def test_a_member_of_the_newer_generation_is_no_zombie_however_it_ended(ended):
+    """It was listed when another got what it still held; its end came later and excuses nothing."""
+    both = [told(2, "ab", 4)]
+    made = history(ownerships=[owns("a", 1, 0, 8, ended=ended), owns("b", 2, 5, 9)])
+    assert owners.check(made).passed
+    made.generations += both
+    assert "both worked for 3.000 s" in only(owners.check(made))
+
+
+def test_an_instance_that_was_replaced_may_be_a_zombie_under_its_own_name():
+    """The one that the generation has may be another process."""
+    older = owns("a", 1, 0, 8, ended="lost", instance_id="a")
+    made = history(ownerships=[older, owns("b", 2, 5, 9)])
+    made.generations.append(told(2, ("instance:a", "b"), 4))
+    assert owners.check(made).passed
 
 
 def test_who_is_not_in_the_new_generation_had_been_removed():

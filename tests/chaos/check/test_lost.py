@@ -1,8 +1,22 @@
 """inv-I1 and inv-I13: what was acknowledged is there."""
 
-from chaos.check import lost
+from dataclasses import replace
+
+from chaos.check import lost, offsets
 from chaos.history import SUPERSEDED, Outcome
-from tests.chaos.check.made import KEY, OTHER, commit, delete, history, only, op, read
+from tests.chaos.check.made import (
+    KEY,
+    OTHER,
+    S,
+    commit,
+    delete,
+    history,
+    only,
+    op,
+    owns,
+    read,
+    told,
+)
 
 
 def test_a_later_read_that_answers_the_last_commit_passes_both():
@@ -65,6 +79,60 @@ def test_an_unknown_commit_may_have_come_late_and_explains_what_is_read():
     """It was never answered, so it may take effect after later ones."""
     made = history(commit(5, 0, None), commit(6, 2, 3), read(5, 4, 5))
     assert lost.check_lost(made).passed
+
+
+def test_an_unknown_commit_has_no_effect_once_a_later_generation_is_known():
+    """A zombie's, that arrives late; however the generation came to be known."""
+    zombie = commit(5, 0, None, member_id="a", generation=1)
+    later = commit(6, 2.5, 3, member_id="b", generation=2)
+    told_of_it = told(2, "b", 2)
+    for made, is_lost in (
+        (history(zombie, later, commit(7, 4, 5, generation=2), read(5, 6, 7)), True),
+        (history(zombie, later, read(5, 4, 5), generations=[told_of_it]), True),
+        (history(zombie, later, read(5, 4, 5), ownerships=[owns("b", 2, 2, None)]), True),
+        (history(zombie, replace(later, generation=1), read(5, 4, 5)), False),
+        (history(replace(zombie, generation=-1), later, read(5, 4, 5)), False),
+    ):
+        assert lost.check_lost(made).passed is not is_lost
+        assert offsets.check(made).passed is not is_lost
+
+
+def test_an_unknown_commit_that_began_too_late_had_no_effect_at_all():
+    """The generation was over when it was sent."""
+    zombie = commit(5, 3, None, member_id="a", generation=1)
+    known = history(
+        commit(6, 1, 2, generation=2), zombie, commit(7, 4, 5, generation=2), read(5, 6, 7)
+    )
+    assert not lost.check_lost(known).passed
+    assert not offsets.check(known).passed
+
+
+def test_an_unknown_commit_does_not_follow_a_later_one_of_its_client_that_was_acknowledged():
+    """Each has a greater number than the one before; a client without numbers may see it happen."""
+    first = commit(5, 0, None, generation=1, numbered=True)
+    second = commit(6, 2, 3, generation=1, numbered=True)
+    third = commit(7, 4, 5, generation=1, numbered=True)
+    for replaced, is_lost in (
+        ({}, True),
+        ({"numbered": False}, False),
+        ({"client": "another"}, False),
+        ({"began_ns": 5 * S}, False),
+    ):
+        made = history(replace(first, **replaced), second, third, read(5, 6, 7))
+        assert lost.check_lost(made).passed is not is_lost
+        assert offsets.check(made).passed is not is_lost
+
+
+def test_an_unknown_commit_may_have_taken_effect_until_it_was_overtaken():
+    """What a read answers in between is no violation."""
+    made = history(
+        commit(5, 0, None, member_id="a", generation=1),
+        read(5, 1, 2),
+        commit(6, 3, 4, member_id="b", generation=2),
+        read(6, 5, 6),
+    )
+    assert lost.check_lost(made).passed
+    assert offsets.check(made).passed
 
 
 def test_a_late_retry_that_was_superseded_explains_nothing_after_its_answer():

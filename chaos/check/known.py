@@ -1,0 +1,45 @@
+"""From when on a later generation of a group was known: told to a member, or committed under."""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+
+from chaos.history import Generation, History, Operation, Outcome, Ownership
+
+Evidence = tuple[int, int, Operation | Generation | Ownership]
+"""When (ns), which generation, and who knew."""
+
+
+class KnownGenerations:
+    """Of each group: a commit was acknowledged under it, or a member was told of it."""
+
+    def __init__(self, history: History) -> None:
+        evidence: dict[str, list[Evidence]] = defaultdict(list)
+        for one in history.commits():
+            if one.outcome is Outcome.OK and one.generation >= 0 and one.ended_ns is not None:
+                evidence[one.key.group].append((one.ended_ns, one.generation, one))
+        for told in history.generations:
+            evidence[told.group].append((told.at_ns, told.generation, told))
+        for owned in history.ownerships:
+            evidence[owned.key.group].append((owned.from_ns, owned.generation, owned))
+        self._rising = {group: _rising(found) for group, found in evidence.items()}
+
+    def before(self, group: str, moment_ns: int) -> Evidence | None:
+        """The highest that was known before a moment."""
+        rising = self._rising.get(group, [])
+        index = bisect_left(rising, moment_ns, key=lambda evidence: evidence[0]) - 1
+        return rising[index] if index >= 0 else None
+
+    def later_than(self, group: str, generation: int) -> int | None:
+        """The moment at which one later than this was first known; None: there was none."""
+        rising = self._rising.get(group, [])
+        index = bisect_right(rising, generation, key=lambda evidence: evidence[1])
+        return rising[index][0] if index < len(rising) else None
+
+
+def _rising(evidence: list[Evidence]) -> list[Evidence]:
+    """The moments at which the highest known generation rose."""
+    highest: list[Evidence] = []
+    for one in sorted(evidence, key=lambda one: (one[0], one[1])):
+        if not highest or one[1] > highest[-1][1]:
+            highest.append(one)
+    return highest
