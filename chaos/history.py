@@ -233,6 +233,18 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
+class Logged:
+    """Offsets of one key that are in the exported log of its shard, which has no hole.
+
+    Several lines may be of one key.
+    """
+
+    shard: int
+    key: Key
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Expected:
     """A group with live members from `History.quiet_from_ns` to the end, unless `lasting` is False.
 
@@ -264,6 +276,7 @@ class History:
     rounds: list[Round] = field(default_factory=list)
     operated: list[Operated] = field(default_factory=list)
     replays: list[Replayed] = field(default_factory=list)
+    logged: list[Logged] = field(default_factory=list)
     expected: list[Expected] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
     """Of the checkers' interest: `quiet_from_ns` (from then on nothing was broken, killed, joined

@@ -20,6 +20,7 @@ from chaos.history import (
     Generation,
     History,
     Key,
+    Logged,
     NodeState,
     Operated,
     Operation,
@@ -103,6 +104,7 @@ class _Reader:
             Round: self._into(self._history.rounds),
             Operated: self._into(self._history.operated),
             Replayed: self._into(self._history.replays),
+            Logged: self._into(self._history.logged),
             Expected: self._into(self._history.expected),
         }
 

@@ -25,6 +25,7 @@ from chaos.history import (
     FaultSpan,
     Generation,
     Key,
+    Logged,
     NodeState,
     Operated,
     Outcome,
@@ -56,6 +57,7 @@ Record = (
     | Round
     | Operated
     | Replayed
+    | Logged
     | Expected
 )
 """What takes one line."""
@@ -176,6 +178,7 @@ LINES: dict[str, type[Any]] = {
     "round": Round,
     "operated": Operated,
     "replayed": Replayed,
+    "logged": Logged,
     "expected": Expected,
 }
 """Every line's name and shape."""

@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from chaos.check.findings import Findings, named, some
+from chaos.check.logged import look_up
 from chaos.check.register import NONE, Access, Register, registers
 from chaos.history import History, Key
 from chaos.verdict import Verdict
@@ -14,11 +15,13 @@ def check_lost(history: History) -> Verdict:
 
     A value is as new as its newest write that can be meant: a delete, a reset, or a commit whose
     outcome is unknown explains it as well. Every key with an acknowledged commit must have been
-    read after its last one. Looks at: reads that began after an acknowledged commit.
+    read after its last one. And where the nodes' logs were exported, each acknowledged commit is in
+    them that is not older than their beginning: a later one may have hidden its loss from reads.
+    Looks at: reads that began after an acknowledged commit, and commits looked up in the logs.
     """
     found = Findings(history, "I1", "no acknowledged commit is lost")
     unread: list[Key] = []
-    missed = 0
+    gone: set[int] = set()
     for key, register in registers(history).items():
         acknowledged = _Acknowledged(register)
         if not acknowledged.commits:
@@ -36,8 +39,21 @@ def check_lost(history: History) -> Verdict:
                 f"{_word(found, read)} answered what it had replaced",
                 read.begin,
             )
-        missed += len(missing)
-    found.counts = {"lost": missed, "unread": len(unread)}
+        gone.update(id(acknowledged.commits[place].operation) for place in missing)
+    looked_up = 0
+    for one in look_up(history):
+        looked_up += 1
+        if not one.there:
+            gone.add(id(one.commit))
+            found.broken(
+                f"{named(one.commit.key)}: acknowledged {found.operation(one.commit)} is not in "
+                f"the log of shard {one.shard}",
+                one.commit.began_ns,
+            )
+    found.looked_at += looked_up
+    found.counts = {"lost": len(gone), "unread": len(unread)}
+    if history.logged:
+        found.note(f"{looked_up} acknowledged commits were looked up in the nodes' logs")
     if unread:
         found.broken(
             f"{len(unread)} keys were not read after their last acknowledged commit, so nothing "

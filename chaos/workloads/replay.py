@@ -1,21 +1,26 @@
 """The history again: the nodes' logs, exported and folded as `muster replay` does it.
 
 The digests that the fold reaches have to be those that the nodes told while the run went on
-(inv-I11), and every command has to decide the same again.
+(inv-I11), every command has to decide the same again, and what was acknowledged has to be there
+(inv-I1).
 """
 
 import asyncio
 import logging
 import shutil
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 from chaos.child import command_with_parent
-from chaos.history import Replayed
+from chaos.history import Key, Logged, Replayed
 from chaos.workloads.base import Settings, Worker
 
 SHOWN = 3
 """So many findings are told."""
+LOGGED_MAX = 2000
+"""Offsets in one line of a history, so that it stays below its maximum."""
 
 
 class ReplayError(Exception):
@@ -59,6 +64,30 @@ class Replay(Worker):
                 for row in report.failed[:SHOWN]
             )
             raise ReplayError(f"{len(report.failed)} checks of the replay failed: {told}")
+        for logged in read_logged(tables):
+            self.book.recorder.record(logged)
+
+
+def read_logged(tables: Path) -> Iterator[Logged]:
+    """The offsets that the logs have behind their last hole, from the tables of a replay."""
+    from pyarrow import parquet  # noqa: PLC0415  # as above
+
+    holes: dict[int, int] = {}
+    for row in parquet.read_table(tables / "integrity").to_pylist():
+        if row["check"] in {"gap", "deleted"}:
+            holes[row["shard"]] = max(row["last_index"], holes.get(row["shard"], 0))
+    columns = ["shard", "group", "topic", "partition", "index", "outcome", "offset"]
+    values: dict[tuple[int, Key], list[int]] = defaultdict(list)
+    for batch in parquet.ParquetFile(tables / "commits" / "part-0.parquet").iter_batches(
+        columns=columns
+    ):
+        for row in batch.to_pylist():
+            if row["outcome"] == "committed" and row["index"] > holes.get(row["shard"], 0):
+                key = Key(row["group"], row["topic"], row["partition"])
+                values[row["shard"], key].append(row["offset"])
+    for (shard, key), all_of_it in values.items():
+        for start in range(0, len(all_of_it), LOGGED_MAX):
+            yield Logged(shard, key, tuple(all_of_it[start : start + LOGGED_MAX]))
 
 
 async def _export(data_dir: Path, to: Path) -> None:

@@ -27,6 +27,7 @@ RECORDS = [
     history.Round("billing", 7, "member_joined", "node-0"),
     history.Operated("op", "kick", "billing", 40, 50, history.Outcome.OK, "m-1"),
     history.Replayed("python", 3, 100, "abc"),
+    history.Logged(3, KEY, (5, 7)),
     history.Expected("billing", (("orders", 4),), 6000, 9000, True),
 ]
 WHERE = [
@@ -40,6 +41,7 @@ WHERE = [
     "rounds",
     "operated",
     "replays",
+    "logged",
     "expected",
 ]
 
@@ -59,9 +61,11 @@ def written(tmp_path: Path) -> Path:
     """A file with a commit, an unanswered one, a read, and an ownership that was released."""
     path = path_in(tmp_path)
     with Recorder(path, "w1") as recorder:
-        one = recorder.invoke("w1", "commit", KEY, value=5, member_id="m", generation=2)
+        one = recorder.invoke(
+            "w1", "commit", KEY, value=5, member_id="m", generation=2, numbered=True
+        )
         recorder.end(one, Outcome.OK, node=1)
-        recorder.invoke("w1", "commit", KEY, value=6, member_id="m", generation=2)
+        recorder.invoke("w1", "commit", KEY, value=6, member_id="m", generation=2, numbered=True)
         read = recorder.invoke("w1", "read", KEY, node=2)
         recorder.end(read, Outcome.OK, value=5)
         owned = recorder.owns("w1", KEY, "m", 2, "static-1")
@@ -75,6 +79,7 @@ def test_operations_come_back_with_what_was_known_at_begin_and_at_end(written):
     commit, unanswered, read = read_files([written]).operations
     assert (commit.kind, commit.key, commit.value, commit.node) == ("commit", KEY, 5, 1)
     assert (commit.outcome, commit.member_id, commit.generation) == (Outcome.OK, "m", 2)
+    assert (commit.numbered, unanswered.numbered, read.numbered) == (True, True, False)
     assert commit.ended_ns is not None
     assert commit.began_ns <= commit.ended_ns <= unanswered.began_ns
     assert (unanswered.outcome, unanswered.ended_ns) == (Outcome.UNKNOWN, None)

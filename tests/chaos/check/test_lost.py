@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from chaos.check import lost, offsets
-from chaos.history import SUPERSEDED, Outcome
+from chaos.history import SUPERSEDED, Key, Logged, Outcome
 from tests.chaos.check.made import (
     KEY,
     OTHER,
@@ -198,3 +198,46 @@ def test_keys_are_apart():
     """A delete of one key explains nothing of another."""
     made = history(commit(5, 0, 1, key=KEY), delete(2, 3, key=OTHER), read(-1, 4, 5, key=KEY))
     assert "g/t/0" in only(lost.check_ghosts(made))
+
+
+def test_an_acknowledged_commit_that_the_logs_do_not_have_is_lost_though_no_read_missed_it():
+    """A later commit hid it: reads go by what is stored now."""
+    commits = [commit(5, 0, 1), commit(6, 2, 3), commit(7, 4, 5)]
+    made = history(*commits, read(7, 6, 7))
+    assert lost.check_lost(made).passed
+    made.logged = [Logged(3, KEY, (5, 7))]
+    verdict = lost.check_lost(made)
+    assert only(verdict) == (
+        "g/t/0: acknowledged commit 6 by w (+2.000000 s .. +3.000000 s) is not in the log of shard "
+        "3"
+    )
+    assert dict(verdict.counts) == {"lost": 1, "unread": 0}
+    made.logged = [Logged(3, KEY, (5, 6)), Logged(3, KEY, (7,))]
+    verdict = lost.check_lost(made)
+    assert verdict.passed
+    assert verdict.note == "2 acknowledged commits were looked up in the nodes' logs"
+
+
+def test_a_commit_that_reads_and_logs_miss_is_one_lost_commit():
+    """Counted once."""
+    made = history(commit(5, 0, 1), commit(6, 2, 3), read(5, 4, 5))
+    made.logged = [Logged(3, KEY, (5,))]
+    assert lost.check_lost(made).counts["lost"] == 1
+
+
+def test_of_a_shard_whose_beginning_is_gone_only_what_came_later_is_looked_up():
+    """Another key's commit in the same shard's log says how far back that goes."""
+    other = Key("h", "t", 0)
+    commits = [
+        commit(5, 0, 1),
+        commit(6, 2, 4, key=other),
+        commit(7, 3, 5),
+        commit(8, 6, 7),
+        commit(9, 8, None),
+        commit(10, 8, 9, outcome=Outcome.FAIL),
+    ]
+    made = history(*commits, read(8, 10, 11), read(6, 10, 11, key=other))
+    made.logged = [Logged(3, other, (6,)), Logged(3, KEY, ())]
+    assert "acknowledged commit 8" in only(lost.check_lost(made))
+    made.logged = [Logged(3, other, (6,)), Logged(4, KEY, ())]
+    assert lost.check_lost(made).passed

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.check.logged import look_up
 from chaos.merging import read_folder
 from chaos.run import result as results
 from chaos.run import schedule as schedules
@@ -115,6 +116,8 @@ def test_a_run_replays_what_its_nodes_have_in_their_logs(run, folder: Path):
     replayed = {(one.shard, one.index) for one in history.replays}
     assert {one.source for one in history.replays} == {"python"}
     assert len(replayed & places) > 16
+    looked_up = [one for one in look_up(history) if one.there]
+    assert len(looked_up) > 100
     assert not (folder / "replay").exists()
 
 

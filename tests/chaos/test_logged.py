@@ -1,0 +1,61 @@
+"""What a run takes from the tables of a replay: which offsets the nodes' logs have."""
+
+from chaos.history import Key, Logged
+from chaos.workloads import replay
+from replay.output import TableWriter
+from replay.tables import Commit, Integrity
+
+
+def commit_row(offset, index, **fields):
+    """One stored offset of partition 0 of g/t, in shard 1."""
+    row = dict.fromkeys(Commit._fields) | {
+        "shard": 1,
+        "group": "g",
+        "topic": "t",
+        "partition": 0,
+        "index": index,
+        "sub": 0,
+        "ts": 0,
+        "outcome": "committed",
+        "offset": offset,
+        "rewind": False,
+        "member_id": "",
+        "commit_seq": 0,
+        **fields,
+    }
+    return Commit(**row)
+
+
+def hole(check, last):
+    """Entries up to `last` of shard 1 are not there."""
+    return Integrity(check, "ok", 1, None, None, 1, last, "")
+
+
+def test_the_logs_have_what_was_stored_and_not_what_was_superseded_or_removed(tmp_path):
+    """Each key apart; long ones in several lines."""
+    with TableWriter(tmp_path) as writer:
+        for number in range(replay.LOGGED_MAX + 1):
+            writer.write(commit_row(number, 10 + number))
+        writer.write(commit_row(7, 9000, partition=1))
+        writer.write(commit_row(8, 9001, partition=1, outcome="superseded"))
+        writer.write(commit_row(9, 9002, partition=1, outcome="deleted"))
+    key, other = Key("g", "t", 0), Key("g", "t", 1)
+    first, second, third = replay.read_logged(tmp_path)
+    assert first == Logged(1, key, tuple(range(replay.LOGGED_MAX)))
+    assert second == Logged(1, key, (replay.LOGGED_MAX,))
+    assert third == Logged(1, other, (7,))
+
+
+def test_what_is_in_front_of_a_hole_says_nothing_of_what_is_behind_it(tmp_path):
+    """An acknowledged commit in the hole is not lost."""
+    with TableWriter(tmp_path) as writer:
+        writer.write(hole("deleted", 3))
+        writer.write(hole("gap", 20))
+        for index in (2, 10, 20, 21):
+            writer.write(commit_row(index, index))
+        writer.write(commit_row(1, 1, shard=2, group="h"))
+    key, other = Key("g", "t", 0), Key("h", "t", 0)
+    assert sorted(replay.read_logged(tmp_path), key=lambda one: one.shard) == [
+        Logged(1, key, (21,)),
+        Logged(2, other, (1,)),
+    ]
