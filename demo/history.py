@@ -13,8 +13,8 @@ from demo import child
 from demo.evidence import History, Round
 from demo.plan import GROUP
 
-EXPORT_S_MAX = 60.0
-REPLAY_S_MAX = 120.0
+EXPORT_S_MAX = 120.0
+REPLAY_S_MAX = 300.0
 _MESSAGE_LINES = 4
 
 

@@ -130,8 +130,8 @@ class TornWrite(_PowerLoss):
         node_id = rng.choice(world.running())
         data = world.nodes[node_id].folder
         writes, disks = world.equipped(WriteLimit), world.equipped(LoopDisks)
-        synced = damage.written(data)
         writes.limit(node_id, bytes_per_s=STALL_BYTES_PER_S)
+        synced = damage.written(data)  # what differs from now on waits, and is unsynced
         try:
             deadline = time.monotonic() + UNSYNCED_S_MAX
             while (before := damage.written(data)) == synced and time.monotonic() < deadline:

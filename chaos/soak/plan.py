@@ -110,8 +110,8 @@ class Timetable:
 
     @property
     def sample_s(self) -> float:
-        """Between two samples."""
-        return min(10.0, self.window_s / 5)
+        """Between two samples: so many in a window that most are of a moment without a call."""
+        return min(10.0, self.window_s / 20)
 
     def windows(self) -> Iterator[Window]:
         """The first is right after the warm-up, the last at the end."""

@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from muster import Client, TopicPartition
+from muster import Client, TopicPartition, timeouts
 from muster.discovery import Routes
 from muster.errors import (
     CallFailed,
@@ -89,8 +89,9 @@ async def test_the_first_answer_wins_also_when_it_is_the_old_coordinators(open_c
         assert client.counters.coordinator_changes == 0
 
 
-async def test_a_hint_saves_the_question(open_cluster):
+async def test_a_hint_saves_the_question(open_cluster, monkeypatch):
     """NOT_COORDINATOR names the new one: the call goes there without FindCoordinator."""
+    monkeypatch.setattr(timeouts, "SUSPECT_MS", 30_000)  # a slow machine is no quiet node
     async with open_cluster(3) as (cluster, client), client.group("g", ["t"]) as group:
         await client.committed("other", [T0])
         asked = len(cluster.seen("FindCoordinator"))

@@ -35,7 +35,7 @@ HISTORY = "history (Local): digests match"
 
 @pytest.fixture
 def plan(tmp_path):
-    """Two hundred lines for each of eight partitions, three workers, five seconds."""
+    """Two hundred lines for each of eight partitions, three workers, ten seconds."""
     source = tmp_path / "input"
     source.mkdir()
     words = random.Random(7)
@@ -50,7 +50,7 @@ def plan(tmp_path):
         workers=3,
         partitions=8,
         shards=2,
-        duration_s=5.0,
+        duration_s=10.0,
         engine=LOCAL,
     )
 

@@ -127,7 +127,7 @@ EXPECTED: dict[str, Expected] = {
     "Requests refused for overload / A": Rises(to=0.1),
     "Heartbeat calls / A": Rises(to=1.5),
     # the process
-    "CPU / A": Rises(to=0.1),
+    "CPU / A": Rises(to=0.1, factor=2),
     "Memory / A": Rises(to=9e7, factor=1.1),
     # groups
     "Groups by state / A": Rises(to=10),

@@ -74,9 +74,10 @@ class LoopbackCluster:
         self.ids = list(range(nodes))
         self.shards = shards
         self.addresses = {}
+        self.reserved = []
         for number in self.ids:
-            with bound_socket("127.0.0.1", 0) as probe:
-                self.addresses[number] = probe.getsockname()
+            self.reserved.append(bound_socket("127.0.0.1", 0))
+            self.addresses[number] = self.reserved[-1].getsockname()
             initialise(root / f"node{number}", "loopback", number, self.ids, shards)
         self.nodes = [LoopbackNode(self, number) for number in self.ids]
 
@@ -92,6 +93,8 @@ class LoopbackCluster:
     async def __aexit__(self, *exc):
         for node in self.alive:
             await node.stop()
+        for one in self.reserved:
+            one.close()
         assert self.failures == []
 
     @property
@@ -133,8 +136,9 @@ class LoopbackCluster:
 
 
 def bound_socket(host, port):
-    """A socket on that port; 0 for a free one."""
+    """A socket on that port; 0 for a free one, which is reserved while the socket is open."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     sock.bind((host, port))
     return sock

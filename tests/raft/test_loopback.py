@@ -2,7 +2,6 @@
 
 import asyncio
 
-from raft.contract import Applied
 from tests.raft.loopback import LoopbackCluster
 
 
@@ -45,7 +44,7 @@ def test_draining_hands_all_leadership_over(tmp_path):
             leaving.driver.drain()
             await cluster.until(lambda: not leaving.driver.led())
             for shard in range(4):
-                assert isinstance(await cluster.propose(shard, b"y"), Applied)
+                await cluster.commit(shard, b"y")
             assert not leaving.driver.led()
 
     asyncio.run(scenario())

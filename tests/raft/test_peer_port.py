@@ -8,7 +8,6 @@ import pytest
 from coordinator.init import initialise
 from muster.v1 import peer_pb2 as pb
 from raft import codec
-from raft.contract import Applied
 from raft.peers import Replacement
 from raft.transport import MAGIC
 from tests.raft.loopback import LoopbackCluster
@@ -53,7 +52,7 @@ def test_an_intruder_is_hung_up_on_with_a_reason_and_the_cluster_goes_on(tmp_pat
             writer.close()
             assert hub.counters[reason] == 1
             assert cluster.nodes[0].driver.book.refusals
-            assert isinstance(await cluster.propose(0, b"after"), Applied)
+            await cluster.commit(0, b"after")
 
     asyncio.run(scenario())
 
@@ -78,7 +77,7 @@ def test_a_second_process_on_one_store_is_turned_away_while_the_first_is_connect
             await cluster.nodes[1].start()
             await cluster.until(lambda: 1 in one.driver.connected_nodes)
             assert "node 1" not in one.driver.book.refusals
-            assert isinstance(await cluster.propose(0, b"after"), Applied)
+            await cluster.commit(0, b"after")
 
     asyncio.run(scenario())
 
@@ -139,7 +138,7 @@ def test_a_known_peer_that_sends_garbage_is_hung_up_on_and_comes_back(tmp_path):
             await cluster.until(lambda: two.hub.counters["garbage"] == 1)
             await cluster.until(lambda: one.driver.stats.leaders_lost > broken)
             await cluster.until(lambda: 1 in one.driver.connected_nodes)
-            assert isinstance(await cluster.propose(0, b"after"), Applied)
+            await cluster.commit(0, b"after")
 
     asyncio.run(scenario())
 

@@ -17,6 +17,7 @@ from chaos.world.cluster import Cluster
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 RUN_S_MAX = 200.0
+TRIES_MAX = 3
 TLS = Path(__file__).parents[2] / "testdata" / "tls"
 HOOK = """#!/bin/sh
 echo "$@" >> {log}
@@ -119,16 +120,20 @@ def test_a_command_that_fails_fails_the_run(cluster: Cluster, tmp_path: Path):
 
 
 def test_a_command_that_does_nothing_fails_the_run(cluster: Cluster, tmp_path: Path):
-    """It exits with 0, and nobody was killed: the fault counts as not injected."""
-    done = run(
-        cluster,
-        tmp_path / "run",
-        *("--minutes", "0.15", "--on-fault", "true", "--fault", "kill_leader"),
-    )
+    """It exits with 0, and nobody was killed: the fault counts as not injected.
+
+    A machine that stands still for a second at that moment looks like a leader that is gone.
+    """
+    for number in range(TRIES_MAX):
+        folder = tmp_path / f"run-{number}"
+        fault = ("--minutes", "0.15", "--on-fault", "true", "--fault", "kill_leader")
+        done = run(cluster, folder, *fault)
+        (seen,) = results.read(folder).faults
+        if not seen.injected:
+            break
     assert done.returncode == 1
-    (fault,) = results.read(tmp_path / "run").faults
-    assert not fault.injected
-    assert "exits with 0, and node-" in fault.error
+    assert not seen.injected
+    assert "exits with 0, and node-" in seen.error
 
 
 def test_a_cluster_behind_tls_is_broken_as_any_other(tmp_path: Path):

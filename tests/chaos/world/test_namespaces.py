@@ -93,8 +93,11 @@ def test_a_cut_drops_one_direction_and_passes_the_other(network, at) -> None:
     assert heard_after(at, network, ZERO, ONE, 20) == 0
     assert arrive(at, network, ONE, ZERO, 20)
     assert arrive(at, network, ZERO, CLIENT, 20)
-    changed = {key for key, count in network.counts().items() if count != before.get(key)}
-    assert changed == {(ZERO, ONE, "dropped")}
+    after = network.counts()
+    dropped = (ZERO, ONE, "dropped")
+    assert after[dropped] - before.get(dropped, 0) >= 20
+    changed = {key[:2] for key, count in after.items() if count != before.get(key)}
+    assert changed == {(ZERO, ONE)}, "what was on its way when it was cut may count, elsewhere none"
     network.heal(ZERO, ONE)
     network.heal(ZERO, ONE)
     assert arrive(at, network, ZERO, ONE, 20)
@@ -154,7 +157,7 @@ def test_a_doubling_link_delivers_twice(network, at) -> None:
         doubled = network.counts().get((ZERO, ONE, "doubled"), 0) - doubled_before
         time.sleep(0.02)
     assert got > 10
-    assert doubled == 10
+    assert doubled >= 10
 
 
 def test_a_reset_ends_the_connections_of_that_link_alone(network, at) -> None:
