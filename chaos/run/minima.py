@@ -12,6 +12,16 @@ MANY_SHARE = 0.9
 """Of the groups of W10: each commits twice a minute."""
 MANY_MINUTES = 2.0
 """A run must be so long for that."""
+PURPOSE_MINUTES = 5.0
+"""In a run of this length each workload has done what it is there for several times."""
+PURPOSE = {
+    "W3": ("kill",),
+    "W4": ("pause",),
+    "W5": ("restart",),
+    "W6": ("slow_revocations",),
+    "W8": ("reset", "delete", "set", "grow", "kick"),
+}
+"""By workload: figures of it, or operations that were done."""
 PAUSES = 16
 """After so many pauses of W4's zombie one at least has tried to write; about half do."""
 
@@ -34,6 +44,8 @@ def too_little(result: RunResult, plan: Plan, history: History) -> Iterator[str]
         acknowledged = 0 if commits is None else commits.ok
         if acknowledged < wanted:
             yield f"{one.name}: {acknowledged} acknowledged commits, of {wanted:.0f} at least"
+    if result.minutes >= PURPOSE_MINUTES:
+        yield from _without_purpose(result)
     figures = {one.name: one.figures for one in result.workloads}
     if "W4" in figures and figures["W4"].get("pause", 0.0) >= PAUSES:
         refused = any(one.fenced and not one.accepted for one in history.store_writes)
@@ -50,3 +62,11 @@ def too_little(result: RunResult, plan: Plan, history: History) -> Iterator[str]
             yield f"W10: {len(groups & active)} of {len(groups)} groups committed anything"
     if "W12" in figures and not figures["W12"].get("requests_copied"):
         yield "W12: no request was sent twice"
+
+
+def _without_purpose(result: RunResult) -> Iterator[str]:
+    for one in result.workloads:
+        for what in PURPOSE.get(one.name, ()):
+            done = one.counts.get(what)
+            if not one.figures.get(what) and not (done and done.ok):
+                yield f"{one.name}: no {what.replace('_', ' ')} in the whole run"

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from chaos.history import Key, Outcome, Round
-from chaos.run.minima import COMMITS_PER_MINUTE, PAUSES, expired, too_little
+from chaos.run.minima import (
+    COMMITS_PER_MINUTE,
+    PAUSES,
+    PURPOSE,
+    PURPOSE_MINUTES,
+    expired,
+    too_little,
+)
 from chaos.run.result import Counts, WorkloadResult
 from chaos.workloads.catalog import Setting, plan
 from tests.chaos.check.made import commit, history
@@ -37,6 +44,22 @@ def test_a_workload_that_commits_too_little_is_named(name):
     assert missing(did(name, ok=0), minutes=0.1) != []
     reads = WorkloadResult(name, "", 1, 1, {"read": Counts(100, 0, 0)})
     assert missing(reads) == [f"{name}: 0 acknowledged commits, of 10 at least"]
+
+
+@pytest.mark.parametrize(
+    ("name", "purpose"), [(name, one) for name, each in PURPOSE.items() for one in each]
+)
+def test_a_workload_that_never_did_what_it_is_for_is_named(name, purpose):
+    """Commits alone are not it; a short run may have had no time for it."""
+    rest = {one: 1.0 for one in PURPOSE[name] if one != purpose}
+    worked = did(name, ok=100, **rest)
+    assert missing(worked, minutes=PURPOSE_MINUTES) == [
+        f"{name}: no {purpose.replace('_', ' ')} in the whole run"
+    ]
+    assert missing(worked, minutes=PURPOSE_MINUTES - 1) == []
+    assert missing(did(name, ok=100, **rest, **{purpose: 1.0}), minutes=PURPOSE_MINUTES) == []
+    worked.counts[purpose] = Counts(1, 0, 0)
+    assert missing(worked, minutes=PURPOSE_MINUTES) == []
 
 
 def test_groups_that_never_commit_are_counted():
