@@ -1,4 +1,4 @@
-"""What the workloads of a run must have done at least, and what must not have happened to them."""
+"""What a run must have done at least, and what must not have happened to its workloads."""
 
 from collections.abc import Iterator
 
@@ -14,6 +14,8 @@ MANY_MINUTES = 2.0
 """A run must be so long for that."""
 PAUSES = 16
 """After so many pauses of W4's zombie one at least has tried to write; about half do."""
+FAULTS = 3
+"""Of so many faults of a kind one at least has a visible effect; a single one may meet nobody."""
 
 
 def expired(plan: Plan, history: History) -> Iterator[str]:
@@ -50,3 +52,11 @@ def too_little(result: RunResult, plan: Plan, history: History) -> Iterator[str]
             yield f"W10: {len(groups & active)} of {len(groups)} groups committed anything"
     if "W12" in figures and not figures["W12"].get("requests_copied"):
         yield "W12: no request was sent twice"
+
+
+def unseen(result: RunResult) -> Iterator[str]:
+    """Kinds of faults that never had a visible effect, a line each, with what was seen last."""
+    for one in result.classes:
+        if one.count >= FAULTS and one.unseen == one.count:
+            last = [fault.unreal for fault in result.faults if fault.kind == one.kind][-1]
+            yield f"{one.kind}: {one.count} times injected, never with a visible effect ({last})"
