@@ -1,11 +1,13 @@
 """Faults of the wall clock. Nothing may expire by them, and no round stall."""
 
 import time
+from abc import abstractmethod
 from random import Random
 from typing import ClassVar
 
 from chaos.child import Child
-from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
+from chaos.faults.contract import FaultError, Group, Injected, fault
+from chaos.faults.watched import Sight, Watched
 from chaos.world.clock import HOUR_S, TRUE_TIME, FakeClock
 from chaos.world.network import node_place
 from chaos.world.world import World
@@ -18,7 +20,7 @@ DRIFT_S_MIN = 1.0
 """Less is not judged."""
 
 
-class _ClockFault(Fault):
+class _ClockFault(Watched):
     """The wall clocks of some nodes go wrong; heal sets them right, which is a jump as well."""
 
     group = Group.CLOCK
@@ -39,14 +41,32 @@ class _ClockFault(Fault):
         return Injected(targets, detail, facts=self._facts)
 
     def _ahead(self, world: World) -> list[float]:
-        """Seconds by which the clocks are ahead, as a process with them reads it. A fact, too."""
+        """Seconds by which the clocks are ahead, as another process reads them. A fact, too."""
         clock = world.equipped(FakeClock)
         ahead_s = {str(node_id): round(clock.ahead_s(node_id), 3) for node_id in self._hit}
         self._facts["ahead_s"] = ahead_s
         return list(ahead_s.values())
 
+    def _look(self, world: World) -> Sight:
+        """The nodes themselves read these clocks, and another process reads them as they are."""
+        clock = world.equipped(FakeClock)
+        astray = [one for one in self._hit if not clock.read_by(one, world.nodes[one].pid)]
+        if astray:
+            return False, f"nodes {astray} do not read the clocks that were set"
+        ahead_s = self._ahead(world)
+        return self._is_wrong(ahead_s), f"the clocks were ahead by {ahead_s} s"
+
+    @abstractmethod
+    def _is_wrong(self, ahead_s: list[float]) -> bool:
+        """Whether clocks that are so far ahead are as wrong as they should be."""
+
     def heal(self, world: World) -> None:
         """Set the clocks right."""
+        if self._hit:
+            self._watch(self._look, world)
+        self._set_right(world)
+
+    def _set_right(self, world: World) -> None:
         while self._hit:
             world.equipped(FakeClock).set(self._hit[-1], TRUE_TIME)
             self._hit.pop()
@@ -63,9 +83,12 @@ class _ClockJump(_ClockFault):
         for node_id in self._choose(world, rng):
             clock.set(node_id, f"{self.jump_s:+d}")
         ahead_s = self._ahead(world)
-        if any(abs(one - self.jump_s) > JUMP_S_OFF_MAX for one in ahead_s):
+        if not self._is_wrong(ahead_s):
             raise FaultError(f"{self.kind}: the clocks are ahead by {ahead_s} s")
         return self._injected(f"wall clock {self.jump_s:+d} s")
+
+    def _is_wrong(self, ahead_s: list[float]) -> bool:
+        return all(abs(one - self.jump_s) <= JUMP_S_OFF_MAX for one in ahead_s)
 
 
 @fault
@@ -96,7 +119,6 @@ class _ClockRate(_ClockFault):
         super().__init__()
         self._drifting: Child | None = None
         self._since_s = 0.0
-        self._unreal = ""
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Set the speed. Facts after heal: `ahead_s`, by node, just before."""
@@ -105,19 +127,17 @@ class _ClockRate(_ClockFault):
         return self._injected(f"wall clock at {self.rate} times its speed")
 
     def heal(self, world: World) -> None:
-        """Set the clocks right."""
+        """Set the clocks right, and stop moving them."""
+        if self._hit:
+            self._watch(self._look, world)
         if self._drifting is not None:
-            ahead_s = self._ahead(world)
-            wanted_s = (self.rate - 1) * (time.monotonic() - self._since_s)
-            if abs(wanted_s) > DRIFT_S_MIN and any(one / wanted_s < DRIFT_MIN for one in ahead_s):
-                self._unreal = f"the clocks were ahead by {ahead_s} s, not by {wanted_s:+.1f} s"
             self._drifting.close()
             self._drifting = None
-        super().heal(world)
+        self._set_right(world)
 
-    def unreal(self) -> str:
-        """Clocks that went as fast as ever."""
-        return self._unreal
+    def _is_wrong(self, ahead_s: list[float]) -> bool:
+        wanted_s = (self.rate - 1) * (time.monotonic() - self._since_s)
+        return abs(wanted_s) <= DRIFT_S_MIN or all(one / wanted_s >= DRIFT_MIN for one in ahead_s)
 
 
 @fault

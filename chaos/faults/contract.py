@@ -88,8 +88,16 @@ class Fault(ABC):
         Raises FaultError or WorldError.
         """
 
+    def effect(self) -> str:
+        """After `heal`: what was seen of it, for people; "" where nothing is looked for."""
+        return ""
+
     def unreal(self) -> str:
-        """After `heal`: what shows that nothing was broken after all; "" where it was."""
+        """After `heal`: why no effect of it was visible; "" where one was, or none is looked for.
+
+        An idle link carries nothing that could be lost: one such fault is told and counted. The
+        run fails where all of a kind are such (chaos/run/minima.py).
+        """
         return ""
 
 

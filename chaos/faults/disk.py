@@ -4,12 +4,14 @@ What `Injected.facts` says of a fault is complete once `heal` has returned.
 """
 
 import contextlib
+import re
 import subprocess
 import time
 from random import Random
 
 from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
-from chaos.world import damage
+from chaos.faults.watched import Sight, Watched
+from chaos.world import damage, waiting
 from chaos.world.disk import LoopDisks
 from chaos.world.limits import WriteLimit
 from chaos.world.network import node_place
@@ -24,6 +26,9 @@ POLL_S = 0.01
 STALL_BYTES_PER_S = 1
 """No sync ends before the limit is lifted."""
 SLOW_WRITES_PER_S = (5, 40)
+SLOW_SHARE_MIN = 0.5
+"""Of the time between two writes that a sync has to take on average; one that waits takes all."""
+_SYNCS = re.compile(r"^muster_wal_fsync_duration_seconds_(count|sum) (\S+)$", re.MULTILINE)
 
 
 class DiskFault(Fault):
@@ -51,31 +56,54 @@ def wait_end(world: World, node_id: int, timeout_s: float) -> int | None:
     return world.reap(node_id)
 
 
-def _cut_power(world: World, nodes: list[int]) -> None:
+def _cut_power(world: World, nodes: list[int]) -> dict[int, tuple[str, int]]:
     """Stop the nodes, then cut their disks' power: nothing that is said is not on the disk.
 
     A sync that is under way while the power goes may say that it succeeded (3 of 60 on Linux 6.18):
     a node that went on would acknowledge what is gone. No machine does that which loses its power.
+
+    Returns each node's newest log and its bytes, synced or not, just before.
     """
     for node_id in nodes:
         if world.nodes[node_id].running:
             world.pause(node_id)
+    logs = {one: damage.log_size(world.nodes[one].folder) for one in nodes}
     world.equipped(LoopDisks).cut(nodes)
+    return logs
 
 
 class _PowerLoss(DiskFault):
-    """Disks lose their power and the nodes are killed; the machine is back at heal."""
+    """Disks lose their power and the nodes are killed; the machine is back at heal.
+
+    Nothing may have been unsynced at that moment, so no loss is no sign that nothing was broken.
+    """
+
+    def __init__(self) -> None:
+        """Every disk has power."""
+        super().__init__()
+        self._logs: dict[int, tuple[str, int]] = {}
+        self._lost: dict[str, int] = {}
 
     def _power_off(self, world: World, nodes: list[int]) -> Injected:
         self._hit = list(nodes)
-        _cut_power(world, nodes)
+        self._logs = _cut_power(world, nodes)
         for node_id in nodes:
             if world.nodes[node_id].running:  # else it has noticed already
                 world.kill(node_id)
         return self._injected("what was not synced is gone")
 
+    def effect(self) -> str:
+        """How much of the logs is gone."""
+        lost = ", ".join(f"node-{one}: {count}" for one, count in sorted(self._lost.items()))
+        return f"bytes lost of the log: {lost}" if lost else ""
+
+    def _note_lost(self, world: World, node_id: int) -> None:
+        before = self._logs.get(node_id, ("", 0))
+        self._lost[str(node_id)] = damage.lost_since(world.nodes[node_id].folder, before)
+        self._facts["lost_bytes"] = self._lost
+
     def heal(self, world: World) -> None:
-        """Mount what is on the disks, and start."""
+        """Mount what is on the disks, and start. Facts: `lost_bytes` of the log, by node."""
         disks = world.equipped(LoopDisks)
         while self._hit:
             node_id = self._hit[-1]
@@ -84,6 +112,7 @@ class _PowerLoss(DiskFault):
                 if world.nodes[node_id].running:
                     world.kill(node_id)
                 disks.remount([node_id])
+                self._note_lost(world, node_id)
             world.start_if_down(node_id)
             self._hit.pop()
 
@@ -197,7 +226,7 @@ def last_words(world: World, node_id: int) -> str:
 
 
 @fault
-class DiskFull(DiskFault):
+class DiskFull(DiskFault, Watched):
     """No block is left on one node's disk."""
 
     kind = "disk_full"
@@ -215,23 +244,41 @@ class DiskFull(DiskFault):
         """Make room, and start the node if it has ended."""
         while self._hit:
             node_id = self._hit[-1]
+            self._watch(self._look, world, node_id)
             world.equipped(LoopDisks).free(node_id)
             if (code := wait_end(world, node_id, SETTLE_S)) is not None:
                 self._facts |= {"exit_code": code, "message": last_words(world, node_id)}
+                self._saw((True, f"it ended by itself with code {code}"))
             world.start_if_down(node_id)
             self._hit.pop()
 
+    @staticmethod
+    def _look(world: World, node_id: int) -> Sight:
+        full = world.equipped(LoopDisks).full(node_id)
+        return full, "no block was left" if full else "a block was left"
 
-class _Slow(DiskFault):
+
+def _stuck(world: World, nodes: list[int]) -> Sight:
+    """Whether a thread of these nodes waits for its disk, as the kernel says."""
+    count = waiting.stuck(world.nodes[one].pid for one in nodes if world.nodes[one].running)
+    return count > 0, f"{count} threads hung in the kernel"
+
+
+class _Slow(DiskFault, Watched):
     """Syncs take long."""
 
     needs = frozenset({"disk", "write_limit"})
 
     def heal(self, world: World) -> None:
         """Lift the limit."""
+        if self._hit:
+            self._watch(self._look, world)
         while self._hit:
             world.equipped(WriteLimit).lift(self._hit[-1])
             self._hit.pop()
+
+    def _look(self, world: World) -> Sight:
+        return _stuck(world, self._hit)
 
 
 @fault
@@ -241,12 +288,29 @@ class SlowDisk(_Slow):
     kind = "slow_disk"
     title = "the disk of one node does a few writes a second"
 
+    def __init__(self) -> None:
+        """Every disk is fast."""
+        super().__init__()
+        self._per_s = 0
+        self._before = (0, 0.0)
+
     def inject(self, world: World, rng: Random) -> Injected:
         """Slow it down."""
-        node_id, per_s = rng.choice(world.running()), rng.randint(*SLOW_WRITES_PER_S)
+        node_id, self._per_s = rng.choice(world.running()), rng.randint(*SLOW_WRITES_PER_S)
         self._hit = [node_id]
-        world.equipped(WriteLimit).limit(node_id, per_s=per_s)
-        return self._injected(f"{per_s} writes a second")
+        with contextlib.suppress(OSError):  # then the mean is that of all its syncs, a small one
+            self._before = _syncs(world, node_id)
+        world.equipped(WriteLimit).limit(node_id, per_s=self._per_s)
+        return self._injected(f"{self._per_s} writes a second")
+
+    def _look(self, world: World) -> Sight:
+        """Syncs took as long as writes that wait for each other, by the node's own account."""
+        count, took_s = _syncs(world, self._hit[0])
+        count, took_s = count - self._before[0], took_s - self._before[1]
+        if count <= 0:
+            return super()._look(world)
+        what = f"{count} syncs of {took_s / count * 1000:.0f} ms on average"
+        return took_s / count >= SLOW_SHARE_MIN / self._per_s, what
 
 
 @fault
@@ -277,7 +341,7 @@ class FsyncStall(_Slow):
 
 
 @fault
-class DiskHang(DiskFault):
+class DiskHang(DiskFault, Watched):
     """Whoever writes to the disk hangs, its loop with it."""
 
     kind = "disk_hang"
@@ -292,11 +356,19 @@ class DiskHang(DiskFault):
 
     def heal(self, world: World) -> None:
         """Thaw it."""
+        if self._hit:
+            self._watch(_stuck, world, self._hit)
         world.equipped(LoopDisks).thaw(self._hit)
         self._hit.clear()
 
 
 HANG_S_MAX = 20.0
+
+
+def _syncs(world: World, node_id: int) -> tuple[int, float]:
+    """How many syncs of its log a node has done, and how long they took, s. Raises OSError."""
+    found = dict(_SYNCS.findall(world.metrics(node_id)))
+    return int(float(found.get("count", 0))), float(found.get("sum", 0.0))
 
 
 def _by_name(terms: dict[int, int]) -> dict[str, int]:

@@ -1,10 +1,12 @@
 """Faults of the network: cuts of all shapes, slow and lossy links, broken connections."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import permutations
 from random import Random
+from typing import ClassVar
 
 from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
+from chaos.faults.watched import Sight, Watched
 from chaos.world.network import CUT, Shape, node_place
 from chaos.world.world import World
 
@@ -35,18 +37,23 @@ def _others(world: World, *without: str) -> list[str]:
     return [one for one in _node_places(world) if one not in without]
 
 
-class _Shaping(Fault):
+class _Shaping(Watched):
     """Links are shaped, and straightened at heal."""
 
     group = Group.NETWORK
     needs = frozenset({"partition"})
+    done_to: ClassVar[frozenset[str]] = frozenset({"dropped", "held"})
+    """What has to have been done to a packet of the shaped links, as the network counts it."""
 
     def __init__(self) -> None:
         """Nothing is shaped yet."""
         self._shaped: list[Link] = []
+        self._before: Mapping[tuple[str, str, str], int] | None = None
 
     def _shape(self, world: World, links: Iterable[Link], shape: Shape = CUT) -> tuple[str, ...]:
         wanted = list(links)
+        if self._before is None:
+            self._before = world.network.counts()
         for link in wanted:
             self._shaped.append(link)
             world.network.shape(*link, shape)
@@ -54,9 +61,21 @@ class _Shaping(Fault):
 
     def heal(self, world: World) -> None:
         """Let them pass everything."""
+        if self._before is not None:
+            self._watch(self._look, world, self._before)
+            self._before = None
         while self._shaped:
             world.network.heal(*self._shaped[-1])
             self._shaped.pop()
+
+    def _look(self, world: World, before: Mapping[tuple[str, str, str], int]) -> Sight:
+        links = set(self._shaped)
+        count = sum(
+            now - before.get((source, target, what), 0)
+            for (source, target, what), now in world.network.counts().items()
+            if what in self.done_to and (source, target) in links
+        )
+        return count > 0, f"{' or '.join(sorted(self.done_to))}: {count}"
 
 
 @fault
@@ -176,6 +195,7 @@ class DelayJitter(_Shaping):
     kind = "delay_jitter"
     title = "every packet between nodes and clients is delayed, each by another time"
     needs = frozenset({"delay"})
+    done_to = frozenset({"delayed"})
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Delay by 10 to 60 ms and as much jitter."""
@@ -193,6 +213,7 @@ class SlowLink(_Shaping):
     kind = "slow_link"
     title = "the link from the leader to another node has 8 to 32 KiB/s"
     needs = frozenset({"bandwidth"})
+    done_to = frozenset({"delayed", "dropped"})
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Slow one direction."""
@@ -208,6 +229,7 @@ class PacketLoss(_Shaping):
     kind = "packet_loss"
     title = "5 to 20 % of all packets between nodes and clients are lost"
     needs = frozenset({"loss"})
+    done_to = frozenset({"dropped"})
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Lose some of all."""
@@ -225,6 +247,7 @@ class PacketDisorder(_Shaping):
     kind = "packet_disorder"
     title = "packets between nodes overtake each other and come twice"
     needs = frozenset({"loss"})
+    done_to = frozenset({"doubled"})
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Disorder all links between nodes."""

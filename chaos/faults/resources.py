@@ -1,13 +1,16 @@
 """Faults of resources: too little CPU, memory, or too few files to open."""
 
+import contextlib
 import os
 import resource
+import time
 from random import Random
 
 from chaos.child import Child
-from chaos.faults.contract import Fault, Group, Injected, fault
+from chaos.faults.contract import Group, Injected, fault
 from chaos.faults.disk import SETTLE_S, last_words, wait_end
-from chaos.world import limits
+from chaos.faults.watched import Sight, Watched
+from chaos.world import limits, waiting
 from chaos.world.limits import CpuLimit, MemoryLimit
 from chaos.world.network import node_place
 from chaos.world.world import World
@@ -19,9 +22,11 @@ SPARE_BYTES = 256 * 1024
 SPARE_FILES = 2
 CALLERS = 64
 """Connections that are opened to a node that cannot have them."""
+BUSY_SHARE_MIN = 0.5
+"""Of one CPU's time that busy processes have to have had, all of them together."""
 
 
-class _ResourceFault(Fault):
+class _ResourceFault(Watched):
     """One node, which gets what it needs again at heal."""
 
     group = Group.RESOURCE
@@ -30,6 +35,13 @@ class _ResourceFault(Fault):
         """Nobody lacks anything."""
         self._hit: list[int] = []
         self._facts: dict[str, object] = {}
+        self._since: dict[str, int] = {}
+        """What counters said when it was injected."""
+
+    def _risen(self, name: str, now: int) -> int:
+        """By how much a counter has risen since then. A fact, too."""
+        self._facts[name] = risen = now - self._since.get(name, now)
+        return risen
 
     def _injected(self, detail: str) -> Injected:
         targets = tuple(node_place(one) for one in self._hit)
@@ -59,7 +71,7 @@ class CpuStarvation(_ResourceFault):
         node_id, share = rng.choice(world.running()), round(rng.uniform(*CPU_SHARES), 3)
         self._hit = [node_id]
         cpu = world.equipped(CpuLimit)
-        self._facts["throttled"] = -cpu.throttled(node_id)
+        self._since["throttled"] = cpu.throttled(node_id)
         cpu.limit(node_id, share)
         return self._injected(f"{share:.1%} of a CPU")
 
@@ -69,10 +81,12 @@ class CpuStarvation(_ResourceFault):
             node_id = self._hit[-1]
             cpu = world.equipped(CpuLimit)
             cpu.lift(node_id)
-            before = self._facts.get("throttled", 0)
-            if isinstance(before, int):
-                self._facts["throttled"] = before + cpu.throttled(node_id)
+            self._watch(self._look, cpu, node_id)
             self._hit.pop()
+
+    def _look(self, cpu: CpuLimit, node_id: int) -> Sight:
+        periods = self._risen("throttled", cpu.throttled(node_id))
+        return periods > 0, f"its share ran out in {periods} periods of 0.1 s"
 
 
 @fault
@@ -86,10 +100,12 @@ class BusyHost(_ResourceFault):
         """Nobody is busy."""
         super().__init__()
         self._loops: list[Child] = []
+        self._since_s = 0.0
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Start them."""
         del rng
+        self._since_s = time.monotonic()
         self._hit = world.running()
         count = 2 * (os.cpu_count() or 1)
         for number in range(count):
@@ -99,11 +115,18 @@ class BusyHost(_ResourceFault):
     def heal(self, world: World) -> None:
         """End them."""
         del world
+        if self._loops:
+            self._watch(self._look)
         self._hit.clear()
         while self._loops:
             self._loops[-1].process.kill()
             self._loops[-1].close()
             self._loops.pop()
+
+    def _look(self) -> Sight:
+        ran_s = sum(waiting.ran_s(one.pid) for one in self._loops)
+        held_s = time.monotonic() - self._since_s
+        return ran_s >= BUSY_SHARE_MIN * held_s, f"they had {ran_s:.1f} s of CPU in {held_s:.1f} s"
 
 
 @fault
@@ -115,11 +138,12 @@ class MemoryShort(_ResourceFault):
     needs = frozenset({"memory_limit"})
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Set the limit. Facts after heal: `oom_kills`, `exit_code`."""
+        """Set the limit. Facts after heal: `limit_reached`, `oom_kills`, `exit_code`."""
         node_id = rng.choice(world.running())
         self._hit = [node_id]
         memory = world.equipped(MemoryLimit)
-        self._facts["oom_kills"] = -memory.killed(node_id)
+        self._since["oom_kills"] = memory.killed(node_id)
+        self._since["limit_reached"] = memory.reached(node_id)
         limit_bytes = memory.limit(node_id, memory.resident(node_id) + SPARE_BYTES)
         return self._injected(f"{limit_bytes} bytes at most")
 
@@ -129,11 +153,14 @@ class MemoryShort(_ResourceFault):
             node_id = self._hit[-1]
             memory = world.equipped(MemoryLimit)
             memory.lift(node_id)
-            before = self._facts.get("oom_kills", 0)
-            if isinstance(before, int):
-                self._facts["oom_kills"] = before + memory.killed(node_id)
+            self._watch(self._look, memory, node_id)
             self._revive(world, node_id)
             self._hit.pop()
+
+    def _look(self, memory: MemoryLimit, node_id: int) -> Sight:
+        kills = self._risen("oom_kills", memory.killed(node_id))
+        reached = self._risen("limit_reached", memory.reached(node_id))
+        return reached + kills > 0, f"the limit was reached {reached} times, {kills} kills"
 
 
 @fault
@@ -147,6 +174,7 @@ class OutOfFiles(_ResourceFault):
         """Everybody can open files."""
         super().__init__()
         self._before: dict[int, tuple[int, tuple[int, int]]] = {}
+        self._most = 0
         self._callers: Child | None = None
 
     def inject(self, world: World, rng: Random) -> Injected:
@@ -154,7 +182,7 @@ class OutOfFiles(_ResourceFault):
         node_id = rng.choice(world.running())
         self._hit = [node_id]
         pid = world.nodes[node_id].pid
-        count = limits.open_files(pid) + SPARE_FILES
+        self._most = count = limits.open_files(pid) + SPARE_FILES
         self._before[node_id] = (pid, limits.limit_open_files(pid, count))
         self._callers = Child(
             "chaos.faults.callers",
@@ -166,6 +194,7 @@ class OutOfFiles(_ResourceFault):
 
     def heal(self, world: World) -> None:
         """End the connections, give the limit back, start the node if it has ended."""
+        opened = self._opened()
         if self._callers is not None:
             self._callers.close()
             self._callers = None
@@ -176,4 +205,18 @@ class OutOfFiles(_ResourceFault):
             if process is not None and process.poll() is None and process.pid == pid:
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
             self._revive(world, node_id)
+            if before[1]:
+                self._saw(self._sight(opened))
             self._hit.pop()
+
+    def _opened(self) -> int:
+        for node_id in self._hit:
+            with contextlib.suppress(OSError, KeyError):  # it has ended, or was not limited
+                return limits.open_files(self._before[node_id][0])
+        return 0
+
+    def _sight(self, opened: int) -> Sight:
+        code = self._facts.get("exit_code")
+        if code is not None:
+            return True, f"it ended by itself with code {code}"
+        return opened >= self._most, f"it had {opened} of {self._most} files open"

@@ -62,7 +62,9 @@ class FaultRow:
     p99_during_ms: float | None
     quorum: bool
     verified: bool
-    """Whether the run saw each of them break something; False: a command of the user's said so."""
+    """False: that one of them broke something said a command of the user's alone."""
+    unseen: int
+    """So many of them had no visible effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,7 @@ def _row(kind: str, faults: list[FaultRun]) -> FaultRow:
         p99_during_ms=spread(lambda fault: fault.latency_during.p99).max,
         quorum=all(fault.quorum for fault in faults),
         verified=all(fault.verified for fault in faults),
+        unseen=sum(bool(fault.unreal) for fault in faults),
     )
 
 

@@ -15,7 +15,7 @@ from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, Value, show
 
 if TYPE_CHECKING:
-    from chaos.run.result import RunResult, Spread
+    from chaos.run.result import FaultClass, RunResult, Spread
     from chaos.run.schedule import Schedule
     from chaos.run.stage import Stage
 
@@ -210,7 +210,7 @@ def _faults(result: "RunResult") -> Table:
     rows: list[list[Value]] = [
         [
             one.kind,
-            f"{one.count}, not verified" if one.kind in doubtful else one.count,
+            _times(one, verified=one.kind not in doubtful),
             *_two(one.hit_ms),
             *_two(one.other_ms),
         ]
@@ -220,6 +220,14 @@ def _faults(result: "RunResult") -> Table:
     rows += [[one.kind, "skipped", one.reason, None, None, None] for one in result.skipped]
     columns = ["FAULT", "COUNT", "HIT-MEDIAN", "HIT-MAX", "OTHER-MEDIAN", "OTHER-MAX"]
     return Table(columns, rows)
+
+
+def _times(kind: "FaultClass", *, verified: bool) -> Value:
+    if not verified:
+        return f"{kind.count}, not verified"
+    if kind.unseen:
+        return f"{kind.count}, {kind.unseen} without visible effect"
+    return kind.count
 
 
 def _two(spread: "Spread") -> tuple[Value, Value]:

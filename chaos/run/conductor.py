@@ -202,9 +202,12 @@ class Conductor:
         fault.settled_ns = time.monotonic_ns()
 
     def _heal(self, fault: FaultRun, facts: Mapping[str, object]) -> None:
-        unreal = self.stage.heal()
-        if fault.injected and not fault.error:
-            fault.error = unreal
+        healed = self.stage.heal()
+        if fault.injected:
+            fault.detail = "; ".join(filter(None, (fault.detail, healed.effect)))
+            fault.unreal = healed.unreal
+        if fault.unreal:
+            self.view.say(f"{fault.kind}: no visible effect: {fault.unreal}")
         fault.healed_ns = time.monotonic_ns()
         for name, value in facts.items():
             self._recorder.fact(f"{fault.kind} {len(self.played.faults)} {name}", value)

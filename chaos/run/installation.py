@@ -14,7 +14,7 @@ from chaos.faults.contract import Injected
 from chaos.run import verifying
 from chaos.run.cli import TRANSFER
 from chaos.run.schedule import Kind
-from chaos.run.stage import Done, Stage, StageError
+from chaos.run.stage import Done, Healed, Stage, StageError
 from chaos.world import settling
 from muster.cli.connection import credentials, describe
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
@@ -98,13 +98,13 @@ class Installation(Stage):
             )
         return Done(Injected((target,), f"by {self.command}; {told}"), quorum=True)
 
-    def heal(self) -> str:
+    def heal(self) -> Healed:
         """Call the command again. That its faults are real was seen when they were injected."""
         if self._active is not None:
             kind, target = self._active
             self._call("heal", kind, target)
             self._active = None
-        return ""
+        return Healed()
 
     def unsettled(self) -> str:
         """As the nodes say."""

@@ -12,7 +12,7 @@ from chaos.check import check_all
 from chaos.history import History, Outcome
 from chaos.merging import read_folder
 from chaos.run.conductor import FINISHED, Played
-from chaos.run.minima import expired, too_little
+from chaos.run.minima import expired, too_little, unseen
 from chaos.run.moves import rebalancing
 from chaos.run.occasions import no_occasion
 from chaos.run.probes import MS_NS, calm_of, judge_fault, leaders_of, probes_of, track_of
@@ -124,6 +124,7 @@ def judge(
     result.reasons = reasons(result, schedule, played, lines)
     if result.ended == FINISHED:
         result.reasons += too_little(result, plan, history)
+        result.reasons += unseen(result)
     if occasion.own:
         result.reasons += expired(plan, history)
     result.passed = not result.reasons
@@ -246,6 +247,7 @@ def classes(faults: Sequence[FaultRun]) -> list[FaultClass]:
             len(some),
             Spread.of([one.hit_ms for one in some if one.hit_ms is not None]),
             Spread.of([one.other_ms for one in some if one.other_ms is not None]),
+            sum(bool(one.unreal) for one in some),
         )
         for kind, some in sorted(by_kind.items())
     ]

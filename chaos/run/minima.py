@@ -1,4 +1,4 @@
-"""What the workloads of a run must have done at least, and what must not have happened to them."""
+"""What a run must have done at least, and what must not have happened to its workloads."""
 
 from collections.abc import Iterator
 
@@ -24,6 +24,8 @@ PURPOSE = {
 """By workload: figures of it, or operations that were done."""
 PAUSES = 16
 """After so many pauses of W4's zombie one at least has tried to write; about half do."""
+FAULTS = 3
+"""Of so many faults of a kind one at least has a visible effect; a single one may meet nobody."""
 
 
 def expired(plan: Plan, history: History) -> Iterator[str]:
@@ -70,3 +72,11 @@ def _without_purpose(result: RunResult) -> Iterator[str]:
             done = one.counts.get(what)
             if not one.figures.get(what) and not (done and done.ok):
                 yield f"{one.name}: no {what.replace('_', ' ')} in the whole run"
+
+
+def unseen(result: RunResult) -> Iterator[str]:
+    """Kinds of faults that never had a visible effect, a line each, with what was seen last."""
+    for one in result.classes:
+        if one.count >= FAULTS and one.unseen == one.count:
+            last = [fault.unreal for fault in result.faults if fault.kind == one.kind][-1]
+            yield f"{one.kind}: {one.count} times injected, never with a visible effect ({last})"

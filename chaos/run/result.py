@@ -107,7 +107,9 @@ class FaultRun:
     detail: str = ""
     error: str = ""
     verified: bool = True
-    """Whether the run saw that something broke; False: a command of the user's said so."""
+    """False: that something broke said a command of the user's, and nothing can be seen of it."""
+    unreal: str = ""
+    """Why no effect of it was visible; "" where one was, or none is looked for."""
     hit_ms: float | None = None
     """The longest time without an acknowledged commit, of a probe's group that a hit node led.
 
@@ -133,6 +135,8 @@ class FaultClass:
     count: int
     hit_ms: Spread
     other_ms: Spread
+    unseen: int = 0
+    """So many of them had no visible effect."""
 
 
 @dataclass(slots=True)

@@ -33,7 +33,17 @@ class Done:
     injected: Injected
     quorum: bool
     verified: bool = True
-    """Whether the run saw for itself that something broke."""
+    """False: that something broke says a command of the user's, and nothing can be seen of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """What had been seen of a fault, by the time it was healed."""
+
+    effect: str = ""
+    """For people; "": nothing was looked for."""
+    unreal: str = ""
+    """Why no effect was visible; "" where one was, or none was looked for."""
 
 
 class Stage(ABC):
@@ -75,12 +85,8 @@ class Stage(ABC):
         """Raises WorldError; `heal` undoes what was done until then."""
 
     @abstractmethod
-    def heal(self) -> str:
-        """Undo what the last `inject` did; nothing where there is nothing. Raises WorldError.
-
-        Returns:
-            What shows that nothing had been broken after all, for people; "" where it was.
-        """
+    def heal(self) -> Healed:
+        """Undo what the last `inject` did; nothing where there is nothing. Raises WorldError."""
 
     @abstractmethod
     def unsettled(self) -> str:
@@ -183,14 +189,14 @@ class OwnWorld(Stage):
             self._fault.inject(self.world, random.Random(seed)), type(self._fault).keeps_quorum
         )
 
-    def heal(self) -> str:
+    def heal(self) -> Healed:
         """The fault heals itself."""
         if self._fault is None:
-            return ""
+            return Healed()
         self._fault.heal(self.world)
-        unreal = self._fault.unreal()
+        healed = Healed(self._fault.effect(), self._fault.unreal())
         self._fault = None
-        return unreal
+        return healed
 
     def unsettled(self) -> str:
         """As the world says, with all nodes up. Raises WorldError where one has ended."""

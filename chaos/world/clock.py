@@ -105,6 +105,20 @@ class FakeClock:
         wall_s, _ = _clocks({**os.environ, **self.environment(node_id)})
         return wall_s - time.time()
 
+    def read_by(self, node_id: int, pid: int) -> bool:
+        """Whether a process has the library in its memory and this clock's file for its own.
+
+        As the kernel says. Raises OSError where it has ended.
+        """
+        proc, path = Path(f"/proc/{pid}"), library()
+        if path is None:
+            return False
+        named = f"FAKETIME_TIMESTAMP_FILE={self._file(node_id)}".encode()
+        return (
+            named in (proc / "environ").read_bytes().split(b"\0")
+            and str(path.resolve()) in (proc / "maps").read_text()
+        )
+
     def _file(self, node_id: int) -> Path:
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="muster-clock-"))

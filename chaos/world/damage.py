@@ -93,6 +93,23 @@ def written(data: Path) -> tuple[str, bytes]:
     return path.name, path.read_bytes()
 
 
+def log_size(data: Path) -> tuple[str, int]:
+    """Name of the newest write-ahead log and its bytes, synced or not; ("", 0): there is none."""
+    try:
+        path = find(data, Part.WAL)
+        return path.name, path.stat().st_size
+    except (DamageError, OSError):  # a young node's, or a disk that is dead already
+        return "", 0
+
+
+def lost_since(data: Path, before: tuple[str, int]) -> int:
+    """Bytes of a log that are gone since `log_size` said `before`."""
+    name, size = before
+    path = data / "db" / name
+    left = path.stat().st_size if name and path.exists() else 0
+    return max(0, size - left)
+
+
 def half_written(data: Path, before: tuple[str, bytes], rng: Random) -> Damage | None:
     """After a power cut, give the log a part of what was lost, as if power went amid the write.
 

@@ -162,6 +162,20 @@ class LoopDisks:
             raise DiskError(f"the disk of node {node_id} was full already")
         return taken
 
+    def full(self, node_id: int) -> bool:
+        """Whether the file system refuses one block more for want of room. Raises OSError."""
+        trial = self.place(node_id).root / "trial"
+        try:
+            with trial.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, BLOCK)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            return True
+        finally:
+            trial.unlink(missing_ok=True)
+        return False
+
     def free(self, node_id: int) -> None:
         """Take back what `fill` took; nothing where it took nothing."""
         with contextlib.suppress(FileNotFoundError):

@@ -17,8 +17,9 @@ from chaos.world.errors import WorldError
 from chaos.world.keeping import Keeping
 
 CPU_PERIOD_US = 100_000
-STEP_BYTES = 4 * 1024 * 1024
-STEPS_MAX = 64
+SPARE_BYTES = 64 * 1024
+"""Left at first to who cannot be given less memory than it uses; doubled at each refusal."""
+STEPS_MAX = 14
 
 
 class LimitError(WorldError):
@@ -148,25 +149,39 @@ class MemoryLimit(_Limit):
     def limit(self, node_id: int, limit_bytes: int) -> int:
         """Give the node so many bytes; the kernel kills it where it cannot do with them.
 
-        Returns the limit: version 1 refuses one below what it cannot free at once, and gets the
-        smallest in steps of `STEP_BYTES` that it takes. Raises LimitError.
+        Returns the limit: version 1 refuses one below what it cannot free at once, and then gets
+        hardly more than what is left in use after it tried, so that the limit is reached soon.
+        Raises LimitError.
         """
         file = self._group(node_id) / ("memory.limit_in_bytes" if self._first() else "memory.max")
+        wanted = limit_bytes
         for step in range(STEPS_MAX):
-            wanted = limit_bytes + step * STEP_BYTES
             try:
                 file.write_text(str(wanted))
             except OSError as error:
                 if error.errno != errno.EBUSY:
                     raise LimitError(f"{file}: {wanted}: {error}") from error
+                wanted = max(limit_bytes, self.used(node_id) + (SPARE_BYTES << step))
             else:
                 return wanted
-        raise LimitError(f"{file}: {limit_bytes} and {STEPS_MAX} steps more were too little")
+        raise LimitError(f"{file}: {wanted} bytes were too little")
+
+    def used(self, node_id: int) -> int:
+        """Bytes that the node uses now, with its page cache and what the kernel has for it."""
+        file = "memory.usage_in_bytes" if self._first() else "memory.current"
+        return int((self._group(node_id) / file).read_text())
 
     def resident(self, node_id: int) -> int:
         """Bytes that cannot be dropped: anonymous memory."""
         found = cgroups.counters(self._group(node_id) / "memory.stat")
         return found["rss" if self._first() else "anon"]
+
+    def reached(self, node_id: int) -> int:
+        """How often the node wanted memory and was at its limit, since it was first started."""
+        group = self._group(node_id)
+        if self._first():
+            return int((group / "memory.failcnt").read_text())
+        return cgroups.counters(group / "memory.events").get("max", 0)
 
     def killed(self, node_id: int) -> int:
         """How often the kernel has killed the node for want of memory."""

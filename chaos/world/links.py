@@ -110,9 +110,9 @@ class ChildNetwork(Network):
         return int(self._link("half_open", dead, alive)["connections"])
 
     def counts(self) -> dict[tuple[str, str, str], int]:
-        """(source, target, passed | dropped | doubled | held) -> how much shaped links did so.
+        """(source, target, passed | delayed | dropped | doubled | held) -> what shaped links did.
 
-        Packets or, behind proxies, chunks.
+        Packets or, behind proxies, chunks: since the start.
         """
         counts = self._ask("counts")["counts"]
         return {(source, target, what): count for source, target, what, count in counts}

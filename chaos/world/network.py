@@ -6,7 +6,7 @@ never cut.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chaos.world.errors import WorldError
@@ -128,6 +128,13 @@ class Network(ABC):
     @abstractmethod
     def heal_all(self) -> None:
         """The same for every link."""
+
+    def counts(self) -> Mapping[tuple[str, str, str], int]:
+        """(source, target, passed | delayed | dropped | doubled | held) -> what shaped links did.
+
+        Packets or, behind proxies, chunks: since the start. Nothing where no link can be shaped.
+        """
+        return {}
 
     def cut(self, source: str, target: str) -> None:
         """Nothing gets from source to target any more; what is sent is lost without a word."""

@@ -59,7 +59,7 @@ class Proxy:
         return {"connections": sum(one.lose(near=near == source) for one, near in found)}
 
     def counts(self) -> Message:
-        """What became of chunks: [source, target, passed | held, how many]."""
+        """What became of chunks: [source, target, passed | delayed | held, how many]."""
         return {"counts": list(self._counted())}
 
     def _counted(self) -> Iterator[list[object]]:

@@ -34,7 +34,7 @@ class Gate:
         self._opened.set()
         self._free_at = 0.0
         self.counts: Counter[str] = Counter()
-        """passed | held -> chunks."""
+        """passed | delayed | held -> chunks."""
 
     def set(self, shape: Shape) -> None:
         """Treat bytes so. A cut holds them back: TCP would send them again until they arrive."""
@@ -58,6 +58,7 @@ class Gate:
         if self.shape.bytes_per_s:
             now = asyncio.get_running_loop().time()
             self._free_at = max(now, self._free_at) + size / self.shape.bytes_per_s
+            self.counts["delayed"] += 1
             await asyncio.sleep(self._free_at - now)
             await self._opened.wait()
 
@@ -233,6 +234,7 @@ async def _drain(queue: _Queue, writer: asyncio.StreamWriter, gate: Gate) -> Non
             await queue.changed.wait()
         due, data = queue.chunks[0]
         if (wait := due - loop.time()) > 0:
+            gate.counts["delayed"] += 1
             await asyncio.sleep(wait)
         await gate.admit(len(data))
         queue.chunks.popleft()

@@ -50,7 +50,7 @@ class Shaper:
         self._rng = Random(seed)
         self._loop = asyncio.get_running_loop()
         self.counts: Counter[tuple[str, str, str]] = Counter()
-        """(source, target, passed | dropped | doubled) -> packets."""
+        """(source, target, passed | delayed | dropped | doubled) -> packets."""
         for place, device in self._devices.items():
             self._loop.add_reader(device, self._readable, place, device)
 
@@ -102,6 +102,8 @@ class Shaper:
         due = sent + (shape.delay_ms + self._rng.uniform(0.0, shape.jitter_ms)) / 1_000
         if not shape.reorder:
             due = line.due = max(due, line.due)
+        if due > now:
+            self.counts[*link, "delayed"] += 1
         self._later(line, link, packet, due)
         if self._happens(shape.duplicate_percent):
             self.counts[*link, "doubled"] += 1

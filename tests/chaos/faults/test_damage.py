@@ -80,3 +80,22 @@ def test_a_part_that_is_not_there_is_an_error(data) -> None:
     (data / "db/000008.sst").unlink()
     with pytest.raises(DamageError, match="no sst"):
         damage.flip(data, Part.SST, Random(1))
+
+
+def test_what_a_log_has_lost_is_counted(data) -> None:
+    """Of the log that was the newest before, also where it is gone; never less than nothing."""
+    before = damage.log_size(data)
+    assert before == ("000010.log", 1000)
+    assert damage.lost_since(data, before) == 0
+    log = data / "db/000010.log"
+    log.write_bytes(bytes(400))
+    (data / "db/000011.log").write_bytes(bytes(5))
+    assert damage.lost_since(data, before) == 600
+    log.unlink()
+    assert damage.lost_since(data, before) == 1000
+    assert damage.lost_since(data, ("", 0)) == 0
+
+
+def test_a_node_without_a_log_has_none(tmp_path) -> None:
+    """It is young, or its disk is dead."""
+    assert damage.log_size(tmp_path) == ("", 0)

@@ -83,7 +83,9 @@ class _Power:
     """A world that notes what is done to it, and in which order."""
 
     def __init__(self, running: list[int]) -> None:
-        self.nodes = {n: SimpleNamespace(running=n in running) for n in range(3)}
+        self.nodes = {
+            n: SimpleNamespace(running=n in running, folder=Path("nowhere")) for n in range(3)
+        }
         self.done: list[object] = []
 
     def pause(self, node_id: int) -> None:
@@ -153,10 +155,13 @@ def test_a_frozen_disk_thaws_by_itself(disks, tmp_path) -> None:
 
 def test_a_filled_disk_has_no_room_until_it_is_freed(disks, tmp_path) -> None:
     """ENOSPC for one more block."""
+    assert not disks.full(0)
     assert disks.fill(0) > 0
+    assert disks.full(0)
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         appended(tmp_path / "node-0/file", bytes(1 << 20), sync=True)
     disks.free(0)
+    assert not disks.full(0)
     appended(tmp_path / "node-0/file", bytes(1 << 20), sync=True)
 
 

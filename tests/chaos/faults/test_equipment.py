@@ -1,5 +1,6 @@
 """Clocks and control groups, tried on processes that are no nodes."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -22,6 +23,13 @@ for line in sys.stdin:
     print(time.time(), time.monotonic(), flush=True)
 """
 BURN = "import sys\nprint(flush=True)\nwhile True: pass"
+NIBBLE = """
+import sys
+held = []
+for line in sys.stdin:
+    held.append(bytearray(b"x") * (256 << 10))
+    print(flush=True)
+"""
 GROW = "import sys\nsys.stdin.readline()\nheap = bytearray(64 << 20)\nprint(len(heap))"
 
 
@@ -71,6 +79,22 @@ def test_a_clock_that_is_set_moves_in_a_process_that_runs(clock, asked) -> None:
             time.sleep(0.02)
         assert abs(asked()[1] - time.monotonic()) < 60
         assert abs(clock.ahead_s(0) - ahead_s) < 60
+
+
+def test_whose_clock_a_process_reads_is_asked_of_the_kernel(clock) -> None:
+    """Of one that was started with it, for its own node, and of nobody else."""
+    environment = {**os.environ, **clock.environment(0)}
+    argv = [sys.executable, "-c", TELL_TIME]
+    with subprocess.Popen(
+        argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()  # it runs, with all its libraries
+        assert clock.read_by(0, process.pid)
+        assert not clock.read_by(1, process.pid)
+        assert not clock.read_by(0, os.getpid())
+        process.stdin.close()
 
 
 def test_a_clocks_file_is_not_read_at_each_call(clock) -> None:
@@ -163,6 +187,31 @@ def test_a_process_that_needs_more_memory_than_it_may_have_is_killed(keeping) ->
         growing.communicate(b"\n", timeout=30)
     assert growing.returncode == -9
     assert memory.killed(0) == 1
+    assert memory.reached(0) > 0
+
+
+def test_a_limit_below_what_is_used_is_reached_soon(keeping) -> None:
+    """By a process that wants a few pages now and then; it is given no step of megabytes."""
+    memory = MemoryLimit(keeping)
+    if reason := memory.lacks():
+        pytest.skip(reason)
+    with subprocess.Popen(
+        [sys.executable, "-c", NIBBLE], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as nibbling:
+        memory.started(0, nibbling.pid)
+        nibbling.stdin.write(b"\n")
+        nibbling.stdout.readline()  # it has memory that cannot be dropped
+        before = memory.reached(0)
+        memory.limit(0, 1)
+        deadline = time.monotonic() + 30.0
+        while memory.reached(0) == before and memory.killed(0) == 0:
+            assert time.monotonic() < deadline
+            if nibbling.poll() is None:
+                with contextlib.suppress(BrokenPipeError):
+                    nibbling.stdin.write(b"\n")
+            time.sleep(0.02)
+        memory.lift(0)
+        nibbling.kill()
 
 
 def test_a_limit_of_open_files_holds_for_a_running_process_and_can_be_undone() -> None:

@@ -1,15 +1,22 @@
 """Every fault of disks, clocks and resources, in a real cluster under load: real, and healed."""
 
+import contextlib
+import resource
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from chaos.faults.catalog import kinds
+from chaos.faults.clock import DRIFT_S_MIN
 from chaos.faults.contract import Group, create, reason_missing
+from chaos.faults.disk import _syncs
+from chaos.world import waiting
+from chaos.world.clock import FakeClock
 from chaos.world.disk import LoopDisks
-from chaos.world.limits import CpuLimit, WriteLimit
+from chaos.world.limits import CpuLimit, MemoryLimit, WriteLimit, open_files
 from chaos.world.loopback import Loopback
 from chaos.world.outfit import outfit
 from chaos.world.world import World
@@ -19,6 +26,9 @@ pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 SHARDS = 4
 SEEN_S = 20.0
+SYNCS = 20
+"""So many tell a slow disk from one that let a few writes through at once."""
+BUSY_S = 1.0
 
 
 def target(injected):
@@ -62,10 +72,25 @@ def ends_for_want_of_room(world, injected, load):
 
 
 def syncs_are_slow(world, injected, load):
-    """The kernel has the limit."""
-    group = world.equipped(WriteLimit)._group(target(injected))
+    """The kernel has the limit, and the node syncs on: how slowly is judged at heal."""
+    node_id = target(injected)
+    group = world.equipped(WriteLimit)._group(node_id)
     files = [*group.glob("blkio.throttle.write_iops_device"), *group.glob("io.max")]
     assert any(file.read_text().strip() for file in files)
+    before, _ = _syncs(world, node_id)
+
+    def went_on():
+        with contextlib.suppress(OSError):  # its page may be late, too
+            return _syncs(world, node_id)[0] >= before + SYNCS
+        return False
+
+    until(world, load, went_on)
+
+
+def writes_hang(world, injected, load):
+    """One of its threads waits in the kernel, for longer than any write takes; the others go on."""
+    until(world, load, lambda: waiting.stuck([world.nodes[target(injected)].pid]) > 0)
+    load.wait_progress()
 
 
 def nobody_acknowledges(world, injected, load):
@@ -75,8 +100,42 @@ def nobody_acknowledges(world, injected, load):
     assert max(load.last_by_node) <= since
 
 
-def others_go_on(world, injected, load):
-    """A majority acknowledges."""
+def clocks_are_wrong(world, injected, load):
+    """Of each node that was hit, by more than is forgiven; whose clock the node's is, too."""
+    clock = world.equipped(FakeClock)
+    for name in injected.targets:
+        node_id = int(name.removeprefix("node-"))
+        assert clock.read_by(node_id, world.nodes[node_id].pid)
+        until(world, load, lambda node_id=node_id: abs(clock.ahead_s(node_id)) > DRIFT_S_MIN)
+    load.wait_progress()
+
+
+def hosts_are_busy(world, injected, load):
+    """Busy processes have had processor time, and the cluster goes on."""
+
+    def ran_s():
+        ran_s = 0.0
+        for line in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # any process of the machine may end
+                if b"chaos.faults.busy" in line.read_bytes():
+                    ran_s += waiting.ran_s(int(line.parent.name))
+        return ran_s
+
+    until(world, load, lambda: ran_s() > BUSY_S)
+    load.wait_progress()
+
+
+def files_run_out(world, injected, load):
+    """It has as many open as it may, or has ended for it; the others go on."""
+    process = world.nodes[target(injected)].process
+
+    def out():
+        with contextlib.suppress(OSError):  # it is just ending
+            most, _ = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+            return process.poll() is not None or open_files(process.pid) >= most
+        return False
+
+    until(world, load, out)
     load.wait_progress()
 
 
@@ -102,9 +161,10 @@ def starves(world, injected, load):
     until(world, load, lambda: cpu.throttled(node_id) > before)
 
 
-def memory_is_limited(world, injected, load):
-    """It makes do or is killed; the others go on."""
-    assert "bytes at most" in injected.detail
+def memory_runs_out(world, injected, load):
+    """The kernel counts that it wanted more; it makes do or is killed, the others go on."""
+    memory, node_id = world.equipped(MemoryLimit), target(injected)
+    until(world, load, lambda: memory.reached(node_id) + memory.killed(node_id) > 0)
     load.wait_progress()
 
 
@@ -116,18 +176,18 @@ EVIDENCE = {
     "disk_full": ends_for_want_of_room,
     "slow_disk": syncs_are_slow,
     "fsync_stall": nobody_acknowledges,
-    "disk_hang": others_go_on,
+    "disk_hang": writes_hang,
     "torn_tail": damage_is_noticed,
     "flipped_byte": damage_is_noticed,
     "whole_disk_lost": data_is_gone,
-    "clock_forward": others_go_on,
-    "clock_back": others_go_on,
-    "clock_slow": others_go_on,
-    "clock_fast": others_go_on,
+    "clock_forward": clocks_are_wrong,
+    "clock_back": clocks_are_wrong,
+    "clock_slow": clocks_are_wrong,
+    "clock_fast": clocks_are_wrong,
     "cpu_starvation": starves,
-    "busy_host": others_go_on,
-    "memory_short": memory_is_limited,
-    "out_of_files": others_go_on,
+    "busy_host": hosts_are_busy,
+    "memory_short": memory_runs_out,
+    "out_of_files": files_run_out,
 }
 OURS = sorted(
     name
@@ -173,6 +233,7 @@ def test_a_fault_is_real_and_heals(world, load, kind) -> None:
     finally:
         made.heal(world)
         made.heal(world)
+    assert made.unreal() == ""
     world.wait_settled()
     load.wait_progress()
     assert world.running() == list(world.nodes)

@@ -1,23 +1,67 @@
-"""A fault that broke nothing says so, and its run does not count it."""
+"""A fault that broke nothing says so, and its run counts it. Worlds are made up: nothing runs."""
 
 from random import Random
 from types import SimpleNamespace
 
 import pytest
 
-from chaos.faults import clock, disk
-from chaos.faults.contract import FaultError, create
-from chaos.run.stage import OwnWorld
+from chaos.faults import clock, disk, resources
+from chaos.faults.catalog import kinds
+from chaos.faults.contract import FaultError, Group, create
+from chaos.faults.watched import Watched
+from chaos.run.stage import Healed, OwnWorld
+from chaos.world.errors import WorldError
 from chaos.world.loopback import Loopback
 
 HELD_S = 8.0
+DAMAGES = {"eio", "torn_tail", "flipped_byte", "torn_write", "whole_disk_lost"}
+"""What became of the node is in their facts; a torn write that tears nothing is not injected."""
+POWER = {"lost_unsynced", "power_loss_all"}
+"""They tell what was lost, which may be nothing."""
+RESETS = {
+    *("reset_peer_connections", "reset_one_peer", "reset_client_connections"),
+    *("half_open_peers", "break_heartbeats"),
+}
+"""They count the connections that they end; where there are none they are not injected."""
+
+
+def healed(fault, world):
+    """What its stage is told of it; the second time there is nothing to heal."""
+    stage = OwnWorld(3, Loopback(), ["kill_leader"])
+    stage.close()
+    stage.world, stage._fault = world, fault
+    fault.heal(world)
+    told = stage.heal()
+    assert stage.heal() == Healed()
+    return told
+
+
+def injected(kind, world):
+    """One that was done to a made-up world, and healed."""
+    fault = create(kind)
+    fault.inject(world, Random(1))
+    return healed(fault, world)
+
+
+def test_a_fault_that_does_nothing_when_it_is_injected_is_unreal():
+    """All that break clocks, resources, links and disks look for an effect; nobody has yet."""
+    groups = {Group.CLOCK, Group.RESOURCE, Group.DISK, Group.NETWORK}
+    ours = {name for name, kind in kinds().items() if kind.group in groups}
+    looking = {name for name, kind in kinds().items() if issubclass(kind, Watched)}
+    assert looking == ours - DAMAGES - POWER - RESETS
+    for name in looking:
+        assert create(name).unreal() == "nobody looked"
+
+
+# ---- clocks
 
 
 class Clocks:
-    """Three nodes' clocks, of which some drift and some do not."""
+    """Three nodes' clocks, of which some drift and some do not; do the nodes read them?"""
 
-    def __init__(self, ahead_s):
-        self._ahead_s = ahead_s
+    def __init__(self, ahead_s, read=True):
+        self._ahead_s, self._read = ahead_s, read
+        self.nodes = {n: SimpleNamespace(pid=100 + n) for n in range(3)}
 
     def running(self):
         return [0, 1, 2]
@@ -28,8 +72,12 @@ class Clocks:
     def drift(self, _nodes, _rate):
         return SimpleNamespace(close=lambda: None)
 
-    def ahead_s(self, node_id):
-        return self._ahead_s[node_id]
+    def ahead_s(self, _node_id):
+        return self._ahead_s
+
+    def read_by(self, node_id, pid):
+        assert pid == 100 + node_id
+        return self._read
 
     def set(self, _node_id, _to):
         pass
@@ -50,16 +98,222 @@ def test_clocks_that_went_as_fast_as_ever_are_noticed(kind, ahead_s, real, monke
     """Seen by a process that has them, just before they are set right."""
     now = [100.0]
     monkeypatch.setattr(clock.time, "monotonic", lambda: now[0])
-    world = Clocks([ahead_s] * 3)
+    world = Clocks(ahead_s)
     fault = create(kind)
     fault.inject(world, Random(1))
     now[0] += HELD_S
-    fault.heal(world)
-    assert (fault.unreal() == "") is real
-    stage = OwnWorld(3, Loopback(), ["kill_leader"])
-    stage._fault = fault
-    assert (stage.heal() == "") is real
-    assert stage.heal() == ""
+    assert (healed(fault, world).unreal == "") is real
+
+
+def test_clocks_that_the_nodes_do_not_read_are_noticed():
+    """However wrong another process finds them."""
+    assert injected("clock_forward", Clocks(clock.HOUR_S)).effect.startswith("the clocks were ahe")
+    assert "do not read" in injected("clock_forward", Clocks(clock.HOUR_S, read=False)).unreal
+    with pytest.raises(FaultError, match="ahead by"):
+        create("clock_back").inject(Clocks(clock.HOUR_S), Random(1))
+
+
+# ---- resources
+
+
+class Machine:
+    """Control groups and disks whose counters rise by so much while a fault lasts."""
+
+    def __init__(self, risen=0, code=None):
+        self._risen, self._counted = risen, {}
+        self.nodes = {n: SimpleNamespace(pid=n, running=True, process=None) for n in range(3)}
+        self.code = code
+
+    def running(self):
+        return [1]
+
+    def followers(self):
+        return [1]
+
+    def terms(self):
+        return {}
+
+    def equipped(self, _kind):
+        return self
+
+    def limit(self, _node_id, _how=None, **_more):
+        return 1
+
+    def __getattr__(self, name):
+        if name in {"lift", "thaw", "freeze", "free", "start_if_down"}:
+            return lambda *_: None
+        return lambda *_: self._count(name)
+
+    def _count(self, name):
+        """A counter that is not new; resident memory and the like are such numbers, too."""
+        self._counted[name] = self._counted.get(name, 40 - self._risen) + self._risen
+        return self._counted[name]
+
+
+@pytest.fixture(autouse=True)
+def nobody_ends(monkeypatch):
+    """A node of a made-up world ends with its `code`, at once or never."""
+    for module in (disk, resources):
+        monkeypatch.setattr(module, "wait_end", lambda world, *_: world.code)
+        monkeypatch.setattr(module, "last_words", lambda *_: "words")
+
+
+@pytest.mark.parametrize("kind", ["cpu_starvation", "memory_short"])
+def test_a_limit_that_was_never_reached_is_noticed(kind):
+    """By the kernel's counters, from the injection on."""
+    assert injected(kind, Machine(risen=3)).unreal == ""
+    assert " 3 " in injected(kind, Machine(risen=3)).effect
+    assert " 0 " in injected(kind, Machine()).unreal
+
+
+@pytest.mark.parametrize(
+    ("full", "code", "real"), [(True, None, True), (False, 1, True), (False, None, False)]
+)
+def test_a_disk_with_room_is_not_full(full, code, real):
+    """Where its node goes on, too: one that ended has found it full before."""
+    world = Machine(code=code)
+    world.fill, world.full = (lambda _: 1), (lambda _: full)
+    assert (injected("disk_full", world).unreal == "") is real
+
+
+@pytest.mark.parametrize("kind", ["disk_hang", "fsync_stall"])
+def test_a_disk_that_nobody_waits_for_does_not_hang(kind, monkeypatch):
+    """The kernel knows who waits."""
+    for count in (2, 0):
+        monkeypatch.setattr(disk.waiting, "stuck", lambda pids, count=count: len([*pids]) * count)
+        assert (injected(kind, Machine()).unreal == "") is (count > 0)
+
+
+@pytest.mark.parametrize(("took_s", "real"), [(4.0, True), (0.04, False)])
+def test_a_disk_whose_syncs_are_as_short_as_ever_is_not_slow(took_s, real):
+    """By what the node says of them, from the injection on."""
+    name = "muster_wal_fsync_duration_seconds"
+    pages = iter(
+        f'# HELP {name} x\n{name}_bucket{{le="1"}} 9\n{name}_count {count}\n{name}_sum {total}\n'
+        for count, total in ((1000, 1.5), (1020, 1.5 + took_s))
+    )
+    world = Machine()
+    world.metrics = lambda _: next(pages)
+    told = injected("slow_disk", world)
+    assert (told.unreal == "") is real
+    assert "20 syncs" in told.effect + told.unreal
+
+
+@pytest.mark.parametrize(
+    ("opened", "code", "real"), [(12, None, True), (0, 1, True), (11, None, False)]
+)
+def test_a_node_that_could_open_more_files_did_not_run_out(opened, code, real, monkeypatch):
+    """It has as many as it may, or has ended."""
+    counts = iter([10, opened])
+    monkeypatch.setattr(resources.limits, "open_files", lambda _: next(counts))
+    monkeypatch.setattr(resources.limits, "limit_open_files", lambda *_: (1024, 4096))
+    child = SimpleNamespace(ready=lambda: {"connected": 64}, close=lambda: None)
+    monkeypatch.setattr(resources, "Child", lambda *_, **__: child)
+    world = Machine(code=code)
+    world.nodes[1].endpoint = world.client_command = None
+    assert (injected("out_of_files", world).unreal == "") is real
+
+
+@pytest.mark.parametrize(("ran_s", "real"), [(5.0, True), (0.1, False)])
+def test_busy_processes_that_did_not_run_were_not_busy(ran_s, real, monkeypatch):
+    """All together, by the processor time that the kernel counts."""
+    now = [100.0]
+    monkeypatch.setattr(resources.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(resources.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(resources.waiting, "ran_s", lambda _: ran_s / 2)
+    process = SimpleNamespace(kill=lambda: None)
+    loop = SimpleNamespace(pid=1, process=process, close=lambda: None)
+    monkeypatch.setattr(resources, "Child", lambda *_: loop)
+    world, fault = Machine(), create("busy_host")
+    fault.inject(world, Random(1))
+    now[0] += 5.0
+    assert (healed(fault, world).unreal == "") is real
+
+
+# ---- links
+
+
+class Links:
+    """Three nodes and a client; shaped links do so much of `what`, and others, too."""
+
+    def __init__(self, what, count):
+        self.nodes = {0: None, 1: None, 2: None}
+        self.places = ("node-0", "node-1", "node-2", "client-0")
+        self.clients = ("client-0",)
+        self.network = self
+        self._what, self._count = what, count
+        self._counts = {("node-0", "node-1", what): 7}
+
+    def leader(self):
+        return 0
+
+    def running(self):
+        return [0, 1, 2]
+
+    def followers(self):
+        return [1]
+
+    def counts(self):
+        return dict(self._counts)
+
+    def shape(self, source, target, _shape):
+        link = (source, target, self._what)
+        self._counts[link] = self._counts.get(link, 0) + self._count
+        self._counts["elsewhere", target, self._what] = 100
+
+    def heal(self, _source, _target):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ("isolate_leader", "dropped"),
+        ("isolate_follower", "held"),
+        ("split_with_clients", "dropped"),
+        ("cut_all_peers", "held"),
+        ("asymmetric_cut", "dropped"),
+        ("partial_cut", "dropped"),
+        ("delay_jitter", "delayed"),
+        ("slow_link", "delayed"),
+        ("packet_loss", "dropped"),
+        ("packet_disorder", "doubled"),
+    ],
+)
+def test_links_that_let_everything_pass_as_ever_are_noticed(kind, what):
+    """By what the network counts of these links, from the injection on."""
+    assert injected(kind, Links(what, 1)).unreal == ""
+    assert injected(kind, Links(what, 0)).unreal.endswith(": 0")
+    assert injected(kind, Links("passed", 1)).unreal.endswith(": 0")
+
+
+def test_a_look_that_fails_keeps_nothing_from_being_healed(monkeypatch):
+    """It saw nothing, and says why."""
+    world, lifted = Machine(), []
+
+    def throttled(_):
+        if lifted:
+            raise WorldError("the group is gone")
+        return 0
+
+    world.throttled, world.lift = throttled, lifted.append
+    assert "the group is gone" in injected("cpu_starvation", world).unreal
+    assert lifted == [1]
+
+
+# ---- power
+
+
+@pytest.mark.parametrize("lost", [0, 17])
+def test_what_a_loss_of_power_took_is_told_and_nothing_may_be_lost(lost, monkeypatch):
+    """All that was written may have been synced: that is no sign that the power stayed."""
+    monkeypatch.setattr(disk.damage, "log_size", lambda _: ("000010.log", 100))
+    monkeypatch.setattr(disk.damage, "lost_since", lambda _, before: lost if before[1] else -1)
+    world = Machine()
+    world.nodes[1].folder = None
+    world.pause = world.kill = world.cut = world.reap = world.remount = lambda _: None
+    world.dead = lambda _: True
+    assert injected("lost_unsynced", world) == Healed(f"bytes lost of the log: node-1: {lost}")
 
 
 def test_a_torn_write_that_tore_nothing_was_not_injected(monkeypatch):
@@ -73,6 +327,7 @@ def test_a_torn_write_that_tore_nothing_was_not_injected(monkeypatch):
     )
     monkeypatch.setattr(disk, "UNSYNCED_S_MAX", 0.0)
     monkeypatch.setattr(disk.damage, "written", lambda _: 5)
+    monkeypatch.setattr(disk.damage, "log_size", lambda _: ("", 0))
     monkeypatch.setattr(disk.damage, "half_written", lambda *_: None)
     monkeypatch.setattr(disk.TornWrite, "_power_off", lambda *_: None)
     with pytest.raises(FaultError, match="nothing was unsynced"):

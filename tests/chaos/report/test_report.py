@@ -230,6 +230,15 @@ def test_faults_of_a_kind_share_a_row_over_all_runs():
 # ---- the page
 
 
+def test_faults_without_visible_effect_are_counted_in_their_row():
+    """Over all runs; a kind that was always seen is not bothered with it."""
+    run, other = made_up.run(), made_up.run()
+    run.faults[0].unreal = "dropped or held: 0"
+    made = report(run, other)
+    assert [row.kind for row in made.faults if row.unseen] == [run.faults[0].kind]
+    assert words(tree(made)).count("(1 without visible effect)") == 1
+
+
 def test_the_page_is_well_formed_and_fetches_nothing():
     """No script, no link or address outside of the page; each kind of fault has its picture."""
     text = page.html(report(made_up.run()))

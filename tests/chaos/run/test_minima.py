@@ -1,17 +1,20 @@
-"""Workloads that did nothing fail their run."""
+"""Workloads that did nothing fail their run, and so do faults of which nothing was ever seen."""
 
 from pathlib import Path
 
 import pytest
 
 from chaos.history import Key, Outcome, Round
+from chaos.run.judging import classes
 from chaos.run.minima import (
     COMMITS_PER_MINUTE,
+    FAULTS,
     PAUSES,
     PURPOSE,
     PURPOSE_MINUTES,
     expired,
     too_little,
+    unseen,
 )
 from chaos.run.result import Counts, WorkloadResult
 from chaos.workloads.catalog import Setting, plan
@@ -97,3 +100,26 @@ def test_a_session_that_ends_of_a_member_that_is_well_is_named():
     rounds.append(Round(pulse, 3, "session_expiry", "node-0"))
     (named,) = expired(made, history(rounds=rounds))
     assert named.startswith(f"{pulse}: a session ended in round 3")
+
+
+def never_seen(*unreal, kind="slow_link"):
+    """What is said of a run with a fault of a kind for each of these sights."""
+    faults = [made_up.fault(kind, 10.0 * number, 5.0) for number in range(len(unreal))]
+    for fault, why in zip(faults, unreal, strict=True):
+        fault.unreal = why
+    run = made_up.run(faults=[*faults, made_up.fault("kill_leader", 90.0, 5.0)])
+    run.classes = classes(run.faults)
+    assert sum(one.unseen for one in run.classes) == sum(map(bool, unreal))
+    return list(unseen(run))
+
+
+def test_a_kind_of_fault_that_never_had_a_visible_effect_is_named():
+    """With the last sight of it."""
+    (named,) = never_seen(*["delayed: 0"] * (FAULTS - 1), "nothing")
+    assert named == "slow_link: 3 times injected, never with a visible effect (nothing)"
+
+
+def test_a_fault_that_met_nobody_once_or_twice_fails_no_run():
+    """One of many was seen, or there were few: a link may be idle."""
+    assert never_seen(*["delayed: 0"] * 5, "") == []
+    assert never_seen(*["delayed: 0"] * (FAULTS - 1)) == []

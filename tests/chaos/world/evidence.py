@@ -131,37 +131,31 @@ def _stopped(world: World, source: str, target: str) -> int:
     return counts.get((source, target, "dropped"), 0) + counts.get((source, target, "held"), 0)
 
 
-def shaped(world: World, injected: Injected, client: Child) -> None:
-    """Packets of every node come through the shaper; clients are still answered."""
-    del injected, client
-    before = world.network.counts()
-    world.wait(lambda: _passed(world) > sum_passed(before), WAIT_S, "shaped packets pass")
+def delayed(world: World, _injected: Injected, _client: Child) -> None:
+    """Packets are delayed, and get through: every shard is led."""
+    happens(world, "delayed", "passed")
+
+
+def lossy(world: World, _injected: Injected, _client: Child) -> None:
+    """Some are dropped, some pass."""
+    happens(world, "dropped", "passed")
+
+
+def doubled(world: World, _injected: Injected, _client: Child) -> None:
+    """Some come twice."""
+    happens(world, "doubled", "passed")
+
+
+def happens(world: World, *whats: str) -> None:
+    """Links do each of these from now on; every shard is led."""
+    before = {what: _total(world, what) for what in whats}
+    for what in whats:
+        world.wait(lambda what=what: _total(world, what) > before[what], WAIT_S, f"a packet {what}")
     world.wait(lambda: len(world.leaders()) == world.shards, WAIT_S, "every shard led")
 
 
-def _passed(world: World) -> int:
-    return sum_passed(world.network.counts())
-
-
-def sum_passed(counts: dict[tuple[str, str, str], int]) -> int:
-    """Packets that shaped links passed on."""
-    return sum(count for (_, _, what), count in counts.items() if what == "passed")
-
-
-def lossy(world: World, injected: Injected, client: Child) -> None:
-    """Some are dropped, some pass."""
-    shaped(world, injected, client)
-    links_worked(world)
-
-
-def doubled(world: World, injected: Injected, client: Child) -> None:
-    """Some come twice."""
-    shaped(world, injected, client)
-    world.wait(
-        lambda: any(what == "doubled" for _, _, what in world.network.counts()),
-        WAIT_S,
-        "a packet came twice",
-    )
+def _total(world: World, what: str) -> int:
+    return sum(count for (_, _, one), count in world.network.counts().items() if one == what)
 
 
 def broken(world: World, injected: Injected, _client: Child) -> None:
@@ -189,7 +183,7 @@ EVIDENCE: dict[str, Callable[[World, Injected, Child], None]] = {
     "asymmetric_cut": led_by_others,
     "break_heartbeats": broken,
     "cut_all_peers": quorumless,
-    "delay_jitter": shaped,
+    "delay_jitter": delayed,
     "half_open_peers": broken,
     "isolate_follower": isolated,
     "isolate_leader": isolated,
@@ -206,7 +200,7 @@ EVIDENCE: dict[str, Callable[[World, Injected, Child], None]] = {
     "reset_peer_connections": broken,
     "restart_all": killed,
     "rolling_restart": restarted,
-    "slow_link": shaped,
+    "slow_link": delayed,
     "split_with_clients": split,
     "stop_leader": killed,
     "transfer_leadership": transferred,

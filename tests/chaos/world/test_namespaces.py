@@ -126,6 +126,7 @@ def test_a_delayed_link_takes_at_least_its_delay(network, at) -> None:
     got = at[ZERO].ask("echo", host=network.host(ONE), size=10, within_s=WAIT_S)
     assert got["bytes"] == 10
     assert got["took_s"] >= 0.2
+    assert network.counts()[ZERO, ONE, "delayed"] > 0
 
 
 def test_a_slow_link_has_no_more_than_its_bandwidth(network, at) -> None:

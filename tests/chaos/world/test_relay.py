@@ -163,6 +163,7 @@ def test_delay_and_bandwidth_are_lower_bounds() -> None:
             writer.write(bytes(100_000))
             await asyncio.wait_for(reader.readexactly(100_000), WAIT_S)
             assert loop.time() - began >= 0.4
+            assert on.there.counts["delayed"] >= 2
             writer.close()
 
     asyncio.run(run())
