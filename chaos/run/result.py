@@ -189,6 +189,7 @@ class Rebalancing:
 
     join_to_assigned_ms: Spread = field(default_factory=Spread)
     leave_to_reassigned_ms: Spread = field(default_factory=Spread)
+    """From a leaver's letting go of a partition until it was given to anybody."""
     rebalances: int = 0
     by_cause: dict[str, int] = field(default_factory=dict)
     moved: int = 0
@@ -237,7 +238,8 @@ class RunResult:
     checkpoints_compared: int
     """(shard, index) of which two nodes or more told a digest."""
     largest: dict[str, int]
-    """`groups`, `members`, `partitions`: of one cluster, as told by the workloads."""
+    """`groups`, `members` (the most at one time), `partitions`: of one cluster, as told by the
+    workloads."""
     passed: bool
     reasons: list[str]
     """Why it did not pass, a line each."""
