@@ -192,7 +192,13 @@ def _shown(result: "RunResult", folder: Path) -> Result:
     return Result(
         schema=SCHEMA,
         document=document,
-        tables=[_faults(result), _workloads(result), _verdicts(result), _summary(result, folder)],
+        tables=[
+            _faults(result),
+            _workloads(result),
+            _verdicts(result),
+            *([Table(["NOTE"], [[one] for one in result.notes])] if result.notes else []),
+            _summary(result, folder),
+        ],
     )
 
 

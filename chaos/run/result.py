@@ -117,9 +117,15 @@ class FaultRun:
     first_commit_ms: float | None = None
     """From the injection to the first commit of a hit group that was sent after it."""
     owned_ms: float | None = None
-    """From the injection until every partition was owned without a gap from then on until the heal.
+    """From the injection until each partition that lost its owner in this fault had one again.
 
-    Only where ownership ended for it; 0.0 where no partition lost its owner."""
+    0.0: none lost it. None: no group was looked at, or see `unowned`."""
+    unowned: int = 0
+    """Partitions that lost their owner in this fault and had none when the next one began."""
+    unowned_ms: float | None = None
+    """From the injection until then. None: there are none."""
+    never_owned: int = 0
+    """Of `unowned`, those that nobody owned again."""
     latency_before: Spread = field(default_factory=Spread)
     """ms of the probes' commits in the 5 s before it."""
     latency_during: Spread = field(default_factory=Spread)
@@ -250,6 +256,8 @@ class RunResult:
     calm_ms: float | None = None
     """The longest time without an acknowledged commit of a probe's group while nothing was broken:
     what unavailability in a fault has to be compared with. None: there was no such span."""
+    notes: list[str] = field(default_factory=list)
+    """Figures that are missing and why, and what else stands beside them; fails nothing."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = pydantic.ConfigDict(extra="forbid")
 
