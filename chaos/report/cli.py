@@ -135,7 +135,7 @@ def to_result(made: "Report", page: Path, beside: Path) -> Result:
     files = {"page": str(page), "json": str(beside), "passed": made.passed}
     return Result(
         schema="muster.chaos.report.summary/v1",
-        document={**files, "reasons": made.reasons, "figures": values},
+        document={**files, "reasons": made.reasons, "notes": made.notes, "figures": values},
         items=[{**files}],
         names=[str(page), str(beside)],
         tables=[
@@ -144,6 +144,7 @@ def to_result(made: "Report", page: Path, beside: Path) -> Result:
                 ("INVARIANT", "PROMISE", "STATE", "LOOKED-AT", "VIOLATIONS"),
                 [(i.id, i.title, i.state, i.looked_at, i.violations) for i in made.invariants],
             ),
+            *([Table(("NOTE",), [(one,) for one in made.notes])] if made.notes else []),
             Table(("WRITTEN",), [(str(page),), (str(beside),)]),
         ],
     )
