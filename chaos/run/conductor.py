@@ -20,6 +20,7 @@ from chaos.run.states import states_of
 from chaos.run.view import View
 from chaos.workloads.catalog import REBALANCE_MS, SESSION_MS, Job, Plan
 from chaos.world.errors import WorldError
+from coordinator.routing import shard_of
 
 TICK_S = 0.1
 WARM_S_MAX = 60.0
@@ -126,6 +127,7 @@ class Conductor:
 
     def _begin(self) -> None:
         stage, plan = self.stage, self.plan
+        stage.probed = frozenset(shard_of(group, stage.shards) for group in plan.probes)
         self.view.say(f"{len(plan.topics)} topics, {len(plan.jobs)} processes of the workloads")
         for name, partitions in plan.topics.items():
             stage.create_topic(name, partitions)

@@ -130,7 +130,9 @@ def judge_fault(
     """
     led = leaders.at(fault.began_ns)
     hit = hit_nodes(fault.targets)
-    known = [(one, led[shard]) for group, one in probes.items() if (shard := shard_of[group]) in led]
+    known = [
+        (one, led[shard]) for group, one in probes.items() if (shard := shard_of[group]) in led
+    ]
     those = [one for one, node in known if node in hit]
     others = [one for one, node in known if node not in hit]
     fault.hit_ms = _longest(those, fault.began_ns, until_ns)

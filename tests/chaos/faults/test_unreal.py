@@ -16,6 +16,8 @@ HELD_S = 8.0
 class Clocks:
     """Three nodes' clocks, of which some drift and some do not."""
 
+    probed = frozenset()
+
     def __init__(self, ahead_s):
         self._ahead_s = ahead_s
 
@@ -68,6 +70,7 @@ def test_a_torn_write_that_tore_nothing_was_not_injected(monkeypatch):
     disks = SimpleNamespace(cut=lambda _: None, remount=lambda _: None)
     world = SimpleNamespace(
         running=lambda: [0, 1, 2],
+        probed=frozenset(),
         nodes={n: SimpleNamespace(folder=None, running=False) for n in range(3)},
         equipped=lambda kind: disks if kind is disk.LoopDisks else nothing,
     )
