@@ -274,6 +274,7 @@ def _summary(result: "RunResult", folder: Path) -> Table:
         ["commits/s", f"{result.commits_per_s:.0f}"],
         ["p50, p99 of a commit", f"{_ms(result.commit_ms.p50)}, {_ms(result.commit_ms.p99)}"],
         ["digests compared", result.checkpoints_compared],
+        ["build", None if result.build is None else result.build.named],
         ["seed", result.seed],
         ["folder", str(folder)],
     ]

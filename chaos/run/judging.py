@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from chaos.build import Build
 from chaos.check import check_all
 from chaos.history import History, Outcome
 from chaos.merging import read_folder
@@ -70,6 +71,7 @@ class Occasion:
     own: bool
     """Whether the cluster was started for the run."""
     skipped: Mapping[str, str]
+    build: Build | None = None
 
 
 def judge(
@@ -133,6 +135,7 @@ def judge(
         reasons=[],
         limits=[*LIMITS, *(() if occasion.own else OWN_LIMITS)],
         notes=notes_of(played.faults),
+        build=occasion.build,
     )
     result.reasons = reasons(result, schedule, played, lines)
     if result.ended == FINISHED:

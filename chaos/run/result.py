@@ -12,6 +12,8 @@ from typing import ClassVar
 
 import pydantic
 
+from chaos.build import Build
+
 VERSION = 1
 FILE = "run.json"
 
@@ -258,6 +260,8 @@ class RunResult:
     what unavailability in a fault has to be compared with. None: there was no such span."""
     notes: list[str] = field(default_factory=list)
     """Figures that are missing and why, and what else stands beside them; fails nothing."""
+    build: Build | None = None
+    """None: an earlier muster's, which did not say."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = pydantic.ConfigDict(extra="forbid")
 

@@ -101,6 +101,6 @@ def most_members(ownerships: Iterable[Ownership]) -> int:
         span = min(from_ns, one.from_ns), max(last_ns, until_ns)
         spans[one.key.group, one.member_id] = span
     # At one moment those that go do so before those that come.
-    steps = [(from_ns, 1) for from_ns, _ in spans.values()]
+    steps: list[tuple[float, int]] = [(from_ns, 1) for from_ns, _ in spans.values()]
     steps += [(until_ns, -1) for _, until_ns in spans.values()]
     return max(accumulate(step for _, step in sorted(steps)), default=0)
