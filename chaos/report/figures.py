@@ -9,6 +9,7 @@ from chaos.mutants.hunt import Caught
 from chaos.report.bugs import Bug
 from chaos.report.inputs import Inputs, Mutant, Simulated, Soaked
 from chaos.report.invariants import INVARIANTS
+from chaos.report.parts import Part, headline, parts_of
 from chaos.run.result import FaultRun, Judgement, RunResult, Spread
 
 SCHEMA = "muster.chaos.report/v1"
@@ -106,11 +107,15 @@ class Report:
     limits: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What stands beside the runs' figures: those that are missing, and why."""
+    headline: str = ""
+    """What it says in a line, and what it covers."""
+    parts: list[Part] = field(default_factory=list)
+    """On which build each was measured."""
 
 
 def build(inputs: Inputs, bugs: list[Bug], made_at: str) -> Report:
     """Add up. `made_at`: ISO 8601, UTC."""
-    runs = inputs.runs
+    runs, parts = inputs.runs, parts_of(inputs)
     invariants = [_held(one.id, [r.verdicts for _, r in runs]) for one in INVARIANTS]
     reasons = list(_reasons(inputs, invariants))
     faults = [(name, fault) for name, run in runs for fault in run.faults]
@@ -137,6 +142,8 @@ def build(inputs: Inputs, bugs: list[Bug], made_at: str) -> Report:
         soaks=inputs.soaks,
         limits=list(dict.fromkeys(line for _, run in runs for line in run.limits)),
         notes=[f"{name}: {note}" for name, run in runs for note in run.notes],
+        headline=headline(inputs, parts, len(reasons)),
+        parts=parts,
     )
 
 

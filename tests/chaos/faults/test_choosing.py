@@ -19,7 +19,7 @@ SEEDS = range(40)
 class Three:
     """Three nodes that can be killed."""
 
-    nodes = {0: None, 1: None, 2: None}
+    nodes = (0, 1, 2)
 
     def __init__(self, led=LED, probed=PROBED):
         self._led = led
