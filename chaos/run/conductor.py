@@ -79,7 +79,8 @@ class Conductor:
         view: View,
         pace: Pace | None = None,
     ) -> None:
-        """`folder`: exists, with `history`, `tracks` and `logs` in it."""
+        """`folder`: exists, with `history`, `tracks` and `logs` in it; `stage`: is open."""
+        stage.probed = frozenset(shard_of(group, stage.shards) for group in plan.probes)
         self.stage = stage
         self.plan = plan
         self.schedule = schedule
@@ -127,7 +128,6 @@ class Conductor:
 
     def _begin(self) -> None:
         stage, plan = self.stage, self.plan
-        stage.probed = frozenset(shard_of(group, stage.shards) for group in plan.probes)
         self.view.say(f"{len(plan.topics)} topics, {len(plan.jobs)} processes of the workloads")
         for name, partitions in plan.topics.items():
             stage.create_topic(name, partitions)

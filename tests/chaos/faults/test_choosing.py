@@ -1,12 +1,17 @@
 """The first fault of a kind hits a node of which probes can say what it costs, later ones any."""
 
+import tempfile
 from random import Random
 
 import pytest
 
 from chaos.faults.choosing import one_of, some_of
+from chaos.run.conductor import Conductor
 from chaos.run.installation import Installation
+from chaos.run.schedule import Schedule
 from chaos.run.stage import OwnWorld
+from chaos.run.view import PlainView
+from chaos.workloads.catalog import Setting, plan
 from chaos.world.loopback import Loopback
 from muster.v1 import admin_pb2
 
@@ -14,6 +19,12 @@ PROBED = frozenset({0, 1})
 LED = {0: 2, 1: 2, 2: 0, 3: 0, 4: 0}
 """Node 2 leads what is probed, node 0 leads most, node 1 nothing."""
 SEEDS = range(40)
+
+
+@pytest.fixture(autouse=True)
+def _folders(monkeypatch, tmp_path):
+    """A stage makes its folder when it is made, and removes it when it is closed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 class Three:
@@ -75,6 +86,14 @@ def test_the_first_fault_of_each_kind_hits_who_leads_what_is_probed(kind, all_of
         later.update(stage.inject(kind, seed).injected.targets)
         stage.inject("kill_follower", seed)
     assert later >= all_of_them
+
+
+def test_a_run_tells_its_stage_what_its_probes_are_at(tmp_path):
+    """Two shards for each node, as they are spread when all is well."""
+    stage = OwnWorld(3, Loopback(), ["kill_leader"])
+    cast = plan((), Setting("p", "p", 3, stage.shards, tmp_path))
+    Conductor(stage, cast, Schedule(1, 3, 1.0, ()), tmp_path, 1, PlainView())
+    assert stage.probed == {0, 1, 2, 3, 4, 5}
 
 
 def test_on_a_cluster_of_the_users_it_is_the_same(monkeypatch):
