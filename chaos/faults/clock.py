@@ -6,6 +6,7 @@ from random import Random
 from typing import ClassVar
 
 from chaos.child import Child
+from chaos.faults.choosing import some_of
 from chaos.faults.contract import FaultError, Group, Injected, fault
 from chaos.faults.watched import Sight, Watched
 from chaos.world.clock import HOUR_S, TRUE_TIME, FakeClock
@@ -33,7 +34,7 @@ class _ClockFault(Watched):
 
     def _choose(self, world: World, rng: Random) -> list[int]:
         running = world.running()
-        self._hit = sorted(rng.sample(running, rng.randint(1, len(running))))
+        self._hit = sorted(some_of(world, running, rng.randint(1, len(running)), rng))
         return self._hit
 
     def _injected(self, detail: str) -> Injected:

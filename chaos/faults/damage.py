@@ -7,6 +7,7 @@ serves wrong data. It is rebuilt as an operator would: new store, `muster cluste
 import time
 from random import Random
 
+from chaos.faults.choosing import one_of
 from chaos.faults.contract import FaultError, Group, Injected, fault
 from chaos.faults.disk import DiskFault, last_words
 from chaos.world import damage
@@ -95,7 +96,7 @@ class TornTail(_Damaged):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Kill, truncate, start."""
-        node_id = rng.choice(world.running())
+        node_id = one_of(world, world.running(), rng)
         self._hit = [node_id]
         world.kill(node_id)
         return self._start_on(
@@ -112,7 +113,7 @@ class FlippedByte(_Damaged):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Kill, flip, start."""
-        node_id = rng.choice(world.running())
+        node_id = one_of(world, world.running(), rng)
         self._hit = [node_id]
         world.kill(node_id)
         parts = list(Part)
@@ -136,7 +137,7 @@ class WholeDiskLost(_Damaged):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Kill, wipe."""
-        node_id = rng.choice(world.running())
+        node_id = one_of(world, world.running(), rng)
         self._hit = [node_id]
         world.kill(node_id)
         world.wipe(node_id)

@@ -9,6 +9,7 @@ import subprocess
 import time
 from random import Random
 
+from chaos.faults.choosing import one_of
 from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
 from chaos.faults.watched import Sight, Watched
 from chaos.world import damage, waiting
@@ -127,7 +128,7 @@ class LostUnsynced(_PowerLoss):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Cut the power."""
-        return self._power_off(world, [rng.choice(world.running())])
+        return self._power_off(world, [one_of(world, world.running(), rng)])
 
 
 @fault
@@ -156,7 +157,7 @@ class TornWrite(_PowerLoss):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Let unsynced writes gather, cut the power, give the log a part of them."""
-        node_id = rng.choice(world.running())
+        node_id = one_of(world, world.running(), rng)
         data = world.nodes[node_id].folder
         writes, disks = world.equipped(WriteLimit), world.equipped(LoopDisks)
         writes.limit(node_id, bytes_per_s=STALL_BYTES_PER_S)
@@ -191,7 +192,7 @@ class Eio(DiskFault):
         Facts: `node`, `refuses_ns` (from when on nothing may be acknowledged by this node that was
         asked later), `ended_ns` and `exit_code` (null while it runs), `message`.
         """
-        node_id = rng.choice(world.running())
+        node_id = one_of(world, world.running(), rng)
         self._hit = [node_id]
         world.equipped(LoopDisks).refuse([node_id])
         self._facts |= {"node": node_id, "refuses_ns": time.monotonic_ns()}
@@ -234,7 +235,7 @@ class DiskFull(DiskFault, Watched):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Fill it. Facts: `node`, and after heal `exit_code` (null where it ran on)."""
-        node_id = rng.choice(world.running())
+        node_id = one_of(world, world.running(), rng)
         self._hit = [node_id]
         taken = world.equipped(LoopDisks).fill(node_id)
         self._facts |= {"node": node_id, "exit_code": None}
@@ -296,7 +297,8 @@ class SlowDisk(_Slow):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Slow it down."""
-        node_id, self._per_s = rng.choice(world.running()), rng.randint(*SLOW_WRITES_PER_S)
+        node_id = one_of(world, world.running(), rng)
+        self._per_s = rng.randint(*SLOW_WRITES_PER_S)
         self._hit = [node_id]
         with contextlib.suppress(OSError):  # then the mean is that of all its syncs, a small one
             self._before = _syncs(world, node_id)
@@ -350,7 +352,7 @@ class DiskHang(DiskFault, Watched):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Freeze the file system; it thaws by itself after `HANG_S_MAX`."""
-        self._hit = [rng.choice(world.running())]
+        self._hit = [one_of(world, world.running(), rng)]
         world.equipped(LoopDisks).freeze(self._hit, HANG_S_MAX)
         return self._injected("writes hang")
 

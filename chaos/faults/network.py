@@ -5,6 +5,7 @@ from itertools import permutations
 from random import Random
 from typing import ClassVar
 
+from chaos.faults.choosing import one_of
 from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
 from chaos.faults.watched import Sight, Watched
 from chaos.world.network import CUT, Shape, node_place
@@ -101,7 +102,7 @@ class IsolateFollower(_Shaping):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Cut one off."""
-        return _isolate(self, world, rng.choice(world.followers()))
+        return _isolate(self, world, one_of(world, world.followers(), rng))
 
 
 def _isolate(self: _Shaping, world: World, node_id: int) -> Injected:

@@ -3,6 +3,7 @@
 import signal
 from random import Random
 
+from chaos.faults.choosing import one_of, some_of
 from chaos.faults.contract import Fault, Group, Injected, fault
 from chaos.world.network import node_place
 from chaos.world.world import World
@@ -56,7 +57,7 @@ class KillFollower(_Killing):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Kill one."""
-        return self._kill(world, [rng.choice(world.followers())])
+        return self._kill(world, [one_of(world, world.followers(), rng)])
 
 
 @fault
@@ -70,7 +71,7 @@ class KillMajority(_Killing):
     def inject(self, world: World, rng: Random) -> Injected:
         """Kill them at one time."""
         running = world.running()
-        chosen = rng.sample(running, len(world.nodes) // 2 + 1)
+        chosen = some_of(world, running, len(world.nodes) // 2 + 1, rng)
         done = self._kill(world, chosen)
         rest = tuple(one for one in running if one not in chosen)
         return Injected(done.targets, done.detail, minority=rest)

@@ -7,6 +7,7 @@ import time
 from random import Random
 
 from chaos.child import Child
+from chaos.faults.choosing import one_of
 from chaos.faults.contract import Group, Injected, fault
 from chaos.faults.disk import SETTLE_S, last_words, wait_end
 from chaos.faults.watched import Sight, Watched
@@ -68,7 +69,7 @@ class CpuStarvation(_ResourceFault):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Set its share."""
-        node_id, share = rng.choice(world.running()), round(rng.uniform(*CPU_SHARES), 3)
+        node_id, share = one_of(world, world.running(), rng), round(rng.uniform(*CPU_SHARES), 3)
         self._hit = [node_id]
         cpu = world.equipped(CpuLimit)
         self._since["throttled"] = cpu.throttled(node_id)
@@ -139,7 +140,7 @@ class MemoryShort(_ResourceFault):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Set the limit. Facts after heal: `limit_reached`, `oom_kills`, `exit_code`."""
-        node_id = rng.choice(world.running())
+        node_id = one_of(world, world.running(), rng)
         self._hit = [node_id]
         memory = world.equipped(MemoryLimit)
         self._since["oom_kills"] = memory.killed(node_id)
@@ -179,7 +180,7 @@ class OutOfFiles(_ResourceFault):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Limit, then connect. Facts after heal: `exit_code`."""
-        node_id = rng.choice(world.running())
+        node_id = one_of(world, world.running(), rng)
         self._hit = [node_id]
         pid = world.nodes[node_id].pid
         self._most = count = limits.open_files(pid) + SPARE_FILES

@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
+from chaos import build
 from chaos.child import end_with_pool
 from chaos.mutants.hunt import HUNTED_SEEDS, Caught, Layer, layers
 from chaos.sim.mutants import KNOWN_SEEDS
@@ -49,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     skipped = {(layer.name, name): why for layer, name in jobs if (why := layer.lacks(name))}
     jobs = [(layer, name) for layer, name in jobs if (layer.name, name) not in skipped]
+    stamp = build.stamp()
     ended: list[Caught] = []
     for one in _hunted(jobs, chosen.seeds, chosen.processes, cold=chosen.cold):
         ended.append(one)
@@ -61,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         say(f"longest hunt{'' if chosen.cold else ' (known seeds first)'}: {slowest.line()}")
     if chosen.report is not None:
         chosen.report.parent.mkdir(parents=True, exist_ok=True)
-        document = _document(ended, skipped, known, cold=chosen.cold)
+        document = _document(ended, skipped, known, stamp, cold=chosen.cold)
         chosen.report.write_text(json.dumps(document, indent=2) + "\n")
     say(f"caught {len(caught)} of {len(jobs)}")
     return 0 if len(caught) == len(jobs) else 1
@@ -90,12 +92,14 @@ def _document(
     ended: list[Caught],
     skipped: dict[tuple[str, str], str],
     known: dict[str, Layer],
+    stamp: dict[str, str | None],
     *,
     cold: bool,
 ) -> dict[str, object]:
-    """What `--report` writes."""
+    """What `--report` writes. `stamp`: of which build, see `chaos.build`."""
     return {
         "schema": "muster.chaos.mutants/v1",
+        "build": stamp,
         "cold": cold,
         "mutants": [
             {**asdict(one), "rule": known[one.layer].rules[one.name]}

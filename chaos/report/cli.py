@@ -131,19 +131,27 @@ def to_result(made: "Report", page: Path, beside: Path) -> Result:
     from chaos.report.page import figure  # noqa: PLC0415  # jinja2 is an extra
 
     told = [one for one in made.figures if one.value is not None]
+    parts = [(f"{one.kind} {one.name}", one.words) for one in made.parts]
     values = {one.key: one.value for one in made.figures}
-    files = {"page": str(page), "json": str(beside), "passed": made.passed}
+    files = {
+        "page": str(page),
+        "json": str(beside),
+        "passed": made.passed,
+        "headline": made.headline,
+    }
     return Result(
         schema="muster.chaos.report.summary/v1",
-        document={**files, "reasons": made.reasons, "figures": values},
+        document={**files, "reasons": made.reasons, "notes": made.notes, "figures": values},
         items=[{**files}],
         names=[str(page), str(beside)],
         tables=[
+            Table(("RESULT", "BUILD"), [(made.headline, None), *parts]),
             Table(("FIGURE", "VALUE"), [(one.label, figure(one)) for one in told]),
             Table(
                 ("INVARIANT", "PROMISE", "STATE", "LOOKED-AT", "VIOLATIONS"),
                 [(i.id, i.title, i.state, i.looked_at, i.violations) for i in made.invariants],
             ),
+            *([Table(("NOTE",), [(one,) for one in made.notes])] if made.notes else []),
             Table(("WRITTEN",), [(str(page),), (str(beside),)]),
         ],
     )

@@ -9,6 +9,7 @@ from chaos.mutants.hunt import Caught
 from chaos.report.bugs import Bug
 from chaos.report.inputs import Inputs, Mutant, Simulated, Soaked
 from chaos.report.invariants import INVARIANTS
+from chaos.report.parts import Part, headline, parts_of
 from chaos.run.result import FaultRun, Judgement, RunResult, Spread
 
 SCHEMA = "muster.chaos.report/v1"
@@ -58,6 +59,11 @@ class FaultRow:
     other_ms: Spread
     first_commit_ms: Spread
     owned_ms: Spread
+    """Of those after which all was owned again."""
+    unowned: int
+    """Those after which something had no owner until the next one."""
+    unowned_ms: float | None
+    """The longest time for which that was looked at."""
     p99_before_ms: float | None
     p99_during_ms: float | None
     quorum: bool
@@ -101,11 +107,17 @@ class Report:
     simulations: list[Simulated]
     soaks: list[Soaked]
     limits: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What stands beside the runs' figures: those that are missing, and why."""
+    headline: str = ""
+    """What it says in a line, and what it covers."""
+    parts: list[Part] = field(default_factory=list)
+    """On which build each was measured."""
 
 
 def build(inputs: Inputs, bugs: list[Bug], made_at: str) -> Report:
     """Add up. `made_at`: ISO 8601, UTC."""
-    runs = inputs.runs
+    runs, parts = inputs.runs, parts_of(inputs)
     invariants = [_held(one.id, [r.verdicts for _, r in runs]) for one in INVARIANTS]
     reasons = list(_reasons(inputs, invariants))
     faults = [(name, fault) for name, run in runs for fault in run.faults]
@@ -131,6 +143,9 @@ def build(inputs: Inputs, bugs: list[Bug], made_at: str) -> Report:
         simulations=inputs.simulations,
         soaks=inputs.soaks,
         limits=list(dict.fromkeys(line for _, run in runs for line in run.limits)),
+        notes=[f"{name}: {note}" for name, run in runs for note in run.notes],
+        headline=headline(inputs, parts, len(reasons)),
+        parts=parts,
     )
 
 
@@ -201,6 +216,8 @@ def _row(kind: str, faults: list[FaultRun]) -> FaultRow:
         other_ms=spread(_other),
         first_commit_ms=spread(_first_commit),
         owned_ms=spread(_owned),
+        unowned=sum(fault.unowned > 0 for fault in faults),
+        unowned_ms=spread(lambda fault: fault.unowned_ms).max,
         p99_before_ms=spread(lambda fault: fault.latency_before.p99).max,
         p99_during_ms=spread(lambda fault: fault.latency_during.p99).max,
         quorum=all(fault.quorum for fault in faults),
@@ -224,7 +241,9 @@ def _figures(inputs: Inputs) -> Iterable[Figure]:
     known = [count for count in lost if count is not None]
     whole = bool(known) and len(known) == len(lost)
     yield Figure("commits_lost", "acknowledged commits lost", sum(known) if whole else None)
-    yield Figure("keys_unread", "keys not read again", _only(runs, _unread))
+    unread = [run.keys_unread for run in runs if run.keys_unread is not None]
+    whole = bool(unread) and len(unread) == len(runs)
+    yield Figure("keys_unread", "keys not read again", sum(unread) if whole else None)
     violations = sum(v.violations_count for run in runs for v in run.verdicts)
     yield Figure("violations", "violations", violations if runs else None)
     yield Figure("faults_injected", "faults injected", len(faults) if runs else None)
@@ -235,6 +254,10 @@ def _figures(inputs: Inputs) -> Iterable[Figure]:
         ("kill_owned", "to all partitions owned", kills, _owned),
     ):
         yield from _spread(key, label, [v for f in among if (v := of(f)) is not None])
+    looked = [fault for fault in kills if fault.owned_ms is not None or fault.unowned]
+    unowned = sum(fault.unowned > 0 for fault in looked)
+    label = "kills after which some had no owner until the next fault"
+    yield Figure("kill_unowned", label, unowned if looked else None)
     yield Figure("gap_calm_ms_max", "no commit while nothing is broken, longest", _calm(runs), "ms")
     yield from _rebalancing(runs)
     yield from _load(runs)
@@ -249,11 +272,7 @@ _SPOKEN = {"ok": "acknowledged", "fail": "refused", "unknown": "with unknown out
 
 
 def _calm(runs: list[RunResult]) -> float | None:
-    return _only(runs, lambda run: run.calm_ms)
-
-
-def _unread(run: RunResult) -> float | None:
-    return run.keys_unread
+    return _most(runs, lambda run: run.calm_ms)
 
 
 def _hit(fault: FaultRun) -> float | None:
@@ -296,8 +315,8 @@ def _spread(key: str, label: str, values: list[float]) -> Iterable[Figure]:
 _RANK = {"p50": "median", "p95": "p95", "p99": "p99", "max": "longest"}
 
 
-def _only(runs: list[RunResult], of: Callable[[RunResult], float | None]) -> float | None:
-    """The worst of the runs: percentiles of several runs cannot be added."""
+def _most(runs: list[RunResult], of: Callable[[RunResult], float | None]) -> float | None:
+    """The highest of the runs; of times the worst: percentiles of several runs cannot be added."""
     values = [value for run in runs if (value := of(run)) is not None]
     return max(values, default=None)
 
@@ -312,7 +331,7 @@ def _rebalancing(runs: list[RunResult]) -> Iterable[Figure]:
         ),
     ):
         for rank in ("p50", "p99"):
-            worst = _only(runs, lambda run, of=of, rank=rank: getattr(of(run), rank))  # type: ignore[misc]
+            worst = _most(runs, lambda run, of=of, rank=rank: getattr(of(run), rank))  # type: ignore[misc]
             yield Figure(f"{key}_ms_{rank}", f"{label}, {_RANK[rank]}", worst, "ms")
     looked = [run for run in runs if run.rebalancing.rebalances]
     rounds = sum(run.rebalancing.rebalances for run in looked)
@@ -324,13 +343,13 @@ def _rebalancing(runs: list[RunResult]) -> Iterable[Figure]:
 
 
 def _load(runs: list[RunResult]) -> Iterable[Figure]:
-    rate = _only(runs, lambda run: run.commits_per_s)
+    rate = min((run.commits_per_s for run in runs), default=None)
     yield Figure("commits_per_s", "commits acknowledged, through all faults", rate, "1/s")
     for rank in ("p50", "p99"):
-        value = _only(runs, lambda run, rank=rank: getattr(run.commit_ms, rank))  # type: ignore[misc]
+        value = _most(runs, lambda run, rank=rank: getattr(run.commit_ms, rank))  # type: ignore[misc]
         yield Figure(f"commit_ms_{rank}", f"latency of a commit, {_RANK[rank]}", value, "ms")
     for what in ("members", "groups", "partitions"):
-        most = _only(runs, lambda run, what=what: run.largest.get(what))  # type: ignore[misc]
+        most = _most(runs, lambda run, what=what: run.largest.get(what))  # type: ignore[misc]
         yield Figure(f"largest_{what}", f"most {what} at a time", most)
 
 

@@ -5,10 +5,12 @@ Each is told by what it holds, not by its name. A file that is none of them is a
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from chaos import build
+from chaos.build import Build
 from chaos.run import result
 from chaos.soak import judge, records
 from chaos.soak.judge import Row
@@ -41,6 +43,8 @@ class Mutant:
     seeds: int | None = None
     """How many runs it took."""
     seconds: float | None = None
+    build: Build | None = None
+    """Which it is a variant of; None: the file does not say."""
 
 
 @dataclass(slots=True)
@@ -56,6 +60,8 @@ class Simulated:
     simulated_s: float | None
     """Virtual time of all runs together."""
     problems: list[str] = field(default_factory=list)
+    build: Build | None = None
+    """None: the file does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,8 @@ class Soaked:
     rows: list[Row]
     verdicts: list[Verdict]
     problems: list[str]
+    build: Build | None = None
+    """None: the file does not say."""
 
 
 @dataclass(slots=True)
@@ -146,9 +154,9 @@ def _read_file(path: Path, inputs: Inputs) -> None:
     document = _document(path)
     if "seeds" in document and "violations" in document:
         inputs.simulations.append(_simulated(path, document))
-        _add(inputs, _mutants(path, document.get("mutants", {})))
+        _add(inputs, _mutants(path, document.get("mutants", {}), _built(document)))
     elif "mutants" in document:
-        _add(inputs, _mutants(path, document["mutants"]))
+        _add(inputs, _mutants(path, document["mutants"], _built(document)))
         inputs.unsought += _unsought(path, document.get("skipped", []))
     elif "warm_up_s" in document:
         raise InputError(f"{path} is a soak's summary: give its samples, the file with .jsonl")
@@ -203,19 +211,24 @@ def _simulated(path: Path, document: Mapping[str, Any]) -> Simulated:
         seconds=document.get("seconds"),
         simulated_s=document.get("simulated_s"),
         problems=[str(one) for one in document.get("problems", [])],
+        build=_built(document),
     )
 
 
-def _mutants(path: Path, told: object) -> list[Mutant]:
+def _built(document: Mapping[str, Any]) -> Build | None:
+    return build.read(document.get("build"))
+
+
+def _mutants(path: Path, told: object, of: Build | None) -> list[Mutant]:
     """`{name: seed or "survived"}`, or a list of objects that say more."""
     if isinstance(told, dict):
-        return [
-            Mutant(name, seed != "survived", "no seed" if seed == "survived" else f"seed {seed}")
-            for name, seed in told.items()
-        ]
+        how = {
+            name: "no seed" if seed == "survived" else f"seed {seed}" for name, seed in told.items()
+        }
+        return [Mutant(name, told[name] != "survived", how[name], build=of) for name in told]
     if not isinstance(told, list):
         raise InputError(f"{path}: mutants is neither an object nor a list")
-    return [_mutant(path, one) for one in told]
+    return [replace(_mutant(path, one), build=of) for one in told]
 
 
 def _mutant(path: Path, one: object) -> Mutant:
@@ -268,6 +281,7 @@ def _soaked(path: Path) -> Soaked:
         rows=list(table.values()),
         verdicts=verdicts,
         problems=[f"{one.invariant} {one.title}: {_said(one)}" for one in broken],
+        build=read_back.build,
     )
 
 

@@ -91,7 +91,7 @@ _GROUPS = (
         "mutants_caught",
     )),
     ("Longest time without a commit, per fault", ("gap_hit_ms", "gap_other_ms", "gap_calm_ms")),
-    ("After kill -9 of a leader", ("kill_first_commit_ms", "kill_owned_ms")),
+    ("After kill -9 of a leader", ("kill_first_commit_ms", "kill_owned_ms", "kill_unowned")),
     ("Members that come and go", (
         "join_to_assigned_ms", "leave_to_reassigned_ms", "rebalances", "moved", "moved_minimum",
     )),

@@ -192,7 +192,13 @@ def _shown(result: "RunResult", folder: Path) -> Result:
     return Result(
         schema=SCHEMA,
         document=document,
-        tables=[_faults(result), _workloads(result), _verdicts(result), _summary(result, folder)],
+        tables=[
+            _faults(result),
+            _workloads(result),
+            _verdicts(result),
+            *([Table(["NOTE"], [[one] for one in result.notes])] if result.notes else []),
+            _summary(result, folder),
+        ],
     )
 
 
@@ -276,6 +282,7 @@ def _summary(result: "RunResult", folder: Path) -> Table:
         ["commits/s", f"{result.commits_per_s:.0f}"],
         ["p50, p99 of a commit", f"{_ms(result.commit_ms.p50)}, {_ms(result.commit_ms.p99)}"],
         ["digests compared", result.checkpoints_compared],
+        ["build", None if result.build is None else result.build.named],
         ["seed", result.seed],
         ["folder", str(folder)],
     ]

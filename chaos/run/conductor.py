@@ -20,6 +20,7 @@ from chaos.run.states import states_of
 from chaos.run.view import View
 from chaos.workloads.catalog import REBALANCE_MS, SESSION_MS, Job, Plan
 from chaos.world.errors import WorldError
+from coordinator.routing import shard_of
 
 TICK_S = 0.1
 WARM_S_MAX = 60.0
@@ -78,7 +79,8 @@ class Conductor:
         view: View,
         pace: Pace | None = None,
     ) -> None:
-        """`folder`: exists, with `history`, `tracks` and `logs` in it."""
+        """`folder`: exists, with `history`, `tracks` and `logs` in it; `stage`: is open."""
+        stage.probed = frozenset(shard_of(group, stage.shards) for group in plan.probes)
         self.stage = stage
         self.plan = plan
         self.schedule = schedule

@@ -43,6 +43,8 @@ class Installation(Stage):
     _active: tuple[str, str] | None = field(default=None, init=False)
     _failed: str = field(default="", init=False)
     """The last call that was not answered."""
+    _met: set[str] = field(default_factory=set, init=False)
+    """Kinds of faults whose node was drawn before."""
 
     network = "own"
     own = False
@@ -163,16 +165,19 @@ class Installation(Stage):
 
     def _target(self, kind: str, rng: random.Random) -> int:
         leads = {
-            node: sum(one.role == "Leader" for one in view.shard_states)
+            node: {one.shard for one in view.shard_states if one.role == "Leader"}
             for node, view in self._views().items()
         }
         if not leads:
             raise StageError("no node answers, so none can be chosen for a fault")
-        leader = max(sorted(leads), key=lambda node: leads[node])
+        leader = max(sorted(leads), key=lambda node: len(leads[node]))
         if "leader" in kind:
             return leader
-        others = [node for node in sorted(leads) if node != leader]
-        return rng.choice(others or [leader]) if "follower" in kind else rng.choice(sorted(leads))
+        nodes = [node for node in sorted(leads) if node != leader or "follower" not in kind]
+        met = kind in self._met
+        self._met.add(kind)
+        leading = [] if met else [node for node in nodes if self.probed & leads[node]]
+        return rng.choice(leading or nodes or [leader])
 
     def _call(self, verb: str, kind: str, target: str) -> None:
         argv = [*shlex.split(self.command), verb, kind, target]

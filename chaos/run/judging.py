@@ -1,21 +1,32 @@
 """What a run that was played means: history and tracks in, `RunResult` out."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from chaos.build import Build
 from chaos.check import check_all
 from chaos.history import History, Outcome
 from chaos.merging import read_folder
 from chaos.run.conductor import FINISHED, Played
 from chaos.run.minima import expired, too_little, unseen
 from chaos.run.moves import rebalancing
+from chaos.run.notes import notes_of
 from chaos.run.occasions import no_occasion
-from chaos.run.probes import MS_NS, calm_of, judge_fault, leaders_of, probes_of, track_of
+from chaos.run.owning import gaps_of, judge_owned
+from chaos.run.probes import (
+    MS_NS,
+    Leaders,
+    Probe,
+    calm_of,
+    judge_fault,
+    leaders_of,
+    probes_of,
+    track_of,
+)
 from chaos.run.result import (
     VERSION,
     Broken,
@@ -60,6 +71,7 @@ class Occasion:
     own: bool
     """Whether the cluster was started for the run."""
     skipped: Mapping[str, str]
+    build: Build | None = None
 
 
 def judge(
@@ -78,7 +90,9 @@ def judge(
     kinds = {step.kind for step in schedule.steps}
     verdicts = [_judgement(one, plan, kinds, played.began_ns, own=occasion.own) for one in found]
     first = next(one for one in found if one.invariant == "I1")
-    _measure_faults(played, history, lines, plan)
+    end_ns = _let_go_ns(history, played)
+    _measure_probes(played, end_ns, probes, shards, leaders_of(lines))
+    _measure_owned(played, end_ns, history, plan)
     commits = [one for one in history.operations if one.kind == "commit"]
     done = [one for one in commits if one.outcome is Outcome.OK and one.ended_ns is not None]
     seconds = max(1e-9, (played.ended_ns - played.began_ns) / 1e9)
@@ -120,6 +134,8 @@ def judge(
         passed=False,
         reasons=[],
         limits=[*LIMITS, *(() if occasion.own else OWN_LIMITS)],
+        notes=notes_of(played.faults),
+        build=occasion.build,
     )
     result.reasons = reasons(result, schedule, played, lines)
     if result.ended == FINISHED:
@@ -203,36 +219,39 @@ def _compared(history: History) -> int:
 # ---- faults
 
 
-def _measure_faults(
-    played: Played, history: History, lines: Sequence[Mapping[str, Any]], plan: Plan
-) -> None:
-    probes, leaders = probes_of(lines), leaders_of(lines)
-    shards = len(leaders.led[0]) if leaders.led else 0
+def _let_go_ns(history: History, played: Played) -> int:
+    """Until then members were left alone; afterwards the workloads end."""
+    told = history.facts.get("ended_ns")
+    return told if isinstance(told, int) else played.ended_ns
+
+
+def _spans(played: Played, end_ns: int) -> Iterator[tuple[FaultRun, int]]:
+    """Each fault that was injected, and until when what happens is said of it."""
     for number, fault in enumerate(played.faults, 1):
         following = played.faults[number] if number < len(played.faults) else None
-        if not fault.injected:
-            continue
-        until_ns = following.began_ns if following else (fault.settled_ns or played.ended_ns)
-        if shards:
-            where = {group: shard_of(group, shards) for group in probes}
-            judge_fault(fault, until_ns, probes, where, leaders)
-        fault.owned_ms = _owned_ms(fault, until_ns, history, plan)
+        if fault.injected:
+            yield fault, following.began_ns if following else (fault.settled_ns or end_ns)
 
 
-def _owned_ms(fault: FaultRun, until_ns: int, history: History, plan: Plan) -> float | None:
+def _measure_probes(
+    played: Played,
+    end_ns: int,
+    probes: Mapping[str, Probe],
+    shards: Mapping[str, int],
+    leaders: Leaders,
+) -> None:
+    """`shards`: each probe group's."""
+    for fault, until_ns in _spans(played, end_ns):
+        judge_fault(fault, until_ns, probes, shards, leaders)
+
+
+def _measure_owned(played: Played, end_ns: int, history: History, plan: Plan) -> None:
     """Of the groups whose members nothing but the fault disturbs: W1's."""
     calm = {group for group, (topic, _) in plan.keys.items() if topic.endswith("-w1")}
     held = [one for one in history.ownerships if one.key.group in calm]
-    if not held:
-        return None
-    last_ns = fault.began_ns
-    for key in {one.key for one in held}:
-        mine = sorted((one for one in held if one.key == key), key=lambda one: one.from_ns)
-        for before, after in pairwise(mine):
-            ended_ns = before.until_ns or until_ns
-            if fault.began_ns <= ended_ns < until_ns and after.from_ns < until_ns:
-                last_ns = max(last_ns, after.from_ns)
-    return _ms(last_ns, fault.began_ns)
+    gaps = gaps_of(held, end_ns)
+    for fault, until_ns in _spans(played, end_ns) if held else ():
+        judge_owned(fault, until_ns, gaps)
 
 
 def classes(faults: Sequence[FaultRun]) -> list[FaultClass]:

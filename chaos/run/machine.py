@@ -2,9 +2,9 @@
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from chaos import build
 from chaos.run.result import Machine
 
 
@@ -16,7 +16,7 @@ def describe(network: str, disk: Path | None) -> Machine:
         memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1024 * 1024),
         kernel=platform.release(),
         python=platform.python_version(),
-        muster=_muster(),
+        muster=build.version() or "not installed",
         network=network,
         disk="not known" if disk is None else _disk(disk),
     )
@@ -27,13 +27,6 @@ def _cpu() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
-
-
-def _muster() -> str:
-    try:
-        return version("muster-coordinator")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _disk(folder: Path) -> str:

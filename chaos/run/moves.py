@@ -1,5 +1,6 @@
 """What became of partitions when members came and went."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -31,20 +32,23 @@ def rebalancing(
 
 
 def reassigned_ms(ownerships: Iterable[Ownership]) -> list[float]:
-    """From the moment when a leaving member let a partition go until another one had it."""
+    """From the moment when a leaving member let a partition go until anybody was given it.
+
+    That may be the same client, as a new member: the partition is served again. Where nobody ever
+    was, as at the end of a run, there is no figure.
+    """
     by_key: dict[Key, list[Ownership]] = defaultdict(list)
     for one in ownerships:
         by_key[one.key].append(one)
     took = []
     for held in by_key.values():
-        held.sort(key=lambda one: one.from_ns)
+        begins = sorted(one.from_ns for one in held)
         for one in held:
             if one.ended != "left" or one.until_ns is None or one.instance_id:
                 continue
-            until_ns = one.until_ns
-            later = (n.from_ns for n in held if n.from_ns >= until_ns and n.client != one.client)
-            if (following := min(later, default=None)) is not None:
-                took.append((following - until_ns) / MS_NS)
+            place = bisect_left(begins, one.until_ns)
+            if place < len(begins):
+                took.append((begins[place] - one.until_ns) / MS_NS)
     return took
 
 

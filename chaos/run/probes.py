@@ -1,9 +1,10 @@
 """What the probes saw: how long commits took, and how long each fault kept a group without one."""
 
 import bisect
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from chaos.run.result import FaultRun, ProbeTrack, Spread
@@ -73,7 +74,8 @@ class Leaders:
 
     at_ns: Sequence[int]
     led: Sequence[Mapping[int, int]]
-    """Node by shard, from `at_ns` of the same place on."""
+    """Node by shard, from `at_ns` of the same place on; of a shard that no node said to lead then
+    (or that was slow to say so), who did last."""
 
     def at(self, moment_ns: int) -> Mapping[int, int]:
         """Just before this moment."""
@@ -97,7 +99,8 @@ def probes_of(lines: Iterable[Mapping[str, Any]]) -> dict[str, Probe]:
 def leaders_of(lines: Iterable[Mapping[str, Any]]) -> Leaders:
     """From the watcher's lines."""
     seen = sorted((one for one in lines if one["what"] == "led"), key=lambda o: o["at_ns"])
-    return Leaders([one["at_ns"] for one in seen], [dict(one["led"]) for one in seen])
+    looks = accumulate((dict(one["led"]) for one in seen), operator.or_)
+    return Leaders([one["at_ns"] for one in seen], list(looks))
 
 
 def hit_nodes(targets: Iterable[str]) -> set[int]:
@@ -121,11 +124,17 @@ def judge_fault(
     shard_of: Mapping[str, int],
     leaders: Leaders,
 ) -> None:
-    """Fill in what the probes saw of a fault, from its beginning until `until_ns`."""
+    """Fill in what the probes saw of a fault, from its beginning until `until_ns`.
+
+    A group of whose leader nothing is known is neither a hit one nor another one.
+    """
     led = leaders.at(fault.began_ns)
     hit = hit_nodes(fault.targets)
-    those = [one for group, one in probes.items() if led.get(shard_of[group], -1) in hit]
-    others = [one for group, one in probes.items() if led.get(shard_of[group], -1) not in hit]
+    known = [
+        (one, led[shard]) for group, one in probes.items() if (shard := shard_of[group]) in led
+    ]
+    those = [one for one, node in known if node in hit]
+    others = [one for one, node in known if node not in hit]
     fault.hit_ms = _longest(those, fault.began_ns, until_ns)
     fault.other_ms = _longest(others, fault.began_ns, until_ns)
     firsts = [ms for one in those if (ms := one.first_ms(fault.began_ns)) is not None]

@@ -12,6 +12,8 @@ from typing import ClassVar
 
 import pydantic
 
+from chaos.build import Build
+
 VERSION = 1
 FILE = "run.json"
 
@@ -119,9 +121,15 @@ class FaultRun:
     first_commit_ms: float | None = None
     """From the injection to the first commit of a hit group that was sent after it."""
     owned_ms: float | None = None
-    """From the injection until every partition was owned without a gap from then on until the heal.
+    """From the injection until each partition that lost its owner in this fault had one again.
 
-    Only where ownership ended for it; 0.0 where no partition lost its owner."""
+    0.0: none lost it. None: no group was looked at, or see `unowned`."""
+    unowned: int = 0
+    """Partitions that lost their owner in this fault and had none when the next one began."""
+    unowned_ms: float | None = None
+    """From the injection until then. None: there are none."""
+    never_owned: int = 0
+    """Of `unowned`, those that nobody owned again."""
     latency_before: Spread = field(default_factory=Spread)
     """ms of the probes' commits in the 5 s before it."""
     latency_during: Spread = field(default_factory=Spread)
@@ -193,6 +201,7 @@ class Rebalancing:
 
     join_to_assigned_ms: Spread = field(default_factory=Spread)
     leave_to_reassigned_ms: Spread = field(default_factory=Spread)
+    """From a leaver's letting go of a partition until it was given to anybody."""
     rebalances: int = 0
     by_cause: dict[str, int] = field(default_factory=dict)
     moved: int = 0
@@ -241,7 +250,8 @@ class RunResult:
     checkpoints_compared: int
     """(shard, index) of which two nodes or more told a digest."""
     largest: dict[str, int]
-    """`groups`, `members`, `partitions`: of one cluster, as told by the workloads."""
+    """`groups`, `members` (the most at one time), `partitions`: of one cluster, as told by the
+    workloads."""
     passed: bool
     reasons: list[str]
     """Why it did not pass, a line each."""
@@ -252,6 +262,10 @@ class RunResult:
     calm_ms: float | None = None
     """The longest time without an acknowledged commit of a probe's group while nothing was broken:
     what unavailability in a fault has to be compared with. None: there was no such span."""
+    notes: list[str] = field(default_factory=list)
+    """Figures that are missing and why, and what else stands beside them; fails nothing."""
+    build: Build | None = None
+    """None: an earlier muster's, which did not say."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = pydantic.ConfigDict(extra="forbid")
 

@@ -63,6 +63,10 @@ class Stage(ABC):
     """Whether it was started for this run, and goes with it."""
     secure: bool = False
     """Whether its nodes speak TLS, see `workloads.base.Brief.secure`."""
+    probed: frozenset[int] = frozenset()
+    """Shards that probes commit to. The first fault of each kind hits a node that leads one of
+    them, where there is a choice: else nothing would say what that kind costs. Later ones do not
+    look at what a node leads, so that those that only follow are hit, too."""
 
     @abstractmethod
     def open(self) -> None:
@@ -149,6 +153,8 @@ class OwnWorld(Stage):
         self.hosts = max(1, len(network.clients))
         self._wanted = list(wanted)
         self._fault: Fault | None = None
+        self._met: set[str] = set()
+        """Kinds of faults that were injected before."""
 
     def open(self) -> None:
         """Init and start every node, wait until every shard serves; then the replaying proxy."""
@@ -185,6 +191,8 @@ class OwnWorld(Stage):
     def inject(self, kind: str, seed: int) -> Done:
         """By the registry."""
         self._fault = create(kind)
+        self.world.probed = frozenset() if kind in self._met else self.probed
+        self._met.add(kind)
         return Done(
             self._fault.inject(self.world, random.Random(seed)), type(self._fault).keeps_quorum
         )

@@ -1,10 +1,12 @@
-"""How many operations each workload made, and what became of them."""
+"""How many operations each workload made, what became of them, and how large the run was."""
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
-from chaos.history import History, Operation, Outcome
+from chaos.history import History, Operation, Outcome, Ownership
 from chaos.run.conductor import Played
 from chaos.run.result import Counts, WorkloadResult
 from chaos.workloads.catalog import OTHERS, Plan
@@ -77,11 +79,28 @@ def _add(counts: Counts, outcome: Outcome) -> None:
 
 
 def largest(plan: Plan, history: History) -> dict[str, int]:
-    """Groups that something was committed to, members and partitions of the whole run."""
-    members = {one.member_id for one in history.ownerships}
+    """Groups that something was committed to, and partitions; members: the most at one time."""
     commits = [one for one in history.operations if one.kind == "commit"]
     return {
         "groups": len({one.key.group for one in commits if one.outcome is Outcome.OK}),
-        "members": len(members),
+        "members": most_members(history.ownerships),
         "partitions": sum(plan.topics.values()),
     }
+
+
+def most_members(ownerships: Iterable[Ownership]) -> int:
+    """The most members of all groups at one time, of those that ever owned a partition.
+
+    A member is one from the first partition that it owned until it let go of its last one: between
+    two rounds, when it owns nothing, it is a member as well.
+    """
+    spans: dict[tuple[str, str], tuple[int, float]] = {}
+    for one in ownerships:
+        until_ns = math.inf if one.until_ns is None else one.until_ns
+        from_ns, last_ns = spans.get((one.key.group, one.member_id), (one.from_ns, until_ns))
+        span = min(from_ns, one.from_ns), max(last_ns, until_ns)
+        spans[one.key.group, one.member_id] = span
+    # At one moment those that go do so before those that come.
+    steps: list[tuple[float, int]] = [(from_ns, 1) for from_ns, _ in spans.values()]
+    steps += [(until_ns, -1) for _, until_ns in spans.values()]
+    return max(accumulate(step for _, step in sorted(steps)), default=0)

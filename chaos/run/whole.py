@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from chaos import build
 from chaos.interrupts import Interrupts
 from chaos.run import result as results
 from chaos.run import schedule as schedules
@@ -42,6 +43,7 @@ def run_whole(
         KeyboardInterrupt: it was interrupted before it began, or twice; there is no result.
     """
     prepare(folder)
+    built = build.here()
     view = make_view()
     # Sockets have short paths, and the folder's may be long.
     with (
@@ -74,6 +76,7 @@ def run_whole(
                 machine=describe(stage.network, stage.disk),
                 own=stage.own,
                 skipped=stage.skipped(),
+                build=built,
             )
             played = Conductor(stage, cast, steps, folder, seed, view).play()
             interrupts.finishing()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chaos import build
 from chaos.interrupts import Interrupts
 from muster.cli.errors import CommandError, ExitCode, note
 from muster.cli.options import Output
@@ -69,7 +70,7 @@ def sim(
     for name in names:
         if name not in SCENARIOS:
             raise _unknown("scenario", name, list(SCENARIOS))
-    began = time.monotonic()
+    began, stamp = time.monotonic(), build.stamp()
     progress = _Progress()
     seeds_that_catch: dict[str, int | None] = {}
     survived: list[str] = []
@@ -97,6 +98,7 @@ def sim(
     last = run.summary(
         totals, seeds_that_catch, seconds, problems=problems, interrupted=interrupted
     )
+    last["build"] = stamp
     sys.stdout.write(json.dumps(last) + "\n")
     if report is not None:
         report.parent.mkdir(parents=True, exist_ok=True)

@@ -140,6 +140,7 @@ def to_result(records: "Records", verdicts: "list[Verdict]", table: "list[Row]")
     return Result(
         schema="muster.chaos.soak-summary/v1",
         document={
+            "build": None if records.build is None else asdict(records.build),
             "minutes": records.total_s / 60,
             "warm_up_s": records.timetable.warm_up_s,
             "ended": records.left is not None,

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from chaos import build
+from chaos.build import Build
 from chaos.soak.plan import Timetable
 from chaos.soak.sampling import Sample
 
@@ -40,6 +42,8 @@ class Records:
     left: dict[str, str] | None = None
     """Processes that outlived the run; None: it was cut, nobody looked."""
     refused: dict[str, int] = field(default_factory=dict)
+    build: Build | None = None
+    """None: the file does not say."""
 
     @property
     def timetable(self) -> Timetable:
@@ -53,7 +57,7 @@ class Writer:
     def __init__(self, path: Path, total_s: float) -> None:
         """Raises OSError where the file cannot be written."""
         self._file = path.open("w", encoding="utf-8")
-        self._write("start", {"schema": SCHEMA, "total_s": total_s})
+        self._write("start", {"schema": SCHEMA, "total_s": total_s, "build": build.stamp()})
 
     def _write(self, kind: str, fields: dict[str, Any]) -> None:
         self._file.write(json.dumps({"record": kind, **fields}) + "\n")
@@ -102,7 +106,7 @@ def read(path: Path) -> Records:
             if found is None:
                 if kind != "start" or line["schema"] != SCHEMA:
                     raise RecordsError(f"{path} is no samples file of a soak ({SCHEMA})")
-                found = Records(float(line["total_s"]))
+                found = Records(float(line["total_s"]), build=build.read(line.get("build")))
             else:
                 _take(found, kind, line)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -36,6 +36,9 @@ class World(Cluster):
         seed: int | None = None,
     ) -> None:
         """Lay out the nodes; `with` starts them. `serve`, `wrap`, `seed`: see Cluster."""
+        self.probed: frozenset[int] = frozenset()
+        """Shards of which one is led by the node that the next fault hits, where that is possible
+        and the fault may hit any; none: whom it hits does not depend on what it leads."""
         super().__init__(
             nodes,
             shards,

@@ -59,6 +59,8 @@ def test_a_fault_that_does_nothing_when_it_is_injected_is_unreal():
 class Clocks:
     """Three nodes' clocks, of which some drift and some do not; do the nodes read them?"""
 
+    probed = frozenset()
+
     def __init__(self, ahead_s, read=True):
         self._ahead_s, self._read = ahead_s, read
         self.nodes = {n: SimpleNamespace(pid=100 + n) for n in range(3)}
@@ -322,6 +324,7 @@ def test_a_torn_write_that_tore_nothing_was_not_injected(monkeypatch):
     disks = SimpleNamespace(cut=lambda _: None, remount=lambda _: None)
     world = SimpleNamespace(
         running=lambda: [0, 1, 2],
+        probed=frozenset(),
         nodes={n: SimpleNamespace(folder=None, running=False) for n in range(3)},
         equipped=lambda kind: disks if kind is disk.LoopDisks else nothing,
     )

@@ -87,6 +87,17 @@ def test_what_a_run_measured_is_added_up():
     assert found["real_hours"] == pytest.approx(4 / 60)
 
 
+def test_the_worst_of_several_runs_is_the_slowest():
+    """Of a rate that is the lowest; of times, the longest. Keys that were not read are added."""
+    first = made_up.run(commits_per_s=150.0, keys_unread=2)
+    second = made_up.run(commits_per_s=240.0, keys_unread=3)
+    for runs in ((first, second), (second, first)):
+        found = figures(report(*runs))
+        assert found["commits_per_s"] == 150.0
+        assert found["keys_unread"] == 5
+    assert figures(report(first, made_up.run(keys_unread=None)))["keys_unread"] is None
+
+
 def test_what_nobody_measured_is_never_a_number():
     """Without any run every figure of real processes is None, and the page says so."""
     simulated = Simulated("sim", 1_230, 0, {"crash": 40}, {}, 50.0, None)
@@ -225,6 +236,31 @@ def test_faults_of_a_kind_share_a_row_over_all_runs():
     row = next(r for r in report(made_up.run(), later).faults if r.kind == "kill_leader")
     assert row.injected == 2
     assert (row.hit_ms.p50, row.hit_ms.max) == (110.0, 500.0)
+
+
+def test_partitions_that_stay_without_an_owner_are_no_time_and_are_shown():
+    """Not the best figure, and not left out: in the row of the kind and among the figures."""
+    bad = made_up.fault("kill_leader", 5.0, 90.0)
+    bad.owned_ms, bad.unowned, bad.unowned_ms = None, 3, 9_500.0
+    good = made_up.fault("kill_leader", 25.0, 90.0)
+    good.owned_ms = 4_000.0
+    made = report(made_up.run(faults=[bad, good], notes=["kill_leader at 5 s: 3 partitions lost"]))
+    (row,) = made.faults
+    assert (row.owned_ms.count, row.owned_ms.max, row.unowned) == (1, 4_000.0, 1)
+    found = figures(made)
+    assert (found["kill_owned_ms_max"], found["kill_unowned"]) == (4_000.0, 1)
+    told = words(tree(made))
+    assert "1 not within 9.50 s" in told
+    assert "run-0: kill_leader at 5 s: 3 partitions lost" in told
+    assert figures(report(made_up.run()))["kill_unowned"] == 0
+
+
+def test_notes_are_printed_and_fail_nothing(tmp_path, muster):
+    """A figure that is missing is said where the figures are."""
+    result.write(made_up.run(notes=["eio: no figure for groups of a hit node"]), tmp_path)
+    ran = muster("chaos", "report", str(tmp_path))
+    assert ran.exit_code == 0
+    assert "eio: no figure for groups of a hit node" in ran.out
 
 
 # ---- the page

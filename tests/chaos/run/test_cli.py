@@ -3,10 +3,12 @@
 import pytest
 from typer.testing import CliRunner
 
-from chaos.run.cli import run
+from chaos.run.cli import _shown, run
 from chaos.run.result import ResultError, Spread, read
 from chaos.world.choose import Wanted
 from muster.cli.errors import CommandError, ExitCode
+from muster.cli.output import Format, render
+from tests.chaos.report import made_up
 
 
 def called(**options: object) -> CommandError:
@@ -80,6 +82,14 @@ def test_a_spread_without_figures_has_none():
     """Not 0: nothing was measured."""
     assert Spread.of([]).p50 is None
     assert Spread.of([3.0, 1.0, 2.0]) == Spread(3, 2.0, 3.0, 3.0, 3.0)
+
+
+def test_notes_are_printed(tmp_path):
+    """A kind without a figure is more than a dash in the table."""
+    result = made_up.run(notes=["eio: no figure for groups of a hit node"])
+    printed = render(_shown(result, tmp_path), Format.TABLE)
+    assert "NOTE" in printed
+    assert "eio: no figure for groups of a hit node" in printed
 
 
 def test_the_command_is_there():

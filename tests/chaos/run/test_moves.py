@@ -46,5 +46,26 @@ def test_reassigning_is_from_a_leaver_to_the_next_owner():
         Ownership("b", key(0), "b", 2, 35 * MS, None),
         Ownership("a", key(1), "a", 1, 0, 10 * MS, "died"),
         Ownership("b", key(1), "b", 2, 50 * MS, None),
+        Ownership("a", key(2), "a", 1, 0, 10 * MS, "left", "static-a"),
+        Ownership("b", key(2), "b", 2, 50 * MS, None),
     ]
     assert reassigned_ms(held) == [25.0]
+
+
+def test_a_client_that_comes_back_for_its_partition_ends_the_wait():
+    """It is served from then on; another client's turn, much later, says nothing of this leave."""
+    held = [
+        Ownership("a", key(0), "a-1", 1, 0, 10 * MS, "left"),
+        Ownership("a", key(0), "a-2", 2, 40 * MS, 60 * MS, "left"),
+        Ownership("b", key(0), "b", 3, 70_000 * MS, None),
+    ]
+    assert reassigned_ms(held) == [30.0, 69_940.0]
+
+
+def test_an_owner_from_before_the_leave_is_no_next_one():
+    """It was told of the partition while the leaver still had it; without a next one: nothing."""
+    held = [
+        Ownership("a", key(0), "a", 1, 0, 10 * MS, "left"),
+        Ownership("b", key(0), "b", 2, 5 * MS, None),
+    ]
+    assert reassigned_ms(held) == []

@@ -108,3 +108,13 @@ def test_tracks_become_probes_and_leaders():
     assert probes_of(lines)["g"].sent == [10, 20]
     assert leaders_of(lines).at(6) == {0: 1}
     assert leaders_of(lines).at(5) == {}
+
+
+def test_a_leader_is_known_until_another_one_is_seen():
+    """A look that a node missed is no news of what it leads."""
+    lines = [
+        {"what": "led", "at_ns": 5, "led": [[0, 1], [1, 2]], "silent": []},
+        {"what": "led", "at_ns": 7, "led": [[1, 0]], "silent": [1]},
+    ]
+    assert leaders_of(lines).at(6) == {0: 1, 1: 2}
+    assert leaders_of(lines).at(8) == {0: 1, 1: 0}

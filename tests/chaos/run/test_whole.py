@@ -62,6 +62,8 @@ def test_a_run_breaks_a_cluster_and_finds_what_it_promised(run):
     assert not verdicts["I14"].applies
     assert (result.commits_lost, result.keys_unread) == (0, 0)
     assert result.calm_ms is not None
+    assert result.build is not None
+    assert result.build.version == result.machine.muster
 
 
 def test_a_run_measures_what_the_faults_cost(run):

@@ -1,0 +1,96 @@
+"""Which muster something was measured on, and when: what each result of the suite carries."""
+
+import os
+import subprocess
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+GIT_S_MAX = 10.0
+SHORT = 12
+"""So many digits of a commit are shown."""
+HERE = Path(__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What ran, as far as it is known."""
+
+    version: str | None
+    """Of the package muster-coordinator, as `muster version` says it; None: not installed."""
+    commit: str | None
+    """40 hexadecimal digits, `-dirty` after them where tracked files differ; None: no clone."""
+    at: str
+    """When its command began, ISO 8601, UTC."""
+
+    @property
+    def named(self) -> str:
+        """For people."""
+        if self.commit is None:
+            where = "no commit known"
+        else:
+            digits, dash, dirty = self.commit.partition("-")
+            where = f"commit {digits[:SHORT]}{dash}{dirty}"
+        return f"muster {self.version or 'not installed'}, {where}"
+
+    def differs(self, other: "Build") -> bool:
+        """Whether it is known to be another one: by the commits, else by the versions."""
+        for mine, its in ((self.commit, other.commit), (self.version, other.version)):
+            if mine is not None and its is not None:
+                return mine != its
+        return False
+
+
+def here() -> Build:
+    """That of this process, now. Never fails."""
+    return Build(version(), commit(HERE), datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def stamp() -> dict[str, str | None]:
+    """The same for a JSON file."""
+    return asdict(here())
+
+
+def read(told: object) -> Build | None:
+    """What `stamp` wrote; None: there is none, or not as it is written today."""
+    names = {"version", "commit", "at"}
+    if not isinstance(told, dict) or told.keys() != names or not isinstance(told["at"], str):
+        return None
+    if not all(told[name] is None or isinstance(told[name], str) for name in names):
+        return None
+    return Build(**told)
+
+
+def version() -> str | None:
+    """None: it is not installed."""
+    try:
+        return version_of("muster-coordinator")
+    except PackageNotFoundError:
+        return None
+
+
+def commit(file: Path) -> str | None:
+    """That of the clone which has this file under git; None: there is none, or no git."""
+    if _git(file, "ls-files", "--error-unmatch", "--", file.name) is None:
+        return None  # installed, and at most beside another project's files
+    return _git(file, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(file: Path, *arguments: str) -> str | None:
+    """What it prints; None where it fails. It locks nothing, and heeds no hook's environment."""
+    argv = ["git", "--no-optional-locks", *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=file.parent,
+            env=environment,
+            timeout=GIT_S_MAX,
+            capture_output=True,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None

@@ -1,0 +1,116 @@
+"""The first fault of a kind hits a node of which probes can say what it costs, later ones any."""
+
+import tempfile
+from random import Random
+
+import pytest
+
+from chaos.faults.choosing import one_of, some_of
+from chaos.run.conductor import Conductor
+from chaos.run.installation import Installation
+from chaos.run.schedule import Schedule
+from chaos.run.stage import OwnWorld
+from chaos.run.view import PlainView
+from chaos.workloads.catalog import Setting, plan
+from chaos.world.loopback import Loopback
+from muster.v1 import admin_pb2
+
+PROBED = frozenset({0, 1})
+LED = {0: 2, 1: 2, 2: 0, 3: 0, 4: 0}
+"""Node 2 leads what is probed, node 0 leads most, node 1 nothing."""
+SEEDS = range(40)
+
+
+@pytest.fixture(autouse=True)
+def _folders(monkeypatch, tmp_path):
+    """A stage makes its folder when it is made, and removes it when it is closed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+class Three:
+    """Three nodes that can be killed."""
+
+    nodes = (0, 1, 2)
+
+    def __init__(self, led=LED, probed=PROBED):
+        self._led = led
+        self.probed = probed
+
+    def leaders(self):
+        return self._led
+
+    def running(self):
+        return [0, 1, 2]
+
+    def followers(self):
+        return [1, 2]
+
+    def kill(self, node_id):
+        pass
+
+    def start_if_down(self, node_id):
+        pass
+
+
+def test_a_node_that_leads_what_is_probed_is_drawn_where_there_is_one():
+    """Else any of them; without probes what a node leads does not matter."""
+
+    def drawn(world, nodes):
+        return {one_of(world, nodes, Random(seed)) for seed in SEEDS}
+
+    assert drawn(Three(), [0, 1, 2]) == {2}
+    assert drawn(Three(), [0, 1]) == {0, 1}
+    assert drawn(Three(led={}), [0, 1, 2]) == {0, 1, 2}
+    assert drawn(Three(probed=frozenset()), [0, 1, 2]) == {0, 1, 2}
+
+
+def test_of_several_nodes_one_leads_what_is_probed():
+    """The others are drawn from all; none comes twice."""
+    drawn = {tuple(some_of(Three(), [0, 1, 2], 2, Random(seed))) for seed in SEEDS}
+    assert drawn == {(2, 0), (2, 1)}
+    assert sorted(some_of(Three(), [0, 1, 2], 3, Random(1))) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "all_of_them"),
+    [("kill_follower", {"node-1", "node-2"}), ("kill_two_then_restart", {"node-0", "node-1"})],
+)
+def test_the_first_fault_of_each_kind_hits_who_leads_what_is_probed(kind, all_of_them):
+    """The second one also hits nodes that lead nothing."""
+    later = set()
+    for seed in SEEDS:
+        stage = OwnWorld(3, Loopback(), [kind])
+        stage.world = Three(probed=frozenset())
+        stage.probed = PROBED
+        assert "node-2" in stage.inject(kind, seed).injected.targets
+        later.update(stage.inject(kind, seed).injected.targets)
+        stage.inject("kill_follower", seed)
+    assert later >= all_of_them
+
+
+def test_a_run_tells_its_stage_what_its_probes_are_at(tmp_path):
+    """Two shards for each node, as they are spread when all is well."""
+    stage = OwnWorld(3, Loopback(), ["kill_leader"])
+    cast = plan((), Setting("p", "p", 3, stage.shards, tmp_path))
+    Conductor(stage, cast, Schedule(1, 3, 1.0, ()), tmp_path, 1, PlainView())
+    assert stage.probed == {0, 1, 2, 3, 4, 5}
+
+
+def test_on_a_cluster_of_the_users_it_is_the_same(monkeypatch):
+    """By what its nodes say that they lead."""
+    views = {n: admin_pb2.DescribeClusterResponse(node_id=n) for n in range(3)}
+    for shard, node in LED.items():
+        views[node].shard_states.add(shard=shard, role="Leader")
+    monkeypatch.setattr(Installation, "_views", lambda _: views)
+    later = set()
+    for seed in SEEDS:
+        stage = Installation(["nowhere:1"], "./hook", ["eio", "isolate_follower"])
+        stage.probed = PROBED
+        for kind in ("eio", "isolate_follower"):
+            assert stage._target(kind, Random(seed)) == 2
+        assert stage._target("pause_leader", Random(seed)) == 0
+        later.add(
+            (stage._target("eio", Random(seed)), stage._target("isolate_follower", Random(seed)))
+        )
+    assert {node for node, _ in later} == {0, 1, 2}
+    assert {node for _, node in later} == {1, 2}
