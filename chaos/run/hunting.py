@@ -1,5 +1,7 @@
 """How real processes hunt a broken build: a short fixed schedule that the shipped build passes.
 
+A run catches it only by an invariant that is named for the build (`PROMISES`).
+
 Nodes are `muster serve` processes without one rule (`chaos.mutants.serve`); the conductor breaks
 them as in any run, and the checkers judge what the clients saw. Workloads are the probe and a fast
 pulse, whose single attempts at every node are all that these schedules need.
@@ -20,7 +22,7 @@ from chaos.mutants.process_builds import PROCESS_BUILDS
 from chaos.run.conductor import FINISHED, INTERRUPTED, Conductor, Pace, prepare
 from chaos.run.judging import Occasion, judge
 from chaos.run.machine import describe
-from chaos.run.result import RunResult
+from chaos.run.result import Judgement, RunResult
 from chaos.run.schedule import Schedule, Step
 from chaos.run.stage import OwnWorld
 from chaos.workloads.catalog import Plan, Setting, plan
@@ -82,6 +84,17 @@ DRILLS = {
 }
 """By build."""
 
+_LOST = ("I1", "I2", "I13")
+PROMISES = {
+    "ack_before_commit": ("I15", "I6", *_LOST),
+    "generation_fence": ("I6",),
+    "majority": ("I15", "I10", *_LOST),
+    "read_round": ("I15", *_LOST),
+    "applied_ahead": (*_LOST, "I10"),
+    "no_fsync": _LOST,
+}
+"""By build, the invariants that its missing rule is there to keep: any of them catches it."""
+
 
 def lacks(name: str) -> str:
     """Why this machine cannot hunt a build; "" where it can."""
@@ -97,22 +110,23 @@ def hunt(name: str, seeds: int) -> Caught:
     drill = DRILLS[name]
     began, tried, what = time.monotonic(), 0, ""
 
-    def ended(seed: int | None, what: str) -> Caught:
+    def ended(seed: int | None, what: str, promises: tuple[str, ...] = ()) -> Caught:
         seconds = time.monotonic() - began
-        return Caught(name, LAYER.name, drill.name, seed, what, tried, seconds)
+        return Caught(name, LAYER.name, drill.name, seed, what, tried, seconds, promises)
 
     for seed in range(1, min(seeds, ATTEMPTS_MAX) + 1):
         tried += 1
         if wrong := shipped_fails(drill, seed):
             return ended(None, f"the shipped build fails seed {seed}: {wrong}")
         try:
-            broken = play(drill, seed, name)
+            result = play(drill, seed, name)
         except WorldError as error:  # a build that cannot even start has broken no promise
             what = str(error).partition("\n")[0]
             continue
-        if what := given_away(broken):
-            return ended(seed, what)
-        what = "; ".join(broken.reasons) or "no promise was broken"
+        if own := [one for one in broken(result) if one.invariant in PROMISES[name]]:
+            return ended(seed, in_words(own), tuple(one.invariant for one in own))
+        wanted = f"{' or '.join(PROMISES[name])} was not broken"
+        what = "; ".join([wanted, *result.reasons])
     return ended(None, what)
 
 
@@ -121,7 +135,7 @@ def shipped_fails(drill: Drill, seed: int) -> str:
     """What is wrong with the shipped build's run; "" where nothing is. Played once."""
     result = play(drill, seed)
     looked = {one.invariant for one in result.verdicts if one.looked_at}
-    wrong = [given_away(result)] if given_away(result) else []
+    wrong = [in_words(broken(result))] if broken(result) else []
     if result.ended != FINISHED:
         wrong.append(result.ended)
     if result.keys_unread:
@@ -134,19 +148,21 @@ def shipped_fails(drill: Drill, seed: int) -> str:
     return "; ".join(wrong)
 
 
-def given_away(result: RunResult) -> str:
-    """The promises that a run saw broken, and the first of it in words; "" where none was.
+def broken(result: RunResult) -> list[Judgement]:
+    """The promises that a run saw broken.
 
     Keys that nobody could read at the end are no lost commits: a cluster that fell apart has them.
     """
-    broken = [
+    return [
         one
         for one in result.verdicts
         if one.violations_count and (one.invariant != "I1" or result.commits_lost)
     ]
-    if not broken:
-        return ""
-    return f"{', '.join(one.invariant for one in broken)} ({broken[0].title})"
+
+
+def in_words(some: list[Judgement]) -> str:
+    """Some promises, and the first of them in words."""
+    return f"{', '.join(one.invariant for one in some)} ({some[0].title})"
 
 
 def play(drill: Drill, seed: int, build: str = "") -> RunResult:

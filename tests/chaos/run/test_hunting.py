@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from chaos.check import CHECKERS
 from chaos.mutants.hunt import layers
 from chaos.mutants.installed import BrokenBuild
 from chaos.mutants.process_builds import PROCESS_BUILDS
@@ -42,6 +43,7 @@ def test_a_build_that_breaks_a_promise_is_caught_by_its_invariant(plays) -> None
     caught = hunting.hunt("majority", 200)
     assert (caught.seed, caught.layer, caught.world) == (1, "process", "cuts")
     assert caught.what.startswith("I15")
+    assert caught.promises == ("I15",)
     assert calls == [("cuts", 1, ""), ("cuts", 1, "majority")]
 
 
@@ -54,6 +56,23 @@ def test_a_build_that_breaks_nothing_has_survived(plays) -> None:
     assert caught.tried == hunting.ATTEMPTS_MAX
     assert "node 1 ended" in caught.what
     assert len(calls) == 2 * hunting.ATTEMPTS_MAX
+
+
+def test_a_build_is_caught_by_a_promise_that_is_named_for_it_and_by_no_other(plays) -> None:
+    """Another invariant says nothing of the checker that the missing rule is for."""
+    results, _ = plays
+    results["majority"] = played(*FINE, made_up.verdict("I17", "a setting was lost"))
+    caught = hunting.hunt("majority", 1)
+    assert (caught.seed, caught.promises) == (None, ())
+    assert "I15 or I10" in caught.what
+
+
+def test_every_build_names_invariants_that_there_are() -> None:
+    """What the drill looks at for sure is among them, or nothing could be found broken."""
+    assert set(hunting.PROMISES) == set(hunting.DRILLS)
+    for name, promises in hunting.PROMISES.items():
+        assert set(promises) <= set(CHECKERS)
+        assert set(promises) & hunting.DRILLS[name].looks
 
 
 def test_keys_that_nobody_could_read_are_no_lost_commits(plays) -> None:
