@@ -9,6 +9,8 @@ from chaos.mutants.hunt import layers
 from chaos.mutants.installed import BrokenBuild
 from chaos.mutants.process_builds import PROCESS_BUILDS
 from chaos.run import hunting
+from chaos.workloads.catalog import Setting
+from chaos.workloads.offsets import SimpleSettings
 from chaos.world.errors import WorldError
 from tests.chaos.report import made_up
 
@@ -73,6 +75,18 @@ def test_every_build_names_invariants_that_there_are() -> None:
     for name, promises in hunting.PROMISES.items():
         assert set(promises) <= set(CHECKERS)
         assert set(promises) & hunting.DRILLS[name].looks
+
+
+def test_what_a_crash_took_is_read_oftener_than_it_is_committed_again(tmp_path) -> None:
+    """A commit on the same key would hide that the one before is lost; all are read at the end."""
+    setting = Setting("group", "topic", 3, 16, tmp_path)
+    cast = hunting.DRILLS["applied_ahead"].cast(setting)
+    (job,) = [one for one in cast.jobs if one.kind == "simple"]
+    settings = SimpleSettings.model_validate(job.settings)
+    assert settings.read_share > 0.5
+    assert cast.keys[settings.group] == (settings.topic, settings.partitions)
+    assert cast.topics[settings.topic] == settings.partitions
+    assert {"probe", "pulse", "watcher"} < {one.kind for one in cast.jobs}
 
 
 def test_keys_that_nobody_could_read_are_no_lost_commits(plays) -> None:
