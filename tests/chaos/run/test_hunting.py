@@ -9,6 +9,7 @@ from chaos.mutants.hunt import layers
 from chaos.mutants.installed import BrokenBuild
 from chaos.mutants.process_builds import PROCESS_BUILDS
 from chaos.run import hunting
+from chaos.workloads.admin import AdminSettings
 from chaos.workloads.catalog import Setting
 from chaos.workloads.offsets import SimpleSettings
 from chaos.world.errors import WorldError
@@ -87,6 +88,16 @@ def test_what_a_crash_took_is_read_oftener_than_it_is_committed_again(tmp_path) 
     assert cast.keys[settings.group] == (settings.topic, settings.partitions)
     assert cast.topics[settings.topic] == settings.partitions
     assert {"probe", "pulse", "watcher"} < {one.kind for one in cast.jobs}
+
+
+def test_an_operator_is_at_work_before_anything_breaks(tmp_path) -> None:
+    """What is read amid a fault says nothing of a setting."""
+    drill = hunting.DRILLS["silent_setting"]
+    cast = drill.cast(Setting("group", "topic", 3, 16, tmp_path))
+    (job,) = [one for one in cast.jobs if one.kind == "admin"]
+    calm_s = drill.schedule(1).steps[0].at_s
+    assert calm_s / AdminSettings.model_validate(job.settings).every_s >= 100
+    assert cast.operated
 
 
 def test_keys_that_nobody_could_read_are_no_lost_commits(plays) -> None:
