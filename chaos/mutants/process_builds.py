@@ -1,4 +1,4 @@
-"""The broken builds that a real server can be: all of them, and one needs a real disk.
+"""The broken builds that a real server can be: all of them, and some that need real files.
 
 Without fsync on a real disk means: the write-ahead log stays in the page cache, and the durable
 mark, which would find that out at the next start, is not renewed.
@@ -35,11 +35,20 @@ def _no_mark(_store: RocksStore) -> None:
     """Leave the mark as it was."""
 
 
+def _believe(_store: RocksStore) -> None:
+    """There is no mark that anything could be held against."""
+
+
 PROCESS_BUILDS: dict[str, Build] = {
     **BUILDS,
     "no_fsync": Build(
         "no_fsync",
         "Acknowledges, votes and commits on what is in the page cache.",
         ((RocksStore, "_open", _open_unsynced), (RocksStore, "_write_mark_file", _no_mark)),
+    ),
+    "mark_unread": Build(
+        "mark_unread",
+        "Opens its files without a look at the durable mark, whatever that says.",
+        ((RocksStore, "_read_mark_file", _believe),),
     ),
 }

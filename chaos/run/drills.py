@@ -74,11 +74,18 @@ class Drill:
     cast: Callable[[Setting], Plan] = _cast
     calm_s: float = 1.0
     """Before the first fault."""
+    choice: int | None = None
+    """The seed of what each fault chooses; None: by the run's."""
 
     def schedule(self, seed: int) -> Schedule:
         """One after the other; each waits until the cluster has settled from the one before."""
         steps = [
-            Step(self.calm_s + number, kind, hold_s, seed + number)
+            Step(
+                self.calm_s + number,
+                kind,
+                hold_s,
+                seed + number if self.choice is None else self.choice,
+            )
             for number, (kind, hold_s) in enumerate(self.steps)
         ]
         return Schedule(seed, NODES, steps[-1].at_s / 60, tuple(steps))
@@ -92,6 +99,9 @@ CUTS = Drill(
     Proxied,
     ALWAYS | {"I15"},
 )
+# With this choice the bit is one of the durable mark (tests/chaos/run/test_hunting.py sees to it):
+# the other files RocksDB looks at by itself, whatever the build does.
+FLIP = Drill("flip", (("flipped_byte", 0.5),), lambda _: Loopback(), ALWAYS | {"I14"}, choice=7)
 # A node that wrote its applied index too early has lost the last batch of each shard when it is
 # killed. That shows only where the key is read before it is committed again. Pulse and probe commit
 # to their few keys again at once: of five runs with four restarts two caught the build, so that one
@@ -122,6 +132,7 @@ DRILLS = {
     "ack_before_commit": CUTS,
     "generation_fence": CUTS,
     "majority": CUTS,
+    "mark_unread": FLIP,
     "read_round": CUTS,
     "applied_ahead": CRASH,
     "no_fsync": POWER,
@@ -134,6 +145,7 @@ PROMISES = {
     "ack_before_commit": ("I15", "I6", *_LOST),
     "generation_fence": ("I6",),
     "majority": ("I15", "I10", *_LOST),
+    "mark_unread": ("I14",),
     "read_round": ("I15", *_LOST),
     "applied_ahead": (*_LOST, "I10"),
     "no_fsync": _LOST,

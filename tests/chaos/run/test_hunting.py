@@ -1,10 +1,14 @@
 """Broken builds on real processes: how a hunt judges, and that real servers are caught."""
 
 import dataclasses
+import time
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 from chaos.check import CHECKERS
+from chaos.faults.contract import create
 from chaos.mutants.hunt import layers
 from chaos.mutants.installed import BrokenBuild
 from chaos.mutants.process_builds import PROCESS_BUILDS
@@ -12,7 +16,10 @@ from chaos.run import hunting
 from chaos.workloads.admin import AdminSettings
 from chaos.workloads.catalog import Setting
 from chaos.workloads.offsets import SimpleSettings
+from chaos.world import damage
 from chaos.world.errors import WorldError
+from storage.rocks import RocksStore
+from storage.store import CorruptStoreError, Family
 from tests.chaos.report import made_up
 
 FINE = tuple(made_up.verdict(f"I{n}") for n in (1, 2, 3, 6, 13, 15))
@@ -98,6 +105,58 @@ def test_an_operator_is_at_work_before_anything_breaks(tmp_path) -> None:
     calm_s = drill.schedule(1).steps[0].at_s
     assert calm_s / AdminSettings.model_validate(job.settings).every_s >= 100
     assert cast.operated
+
+
+class _Stopped:
+    """A world of nodes that end at once when they are started; every file of a node is there."""
+
+    def __init__(self, folder) -> None:
+        for name in ("db/000010.log", "db/000008.sst", "db/MANIFEST-000005", "db/CURRENT", "mark"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(name.encode() * 9)
+        node = SimpleNamespace(folder=folder, running=False)
+        self.nodes = dict.fromkeys(range(hunting.NODES), node)
+
+    def running(self):
+        return list(self.nodes)
+
+    def kill(self, node_id) -> None:
+        """Nothing runs."""
+
+    def start(self, node_id) -> None:
+        """It ends."""
+
+    def reap(self, node_id) -> int:
+        return 1
+
+    def log_tail(self, node_id) -> str:
+        return ""
+
+
+def test_the_bit_that_is_flipped_is_one_of_the_mark(tmp_path) -> None:
+    """In every attempt: a build that does not look at the mark refuses all other damage."""
+    for seed in range(1, hunting.ATTEMPTS_MAX + 1):
+        (step,) = hunting.DRILLS["mark_unread"].schedule(seed).steps
+        injected = create(step.kind).inject(_Stopped(tmp_path), Random(step.seed))
+        assert injected.facts["part"] == "mark"
+
+
+def test_a_build_that_does_not_look_at_the_mark_opens_what_the_shipped_one_refuses(
+    tmp_path,
+) -> None:
+    """The damage is one bit of the mark, as the drill makes it."""
+
+    def opened() -> None:
+        RocksStore(tmp_path, lambda _: None, time.monotonic, lambda _: None).close()
+
+    store = RocksStore(tmp_path, lambda _: None, time.monotonic, lambda _: None, create=True)
+    store.batch.put(Family.META, b"key", b"value")
+    store.close()
+    damage.flip(tmp_path, damage.Part.MARK, Random(1))
+    with pytest.raises(CorruptStoreError, match="mark"):
+        opened()
+    with PROCESS_BUILDS["mark_unread"].installed():
+        opened()
 
 
 def test_keys_that_nobody_could_read_are_no_lost_commits(plays) -> None:
