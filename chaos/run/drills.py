@@ -128,8 +128,11 @@ OPERATOR = Drill(
     calm_s=6.0,
 )
 POWER = Drill("power", (("power_loss_all", 0.5),), lambda _: Loopback(), ALWAYS, needs_disks=True)
+# Ten seconds in which the node has to find out, and in which the pulse asks it some hundred times.
+EIO = Drill("eio", (("eio", 0.5),), lambda _: Loopback(), ALWAYS | {"I16"}, needs_disks=True)
 DRILLS = {
     "ack_before_commit": CUTS,
+    "disk_error_ignored": EIO,
     "generation_fence": CUTS,
     "majority": CUTS,
     "mark_unread": FLIP,
@@ -143,6 +146,7 @@ DRILLS = {
 _LOST = ("I1", "I2", "I13")
 PROMISES = {
     "ack_before_commit": ("I15", "I6", *_LOST),
+    "disk_error_ignored": ("I16",),
     "generation_fence": ("I6",),
     "majority": ("I15", "I10", *_LOST),
     "mark_unread": ("I14",),

@@ -1,6 +1,7 @@
 """Broken builds on real processes: how a hunt judges, and that real servers are caught."""
 
 import dataclasses
+import queue
 import time
 from random import Random
 from types import SimpleNamespace
@@ -159,6 +160,38 @@ def test_a_build_that_does_not_look_at_the_mark_opens_what_the_shipped_one_refus
         opened()
 
 
+class _Refusing:
+    """A database on a disk that takes nothing any more."""
+
+    def __init__(self, inner) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def write(self, *what) -> None:
+        """EIO."""
+        raise OSError("Input/output error")
+
+    def flush_wal(self, sync) -> None:
+        """EIO."""
+        raise OSError("Input/output error")
+
+
+def test_a_build_that_ignores_disk_errors_says_that_what_failed_is_synced(tmp_path) -> None:
+    """It neither raises nor calls for its end: the node would go on and acknowledge."""
+    posted, fatal = queue.Queue(), []
+    with PROCESS_BUILDS["disk_error_ignored"].installed():
+        store = RocksStore(tmp_path, posted.put, time.monotonic, fatal.append, create=True)
+        store._db._inner = _Refusing(store._db._inner)
+        store.batch.put(Family.META, b"key", b"value")
+        epoch = store.write()
+        while store.synced_epoch < epoch:
+            posted.get(timeout=10.0)()
+        assert fatal == []
+        store.close()
+
+
 def test_keys_that_nobody_could_read_are_no_lost_commits(plays) -> None:
     """A cluster that fell apart before the last reads has not lost anything that is known of."""
     results, _ = plays
@@ -195,12 +228,13 @@ def test_nothing_is_caught_where_the_shipped_build_does_not_pass(plays, shipped)
 
 
 def test_builds_on_real_processes_are_those_of_the_launcher() -> None:
-    """At least five; each says what it lacks; what needs a disk is the one that may be skipped."""
+    """At least five; each says what it lacks; what needs disks of its own may be skipped."""
     layer = layers()["process"]
     assert set(layer.rules) == set(hunting.DRILLS) <= set(PROCESS_BUILDS)
     assert len(layer.rules) >= 5
     assert all(layer.rules.values())
-    assert [name for name in layer.rules if hunting.DRILLS[name].needs_disks] == ["no_fsync"]
+    on_disks = {name for name in layer.rules if hunting.DRILLS[name].needs_disks}
+    assert on_disks == {"disk_error_ignored", "no_fsync"}
     assert not layer.lacks("majority")
 
 
