@@ -134,7 +134,7 @@ errors: venv ## write docs/errors.md from docs/errors.toml
 	$(BIN)/python -m tests.bad_input.document
 
 .PHONY: chaos-doc
-chaos-doc: venv ## write the generated parts of docs/chaos.md: bugs, invariants, faults
+chaos-doc: venv ## write the generated parts of docs/chaos.md: bugs, promises, faults, workloads, broken builds
 	$(BIN)/python -m tests.chaos.report.document
 
 .PHONY: proto

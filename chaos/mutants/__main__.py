@@ -16,7 +16,7 @@ from pathlib import Path
 
 from chaos import build
 from chaos.child import end_with_pool
-from chaos.mutants.hunt import HUNTED_SEEDS, Caught, Layer, layers
+from chaos.mutants.hunt import HUNTED_SEEDS, Caught, Layer, by_promise, layers
 from chaos.sim.mutants import KNOWN_SEEDS
 
 
@@ -58,6 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     for (layer_name, name), why in skipped.items():
         say(f"{name:<20} skipped in {layer_name}: {why}")
     caught = [one for one in ended if one.seed is not None]
+    for (layer_name, promise), builds in by_promise(caught).items():
+        say(f"{promise} ({layer_name}) caught {', '.join(builds)}")
     if caught:
         slowest = max(caught, key=lambda one: (one.tried, one.seconds))
         say(f"longest hunt{'' if chosen.cold else ' (known seeds first)'}: {slowest.line()}")

@@ -17,5 +17,6 @@ def read() -> list[Caught]:
     told = [{**one} for one in document["mutants"]]
     for one in told:
         del one["rule"]
+        one["promises"] = tuple(one.get("promises", ()))
     found = [Caught(**one) for one in told]
     return sorted(found, key=lambda one: (-one.tried, -one.seconds))

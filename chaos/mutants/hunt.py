@@ -1,10 +1,13 @@
 """The hunt: every broken build must be caught, and the shipped one pass where it was caught.
 
+A build is caught by a promise that its missing rule is there to keep, and by no other: what else it
+breaks says nothing of the check that is made for the rule.
+
 A layer says how its builds are hunted: `sim` by simulated seeds, `process` by real servers that are
 such a build (`chaos.mutants.serve`) and a short schedule of faults.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 HUNTED_SEEDS = 200
@@ -21,10 +24,12 @@ class Caught:
     """The scenario or schedule it was sought in."""
     seed: int | None
     what: str
-    """The violation that gave it away."""
+    """The violations that gave it away, for people."""
     tried: int
     """Seeds, until then."""
     seconds: float
+    promises: tuple[str, ...] = ()
+    """The same by their kinds or invariants: of those that are named for the build."""
 
     def line(self) -> str:
         """For people."""
@@ -32,6 +37,15 @@ class Caught:
         if self.seed is None:
             return f"{self.name:<20} SURVIVED in {self.world}: {self.what} ({tried})"
         return f"{self.name:<20} caught by {self.world}:{self.seed}, {self.what} ({tried})"
+
+
+def by_promise(caught: Iterable[Caught]) -> dict[tuple[str, str], list[str]]:
+    """By layer and promise, the builds that it has caught."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in sorted(caught, key=lambda one: one.name):
+        for promise in one.promises:
+            found.setdefault((one.layer, promise), []).append(one.name)
+    return dict(sorted(found.items()))
 
 
 def can_be_hunted(_name: str) -> str:

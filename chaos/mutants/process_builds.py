@@ -1,16 +1,17 @@
-"""The broken builds that a real server can be: all of them, and one needs a real disk.
+"""The broken builds that a real server can be: all of them, and some that need real files.
 
 Without fsync on a real disk means: the write-ahead log stays in the page cache, and the durable
 mark, which would find that out at the next start, is not renewed.
 """
 
+from contextlib import suppress
 from typing import Any
 
 from chaos.mutants.build import Build
 from chaos.mutants.builds import BUILDS
-from storage.rocks import RocksStore
+from storage.rocks import _STALLED, RocksStore
 
-_open_store = RocksStore._open
+_open_store, _write_mark = RocksStore._open, RocksStore._write_mark_file
 
 
 class _PageCache:
@@ -35,11 +36,56 @@ def _no_mark(_store: RocksStore) -> None:
     """Leave the mark as it was."""
 
 
+class _Heedless:
+    """A database whose errors nobody hears; that it asks to wait is none."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def write(self, *what: Any) -> None:
+        try:
+            self._inner.write(*what)
+        except Exception as error:
+            if str(error).startswith(_STALLED):
+                raise
+
+    def flush_wal(self, sync: bool) -> None:
+        with suppress(Exception):
+            self._inner.flush_wal(sync)
+
+
+def _open_heedless(store: RocksStore, create: bool) -> None:
+    _open_store(store, create)
+    store._db = _Heedless(store._db)  # type: ignore[assignment]
+
+
+def _mark_heedless(store: RocksStore) -> None:
+    with suppress(OSError):
+        _write_mark(store)
+
+
+def _believe(_store: RocksStore) -> None:
+    """There is no mark that anything could be held against."""
+
+
 PROCESS_BUILDS: dict[str, Build] = {
     **BUILDS,
     "no_fsync": Build(
         "no_fsync",
         "Acknowledges, votes and commits on what is in the page cache.",
         ((RocksStore, "_open", _open_unsynced), (RocksStore, "_write_mark_file", _no_mark)),
+    ),
+    "disk_error_ignored": Build(
+        "disk_error_ignored",
+        "Goes on after a write or a sync has failed, as if it had not.",
+        ((RocksStore, "_open", _open_heedless), (RocksStore, "_write_mark_file", _mark_heedless)),
+    ),
+    "mark_unread": Build(
+        "mark_unread",
+        "Opens its files without a look at the durable mark, whatever that says.",
+        ((RocksStore, "_read_mark_file", _believe),),
     ),
 }

@@ -1,14 +1,14 @@
 """How real processes hunt a broken build: a short fixed schedule that the shipped build passes.
 
+A run catches it only by an invariant that is named for the build; `drills` has the schedules.
+
 Nodes are `muster serve` processes without one rule (`chaos.mutants.serve`); the conductor breaks
-them as in any run, and the checkers judge what the clients saw. Workloads are the probe and a fast
-pulse, whose single attempts at every node are all that these schedules need.
+them as in any run, and the checkers judge what the clients saw.
 """
 
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -18,69 +18,21 @@ from chaos.mutants.hunt import Caught, Layer
 from chaos.mutants.installed import BrokenBuild
 from chaos.mutants.process_builds import PROCESS_BUILDS
 from chaos.run.conductor import FINISHED, INTERRUPTED, Conductor, Pace, prepare
+from chaos.run.drills import DRILLS, NODES, PROMISES, Drill
 from chaos.run.judging import Occasion, judge
 from chaos.run.machine import describe
-from chaos.run.result import RunResult
-from chaos.run.schedule import Schedule, Step
+from chaos.run.result import Judgement, RunResult
 from chaos.run.stage import OwnWorld
-from chaos.workloads.catalog import Plan, Setting, plan
+from chaos.workloads.catalog import Setting
 from chaos.world.disk import SIZE_MB, LoopDisks
 from chaos.world.errors import WorldError
 from chaos.world.keeping import Keeping
-from chaos.world.loopback import Loopback
-from chaos.world.network import Network
-from chaos.world.proxied import Proxied
 
-NODES = 3
 ATTEMPTS_MAX = 5
 """A build that so many runs of its schedule do not catch has survived."""
-PULSE_EVERY_S = 0.02
 PACE = Pace(warm_s=1.0, quiet_s=0.0, replay=False)
 BROKEN_PACE = replace(PACE, settle_s=15.0)
 """Many a broken build never settles, and has given itself away long before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drill:
-    """A fixed schedule, and the network it is played in."""
-
-    name: str
-    steps: tuple[tuple[str, float], ...]
-    """Kinds of faults, and for how many seconds each is held."""
-    network: Callable[[int], Network]
-    """By seed."""
-    looks: frozenset[str]
-    """Invariants that must have looked at something, or the shipped build has not passed."""
-    needs_disks: bool = False
-
-    def schedule(self, seed: int) -> Schedule:
-        """One after the other; each waits until the cluster has settled from the one before."""
-        steps = [
-            Step(1.0 + number, kind, hold_s, seed + number)
-            for number, (kind, hold_s) in enumerate(self.steps)
-        ]
-        return Schedule(seed, NODES, steps[-1].at_s / 60, tuple(steps))
-
-
-ALWAYS = frozenset({"I1", "I2", "I3", "I6", "I13"})
-CUTS = Drill(
-    "cuts",
-    # Called at once, while it may believe to lead; and when it must know that it does not.
-    (("isolate_leader", 0.0), ("isolate_leader", 2.0)),
-    Proxied,
-    ALWAYS | {"I15"},
-)
-CRASH = Drill("crash", (("restart_all", 0.5),) * 4, lambda _: Loopback(), ALWAYS)
-POWER = Drill("power", (("power_loss_all", 0.5),), lambda _: Loopback(), ALWAYS, needs_disks=True)
-DRILLS = {
-    "ack_before_commit": CUTS,
-    "generation_fence": CUTS,
-    "majority": CUTS,
-    "read_round": CUTS,
-    "applied_ahead": CRASH,
-    "no_fsync": POWER,
-}
-"""By build."""
 
 
 def lacks(name: str) -> str:
@@ -97,22 +49,23 @@ def hunt(name: str, seeds: int) -> Caught:
     drill = DRILLS[name]
     began, tried, what = time.monotonic(), 0, ""
 
-    def ended(seed: int | None, what: str) -> Caught:
+    def ended(seed: int | None, what: str, promises: tuple[str, ...] = ()) -> Caught:
         seconds = time.monotonic() - began
-        return Caught(name, LAYER.name, drill.name, seed, what, tried, seconds)
+        return Caught(name, LAYER.name, drill.name, seed, what, tried, seconds, promises)
 
     for seed in range(1, min(seeds, ATTEMPTS_MAX) + 1):
         tried += 1
         if wrong := shipped_fails(drill, seed):
             return ended(None, f"the shipped build fails seed {seed}: {wrong}")
         try:
-            broken = play(drill, seed, name)
+            result = play(drill, seed, name)
         except WorldError as error:  # a build that cannot even start has broken no promise
             what = str(error).partition("\n")[0]
             continue
-        if what := given_away(broken):
-            return ended(seed, what)
-        what = "; ".join(broken.reasons) or "no promise was broken"
+        if own := [one for one in broken(result) if one.invariant in PROMISES[name]]:
+            return ended(seed, in_words(own), tuple(one.invariant for one in own))
+        wanted = f"{' or '.join(PROMISES[name])} was not broken"
+        what = "; ".join([wanted, *result.reasons])
     return ended(None, what)
 
 
@@ -121,7 +74,7 @@ def shipped_fails(drill: Drill, seed: int) -> str:
     """What is wrong with the shipped build's run; "" where nothing is. Played once."""
     result = play(drill, seed)
     looked = {one.invariant for one in result.verdicts if one.looked_at}
-    wrong = [given_away(result)] if given_away(result) else []
+    wrong = [in_words(broken(result))] if broken(result) else []
     if result.ended != FINISHED:
         wrong.append(result.ended)
     if result.keys_unread:
@@ -134,19 +87,21 @@ def shipped_fails(drill: Drill, seed: int) -> str:
     return "; ".join(wrong)
 
 
-def given_away(result: RunResult) -> str:
-    """The promises that a run saw broken, and the first of it in words; "" where none was.
+def broken(result: RunResult) -> list[Judgement]:
+    """The promises that a run saw broken.
 
     Keys that nobody could read at the end are no lost commits: a cluster that fell apart has them.
     """
-    broken = [
+    return [
         one
         for one in result.verdicts
         if one.violations_count and (one.invariant != "I1" or result.commits_lost)
     ]
-    if not broken:
-        return ""
-    return f"{', '.join(one.invariant for one in broken)} ({broken[0].title})"
+
+
+def in_words(some: list[Judgement]) -> str:
+    """Some promises, and the first of them in words."""
+    return f"{', '.join(one.invariant for one in some)} ({some[0].title})"
 
 
 def play(drill: Drill, seed: int, build: str = "") -> RunResult:
@@ -163,7 +118,7 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
         prepare(folder)
         try:
             stage.open()
-            cast = _cast(stage, folder)
+            cast = drill.cast(Setting("muster-hunt", "muster-hunt", NODES, stage.shards, folder))
             occasion = Occasion(
                 started=datetime.now(UTC),
                 seed=seed,
@@ -181,18 +136,6 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
         if played.ended == INTERRUPTED:
             raise KeyboardInterrupt
         return judge(occasion, cast, schedule, played, folder)
-
-
-def _cast(stage: OwnWorld, folder: Path) -> Plan:
-    setting = Setting("muster-hunt", "muster-hunt", NODES, stage.shards, folder)
-    cast = plan((), setting)
-    cast.jobs = [
-        replace(job, settings={**job.settings, "every_s": PULSE_EVERY_S})
-        if job.kind == "pulse"
-        else job
-        for job in cast.jobs
-    ]
-    return cast
 
 
 class _Silent:

@@ -1,18 +1,15 @@
-"""How the simulator hunts a broken build: seed by seed, each of which the shipped build passes."""
+"""How the simulator hunts a broken build: seed by seed, each of which the shipped build passes.
+
+A violation catches it only if it is of a kind that is named for the build (`promises.py`).
+"""
 
 import time
 from collections.abc import Iterator
 from itertools import count, islice
 
 from chaos.mutants.hunt import Caught, Layer
-from chaos.sim.mutants import KNOWN_SEEDS, MUTANTS, STOPPING, Mutant
+from chaos.sim.mutants import KNOWN_SEEDS, MUTANTS, Mutant
 from chaos.sim.simulation import Result, Simulation
-
-UNSAFE = "HSA"
-"""Kinds of violations that catch: an exception alone may be a build that no longer fits."""
-
-STOPPED = "L"
-"""What catches a build of `STOPPING` as well: the cluster does not come to rest."""
 
 
 def hunt(name: str, seeds: int) -> Caught:
@@ -31,10 +28,11 @@ def hunt_cold(name: str, seeds: int) -> Caught:
 def _hunt(name: str, seeds: int, first: int) -> Caught:
     mutant = MUTANTS[name]
     began, tried = time.monotonic(), 0
+    others: dict[str, None] = {}
 
-    def ended(seed: int | None, what: str) -> Caught:
+    def ended(seed: int | None, what: str, promises: tuple[str, ...] = ()) -> Caught:
         seconds = time.monotonic() - began
-        return Caught(name, LAYER.name, mutant.scenario.name, seed, what, tried, seconds)
+        return Caught(name, LAYER.name, mutant.scenario.name, seed, what, tried, seconds, promises)
 
     for seed in _seeds(first, seeds):
         tried += 1
@@ -42,10 +40,11 @@ def _hunt(name: str, seeds: int, first: int) -> Caught:
         if clean.violations:
             kinds = ", ".join(violation.kind for violation in clean.violations)
             return ended(None, f"the shipped build fails seed {seed}: {kinds}")
-        broken = broken_promises(mutant, run_mutant(mutant, seed))
-        if broken:
-            return ended(seed, broken[0])
-    return ended(None, "no seed broke a promise")
+        result = run_mutant(mutant, seed)
+        if broken := broken_promises(mutant, result):
+            return ended(seed, ", ".join(broken), broken)
+        others |= dict.fromkeys(violation.kind for violation in result.violations)
+    return ended(None, _survived(mutant, list(others)))
 
 
 def run_mutant(mutant: Mutant, seed: int) -> Result:
@@ -54,10 +53,15 @@ def run_mutant(mutant: Mutant, seed: int) -> Result:
         return Simulation(mutant.scenario, seed).run()
 
 
-def broken_promises(mutant: Mutant, result: Result) -> list[str]:
-    """The violations that count, in the order in which they came."""
-    counted = UNSAFE + STOPPED if mutant.name in STOPPING else UNSAFE
-    return [v.kind for v in result.violations if v.kind[0] in counted]
+def broken_promises(mutant: Mutant, result: Result) -> tuple[str, ...]:
+    """The build's own promises that were broken, in the order in which it names them."""
+    seen = {violation.kind for violation in result.violations}
+    return tuple(kind for kind in mutant.promises if kind in seen)
+
+
+def _survived(mutant: Mutant, others: list[str]) -> str:
+    words = f"no seed broke {' or '.join(mutant.promises)}"
+    return f"{words}, only {', '.join(others)}" if others else words
 
 
 def _seeds(first: int, seeds: int) -> Iterator[int]:

@@ -1,6 +1,7 @@
 """Which simulated world each broken build is sought in; the builds are those of chaos.mutants.
 
-The simulator must catch each on a seed that the shipped build passes, or it proves nothing.
+The simulator must catch each, by a promise that is made for the missing rule, on a seed that the
+shipped build passes, or it proves nothing.
 """
 
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 
 from chaos.mutants.build import Build
 from chaos.mutants.builds import BUILDS
+from chaos.sim.promises import PROMISES
 from chaos.sim.scenarios import (
     BLINKS,
     CHURN,
@@ -43,10 +45,11 @@ from chaos.sim.simulation import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A build, and the world in which it is sought."""
+    """A build, the world in which it is sought, and the kinds of violations that catch it."""
 
     build: Build
     scenario: Scenario
+    promises: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -111,10 +114,9 @@ WORLDS = {
 }
 """By build."""
 
-MUTANTS = {name: Mutant(BUILDS[name], scenario) for name, scenario in WORLDS.items()}
-
-STOPPING = frozenset({"newcomer_vote", "replacement_order"})
-"""Builds that may lose nothing: they stop."""
+MUTANTS = {
+    name: Mutant(BUILDS[name], scenario, PROMISES[name]) for name, scenario in WORLDS.items()
+}
 
 KNOWN_SEEDS = {
     "deletion": 12,
@@ -124,6 +126,7 @@ KNOWN_SEEDS = {
     "generation_floor": 1,
     "introduction": 6,
     "join_dedupe": 3,
+    "no_fsync": 3,
     "read_of_many": 5,
     "read_round": 1,
     "retention": 1,
@@ -133,6 +136,6 @@ KNOWN_SEEDS = {
     "sticky_voters": 2,
     "unknown_topic": 7,
     "unsorted_history": 1,
-    "zombie_fence": 11,
+    "zombie_fence": 26,
 }
 """By build, the seed that is tried first; 0 for those that are not listed."""

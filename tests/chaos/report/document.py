@@ -1,12 +1,15 @@
-"""The generated parts of docs/chaos.md: bugs, invariants, faults; `make chaos-doc` writes them."""
+"""The generated parts of docs/chaos.md: `make chaos-doc` writes them."""
 
 import re
 from pathlib import Path
 
 from chaos.faults import catalog
 from chaos.mutants import cold
+from chaos.mutants.process_builds import PROCESS_BUILDS
 from chaos.report import bugs
 from chaos.report.invariants import INVARIANTS
+from chaos.run.drills import DRILLS, PROMISES
+from chaos.workloads import catalog as workloads
 
 ROOT = Path(__file__).parents[3]
 TARGET = ROOT / "docs" / "chaos.md"
@@ -91,6 +94,51 @@ def fault_table():
     return _table(["kind", "what is done", "majority", "needs"], rows)
 
 
+DISTURBED = {
+    "kill": "kill -9, and started again",
+    "restart": "told to end, and started again",
+    "pause": "SIGSTOP, and SIGCONT later",
+}
+"""What is done to a worker's process, in words."""
+
+
+def workload_table():
+    """All that `--workload` takes, and what every run has besides."""
+    setting = workloads.Setting("group", "topic", 3, 16, Path("folder"))
+    always = len(workloads.plan((), setting).jobs)
+    rows = []
+    for name in workloads.names():
+        jobs = workloads.plan((name,), setting).jobs
+        mine = [job for job in jobs if job.name.startswith(f"{name}-")]
+        assert len(mine) + always == len(jobs), name
+        disturbed = [DISTURBED[job.disturbed.how] for job in mine if job.disturbed]
+        counted = [f"{disturbed.count(how)}: {how}" for how in dict.fromkeys(disturbed)]
+        rows.append([f"`{name}`", workloads.title(name), str(len(mine)), "; ".join(counted) or "-"])
+    rows += [[f"{name} (always)", title, "1", "-"] for name, title in workloads.OTHERS.items()]
+    return _table(["workload", "what it does", "processes", "disturbed of them"], rows)
+
+
+def drill_table():
+    """The builds that real servers are, by what each has to be caught, and who meets none."""
+    rows = [
+        [
+            f"`{build}`",
+            PROCESS_BUILDS[build].rule.rstrip("."),
+            drill.name,
+            ", ".join(sorted(PROMISES[build], key=_number)),
+        ]
+        for build, drill in sorted(DRILLS.items())
+    ]
+    named = {one for promises in PROMISES.values() for one in promises}
+    never = [one.id for one in INVARIANTS if not one.waits_for and one.id not in named]
+    table = _table(["build", "what it does wrong", "schedule", "caught by any of"], rows)
+    return f"{table}\n\nOn made-up histories alone (`tests/chaos/check`): {', '.join(never)}."
+
+
+def _number(invariant):
+    return int(invariant[1:])
+
+
 def cold_table():
     """What planted bugs took that are caught by a later seed than the first."""
     rows = cold.read()
@@ -103,6 +151,8 @@ def cold_table():
 
 
 PARTS = {
+    "workloads": workload_table,
+    "drills": drill_table,
     "cold": cold_table,
     "bugs": lambda: bug_table(bugs.read()),
     "invariants": invariant_table,

@@ -1,14 +1,26 @@
 """Broken builds on real processes: how a hunt judges, and that real servers are caught."""
 
 import dataclasses
+import queue
+import time
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
+from chaos.check import CHECKERS
+from chaos.faults.contract import create
 from chaos.mutants.hunt import layers
 from chaos.mutants.installed import BrokenBuild
 from chaos.mutants.process_builds import PROCESS_BUILDS
 from chaos.run import hunting
+from chaos.workloads.admin import AdminSettings
+from chaos.workloads.catalog import Setting
+from chaos.workloads.offsets import SimpleSettings
+from chaos.world import damage
 from chaos.world.errors import WorldError
+from storage.rocks import RocksStore
+from storage.store import CorruptStoreError, Family
 from tests.chaos.report import made_up
 
 FINE = tuple(made_up.verdict(f"I{n}") for n in (1, 2, 3, 6, 13, 15))
@@ -42,6 +54,7 @@ def test_a_build_that_breaks_a_promise_is_caught_by_its_invariant(plays) -> None
     caught = hunting.hunt("majority", 200)
     assert (caught.seed, caught.layer, caught.world) == (1, "process", "cuts")
     assert caught.what.startswith("I15")
+    assert caught.promises == ("I15",)
     assert calls == [("cuts", 1, ""), ("cuts", 1, "majority")]
 
 
@@ -54,6 +67,129 @@ def test_a_build_that_breaks_nothing_has_survived(plays) -> None:
     assert caught.tried == hunting.ATTEMPTS_MAX
     assert "node 1 ended" in caught.what
     assert len(calls) == 2 * hunting.ATTEMPTS_MAX
+
+
+def test_a_build_is_caught_by_a_promise_that_is_named_for_it_and_by_no_other(plays) -> None:
+    """Another invariant says nothing of the checker that the missing rule is for."""
+    results, _ = plays
+    results["majority"] = played(*FINE, made_up.verdict("I17", "a setting was lost"))
+    caught = hunting.hunt("majority", 1)
+    assert (caught.seed, caught.promises) == (None, ())
+    assert "I15 or I10" in caught.what
+
+
+def test_every_build_names_invariants_that_there_are() -> None:
+    """What the drill looks at for sure is among them, or nothing could be found broken."""
+    assert set(hunting.PROMISES) == set(hunting.DRILLS)
+    for name, promises in hunting.PROMISES.items():
+        assert set(promises) <= set(CHECKERS)
+        assert set(promises) & hunting.DRILLS[name].looks
+
+
+def test_what_a_crash_took_is_read_oftener_than_it_is_committed_again(tmp_path) -> None:
+    """A commit on the same key would hide that the one before is lost; all are read at the end."""
+    setting = Setting("group", "topic", 3, 16, tmp_path)
+    cast = hunting.DRILLS["applied_ahead"].cast(setting)
+    (job,) = [one for one in cast.jobs if one.kind == "simple"]
+    settings = SimpleSettings.model_validate(job.settings)
+    assert settings.read_share > 0.5
+    assert cast.keys[settings.group] == (settings.topic, settings.partitions)
+    assert cast.topics[settings.topic] == settings.partitions
+    assert {"probe", "pulse", "watcher"} < {one.kind for one in cast.jobs}
+
+
+def test_an_operator_is_at_work_before_anything_breaks(tmp_path) -> None:
+    """What is read amid a fault says nothing of a setting."""
+    drill = hunting.DRILLS["silent_setting"]
+    cast = drill.cast(Setting("group", "topic", 3, 16, tmp_path))
+    (job,) = [one for one in cast.jobs if one.kind == "admin"]
+    calm_s = drill.schedule(1).steps[0].at_s
+    assert calm_s / AdminSettings.model_validate(job.settings).every_s >= 100
+    assert cast.operated
+
+
+class _Stopped:
+    """A world of nodes that end at once when they are started; every file of a node is there."""
+
+    def __init__(self, folder) -> None:
+        for name in ("db/000010.log", "db/000008.sst", "db/MANIFEST-000005", "db/CURRENT", "mark"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(name.encode() * 9)
+        node = SimpleNamespace(folder=folder, running=False)
+        self.nodes = dict.fromkeys(range(hunting.NODES), node)
+
+    def running(self):
+        return list(self.nodes)
+
+    def kill(self, node_id) -> None:
+        """Nothing runs."""
+
+    def start(self, node_id) -> None:
+        """It ends."""
+
+    def reap(self, node_id) -> int:
+        return 1
+
+    def log_tail(self, node_id) -> str:
+        return ""
+
+
+def test_the_bit_that_is_flipped_is_one_of_the_mark(tmp_path) -> None:
+    """In every attempt: a build that does not look at the mark refuses all other damage."""
+    for seed in range(1, hunting.ATTEMPTS_MAX + 1):
+        (step,) = hunting.DRILLS["mark_unread"].schedule(seed).steps
+        injected = create(step.kind).inject(_Stopped(tmp_path), Random(step.seed))
+        assert injected.facts["part"] == "mark"
+
+
+def test_a_build_that_does_not_look_at_the_mark_opens_what_the_shipped_one_refuses(
+    tmp_path,
+) -> None:
+    """The damage is one bit of the mark, as the drill makes it."""
+
+    def opened() -> None:
+        RocksStore(tmp_path, lambda _: None, time.monotonic, lambda _: None).close()
+
+    store = RocksStore(tmp_path, lambda _: None, time.monotonic, lambda _: None, create=True)
+    store.batch.put(Family.META, b"key", b"value")
+    store.close()
+    damage.flip(tmp_path, damage.Part.MARK, Random(1))
+    with pytest.raises(CorruptStoreError, match="mark"):
+        opened()
+    with PROCESS_BUILDS["mark_unread"].installed():
+        opened()
+
+
+class _Refusing:
+    """A database on a disk that takes nothing any more."""
+
+    def __init__(self, inner) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def write(self, *what) -> None:
+        """EIO."""
+        raise OSError("Input/output error")
+
+    def flush_wal(self, sync) -> None:
+        """EIO."""
+        raise OSError("Input/output error")
+
+
+def test_a_build_that_ignores_disk_errors_says_that_what_failed_is_synced(tmp_path) -> None:
+    """It neither raises nor calls for its end: the node would go on and acknowledge."""
+    posted, fatal = queue.Queue(), []
+    with PROCESS_BUILDS["disk_error_ignored"].installed():
+        store = RocksStore(tmp_path, posted.put, time.monotonic, fatal.append, create=True)
+        store._db._inner = _Refusing(store._db._inner)
+        store.batch.put(Family.META, b"key", b"value")
+        epoch = store.write()
+        while store.synced_epoch < epoch:
+            posted.get(timeout=10.0)()
+        assert fatal == []
+        store.close()
 
 
 def test_keys_that_nobody_could_read_are_no_lost_commits(plays) -> None:
@@ -92,12 +228,13 @@ def test_nothing_is_caught_where_the_shipped_build_does_not_pass(plays, shipped)
 
 
 def test_builds_on_real_processes_are_those_of_the_launcher() -> None:
-    """At least five; each says what it lacks; what needs a disk is the one that may be skipped."""
+    """At least five; each says what it lacks; what needs disks of its own may be skipped."""
     layer = layers()["process"]
     assert set(layer.rules) == set(hunting.DRILLS) <= set(PROCESS_BUILDS)
     assert len(layer.rules) >= 5
     assert all(layer.rules.values())
-    assert [name for name in layer.rules if hunting.DRILLS[name].needs_disks] == ["no_fsync"]
+    on_disks = {name for name in layer.rules if hunting.DRILLS[name].needs_disks}
+    assert on_disks == {"disk_error_ignored", "no_fsync"}
     assert not layer.lacks("majority")
 
 

@@ -2,15 +2,20 @@
 
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from chaos.mutants.build import Build
 from chaos.mutants.builds import BUILDS
-from chaos.mutants.hunt import layers
+from chaos.mutants.hunt import Caught, by_promise, layers
 from chaos.mutants.process_builds import PROCESS_BUILDS
+from chaos.sim import hunting, promises
+from chaos.sim.checks import Violation
 from chaos.sim.hunting import hunt
 from chaos.sim.mutants import KNOWN_SEEDS, MUTANTS, Mutant
+from chaos.sim.promises import PROMISES
 from chaos.sim.scenarios import FIFO3
 
 QUICK = (
@@ -30,25 +35,75 @@ QUICK = (
     "unsorted_deletion",
     "silent_setting",
     "forward_only",
+    "zombie_fence",
 )
 """One of each kind of rule and of each checker; `make mutants` hunts all."""
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_build_without_a_safety_measure_is_caught(name: str) -> None:
-    """Each violates a promise on a seed that the shipped build passes."""
+    """Each violates a promise of its own on a seed that the shipped build passes."""
     caught = hunt(name, 40)
     assert caught.seed is not None, caught.what
+    assert set(caught.promises) <= set(PROMISES[name])
+    assert caught.promises
 
 
 def test_the_shipped_build_is_no_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hunt for a build that lacks nothing ends without a catch, and says so."""
-    nothing = Mutant(Build("nothing", "Lacks nothing.", ()), FIFO3)
+    nothing = Mutant(Build("nothing", "Lacks nothing.", ()), FIFO3, ("H-voted-twice",))
     monkeypatch.setitem(MUTANTS, "nothing", nothing)
     caught = hunt("nothing", 3)
     assert caught.seed is None
     assert caught.tried == 3
     assert "SURVIVED" in caught.line()
+
+
+def test_what_else_a_build_breaks_does_not_catch_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another check says nothing of the one that is made for the rule; the hunt names both."""
+    broken = [Violation("S-shard-time-went-back", 1.0, {}), Violation("X-KeyError", 2.0, {})]
+    seen: list[Violation] = []
+    run = SimpleNamespace(violations=seen)
+    monkeypatch.setattr(hunting, "run_mutant", lambda _mutant, _seed: run)
+    monkeypatch.setattr(
+        hunting,
+        "Simulation",
+        lambda *_: SimpleNamespace(run=lambda: SimpleNamespace(violations=[])),
+    )
+    seen += broken
+    caught = hunt("silent_setting", 3)
+    assert (caught.seed, caught.tried, caught.promises) == (None, 3, ())
+    assert "no seed broke H-setting-lost" in caught.what
+    assert "S-shard-time-went-back, X-KeyError" in caught.what
+    seen.append(Violation("H-setting-lost", 3.0, {}))
+    caught = hunt("silent_setting", 3)
+    assert (caught.seed, caught.what, caught.promises) == (
+        0,
+        "H-setting-lost",
+        ("H-setting-lost",),
+    )
+
+
+def test_every_build_names_promises_that_a_check_can_find_broken() -> None:
+    """A name that no check uses would catch nothing, and nobody would see that."""
+    folder = Path(promises.__file__).parent
+    files = [one for one in folder.glob("*.py") if one.name != "promises.py"]
+    source = "".join(one.read_text("utf-8") for one in files)
+    assert set(PROMISES) == set(MUTANTS)
+    assert all(PROMISES.values())
+    unknown = {kind for kinds in PROMISES.values() for kind in kinds if f'"{kind}"' not in source}
+    assert unknown == set()
+    assert not any(kind.startswith("X-") for kinds in PROMISES.values() for kind in kinds)
+
+
+def test_it_is_said_which_promise_caught_which_builds() -> None:
+    """A build that broke two of its promises stands under both; one that survived nowhere."""
+    caught = [
+        Caught("b", "sim", "w", 1, "H-x", 1, 0.0, ("H-x",)),
+        Caught("a", "sim", "w", 1, "H-x, H-y", 1, 0.0, ("H-x", "H-y")),
+        Caught("c", "sim", "w", None, "no seed broke H-x", 1, 0.0),
+    ]
+    assert by_promise(caught) == {("sim", "H-x"): ["a", "b"], ("sim", "H-y"): ["a"]}
 
 
 def test_every_build_is_sought_and_says_what_it_lacks() -> None:
