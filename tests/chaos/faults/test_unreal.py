@@ -121,6 +121,8 @@ def test_clocks_that_the_nodes_do_not_read_are_noticed():
 class Machine:
     """Control groups and disks whose counters rise by so much while a fault lasts."""
 
+    probed = frozenset()
+
     def __init__(self, risen=0, code=None):
         self._risen, self._counted = risen, {}
         self.nodes = {n: SimpleNamespace(pid=n, running=True, process=None) for n in range(3)}
@@ -237,6 +239,8 @@ def test_busy_processes_that_did_not_run_were_not_busy(ran_s, real, monkeypatch)
 
 class Links:
     """Three nodes and a client; shaped links do so much of `what`, and others, too."""
+
+    probed = frozenset()
 
     def __init__(self, what, count):
         self.nodes = {0: None, 1: None, 2: None}
