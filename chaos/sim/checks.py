@@ -107,7 +107,7 @@ class Counts:
     ended_fenced: int = 0
     """Static workers that ended because another one had their instance id."""
     stale_join: int = 0
-    """Owners that overlap because a Join was delivered again in a later round (stale_joins.py)."""
+    """Owners that overlap because a Join counted that was no longer true (stale_joins.py)."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ and what is checked instead is its fence: no commit that a member sends after it
 acknowledged. Members that the group still counts never overlap, whatever their generations.
 
 What is not promised: that two never do after a proxy delivered an old Join again, so late that it
-counts in a later round than it was sent for (stale_joins.py). Such an overlap is counted, and the
+counts in a later round than it was sent for, or after a static member missed a round, and its last
+Join counts (stale_joins.py). Such an overlap is counted, and the
 fence is checked as for a zombie: no commit that the earlier owner sends from then on is
 acknowledged, until it knows a generation after the one that gave the partition away.
 """

@@ -10,6 +10,10 @@ sent, what is applied, and what the members know:
 * what the member said last in the round that formed a generation came from the proxy;
 * it last sent these bytes before it was given the assignment that it has, of a generation before.
 
+A static member that misses a round is kept as it was (sc-S25), and so is what it said last. Where
+it said that before it was given its assignment, the next one is made as if it held nothing of it,
+and the same holds as after such a copy.
+
 A copy of what the member would still say now is no such case, whatever it looks like.
 """
 
@@ -59,6 +63,8 @@ class StaleJoins:
     _word: dict[MemberKey, int | None] = field(default_factory=dict)
     """What each member said last in the open round: None where it said so itself; of a copy, in
     which generation it last sent that."""
+    _counted: dict[MemberKey, int] = field(default_factory=dict)
+    """In which generation each static member last sent what it said last, in whichever round."""
     _formed: dict[MemberKey, dict[int, _Formed]] = field(default_factory=dict)
 
     def sent(self, request: bytes) -> None:
@@ -87,26 +93,30 @@ class StaleJoins:
                     pass
 
     def _joined(self, key: MemberKey, command: object) -> None:
-        word = None
-        if isinstance(command, JoinGroup) and command.client_host == PROXY_HOST:
-            said = replace(command, client_host="", drawn_nonce="")
-            word = self._sent.get(key, {}).get(said)
-        self._word[key] = word
+        if not isinstance(command, JoinGroup):
+            self._word[key] = None
+            return
+        said = replace(command, client_host="", drawn_nonce="")
+        sent_in = self._sent.get(key, {}).get(said)
+        self._word[key] = sent_in if command.client_host == PROXY_HOST else None
+        if command.group_instance_id and sent_in is not None:
+            self._counted[key] = sent_in
 
     def _form(self, event: GenerationFormed) -> None:
         for member_id in event.member_ids:
             key = (event.group_id, member_id)
-            word = self._word.pop(key, None)
+            word = self._word.pop(key) if key in self._word else self._counted.get(key)
             if word is not None:
                 known = self.told(*key)
                 self._formed.setdefault(key, {})[event.generation] = _Formed(word, known)
 
     def _forget(self, key: MemberKey) -> None:
         self._word.pop(key, None)
+        self._counted.pop(key, None)
         self._formed.pop(key, None)
 
     def excuse(self, group: str, member_id: str, given_in: int, generation: int) -> bool:
-        """Whether `generation` gave away what this member holds since `given_in`, for such a copy.
+        """Whether `generation` gave away what this member holds since `given_in`, for such a word.
 
         It may do so until the member is given an assignment of a later generation. Where it knows
         that one itself it is giving up what moves.

@@ -41,12 +41,13 @@ class World:
         self.owners = Ownerships(self.checker, stale)
         self._index = 0
 
-    def sends(self, member: str, claim: bytes) -> bytes:
+    def sends(self, member: str, claim: bytes, instance: str = "") -> bytes:
         """A member sends a Join."""
         request = group_pb2.JoinGroupRequest(
             group_id="g",
             member_id=member,
             client_id=member,
+            group_instance_id=instance,
             protocols=[group_pb2.JoinGroupRequest.Protocol(name="range", metadata=claim)],
         ).SerializeToString()
         self.owners.stale.sent(request)
@@ -125,6 +126,52 @@ def test_it_excuses_also_where_the_later_owner_is_told_first() -> None:
     assert world.checker.counts.stale_join == 1
     assert world.owners.is_fenced("g", 0, "a", "pa")
     assert not world.owners.is_fenced("g", 0, "b", "pb")
+
+
+def static(*, claims: bool) -> World:
+    """Member a is static. It joined for generation 1 before it held anything, and again, or not.
+
+    Then it misses the round of generation 2, which gives its partition away.
+    """
+    world = World()
+    requests = {"a": world.sends("a", b"nothing", "i"), "b": world.sends("b", b"nothing")}
+    for request in requests.values():
+        world.counts(request)
+    world.forms(1)
+    world.knows = {"a": 1, "b": 1}
+    world.owners.take("g", 0, "a", 1, "pa")
+    if claims:
+        world.counts(world.sends("a", b"partition 0", "i"))
+    world.counts(world.sends("b", b"nothing"))
+    if claims:
+        world.forms(2)
+    return world
+
+
+def test_a_static_member_that_missed_the_round_is_overlapped_and_fenced() -> None:
+    """The group keeps it with what it said before it held the partition (sc-S25)."""
+    world = static(claims=False)
+    world.forms(2)
+    assert world.gives_away() == []
+    assert world.checker.counts.stale_join == 1
+    assert world.owners.is_fenced("g", 0, "a", "pa")
+
+
+def test_a_static_member_whose_claim_the_group_has_is_not_overlapped() -> None:
+    """It said what it holds, for generation 2, and misses that of generation 3."""
+    world = static(claims=True)
+    world.counts(world.sends("b", b"nothing"))
+    world.forms(3)
+    assert world.gives_away(3) == ["H-owners-overlap"]
+
+
+def test_a_member_that_is_not_static_and_missed_the_round_is_not_excused() -> None:
+    """The group has to remove it."""
+    world = World()
+    world.first_round()
+    world.counts(world.sends("b", b"nothing"))
+    world.forms(2)
+    assert world.gives_away() == ["H-owners-overlap"]
 
 
 def test_a_copy_of_what_the_member_would_still_say_does_not_excuse() -> None:
