@@ -30,6 +30,10 @@ class ChildError(Exception):
     """A child ended, or did not answer in time."""
 
 
+class ChildRefusedError(ChildError):
+    """It said why it did not do what it was asked; it goes on."""
+
+
 def die_with_parent(parent_pid: int) -> None:
     """Ask the kernel for SIGKILL when the parent ends, however it ends; exit if it already has."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -138,7 +142,7 @@ class Child:
         del self._buffer[: end + 1]
         message: Message = json.loads(line)
         if "error" in message:
-            raise ChildError(f"{self.name}: {message['error']}")
+            raise ChildRefusedError(f"{self.name}: {message['error']}")
         return message
 
     def ask(self, verb: str, timeout_s: float = 30.0, **fields: Any) -> Message:

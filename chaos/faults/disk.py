@@ -307,7 +307,9 @@ class SlowDisk(_Slow):
 
     def _look(self, world: World) -> Sight:
         """Syncs took as long as writes that wait for each other, by the node's own account."""
-        count, took_s = _syncs(world, self._hit[0])
+        count, took_s = self._before
+        with contextlib.suppress(OSError):  # its page is late: it waits for its disk
+            count, took_s = _syncs(world, self._hit[0])
         count, took_s = count - self._before[0], took_s - self._before[1]
         if count <= 0:
             return super()._look(world)

@@ -204,7 +204,8 @@ class OutOfFiles(_ResourceFault):
             process = world.nodes[node_id].process
             pid, before = self._before.get(node_id, (0, (0, 0)))
             if process is not None and process.poll() is None and process.pid == pid:
-                resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+                with contextlib.suppress(ProcessLookupError):  # it ends just now
+                    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
             self._revive(world, node_id)
             if before[1]:
                 self._saw(self._sight(opened))

@@ -74,7 +74,8 @@ def read_logged(tables: Path) -> Iterator[Logged]:
 
     holes: dict[int, int] = {}
     for row in parquet.read_table(tables / "integrity").to_pylist():
-        if row["check"] in {"gap", "deleted"}:
+        whole = row["last_index"] is not None  # else it is said again of one group
+        if row["check"] in {"gap", "deleted"} and whole:
             holes[row["shard"]] = max(row["last_index"], holes.get(row["shard"], 0))
     columns = ["shard", "group", "topic", "partition", "index", "outcome", "offset"]
     values: dict[tuple[int, Key], list[int]] = defaultdict(list)

@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from chaos.child import Child, ChildError, Message, answer, commands
+from chaos.child import Child, ChildError, ChildRefusedError, Message, answer, commands
 from chaos.world.errors import WorldError
 from chaos.world.network import Network, Shape
 
@@ -125,7 +125,13 @@ class ChildNetwork(Network):
     def _ask(self, verb: str, **fields: object) -> Message:
         try:
             return self._open_child().ask(verb, _ANSWER_S, **fields)
+        except ChildRefusedError as error:
+            raise WorldError(str(error)) from error
         except ChildError as error:
+            # A late answer would be taken for that of the next question.
+            if self._child is not None:
+                self._child.close()
+                self._child = None
             raise WorldError(str(error)) from error
 
     def _open_child(self) -> Child:

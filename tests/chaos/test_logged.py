@@ -27,8 +27,9 @@ def commit_row(offset, index, **fields):
 
 
 def hole(check, last):
-    """Entries up to `last` of shard 1 are not there."""
-    return Integrity(check, "ok", 1, None, None, 1, last, "")
+    """Entries up to `last` of shard 1 are not there; None: said of one group, again."""
+    group = "g" if last is None else None
+    return Integrity(check, "ok", 1, group, None, 1, last, "")
 
 
 def test_the_logs_have_what_was_stored_and_not_what_was_superseded_or_removed(tmp_path):
@@ -51,6 +52,7 @@ def test_what_is_in_front_of_a_hole_says_nothing_of_what_is_behind_it(tmp_path):
     with TableWriter(tmp_path) as writer:
         writer.write(hole("deleted", 3))
         writer.write(hole("gap", 20))
+        writer.write(hole("gap", None))
         for index in (2, 10, 20, 21):
             writer.write(commit_row(index, index))
         writer.write(commit_row(1, 1, shard=2, group="h"))

@@ -77,12 +77,12 @@ def syncs_are_slow(world, injected, load):
     group = world.equipped(WriteLimit)._group(node_id)
     files = [*group.glob("blkio.throttle.write_iops_device"), *group.glob("io.max")]
     assert any(file.read_text().strip() for file in files)
-    before, _ = _syncs(world, node_id)
+    seen = []
 
     def went_on():
         with contextlib.suppress(OSError):  # its page may be late, too
-            return _syncs(world, node_id)[0] >= before + SYNCS
-        return False
+            seen.append(_syncs(world, node_id)[0])
+        return len(seen) > 1 and seen[-1] >= seen[0] + SYNCS
 
     until(world, load, went_on)
 
