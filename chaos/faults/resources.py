@@ -23,8 +23,9 @@ SPARE_BYTES = 256 * 1024
 SPARE_FILES = 2
 CALLERS = 64
 """Connections that are opened to a node that cannot have them."""
-BUSY_SHARE_MIN = 0.5
-"""Of one CPU's time that busy processes have to have had, all of them together."""
+BUSY_SHARE_MIN = 0.1
+"""Of one CPU's time that busy processes have to have had, all of them together: on two CPUs that a
+run's own processes fill they had 46 %."""
 
 
 class _ResourceFault(Watched):
