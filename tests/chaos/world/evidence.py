@@ -76,7 +76,6 @@ def led_by_others(world: World, injected: Injected, _client: Child | None = None
         WAIT_S,
         "the minority leads nothing, the others lead every shard",
     )
-    links_worked(world)
 
 
 def split(world: World, injected: Injected, client: Child) -> None:
@@ -101,7 +100,6 @@ def quorumless(world: World, injected: Injected, client: Child) -> None:
         WAIT_S,
         "nobody leads",
     )
-    links_worked(world)
     split_free = [world.nodes[node_id].endpoint for node_id in injected.minority]
     for endpoint in split_free:
         got = client.ask("commit", endpoint=endpoint, group="g0", topic=TOPIC, offset=1)
@@ -109,19 +107,13 @@ def quorumless(world: World, injected: Injected, client: Child) -> None:
 
 
 def cut_but_served(world: World, injected: Injected, _client: Child) -> None:
-    """The link drops packets, and every shard gets a leader that is not in doubt."""
+    """Every shard gets a leader that is not in doubt."""
     del injected
-    links_worked(world)
     world.wait(lambda: len(world.leaders()) == world.shards, WAIT_S, "every shard led")
 
 
-def links_worked(world: World) -> None:
-    """A shaped link stops something from now on: faults before this one have stopped some, too."""
-    before = _stopped(world)
-    world.wait(lambda: _stopped(world) > before, WAIT_S, "a shaped link stopped something")
-
-
-def _stopped(world: World) -> int:
+def stopped(world: World) -> int:
+    """What links have dropped or held so far, packets or chunks."""
     counts = world.network.counts().items()
     return sum(count for (_, _, what), count in counts if what in {"dropped", "held"})
 

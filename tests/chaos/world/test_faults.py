@@ -12,7 +12,7 @@ from chaos.faults.contract import Group, create, reason_missing
 from chaos.world.choose import Wanted, choose_network
 from chaos.world.replaying import Replaying
 from chaos.world.world import World
-from tests.chaos.world.evidence import EVIDENCE, TOPIC
+from tests.chaos.world.evidence import EVIDENCE, TOPIC, WAIT_S, stopped
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
@@ -59,8 +59,11 @@ def test_a_fault_is_real_and_heals(world, client, kind) -> None:
     pids = {node_id: node.pid for node_id, node in world.nodes.items()}
     made = create(kind)
     _client_connections(world, client)
+    before = stopped(world)
     try:
         injected = made.inject(world, Random(kind))
+        if getattr(made, "done_to", None) == {"dropped", "held"}:
+            world.wait(lambda: stopped(world) > before, WAIT_S, "a cut link stopped something")
         EVIDENCE[kind](world, injected, client)
     finally:
         made.heal(world)
