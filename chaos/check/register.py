@@ -74,10 +74,7 @@ def _end_overtaken(register: Register, known: KnownGenerations) -> None:
     Or by a commit of the same client that began later and was acknowledged: it has a greater
     `commit_seq`, so the earlier one is superseded (gp-O9).
     """
-    acknowledged = sorted(
-        (one for one in register.writes if one.certain and _is_numbered(one)),
-        key=lambda one: one.end,
-    )
+    acknowledged = [one for one in register.writes if one.certain and _is_numbered(one)]
     for write in register.writes:
         one = write.operation
         if write.end < FOREVER or one is None or one.kind != "commit" or one.generation < 0:

@@ -20,13 +20,16 @@ PULSE_EVERY_S = 0.02
 def _cast(setting: Setting, *workloads: str) -> Plan:
     """These workloads, probe and pulse."""
     cast = plan(workloads, setting)
+    _pace(cast, "pulse", PULSE_EVERY_S)
+    return cast
+
+
+def _pace(cast: Plan, kind: str, every_s: float) -> None:
+    """How often the jobs of this kind do what they do."""
     cast.jobs = [
-        replace(job, settings={**job.settings, "every_s": PULSE_EVERY_S})
-        if job.kind == "pulse"
-        else job
+        replace(job, settings={**job.settings, "every_s": every_s}) if job.kind == kind else job
         for job in cast.jobs
     ]
-    return cast
 
 
 REREAD_KEYS = 64
@@ -50,12 +53,7 @@ OPERATES_EVERY_S = 0.03
 def _operating(setting: Setting) -> Plan:
     """Also an operator in a hurry: W8 at ten times its pace, so that seconds are enough."""
     cast = _cast(setting, "W8")
-    cast.jobs = [
-        replace(job, settings={**job.settings, "every_s": OPERATES_EVERY_S})
-        if job.kind == "admin"
-        else job
-        for job in cast.jobs
-    ]
+    _pace(cast, "admin", OPERATES_EVERY_S)
     return cast
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: D103  # docs/errors.toml says what each case is
-"""Bad requests of which it takes thousands: one more than a group has room for."""
+"""Bad requests of which it takes a crowd: one more than a group has room for."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -27,15 +27,28 @@ def joins(world: World, group, count, **changes):
 
 @case("many_members")
 def many_members(world: World):
+    return one_too_many(world, LIMITS.group_max_members)
+
+
+@case("full_group")
+def full_group(world: World):
+    """Members whose Joins are parked in the open round count too."""
+    metadata = b"x" * 64_000
+    protocol = pb.JoinGroupRequest.Protocol(name="r", metadata=metadata)
+    room = LIMITS.group_metadata_max_bytes // len(metadata)
+    return one_too_many(world, room, protocols=[protocol])
+
+
+def one_too_many(world: World, room: int, **changes):
     """All at once, into a first round that stays open: which one is refused is nobody's choice."""
     for _ in range(CROWDS_MAX):
-        turned_away = crowd(world)
+        turned_away = crowd(world, room, **changes)
         if turned_away is not None:
             return refused(turned_away)
     raise AssertionError(f"{CROWDS_MAX} crowds, and each lost its coordinator or took too long")
 
 
-def crowd(world: World):
+def crowd(world: World, room: int, **changes):
     """What the one too many is told; None where any other was told something before that."""
     group = fresh("crowd")
     node_id = world.coordinator(group).node_id
@@ -50,7 +63,7 @@ def crowd(world: World):
         admin_pb2.AlterGroupConfigsRequest(groups=[altered]), timeout=PARKED_S
     )
     assert answer.results[0].status.code == 0
-    asked = joins(world, group, LIMITS.group_max_members + 1, rebalance_timeout_ms=120_000)
+    asked = joins(world, group, room + 1, rebalance_timeout_ms=120_000, **changes)
     calls = [stub.JoinGroup.future(one, timeout=PARKED_S) for one in asked]
 
     def members():
@@ -66,14 +79,14 @@ def crowd(world: World):
         return any(one.status.code in MOVED or one.park_again for one in told)
 
     try:
-        wait_for(lambda: disturbed() or members() == LIMITS.group_max_members, "a full group")
+        wait_for(lambda: disturbed() or members() == room, "a full group")
         wait_for(lambda: any(call.done() for call in calls), "a refusal")
         # Before they are cancelled: a Join that breaks off leaves its member two seconds.
         count = members()
         if disturbed():
             return None
         (turned_away,) = (call for call in calls if call.done())
-        assert count == LIMITS.group_max_members, "all others are in the group"
+        assert count == room, "all others are in the group"
         return turned_away.result()
     finally:
         for call in calls:

@@ -2,7 +2,6 @@
 """Bad requests on raw stubs: what members and operators may get wrong."""
 
 import itertools
-from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
@@ -544,29 +543,6 @@ def many_leaving(world: World):
     group = fresh()
     member_id, _ = world.member(group)
     return refused(leave(world, group, *[member_id] * 2_001))
-
-
-@case("full_group")
-def full_group(world: World):
-    """Members whose Joins are parked in the open round count too."""
-    group = fresh()
-    metadata = b"x" * 64_000
-    stub = world.groups(world.coordinator(group).node_id)
-    requests = [
-        pb.JoinGroupRequest(
-            **world.join_fields(group, protocols=[Protocol(name="r", metadata=metadata)])
-        )
-        for _ in range(3 * MIB // len(metadata) + 1)
-    ]
-    with ThreadPoolExecutor(len(requests)) as pool:
-        asked = [
-            pool.submit(patiently, lambda one=one: stub.JoinGroup(one, timeout=PARKED_S))
-            for one in requests
-        ]
-        answers = [future.result() for future in asked]
-    refusals = [answer for answer in answers if answer.status.code]
-    assert len(refusals) == 1, "all others are in the group"
-    return refused(refusals[0])
 
 
 @case("wrong_node")

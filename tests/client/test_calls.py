@@ -19,6 +19,7 @@ from muster.errors import (
 )
 from muster.testing import Abort, Hang, LoseAnswer, Refuse
 from muster.types import Coordinator, Counters, OffsetAndMetadata
+from tests.client.questions import asked_so_far
 
 T0 = TopicPartition("t", 0)
 
@@ -94,11 +95,11 @@ async def test_a_hint_saves_the_question(open_cluster, monkeypatch):
     monkeypatch.setattr(timeouts, "SUSPECT_MS", 30_000)  # a slow machine is no quiet node
     async with open_cluster(3) as (cluster, client), client.group("g", ["t"]) as group:
         await client.committed("other", [T0])
-        asked = len(cluster.seen("FindCoordinator"))
+        asked = await asked_so_far(client, cluster)
         cluster.elect(2)
         await client.committed("other", [T0])
         assert [c.node_id for c in cluster.seen("OffsetFetch")][-2:] == [1, 2]
-        assert len(cluster.seen("FindCoordinator")) == asked
+        assert await asked_so_far(client, cluster) == asked
         assert client.counters.not_coordinator == 1
         assert group.state == "Unjoined"
 
@@ -263,7 +264,7 @@ async def test_many_groups_of_one_client_share_their_questions(open_cluster):
     async with open_cluster(3) as (cluster, client):
         names = [f"g{i}" for i in range(30)]
         await asyncio.gather(*(client.committed(name, [T0]) for name in names))
-        asked = len(cluster.seen("FindCoordinator"))
+        asked = await asked_so_far(client, cluster)
         await cluster.kill(cluster.leader)
         answers = await asyncio.gather(*(client.committed(name, [T0]) for name in names))
         assert {answer.term for answer in answers} == {2}
@@ -276,7 +277,7 @@ async def test_questions_go_to_other_nodes_than_the_one_that_is_gone(open_cluste
     """Known term beside the id, and never first the node that went quiet."""
     async with open_cluster(3) as (cluster, client):
         await client.committed("g", [T0])
-        asked = len(cluster.seen("FindCoordinator"))
+        asked = await asked_so_far(client, cluster)
         cluster.hang(1)
         await client.committed("g", [T0])
         questions = cluster.seen("FindCoordinator")[asked:]

@@ -9,6 +9,7 @@ from muster import TopicPartition, calls, discovery, offsets, timeouts
 from muster.discovery import Routes
 from muster.testing import Hang
 from muster.types import Coordinator, Counters
+from tests.client.questions import asked_so_far
 
 T0 = TopicPartition("t", 0)
 FOR_EVER_MS = 3_600_000
@@ -139,7 +140,7 @@ async def test_a_call_goes_on_searching_after_another_gave_up(open_cluster, pati
         await client.committed("g", [T0])
         core = client._core
         cluster.script("OffsetFetch", Hang())
-        asked = len(cluster.seen("FindCoordinator"))
+        asked = await asked_so_far(client, cluster)
         fetch = asyncio.create_task(client.committed("g", [T0]))
         await cluster.until(lambda: len(cluster.seen("FindCoordinator")) > asked)
         found = asyncio.Event()

@@ -8,6 +8,7 @@ from muster import TopicPartition, timeouts
 from muster.errors import ErrorCode
 from muster.testing import Abort, Cluster, Hang, Refuse
 from tests.client.listening import Calls
+from tests.client.questions import asked_so_far
 
 T0 = TopicPartition("t", 0)
 LONG_MS = 3_600_000
@@ -145,10 +146,10 @@ async def test_a_demoted_coordinators_hint_moves_the_members(open_cluster, monke
     async with open_cluster(2, interval_ms=LONG_MS) as (cluster, client):
         group = client.group("g", ["t"])
         await group.next_assignment()
-        asked = len(cluster.seen("FindCoordinator"))
+        asked = await asked_so_far(client, cluster)
         cluster.elect(2)
         await cluster.until(lambda: any(c.node_id == 2 for c in cluster.seen("Heartbeat")))
-        assert len(cluster.seen("FindCoordinator")) == asked
+        assert await asked_so_far(client, cluster) == asked
         assert group.assignment is not None
 
 
