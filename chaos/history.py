@@ -233,8 +233,17 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardLog:
+    """The exported log of one shard, as far as it has no hole: from `first` to its end."""
+
+    shard: int
+    first: int
+    """Index of an entry; 1: nothing of the log is missing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Logged:
-    """Offsets of one key that are in the exported log of its shard, which has no hole.
+    """Offsets of one key that are in the exported log of its shard, behind its last hole.
 
     Several lines may be of one key.
     """
@@ -259,6 +268,8 @@ class Expected:
     cooperative: bool = False
     lasting: bool = True
     """False: it may be without members at the end."""
+    left_alone: bool = False
+    """Nobody kills, stops or restarts its members: only faults of the cluster reach them."""
 
 
 @dataclass(slots=True)
@@ -276,11 +287,14 @@ class History:
     rounds: list[Round] = field(default_factory=list)
     operated: list[Operated] = field(default_factory=list)
     replays: list[Replayed] = field(default_factory=list)
+    logs: list[ShardLog] = field(default_factory=list)
+    """None in histories of earlier musters."""
     logged: list[Logged] = field(default_factory=list)
     expected: list[Expected] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
     """Of the checkers' interest: `quiet_from_ns` (from then on nothing was broken, killed, joined
-    or changed any more) and `ended_ns` (until then members were left alone); CLOCK_MONOTONIC."""
+    or changed any more) and `ended_ns` (until then members were left alone), CLOCK_MONOTONIC;
+    `shards` (how many the cluster has)."""
 
     def commits(self) -> Iterator[Operation]:
         """The commits among the operations."""

@@ -28,6 +28,7 @@ from chaos.history import (
     Ownership,
     Replayed,
     Round,
+    ShardLog,
     Side,
     StoreWrite,
 )
@@ -104,6 +105,7 @@ class _Reader:
             Round: self._into(self._history.rounds),
             Operated: self._into(self._history.operated),
             Replayed: self._into(self._history.replays),
+            ShardLog: self._into(self._history.logs),
             Logged: self._into(self._history.logged),
             Expected: self._into(self._history.expected),
         }

@@ -31,6 +31,7 @@ from chaos.history import (
     Outcome,
     Replayed,
     Round,
+    ShardLog,
     Side,
     StoreWrite,
 )
@@ -57,6 +58,7 @@ Record = (
     | Round
     | Operated
     | Replayed
+    | ShardLog
     | Logged
     | Expected
 )
@@ -178,6 +180,7 @@ LINES: dict[str, type[Any]] = {
     "round": Round,
     "operated": Operated,
     "replayed": Replayed,
+    "log": ShardLog,
     "logged": Logged,
     "expected": Expected,
 }

@@ -22,6 +22,11 @@ from coordinator.histogram import Histogram
 
 HANDLING_BOUNDS_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1, 4, 32)
 
+DEADLINE_EARLY_S = 0.02
+"""A caller gives up so long before the deadline that the server knows, or ..."""
+DEADLINE_EARLY_SHARE = 0.01
+"""... such a part of the whole time."""
+
 Replied = Callable[[str, Any, Any, float], None]
 """Told of each call that ended with a reply: method name, request, response, seconds."""
 
@@ -92,7 +97,7 @@ class GrpcMetrics(grpc.aio.ServerInterceptor):
                 response = await behaviour(request, context)
                 code = _code_of(context) or "OK"
             except asyncio.CancelledError:
-                code = _why_cancelled(context)
+                code = _why_cancelled(context, self._clock() - began)
                 raise
             except BaseException:
                 code = _code_of(context) or "Unknown"
@@ -132,10 +137,17 @@ class GrpcMetrics(grpc.aio.ServerInterceptor):
         yield from (started, handled, seconds)
 
 
-def _why_cancelled(context: Any) -> str:
-    """The caller's deadline passed, or it gave up (or its connection broke) before that."""
+def _why_cancelled(context: Any, took_s: float) -> str:
+    """The caller's deadline passed, or it gave up (or its connection broke) before that.
+
+    The caller's own clock runs out first: gRPC rounds what it sends up by 1 % at most, and the
+    server counts from when the call came.
+    """
     left_s: float | None = context.time_remaining()
-    return "DeadlineExceeded" if left_s is not None and left_s <= 0 else "Canceled"
+    if left_s is None:
+        return "Canceled"
+    early_s = max(DEADLINE_EARLY_S, DEADLINE_EARLY_SHARE * (took_s + left_s))
+    return "DeadlineExceeded" if left_s <= early_s else "Canceled"
 
 
 def _code_of(context: Any) -> str | None:

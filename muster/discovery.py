@@ -248,6 +248,7 @@ class Discovery:
         for search in self._searches.values():
             self._stop(search)
         self._searches.clear()
+        self._batches.clear()  # what was about to be sent finds no channel any more
         for task in list(self._asking):
             task.cancel()
         if self._asking:

@@ -1,14 +1,16 @@
 """Which acknowledged commits are in the logs that the nodes had at the end."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from chaos.check.register import BEFORE_ALL, FOREVER
 from chaos.history import History, Key, Operation, Outcome
+from coordinator.routing import shard_of
 
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """An acknowledged commit that was sent after something that its shard's log has."""
+    """An acknowledged commit that its shard's log goes back to."""
 
     commit: Operation
     shard: int
@@ -18,25 +20,32 @@ class LookedUp:
 def look_up(history: History) -> Iterator[LookedUp]:
     """Each acknowledged commit that has to be in its shard's log.
 
-    The log's beginning may be gone. What is sent after a commit that the log has was acknowledged
-    comes behind that one, and has to be there. Without exported logs: nothing.
+    All of them where nothing of the log is missing. Else its beginning is gone, and nothing that a
+    client sees says how far back it goes: what is sent after a commit that the log has was
+    acknowledged comes behind that one, and has to be there; an earlier one may be there or not.
+    Without exported logs: nothing.
     """
     logs: dict[Key, set[int]] = {}
-    shards: dict[str, int] = {}
     for line in history.logged:
         logs.setdefault(line.key, set()).update(line.values)
-        shards[line.key.group] = line.shard
+    shard_in = _routing(history)
     mine = [
-        one
+        (one, shard, one.value in logs.get(one.key, ()))
         for one in history.commits()
-        if one.outcome is Outcome.OK and one.ended_ns is not None and one.key.group in shards
+        if one.outcome is Outcome.OK and (shard := shard_in(one.key.group)) is not None
     ]
-    since: dict[int, int] = {}
-    for one in mine:
-        if one.ended_ns is not None and one.value in logs.get(one.key, ()):
-            shard = shards[one.key.group]
+    since = {log.shard: BEFORE_ALL for log in history.logs if log.first == 1}
+    for one, shard, there in mine:
+        if there and one.ended_ns is not None:
             since[shard] = min(one.ended_ns, since.get(shard, one.ended_ns))
-    for one in mine:
-        shard = shards[one.key.group]
-        if shard in since and one.began_ns > since[shard]:
-            yield LookedUp(one, shard, one.value in logs.get(one.key, ()))
+    for one, shard, there in mine:
+        if one.began_ns > since.get(shard, FOREVER):
+            yield LookedUp(one, shard, there)
+
+
+def _routing(history: History) -> Callable[[str], int | None]:
+    """Each group's shard; an earlier muster's history knows those that are in a log."""
+    shards = history.facts.get("shards")
+    if isinstance(shards, int):
+        return lambda group: shard_of(group, shards)
+    return {line.key.group: line.shard for line in history.logged}.get

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from chaos.check.findings import Findings, named, some
 from chaos.check.logged import look_up
+from chaos.check.overtaken import superseded
 from chaos.check.register import NONE, Access, Register, registers
-from chaos.history import History, Key
+from chaos.history import History, Key, Outcome
 from chaos.verdict import Verdict
 
 
@@ -17,7 +18,9 @@ def check_lost(history: History) -> Verdict:
     outcome is unknown explains it as well. Every key with an acknowledged commit must have been
     read after its last one. And where the nodes' logs were exported, each acknowledged commit is in
     them that is not older than their beginning: a later one may have hidden its loss from reads.
-    Looks at: reads that began after an acknowledged commit, and commits looked up in the logs.
+    A commit that is answered as superseded was overtaken by a newer one: else its offset is lost,
+    too, and its client does not know. Looks at: reads that began after an acknowledged commit; the
+    note says how many commits were looked up in the logs.
     """
     found = Findings(history, "I1", "no acknowledged commit is lost")
     unread: list[Key] = []
@@ -40,6 +43,19 @@ def check_lost(history: History) -> Verdict:
                 read.begin,
             )
         gone.update(id(acknowledged.commits[place].operation) for place in missing)
+    looked_up = _find_gone(found, history, gone)
+    _superseded(found, history)
+    found.counts = {"lost": len(gone), "unread": len(unread), "looked_up": looked_up}
+    if unread:
+        found.broken(
+            f"{len(unread)} keys were not read after their last acknowledged commit, so nothing "
+            f"shows that it is there: {some(map(named, unread))}"
+        )
+    return found.verdict()
+
+
+def _find_gone(found: Findings, history: History, gone: set[int]) -> int:
+    """How many were looked up; `gone` takes those that are not there."""
     looked_up = 0
     for one in look_up(history):
         looked_up += 1
@@ -50,16 +66,23 @@ def check_lost(history: History) -> Verdict:
                 f"the log of shard {one.shard}",
                 one.commit.began_ns,
             )
-    found.looked_at += looked_up
-    found.counts = {"lost": len(gone), "unread": len(unread)}
-    if history.logged:
-        found.note(f"{looked_up} acknowledged commits were looked up in the nodes' logs")
-    if unread:
-        found.broken(
-            f"{len(unread)} keys were not read after their last acknowledged commit, so nothing "
-            f"shows that it is there: {some(map(named, unread))}"
-        )
-    return found.verdict()
+    of = sum(one.outcome is Outcome.OK for one in history.commits())
+    none = "" if history.logs or history.logged else ", which are not in this history"
+    found.note(f"{looked_up} of {of} acknowledged commits were looked up in the nodes' logs{none}")
+    return looked_up
+
+
+def _superseded(found: Findings, history: History) -> None:
+    answers = list(superseded(history))
+    for one in answers:
+        if not one.overtaken:
+            found.broken(
+                f"{named(one.commit.key)}: superseded by nothing: no newer commit of its member "
+                f"was sent before the answer to {found.operation(one.commit)}",
+                one.commit.began_ns,
+            )
+    if answers:
+        found.note(f"{len(answers)} commits were answered as superseded")
 
 
 def check_ghosts(history: History) -> Verdict:

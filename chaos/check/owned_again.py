@@ -12,14 +12,13 @@ def check(history: History) -> Verdict:
     """Of every group that was to have members (`Expected.lasting`) all partitions are owned.
 
     From the deadline to the fact `ended_ns`, without a gap; the deadline counts from the last fault
-    healed, or from the fact `quiet_from_ns`, whichever is later. A history that ends before the
-    deadline shows it only where all is owned already. Looks at: partitions.
+    healed. Members that their workload itself kills, stops or restarts are at rest only from the
+    fact `quiet_from_ns` on: theirs counts from then, if that is later. A history that ends before
+    the deadline shows it only where all is owned already. Looks at: partitions.
     """
     found = Findings(history, "I8", "every partition is owned again after the last fault")
-    quiet = max(
-        moment(history, "quiet_from_ns") or 0,
-        max((one.healed_ns for one in history.faults), default=0),
-    )
+    healed = max((one.healed_ns for one in history.faults), default=0)
+    at_rest = max(moment(history, "quiet_from_ns") or 0, healed)
     ends = end_of(history)
     keys: dict[Key, list[Ownership]] = defaultdict(list)
     for one in history.ownerships:
@@ -29,6 +28,7 @@ def check(history: History) -> Verdict:
     if not lasting:
         found.note("no group is named that was to have members at the end")
     for group in lasting:
+        quiet = healed if group.left_alone and healed else at_rest
         allowed = (group.session_timeout_ms + group.rebalance_timeout_ms) * MS_NS + GRACE_NS
         for key in _keys(group):
             free = _free_from(keys[key], min(quiet + allowed, ends), ends)
@@ -47,8 +47,8 @@ def check(history: History) -> Verdict:
                 )
     if early:
         found.note(
-            f"{early} partitions were not owned at the end, {(ends - quiet) / 1e9:.1f} s after the "
-            f"last fault: too early to judge"
+            f"{early} partitions were not owned at the end, {(ends - at_rest) / 1e9:.1f} s after "
+            f"all was quiet: too early to judge"
         )
     return found.verdict()
 

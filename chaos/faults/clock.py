@@ -26,6 +26,7 @@ class _ClockFault(Watched):
 
     group = Group.CLOCK
     needs = frozenset({"clock"})
+    spares_members = True
 
     def __init__(self) -> None:
         """Every clock is right."""

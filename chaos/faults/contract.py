@@ -69,6 +69,9 @@ class Fault(ABC):
     """The smallest cluster that it makes sense in."""
     keeps_quorum: ClassVar[bool] = True
     """Whether a majority is up and connected throughout, so that service has to go on."""
+    spares_members: ClassVar[bool] = False
+    """Whether every member reaches whoever could serve it as soon as that one runs, so that no
+    session may end by it."""
     weight: ClassVar[float] = 1.0
     """How often a schedule draws it, in relation to the others; 0: only where asked by name."""
     hold_s: ClassVar[tuple[float, float]] = (3.0, 6.0)

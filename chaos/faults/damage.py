@@ -5,6 +5,7 @@ serves wrong data. It is rebuilt as an operator would: new store, `muster cluste
 """
 
 import time
+from pathlib import Path
 from random import Random
 
 from chaos.faults.choosing import one_of
@@ -15,10 +16,37 @@ from chaos.world.damage import DamageError, Part
 from chaos.world.errors import WorldError
 from chaos.world.world import World
 
-OUTCOME_S_MAX = 20.0
+OUTCOME_S_MAX = 60.0
 """How long a start may take until the node serves, or has refused."""
 REPLACE_S_MAX = 40.0
+DEEP_SHARE = 0.5
+"""Of the torn tails: these go below the durable mark."""
+MARKS = 4
+"""So many renewals later the mark vouches for all that was written before them: the first may have
+begun before, and what is in the file may wait for the next sync."""
+MARKS_S_MAX = 10.0
+"""An idle node renews none."""
 POLL_S = 0.05
+
+
+def _vouched(folder: Path) -> tuple[str, int] | None:
+    """A write-ahead log's name and a size that the durable mark vouches for by now.
+
+    None where the node renews no mark, as it writes nothing. Raises FaultError where it writes and
+    renews none.
+    """
+    name, size = damage.log_size(folder)
+    known, renewals = damage.mark(folder), 0
+    deadline = time.monotonic() + MARKS_S_MAX
+    while size and time.monotonic() < deadline:
+        if (now := damage.mark(folder)) != known:
+            known, renewals = now, renewals + 1
+        if renewals == MARKS:
+            return name, size
+        time.sleep(POLL_S)
+    if size and not renewals and damage.log_size(folder) != (name, size):
+        raise FaultError(f"{folder.name} writes, and renewed no mark in {MARKS_S_MAX:.0f} s")
+    return None
 
 
 def rebuild(world: World, node_id: int) -> None:
@@ -89,19 +117,28 @@ class _Damaged(DiskFault):
 
 @fault
 class TornTail(_Damaged):
-    """The last bytes of the write-ahead log are missing."""
+    """The end of the write-ahead log is missing."""
 
     kind = "torn_tail"
-    title = "the write-ahead log of one node is cut off within its last bytes"
+    title = "the write-ahead log of one node is cut off: its last bytes, or below its mark"
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Kill, truncate, start."""
+        """Kill, truncate, start.
+
+        Facts: `vouched`, whether the durable mark vouches for what is gone: a node must refuse to
+        start without it. Half of the cuts go so deep, where the node writes anything at all. A cut
+        of the last bytes looks as a crash leaves it: the node may drop the record.
+        """
         node_id = one_of(world, world.running(), rng)
+        folder = world.nodes[node_id].folder
+        vouched = _vouched(folder) if rng.random() < DEEP_SHARE else None
         self._hit = [node_id]
         world.kill(node_id)
-        return self._start_on(
-            world, node_id, damage.tear(world.nodes[node_id].folder, rng), "truncated"
-        )
+        deep = vouched is not None and vouched[0] == damage.log_size(folder)[0]
+        self._facts["vouched"] = deep
+        done = damage.tear(folder, rng, vouched[1] if vouched is not None and deep else None)
+        how = "truncated below its durable mark" if deep else "truncated"
+        return self._start_on(world, node_id, done, how)
 
 
 @fault

@@ -18,7 +18,7 @@ from chaos.world.limits import WriteLimit
 from chaos.world.network import node_place
 from chaos.world.world import World
 
-NOTICE_S = 10.0
+NOTICE_S = 20.0
 """How long a node has to find that its disk refuses, when it is written to all the time."""
 SETTLE_S = 1.0
 """A node that is about to end has ended by then."""
@@ -293,20 +293,22 @@ class SlowDisk(_Slow):
         """Every disk is fast."""
         super().__init__()
         self._per_s = 0
-        self._before = (0, 0.0)
+        self._before: tuple[int, float] | None = None
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Slow it down."""
         node_id = one_of(world, world.running(), rng)
         self._per_s = rng.randint(*SLOW_WRITES_PER_S)
         self._hit = [node_id]
-        with contextlib.suppress(OSError):  # then the mean is that of all its syncs, a small one
+        with contextlib.suppress(OSError):  # then it is looked whether a thread hangs
             self._before = _syncs(world, node_id)
         world.equipped(WriteLimit).limit(node_id, per_s=self._per_s)
         return self._injected(f"{self._per_s} writes a second")
 
     def _look(self, world: World) -> Sight:
         """Syncs took as long as writes that wait for each other, by the node's own account."""
+        if self._before is None:
+            return super()._look(world)
         count, took_s = self._before
         with contextlib.suppress(OSError):  # its page is late: it waits for its disk
             count, took_s = _syncs(world, self._hit[0])

@@ -266,6 +266,7 @@ class _Breaking(Fault):
 
     group = Group.NETWORK
     needs = frozenset({"reset"})
+    spares_members = True
     hold_s = (0.5, 2.0)
 
     def heal(self, world: World) -> None:

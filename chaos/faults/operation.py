@@ -77,6 +77,7 @@ class TransferLeadership(Fault):
     kind = "transfer_leadership"
     title = "every shard of the node that leads most is handed over by the admin API"
     group = Group.OPERATION
+    spares_members = True
     hold_s = (0.5, 3.0)
 
     def inject(self, world: World, rng: Random) -> Injected:

@@ -135,6 +135,7 @@ class PauseAll(_Pausing):
     kind = "pause_all"
     title = "SIGSTOP of all nodes at one time: no session may end by it"
     keeps_quorum = False
+    spares_members = True
     hold_s = (5.0, 30.0)
 
     def inject(self, world: World, rng: Random) -> Injected:

@@ -1,11 +1,15 @@
 """Faults that look, before they are healed, for an effect that is not in their own words."""
 
+import time
 from collections.abc import Callable
 from typing import ParamSpec
 
 from chaos.faults.contract import Fault
 from chaos.world.errors import WorldError
 
+LOOK_S_MAX = 5.0
+"""A node's page may be late, a process just be gone."""
+POLL_S = 0.1
 _P = ParamSpec("_P")
 
 Sight = tuple[bool, str]
@@ -34,8 +38,14 @@ class Watched(Fault):
         self._effect, self._unreal = (what, "") if real else ("", what)
 
     def _watch(self, look: Callable[_P, Sight], *args: _P.args, **kwargs: _P.kwargs) -> None:
-        """Look; a look that fails saw nothing, and keeps nothing from being healed."""
-        try:
-            self._saw(look(*args, **kwargs))
-        except (OSError, WorldError) as error:
-            self._saw((False, f"nothing can be seen: {error}"))
+        """Look; a look that fails is tried again, then saw nothing: healed it is all the same."""
+        deadline = time.monotonic() + LOOK_S_MAX
+        while True:
+            try:
+                self._saw(look(*args, **kwargs))
+            except (OSError, WorldError) as error:
+                self._saw((False, f"nothing can be seen: {error}"))
+                if time.monotonic() < deadline:
+                    time.sleep(POLL_S)
+                    continue
+            return

@@ -1,5 +1,8 @@
 """`python -m chaos.mutants`: hunt all broken builds; the last line is `caught N of N`.
 
+N is of hunts: a build that is hunted in the simulator and as real processes counts twice, as the
+line before says.
+
 Exit code 1 where one survived, or where the shipped build fails a seed that a hunt used; 2 where a
 name is no broken build.
 """
@@ -67,6 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         chosen.report.parent.mkdir(parents=True, exist_ok=True)
         document = _document(ended, skipped, known, stamp, cold=chosen.cold)
         chosen.report.write_text(json.dumps(document, indent=2) + "\n")
+    say(_counted(jobs))
     say(f"caught {len(caught)} of {len(jobs)}")
     return 0 if len(caught) == len(jobs) else 1
 
@@ -88,6 +92,20 @@ def _hunted(
     for layer, name in jobs:
         if layer.alone:
             yield layer.hunt(name, seeds)
+
+
+def _counted(jobs: list[tuple[Layer, str]]) -> str:
+    """How many hunts there were, of how many builds: one may be hunted in each layer."""
+    words = [
+        f"{count} {layer.done}"
+        for layer in layers().values()
+        if (count := sum(one.name == layer.name for one, _ in jobs))
+    ]
+    hunts, builds = len(jobs), len({name for _, name in jobs})
+    return (
+        f"{hunts} hunt{'s' if hunts != 1 else ''} of {builds} build{'s' if builds != 1 else ''}: "
+        f"{', '.join(words) or 'none'}"
+    )
 
 
 def _document(

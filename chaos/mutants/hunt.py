@@ -58,6 +58,8 @@ class Layer:
     """One way to hunt. `hunt(name, seeds)` is picklable; `rules`: what each build does wrong."""
 
     name: str
+    done: str
+    """How its hunts are counted: "9 as processes"."""
     rules: dict[str, str]
     hunt: Callable[[str, int], Caught]
     lacks: Callable[[str], str] = can_be_hunted

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from chaos.mutants import cold
-from chaos.mutants.hunt import Caught
+from chaos.mutants.cold import Cold
 from chaos.report.bugs import Bug
 from chaos.report.inputs import Inputs, Mutant, Simulated, Soaked
 from chaos.report.invariants import INVARIANTS
@@ -100,8 +100,8 @@ class Report:
     mutants: list[Mutant]
     unsought: list[str]
     """Mutants that the machine could not hunt, and why."""
-    cold: list[Caught]
-    """What hunts without a known seed took, the longest first."""
+    cold: Cold
+    """What hunts without a known seed took, on which build."""
     bugs: list[Bug]
     runs: list[tuple[str, RunResult]]
     simulations: list[Simulated]
@@ -264,8 +264,11 @@ def _figures(inputs: Inputs) -> Iterable[Figure]:
     yield from _soaked(inputs.soaks)
     planted = inputs.mutants
     caught = sum(mutant.caught for mutant in planted)
-    yield Figure("mutants_planted", "mutants planted", len(planted) if planted else None)
-    yield Figure("mutants_caught", "mutants caught", caught if planted else None)
+    builds = len({mutant.name for mutant in planted})
+    yield Figure("mutants_planted", "mutants planted", builds if planted else None)
+    hunts = len(planted) if planted else None
+    yield Figure("mutants_hunted", "hunts for them, one a layer", hunts)
+    yield Figure("mutants_caught", "hunts that caught one", caught if planted else None)
 
 
 _SPOKEN = {"ok": "acknowledged", "fail": "refused", "unknown": "with unknown outcome"}

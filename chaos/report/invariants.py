@@ -19,7 +19,8 @@ INVARIANTS = (
         "I1",
         "no acknowledged commit is lost",
         "Every linearizable read that begins after a commit was acknowledged gives that offset or "
-        "a later one, unless somebody reset or deleted it meanwhile. So does the read at the end.",
+        "a later one, unless somebody reset or deleted it meanwhile. So does the read at the end. "
+        "A commit is answered as superseded only where its member sent a newer one.",
     ),
     Invariant(
         "I2",
@@ -64,7 +65,8 @@ INVARIANTS = (
         "I8",
         "everything is owned again",
         "Once the last fault is healed every partition has an owner within the session timeout, "
-        "the rebalance timeout and 5 s, where the group has members.",
+        "the rebalance timeout and 5 s, where the group has members. Where a workload kills, stops "
+        "or restarts members itself, the time counts from when it has ended that.",
     ),
     Invariant(
         "I9",

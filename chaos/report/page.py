@@ -88,7 +88,7 @@ _GROUPS = (
     )),
     ("What was broken", (
         "commits_lost", "keys_unread", "violations", "simulated_violations", "mutants_planted",
-        "mutants_caught",
+        "mutants_hunted", "mutants_caught",
     )),
     ("Longest time without a commit, per fault", ("gap_hit_ms", "gap_other_ms", "gap_calm_ms")),
     ("After kill -9 of a leader", ("kill_first_commit_ms", "kill_owned_ms", "kill_unowned")),

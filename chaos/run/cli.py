@@ -114,7 +114,7 @@ def _check(
     on_fault: str,
     bootstrap: str,
 ) -> None:
-    from chaos.workloads.catalog import names  # noqa: PLC0415
+    from chaos.workloads.catalog import DUPLICATED, NO_COPIES, names  # noqa: PLC0415
 
     unknown = [one for one in workloads if one not in names()]
     trouble = ""
@@ -124,6 +124,8 @@ def _check(
         trouble = f"{option} is for a cluster of the run's own: that of --bootstrap is as it is"
     elif bootstrap and others and not on_fault:
         trouble = f"{others[0]} takes a command that does it to a node of yours: give --on-fault"
+    elif bootstrap and DUPLICATED in workloads:
+        trouble = f"{DUPLICATED} is for a cluster of the run's own: {NO_COPIES}"
     elif nodes is not None and nodes % 2 == 0:
         trouble = f"{nodes} nodes: an odd number is what a majority is made of"
     elif unknown:
@@ -279,6 +281,7 @@ def _summary(result: "RunResult", folder: Path) -> Table:
         ["commits", f"{commits.ok} ok, {commits.fail} refused, {commits.unknown} unknown"],
         ["commits lost", result.commits_lost],
         ["keys not read again", result.keys_unread],
+        ["looked up in the logs", result.commits_looked_up],
         ["commits/s", f"{result.commits_per_s:.0f}"],
         ["p50, p99 of a commit", f"{_ms(result.commit_ms.p50)}, {_ms(result.commit_ms.p99)}"],
         ["digests compared", result.checkpoints_compared],

@@ -7,7 +7,7 @@ off, or was interrupted, is judged by what there is.
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chaos.history import FaultSpan, Side
@@ -62,6 +62,8 @@ class Played:
     disturbed: Mapping[str, int] = field(default_factory=dict)
     copies: Mapping[str, float] = field(default_factory=dict)
     """What the proxy of chaos-W12 counted."""
+    exported: bool = False
+    """Whether the nodes' logs were, so that commits can be looked up in them."""
     trouble: list[str] = field(default_factory=list)
     """What did not go as it should besides: each fails the run."""
 
@@ -132,8 +134,7 @@ class Conductor:
         for name, partitions in plan.topics.items():
             stage.create_topic(name, partitions)
         self.crew.start(plan.jobs)
-        for group in plan.expected:
-            self._recorder.record(group)
+        self._write_down_groups()
         self._now = "groups form"
         self._wait(time.monotonic() + self.pace.warm_s)
         self._settle(WARM_S_MAX)
@@ -143,6 +144,12 @@ class Conductor:
         last = steps[-1] if steps else None
         end_s = self.schedule.minutes * 60 if last is None else last.at_s + last.hold_s
         self._total_s = max(end_s, self.schedule.minutes * 60) + self.pace.quiet_s
+
+    def _write_down_groups(self) -> None:
+        for group in self.plan.expected:
+            # When a node of the user's own is back only their command knows, if at all.
+            alone = group.left_alone and self.stage.own
+            self._recorder.record(replace(group, left_alone=alone))
 
     def _break_things(self) -> None:
         began_s = self.played.began_ns / 1e9
@@ -250,6 +257,7 @@ class Conductor:
             self._now = "quiet: every partition has to be owned"
             self._wait(time.monotonic() + self.pace.quiet_s)
         self._recorder.fact("ended_ns", time.monotonic_ns())
+        self._recorder.fact("shards", self.stage.shards)
 
     def _end(self) -> None:
         self._show("the workloads end")
@@ -272,6 +280,7 @@ class Conductor:
         data_dirs = self.stage.data_dirs() if folded else []
         if data_dirs:
             self._show("the nodes' logs are replayed")
+            self.played.exported = True
             where = {"data_dirs": list(map(str, data_dirs)), "to": str(self.folder / "replay")}
             self.crew.start([Job("replay", "replay", where, beside=True, last=True)], REPLAY_S_MAX)
             self.played.trouble += self.crew.end()

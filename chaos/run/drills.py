@@ -126,7 +126,7 @@ OPERATOR = Drill(
     calm_s=6.0,
 )
 POWER = Drill("power", (("power_loss_all", 0.5),), lambda _: Loopback(), ALWAYS, needs_disks=True)
-# Ten seconds in which the node has to find out, and in which the pulse asks it some hundred times.
+# Twenty seconds in which the node has to find out; the pulse asks it some ten times a second.
 EIO = Drill("eio", (("eio", 0.5),), lambda _: Loopback(), ALWAYS | {"I16"}, needs_disks=True)
 DRILLS = {
     "ack_before_commit": CUTS,

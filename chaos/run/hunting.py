@@ -169,5 +169,10 @@ class _Silent:
 
 
 LAYER = Layer(
-    "process", {name: PROCESS_BUILDS[name].rule for name in DRILLS}, hunt, lacks, alone=True
+    "process",
+    "as processes",
+    {name: PROCESS_BUILDS[name].rule for name in DRILLS},
+    hunt,
+    lacks,
+    alone=True,
 )

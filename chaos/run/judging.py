@@ -72,6 +72,8 @@ class Occasion:
     """Whether the cluster was started for the run."""
     skipped: Mapping[str, str]
     build: Build | None = None
+    notes: Sequence[str] = ()
+    """What is known to be missing before it begins."""
 
 
 def judge(
@@ -120,6 +122,7 @@ def judge(
         commit_ms=Spread.of([((one.ended_ns or 0) - one.began_ns) / MS_NS for one in done]),
         commits_lost=first.counts.get("lost") if first.looked_at else None,
         keys_unread=first.counts.get("unread"),
+        commits_looked_up=first.counts.get("looked_up") if played.exported else None,
         calm_ms=calm_of(played.faults, played.began_ns, played.ended_ns, probes.values()),
         rebalancing=rebalancing(
             history,
@@ -134,7 +137,7 @@ def judge(
         passed=False,
         reasons=[],
         limits=[*LIMITS, *(() if occasion.own else OWN_LIMITS)],
-        notes=notes_of(played.faults),
+        notes=[*occasion.notes, *notes_of(played.faults)],
         build=occasion.build,
     )
     result.reasons = reasons(result, schedule, played, lines)
@@ -142,7 +145,7 @@ def judge(
         result.reasons += too_little(result, plan, history)
         result.reasons += unseen(result)
     if occasion.own:
-        result.reasons += expired(plan, history)
+        result.reasons += expired(plan, kinds, history)
     result.passed = not result.reasons
     return result
 

@@ -1,7 +1,10 @@
 """What a run must have done at least, and what must not have happened to its workloads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from chaos.check.setup import end_of
+from chaos.faults import catalog
+from chaos.faults.contract import Group
 from chaos.history import History, Outcome
 from chaos.run.result import RunResult
 from chaos.workloads.catalog import Plan
@@ -26,15 +29,33 @@ PAUSES = 16
 """After so many pauses of W4's zombie one at least has tried to write; about half do."""
 FAULTS = 3
 """Of so many faults of a kind one at least has a visible effect; a single one may meet nobody."""
+CERTAIN = frozenset({Group.DISK, Group.CLOCK, Group.RESOURCE})
+"""Faults of these hit a node that works: already the only one of a kind has a visible effect."""
+
+LOOKED_UP_SHARE = 0.1
+"""Of the acknowledged commits, where logs were exported; one drops its beginning at 64 MiB."""
+LOOKED_UP_ENOUGH = 100_000
+"""A run of days has dropped more than that share."""
 
 
-def expired(plan: Plan, history: History) -> Iterator[str]:
-    """Sessions that ended of members that beat at every node all the time (the pulse's).
+def expired(plan: Plan, kinds: Iterable[str], history: History) -> Iterator[str]:
+    """Sessions that ended of members that were well.
 
-    They last 30 s, longer than any fault is held: only a coordinator that counts wrongly ends one.
+    Of the pulse's, which beat at every node all the time: they last 30 s, longer than any fault is
+    held. Where all `kinds` of faults in the schedule spare members also of W1's, by the SDK: 5 s.
+    What comes after the last generation that was seen before the end says nothing: members leave
+    then, and a leave may be lost.
     """
+    ends_ns, formed = end_of(history), dict[str, int]()
+    for seen in history.generations:
+        if seen.at_ns <= ends_ns:
+            formed[seen.group] = max(seen.generation, formed.get(seen.group, 0))
+    well = set(plan.told)
+    if all(catalog.kinds()[kind].spares_members for kind in kinds):
+        well |= {one.group for one in plan.expected if one.left_alone}
     for one in history.rounds:
-        if one.group in plan.told and one.cause == "session_expiry":
+        before_end = one.generation <= formed.get(one.group, 0)
+        if one.group in well and one.cause == "session_expiry" and before_end:
             yield f"{one.group}: a session ended in round {one.generation}, its member was well"
 
 
@@ -62,6 +83,9 @@ def too_little(result: RunResult, plan: Plan, history: History) -> Iterator[str]
         }
         if len(groups & active) < MANY_SHARE * len(groups):
             yield f"W10: {len(groups & active)} of {len(groups)} groups committed anything"
+    looked_up, of = result.commits_looked_up, result.commits.ok
+    if looked_up is not None and looked_up < min(LOOKED_UP_SHARE * of, LOOKED_UP_ENOUGH):
+        yield f"{looked_up} of {of} acknowledged commits were looked up in the nodes' logs"
     if "W12" in figures and not figures["W12"].get("requests_copied"):
         yield "W12: no request was sent twice"
 
@@ -77,6 +101,8 @@ def _without_purpose(result: RunResult) -> Iterator[str]:
 def unseen(result: RunResult) -> Iterator[str]:
     """Kinds of faults that never had a visible effect, a line each, with what was seen last."""
     for one in result.classes:
-        if one.count >= FAULTS and one.unseen == one.count:
+        kind = catalog.kinds().get(one.kind)  # None: a name of the user's own
+        enough = 1 if kind is not None and kind.group in CERTAIN else FAULTS
+        if one.count >= enough and one.unseen == one.count:
             last = [fault.unreal for fault in result.faults if fault.kind == one.kind][-1]
             yield f"{one.kind}: {one.count} times injected, never with a visible effect ({last})"

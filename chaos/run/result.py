@@ -259,6 +259,8 @@ class RunResult:
     """What a reader has to know of such a test."""
     keys_unread: int | None = None
     """Keys that were not read after their last acknowledged commit, so that nothing shows it."""
+    commits_looked_up: int | None = None
+    """Acknowledged commits that were looked up in the nodes' logs; None: none were exported."""
     calm_ms: float | None = None
     """The longest time without an acknowledged commit of a probe's group while nothing was broken:
     what unavailability in a fault has to be compared with. None: there was no such span."""

@@ -17,7 +17,7 @@ from chaos.run.result import RunResult
 from chaos.run.schedule import Schedule, ScheduleError
 from chaos.run.stage import Stage
 from chaos.run.view import make_view
-from chaos.workloads.catalog import Setting, names, plan
+from chaos.workloads.catalog import DUPLICATED, NO_COPIES, Setting, names, plan
 
 PREFIX = "muster-chaos"
 
@@ -55,9 +55,7 @@ def run_whole(
             stage.open()
             steps = _schedule(stage, given, seed, minutes)
             schedules.write(steps, folder / schedules.FILE)
-            wanted = list(workloads) or [
-                one for one in names() if one != "W12" or stage.duplicating
-            ]
+            wanted, notes = at_work(workloads, copies=bool(stage.duplicating))
             setting = Setting(
                 prefix=PREFIX if stage.own else f"{PREFIX}-{secrets.token_hex(4)}",
                 topics=PREFIX,
@@ -77,6 +75,7 @@ def run_whole(
                 own=stage.own,
                 skipped=stage.skipped(),
                 build=built,
+                notes=notes,
             )
             played = Conductor(stage, cast, steps, folder, seed, view).play()
             interrupts.finishing()
@@ -86,6 +85,17 @@ def run_whole(
         result = judge(occasion, cast, steps, played, folder)
         results.write(result, folder)
     return result
+
+
+def at_work(workloads: Sequence[str], *, copies: bool) -> tuple[list[str], list[str]]:
+    """Those that are named, else all that there can be; a note for the one that is left out.
+
+    `copies`: whether something sends requests twice.
+    """
+    if workloads or copies:
+        return list(workloads) or names(), []
+    rest = [one for one in names() if one != DUPLICATED]
+    return rest, [f"{DUPLICATED} is left out: {NO_COPIES}"]
 
 
 def _schedule(stage: Stage, given: Schedule | None, seed: int, minutes: float) -> Schedule:

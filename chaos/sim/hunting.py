@@ -71,6 +71,7 @@ def _seeds(first: int, seeds: int) -> Iterator[int]:
 
 LAYER = Layer(
     "sim",
+    "simulated",
     {mutant.name: mutant.build.rule for mutant in MUTANTS.values()},
     hunt,
     cold=hunt_cold,

@@ -119,10 +119,10 @@ MUTANTS = {
 }
 
 KNOWN_SEEDS = {
-    "deletion": 12,
+    "deletion": 4,
     "deposed_expiry": 4,
     "extra_round": 2,
-    "generation_fence": 5,
+    "generation_fence": 4,
     "generation_floor": 1,
     "introduction": 6,
     "join_dedupe": 3,
@@ -132,8 +132,8 @@ KNOWN_SEEDS = {
     "retention": 1,
     "shard_time_cap": 4,
     "snapshot_commit_cap": 11,
-    "static_fence": 9,
-    "sticky_voters": 2,
+    "static_fence": 4,
+    "sticky_voters": 1,
     "unknown_topic": 7,
     "unsorted_history": 1,
     "zombie_fence": 26,

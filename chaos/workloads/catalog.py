@@ -21,6 +21,10 @@ OTHERS = {
     "pulse": "members that beat, commit and read at every node, also at those that are cut off",
 }
 """What every run has beside its workloads; names as workloads' are, with their titles."""
+DUPLICATED = "W12"
+"""The workload that only a cluster of the run's own can have."""
+NO_COPIES = "requests are sent twice by a proxy that a run has before nodes of its own alone"
+"""Why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,7 @@ def _member_group(
     partitions: int,
     *,
     assignor: str = "range",
+    left_alone: bool = False,
 ) -> dict[str, Any]:
     """One with members, some of which stay until the end of the run; watched."""
     settings = _group(made, setting, name, partitions)
@@ -150,6 +155,7 @@ def _member_group(
             SESSION_MS,
             REBALANCE_MS,
             cooperative=assignor == "cooperative-sticky",
+            left_alone=left_alone,
         )
     )
     timeouts = {"session_ms": SESSION_MS, "rebalance_ms": REBALANCE_MS}
@@ -196,7 +202,7 @@ def _groups_in(prefix: str, shards: Iterable[int], of: int) -> list[str]:
 
 @workload("W1", "unique commits, by members of a group and by clients outside of one")
 def _w1(made: Plan, setting: Setting) -> None:
-    of_members = _member_group(made, setting, "w1", 8)
+    of_members = _member_group(made, setting, "w1", 8, left_alone=True)
     made.jobs += [
         Job(f"W1-members-{n}", "members", {**of_members, "members": 2, "every_s": 0.08})
         for n in range(2)

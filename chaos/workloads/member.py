@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 
-from chaos.history import Key, Outcome
+from chaos.history import SUPERSEDED, Key, Outcome
 from chaos.workloads.base import Settings, Values, Worker
 from chaos.workloads.notebook import Note, Notebook, Own
 from chaos.workloads.offsets import answered_by
@@ -290,7 +290,7 @@ class Member(RebalanceListener):
                 self._seen[key] = offsets[key]
                 note.end(Outcome.OK, node=node)
             else:
-                note.end(Outcome.UNKNOWN, error="SUPERSEDED")
+                note.end(Outcome.UNKNOWN, error=SUPERSEDED)
 
 
 class Members(Worker):

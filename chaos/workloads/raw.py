@@ -14,7 +14,7 @@ from typing import Self
 
 import grpc
 
-from chaos.history import Key, Outcome
+from chaos.history import SUPERSEDED, Key, Outcome
 from chaos.workloads.notebook import Note, Notebook
 from chaos.workloads.outcomes import name_of, of_code, of_rpc
 from muster.errors import ErrorCode
@@ -115,7 +115,7 @@ class RawNodes:
         codes = [int(answer.status.code), *(int(one.status.code) for one in answer.partitions)]
         code = next((one for one in codes if one != ErrorCode.NONE), ErrorCode.NONE)
         if code == ErrorCode.NONE and any(one.superseded for one in answer.partitions):
-            return note.end(Outcome.UNKNOWN, error="SUPERSEDED")
+            return note.end(Outcome.UNKNOWN, error=SUPERSEDED)
         return note.end(of_code(code), error="" if code == ErrorCode.NONE else _name(code))
 
     async def read(self, at: str, key: Key, beside: Sequence[Key] = ()) -> Outcome:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from chaos.child import command_with_parent
-from chaos.history import Key, Logged, Replayed
+from chaos.history import Key, Logged, Replayed, ShardLog
 from chaos.workloads.base import Settings, Worker
 
 SHOWN = 3
@@ -64,26 +64,38 @@ class Replay(Worker):
                 for row in report.failed[:SHOWN]
             )
             raise ReplayError(f"{len(report.failed)} checks of the replay failed: {told}")
+        for log in read_logs(tables):
+            self.book.recorder.record(log)
         for logged in read_logged(tables):
             self.book.recorder.record(logged)
+
+
+def read_logs(tables: Path) -> Iterator[ShardLog]:
+    """From where on each folded log has no hole, from the tables of a replay."""
+    from pyarrow import parquet  # noqa: PLC0415  # pyarrow, which no other worker needs
+
+    shards: dict[int, int] = {}
+    for row in parquet.read_table(tables / "integrity").to_pylist():
+        if row["check"] == "fold" and row["group"] is None:
+            shards.setdefault(row["shard"], 1)
+        # Without a last entry it is said again of one group.
+        if row["check"] in {"gap", "deleted"} and row["last_index"] is not None:
+            shards[row["shard"]] = max(row["last_index"] + 1, shards.get(row["shard"], 1))
+    return (ShardLog(shard, first) for shard, first in sorted(shards.items()))
 
 
 def read_logged(tables: Path) -> Iterator[Logged]:
     """The offsets that the logs have behind their last hole, from the tables of a replay."""
     from pyarrow import parquet  # noqa: PLC0415  # as above
 
-    holes: dict[int, int] = {}
-    for row in parquet.read_table(tables / "integrity").to_pylist():
-        whole = row["last_index"] is not None  # else it is said again of one group
-        if row["check"] in {"gap", "deleted"} and whole:
-            holes[row["shard"]] = max(row["last_index"], holes.get(row["shard"], 0))
+    firsts = {log.shard: log.first for log in read_logs(tables)}
     columns = ["shard", "group", "topic", "partition", "index", "outcome", "offset"]
     values: dict[tuple[int, Key], list[int]] = defaultdict(list)
     for batch in parquet.ParquetFile(tables / "commits" / "part-0.parquet").iter_batches(
         columns=columns
     ):
         for row in batch.to_pylist():
-            if row["outcome"] == "committed" and row["index"] > holes.get(row["shard"], 0):
+            if row["outcome"] == "committed" and row["index"] >= firsts.get(row["shard"], 1):
                 key = Key(row["group"], row["topic"], row["partition"])
                 values[row["shard"], key].append(row["offset"])
     for (shard, key), all_of_it in values.items():

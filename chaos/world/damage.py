@@ -9,7 +9,8 @@ from random import Random
 from chaos.world.errors import WorldError
 
 TORN_BYTES_MAX = 200
-"""A torn tail loses at most so much: less than a batch of commits."""
+"""A log is cut so far before its end, or before the offset that is asked for, at most: less than a
+batch of commits."""
 
 
 class DamageError(WorldError):
@@ -77,11 +78,15 @@ def flip(data: Path, part: Part, rng: Random) -> Damage:
     return Damage(str(path.relative_to(data)), offset, size)
 
 
-def tear(data: Path, rng: Random) -> Damage:
-    """Truncate the newest write-ahead log within its last bytes. Raises DamageError."""
+def tear(data: Path, rng: Random, end: int | None = None) -> Damage:
+    """Truncate the newest write-ahead log within its last bytes. Raises DamageError.
+
+    `end`: within the last bytes before this offset, so that all behind it is gone, too.
+    """
     path = find(data, Part.WAL)
     size = path.stat().st_size
-    offset = size - rng.randint(1, min(size, TORN_BYTES_MAX))
+    end = size if end is None else end
+    offset = end - rng.randint(1, min(end, TORN_BYTES_MAX))
     with path.open("r+b") as file:
         file.truncate(offset)
     return Damage(str(path.relative_to(data)), offset, size)
@@ -100,6 +105,14 @@ def log_size(data: Path) -> tuple[str, int]:
         return path.name, path.stat().st_size
     except (DamageError, OSError):  # a young node's, or a disk that is dead already
         return "", 0
+
+
+def mark(data: Path) -> bytes:
+    """The durable mark as it is now; b"" where there is none yet."""
+    try:
+        return (data / "mark").read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def lost_since(data: Path, before: tuple[str, int]) -> int:

@@ -669,9 +669,10 @@ def describe_many_groups(world: World):
 
 def of_shards(world: World, shards) -> list[Seen]:
     """What Verify and Checkpoints say to these shard numbers."""
+    verify, held = admin.VerifyRequest(shards=shards), admin.CheckpointsRequest(shards=shards)
     return [
-        refused(world.admin().Verify(admin.VerifyRequest(shards=shards), timeout=PARKED_S)),
-        refused(world.admin().Checkpoints(admin.CheckpointsRequest(shards=shards))),
+        refused(patiently(lambda: world.admin().Verify(verify, timeout=PARKED_S))),
+        refused(patiently(lambda: world.admin().Checkpoints(held, timeout=PARKED_S))),
     ]
 
 
@@ -742,7 +743,7 @@ def raw(world: World, method):
 def no_protobuf(world: World):
     call = raw(world, "OffsetCommit")
     return [
-        grpc_failure(lambda request=request: call(request, timeout=ATTEMPT_S))
+        grpc_failure(lambda one=request: patiently(lambda: call(one, timeout=ATTEMPT_S)))
         for request in (b"\xff" * 64, b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x02\xff\xfe")
     ]
 

@@ -1,6 +1,6 @@
 """What a run takes from the tables of a replay: which offsets the nodes' logs have."""
 
-from chaos.history import Key, Logged
+from chaos.history import Key, Logged, ShardLog
 from chaos.workloads import replay
 from replay.output import TableWriter
 from replay.tables import Commit, Integrity
@@ -61,3 +61,14 @@ def test_what_is_in_front_of_a_hole_says_nothing_of_what_is_behind_it(tmp_path):
         Logged(1, key, (21,)),
         Logged(2, other, (1,)),
     ]
+
+
+def test_it_is_told_of_each_log_from_where_on_it_is_whole(tmp_path):
+    """Behind its last hole, or from its first entry on; also where nobody committed."""
+    with TableWriter(tmp_path) as writer:
+        for shard in (0, 1, 2):
+            writer.write(Integrity("fold", "ok", shard, None, None, None, None, ""))
+        writer.write(hole("gap", 20))
+        writer.write(hole("deleted", 3))
+        writer.write(hole("gap", None))
+    assert list(replay.read_logs(tmp_path)) == [ShardLog(0, 1), ShardLog(1, 21), ShardLog(2, 1)]

@@ -4,9 +4,16 @@ import asyncio
 
 import pytest
 
+from chaos.check import lost
+from chaos.history import Key
+from chaos.merging import read_folder
 from chaos.workloads.kinds import KINDS
+from chaos.workloads.notebook import Notebook
+from chaos.workloads.raw import RawNodes
 from muster.errors import ErrorCode, MusterError
 from muster.testing import Cluster, Refuse
+from muster.testing.groups import Group, status
+from muster.v1 import group_pb2
 from tests.chaos.briefs import brief
 from tests.coordinator.local import until
 
@@ -50,3 +57,61 @@ def test_a_member_that_is_fenced_ends_and_says_so(tmp_path):
     """Another process came under its instance id, as a run's restarts may have it."""
     asyncio.run(one_member(tmp_path, Refuse(ErrorCode.FENCED_INSTANCE_ID, "planted")))
     assert '"error":"FENCED_INSTANCE_ID"' in (tmp_path / TRACK).read_text()
+
+
+def supersede(_group, request):
+    """A server that says so of the first partition of each commit, and stores nothing."""
+    response = group_pb2.OffsetCommitResponse()
+    for at, one in enumerate(request.partitions):
+        answer = response.partitions.add(topic=one.topic, partition=one.partition)
+        if at == 0:
+            answer.superseded = True
+        else:
+            answer.status.CopyFrom(status(ErrorCode.OPERATION_NOT_ATTEMPTED, "it is atomic"))
+    return response
+
+
+async def _commit_until(said, folder, whole_share):
+    async with Cluster(1, topics={"t": 4}) as cluster:
+        settings = {"group": "g", "topic": "t", "every_s": 0.01, "whole_share": whole_share}
+        worker = KINDS["members"](brief("members", folder, cluster.bootstrap, 1, settings))
+        history = folder / "members.history.jsonl"
+        try:
+            async with asyncio.timeout(STEP_S):
+                await worker.start()
+            await until(lambda: worker.failed.done() or said in history.read_text(), STEP_S)
+        finally:
+            await worker.stop()
+            worker.close()
+
+
+@pytest.mark.parametrize(
+    ("whole_share", "error"), [(0.0, "SUPERSEDED"), (1.0, "OPERATION_NOT_ATTEMPTED")]
+)
+def test_a_server_that_calls_a_newest_commit_superseded_is_told(
+    whole_share, error, tmp_path, monkeypatch
+):
+    """Of one partition, and of several at once: what it answered stands in the history."""
+    monkeypatch.setattr(Group, "commit", supersede)
+    asyncio.run(_commit_until(error, tmp_path, whole_share))
+    history = read_folder(tmp_path)
+    history.operations = [one for one in history.operations if one.error in {"", error}]
+    assert "superseded by nothing" in lost.check_lost(history).violations[0].what
+
+
+async def _commit_once(folder):
+    book = Notebook(folder / "raw.history.jsonl", "raw")
+    async with (
+        Cluster(1, topics={"t": 4}) as cluster,
+        RawNodes({cluster.bootstrap: 1}, book) as raw,
+    ):
+        await raw.commit(cluster.bootstrap, Key("g", "t", 0), 5)
+    book.close()
+
+
+def test_a_server_that_calls_an_outsiders_commit_superseded_is_told(tmp_path, monkeypatch):
+    """A single attempt, without a number."""
+    monkeypatch.setattr(Group, "commit", supersede)
+    asyncio.run(_commit_once(tmp_path))
+    (violation,) = lost.check_lost(read_folder(tmp_path)).violations
+    assert "superseded by nothing" in violation.what

@@ -27,6 +27,7 @@ RECORDS = [
     history.Round("billing", 7, "member_joined", "node-0"),
     history.Operated("op", "kick", "billing", 40, 50, history.Outcome.OK, "m-1"),
     history.Replayed("python", 3, 100, "abc"),
+    history.ShardLog(3, 1),
     history.Logged(3, KEY, (5, 7)),
     history.Expected("billing", (("orders", 4),), 6000, 9000, True),
 ]
@@ -41,6 +42,7 @@ WHERE = [
     "rounds",
     "operated",
     "replays",
+    "logs",
     "logged",
     "expected",
 ]

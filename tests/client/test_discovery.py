@@ -87,6 +87,23 @@ async def test_an_impatient_call_does_not_wait_out_a_parked_ones_pause(open_clus
         assert not core.discovery._searches
 
 
+async def test_a_client_that_is_closed_while_a_search_begins_asks_nobody_any_more(open_cluster):
+    """What was to be sent in the next turn of the loop found its channel closed: a defect, said so.
+
+    The fixture refuses a test in whose background a task has failed.
+    """
+    async with open_cluster(3) as (cluster, client):
+        await client.committed("g", [T0])
+        asked = len(cluster.seen("FindCoordinator"))
+        core = client._core
+        searching = core.discovery.want("other", known=None, patient=False, wake=lambda: None)
+        await asyncio.sleep(0)
+        assert core.discovery._batches
+        searching.close()
+        await client.close()
+        assert len(cluster.seen("FindCoordinator")) == asked
+
+
 async def test_a_coordinator_that_one_call_gave_up_is_found_again_for_another(open_cluster):
     """A call that searches for a later one is not left waiting for a term that never comes."""
     async with open_cluster(3) as (_, client):

@@ -15,7 +15,7 @@ from muster.task_store import CHANGES_MAX, DEFINITION_BYTES_MAX, DEFINITIONS, PR
 from muster.task_work import METADATA_BYTES_MAX
 
 DOCS = Path(__file__).parents[2] / "docs"
-SESSION_MS = 1_500
+SESSION_MS = 4_000
 
 
 class Program:

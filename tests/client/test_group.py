@@ -93,7 +93,7 @@ async def test_a_commit_that_is_fenced_raises_and_the_member_joins_again(open_cl
     """UNKNOWN_MEMBER_ID on a commit: raised, what was owned is lost, a new membership follows."""
     async with open_cluster(1, interval_ms=3_600_000) as (cluster, client):
         journal = Journal()
-        group = client.group("g", ["t"], session_timeout_ms=1_000, listener=journal)
+        group = client.group("g", ["t"], session_timeout_ms=3_000, listener=journal)
         first = await group.next_assignment()
         cluster.script("OffsetCommit", Refuse(ErrorCode.UNKNOWN_MEMBER_ID))
         with pytest.raises(UnknownMemberId):
@@ -303,7 +303,7 @@ async def test_a_cluster_that_cannot_say_whether_a_topic_exists_is_waited_for(op
         cluster.script("DescribeTopics", Hang(), Hang())
         async with client.group("g", ["t"]) as group:
             assert (await group.next_assignment()).partitions == tuple(T)
-        assert len(cluster.seen("DescribeTopics")) == 3
+        assert len(cluster.seen("DescribeTopics")) >= 3
 
 
 async def test_a_cluster_that_is_not_there_is_not_waited_for_for_ever(open_cluster, monkeypatch):
@@ -518,7 +518,7 @@ async def test_a_crashed_member_is_replaced_after_its_session(open_cluster):
     async with open_cluster(1, interval_ms=100) as (_, client):
         survivor = client.group("g", ["t"])
         await survivor.next_assignment()
-        crashing = client.group("g", ["t"], session_timeout_ms=1_000)
+        crashing = client.group("g", ["t"], session_timeout_ms=3_000)
         await asyncio.gather(survivor.next_assignment(), crashing.next_assignment())
         crashing._stop_pulse()
         assert (await survivor.next_assignment()).partitions == tuple(T)

@@ -44,7 +44,7 @@ def as_wished(members, _partition_counts):
 
 async def test_cooperative_what_moves_is_revoked_before_what_is_new_is_assigned(open_cluster):
     """One round may bring both: c leaves t-3 to a, and a leaves t-0 to b."""
-    async with open_cluster(1, initial_delay_ms=300) as (_, client):
+    async with open_cluster(1, initial_delay_ms=2_000) as (_, client):
         wishes = {"a": b"0 1 2", "b": b"", "c": b"3"}
         assignor = FunctionAssignor("as-wished", as_wished, cooperative=True)
         journals = {name: Journal() for name in wishes}

@@ -118,19 +118,20 @@ async def test_revoke_ends_the_tasks_and_flushes_before_the_next_owner_starts(op
     """What was buffered is committed under the old generation; the next owner goes on there."""
     async with open_cluster(1) as (cluster, client):
         first = client.group("g", ["t"], commit_interval_ms=3_600_000)
-        ended, begun = [], []
+        at_work, ended, begun = [], [], []
 
         @first.on_partition
         async def work(p: Partition) -> None:
             if p.generation == 1:
                 p.commit(10 + p.id)
+                at_work.append(p.id)
                 try:
                     await asyncio.Event().wait()
                 finally:
                     ended.append((p.id, p.revoking.is_set()))
 
         running = asyncio.create_task(first.run())
-        await cluster.until(lambda: first.state == "Stable")
+        await cluster.until(lambda: len(at_work) == 4)
         second = client.group("g", ["t"])
 
         @second.on_partition

@@ -11,12 +11,13 @@ import pytest
 
 from demo.cli import finish
 from demo.conductor import Conductor
+from demo.faults import Faults
 from demo.plan import LOCAL, Plan
 from demo.view import PlainView
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.output import Format
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(420)]
 
 COUNTS = "token table equals the single-process count"
 OFFSETS = "every result has its committed offset"
@@ -55,11 +56,18 @@ def plan(tmp_path):
     )
 
 
+class Patient(Faults):
+    """A machine that stands still again and again makes sessions longer."""
+
+    effect_s_max = 90.0
+
+
 def conduct(plan, **broken):
     """A run with some of its parts replaced."""
 
     class Broken(Conductor):
-        finish_s_max = 15.0
+        faults = Patient
+        finish_s_max = 30.0
 
     for name, part in broken.items():
         setattr(Broken, name, part)

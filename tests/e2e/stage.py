@@ -17,6 +17,8 @@ TOPIC = "numbers"
 MEMBERS = 4
 SHARDS = 4
 WAIT_S = 60
+MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+"""Leadership goes back to where it belongs: ask again who has it."""
 IN_FLIGHT = 8
 """Commits of each member that the kill meets."""
 
@@ -189,9 +191,11 @@ class Stage:
 
     async def operate(self, method, **fields):
         """An operator's call to the group's coordinator, acknowledged."""
-        known = await self.router.coordinator(self.group)
-        stub = getattr(self.router.admins[known.endpoint], method)
-        answer = await stub(getattr(admin, f"{method}Request")(**fields), timeout=WAIT_S)
+        answer = None
+        while answer is None or MOVED & {answer.status.code, *codes(answer)}:
+            known = await self.router.coordinator(self.group)
+            stub = getattr(self.router.admins[known.endpoint], method)
+            answer = await stub(getattr(admin, f"{method}Request")(**fields), timeout=WAIT_S)
         assert answer.status.code == 0, answer.status
         return answer
 
@@ -200,9 +204,7 @@ class Stage:
         await self.router.coordinator(self.group, term)
         while True:
             with contextlib.suppress(grpc.aio.AioRpcError, AssertionError):
-                answer = await self.operate(method, **fields)
-                if ErrorCode.NOT_COORDINATOR not in codes(answer):
-                    return answer
+                return await self.operate(method, **fields)
             await asyncio.sleep(0.02)
 
     async def set(self, name, value):
@@ -214,7 +216,7 @@ class Stage:
 
 def codes(answer):
     """What each entry of an operator's call was told."""
-    return [result.status.code for result in answer.results]
+    return [result.status.code for result in getattr(answer, "results", ())]
 
 
 def play(cluster, group, scene, *, whole=False, settled=True):

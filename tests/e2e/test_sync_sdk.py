@@ -117,7 +117,7 @@ async def pausing(folder):
     """One member with a task per partition."""
     async with dev_cluster(folder) as nodes, muster.Client(list(nodes)) as client:
         await client.create_topic("t", 2)
-        group = client.group("g", ["t"], commit_interval_ms=10, session_timeout_ms=2000)
+        group = client.group("g", ["t"], commit_interval_ms=10, session_timeout_ms=5000)
         read = {0: [], 1: []}
 
         @group.on_partition
@@ -143,7 +143,7 @@ async def pausing(folder):
         leader = client.coordinator("g")
         os.kill(nodes[leader.endpoint]["pid"], signal.SIGKILL)
         begun = time.monotonic()
-        await until(lambda: time.monotonic() - begun > 2.5 and len(read[0]) > stood + 50)
+        await until(lambda: time.monotonic() - begun > 5.5 and len(read[0]) > stood + 50)
         assert len(read[1]) == stood
         assert (group.member_id, group.assignment.generation) == member, "longer than its session"
         group.seek(paused, 1000)

@@ -111,7 +111,7 @@ EXPECTED: dict[str, Expected] = {
     "Fsync duration / B": Appears(1e-5),
     "Apply duration / A": Appears(1e-5),
     "Apply duration / B": Appears(1e-5),
-    "Log on disk / A": Rises(to=1e6, factor=10),
+    "Log on disk / A": Rises(to=1e5, factor=10),
     "Disk free / A": Shrinks(by=5e6),
     "Entries kept in the log / A": Rises(to=1_000, factor=10),
     # calls

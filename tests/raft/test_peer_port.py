@@ -63,7 +63,7 @@ def test_a_second_process_on_one_store_is_turned_away_while_the_first_is_connect
     async def scenario():
         async with LoopbackCluster(tmp_path, shards=1) as cluster:
             one = cluster.nodes[0]
-            await cluster.until(lambda: 1 in one.driver.connected_nodes)
+            await cluster.until(lambda: {1, 2} == set(one.driver.connected_nodes))
             broken, endpoints = one.driver.stats.leaders_lost, dict(one.driver.book.endpoints)
             reader, writer = await asyncio.open_connection(*cluster.addresses[0])
             writer.write(hello(cluster, run_id=b"another process.", client_endpoint="copy:1"))
@@ -149,6 +149,7 @@ def test_a_silent_stranger_is_hung_up_on(tmp_path, monkeypatch):
     async def scenario():
         async with LoopbackCluster(tmp_path, shards=1) as cluster:
             hub = cluster.nodes[0].hub
+            await cluster.until(lambda: len(hub._established) == 4 and not hub._strangers)
             object.__setattr__(hub.settings, "hello_timeout_ms", 50)
             reader, writer = await asyncio.open_connection(*cluster.addresses[0])
             assert await reader.read() == b""

@@ -315,14 +315,14 @@ FAULT = FaultSpan("kill", ("node-0",), 1 * S, 10 * S, quorum=True)
 """Session 6 s + rebalance 4 s + 5 s: owned from +25 s."""
 
 
-def quiet(*ownerships, ends=40, **fields):
+def quiet(*ownerships, ends=40, left_alone=False, **fields):
     """A history with a fault that was healed at 10 s."""
     facts = {"ended_ns": ends * S, **fields}
     return history(
         read(-1, 0, 1),
         ownerships=list(ownerships),
         faults=[FAULT],
-        expected=[expected()],
+        expected=[expected(left_alone=left_alone)],
         facts=facts,
     )
 
@@ -355,6 +355,13 @@ def test_the_time_counts_from_when_all_was_quiet():
     late = owns("a", 1, 28, None)
     assert owned_again.check(quiet(late, quiet_from_ns=14 * S)).passed
     assert not owned_again.check(quiet(late)).passed
+
+
+def test_of_members_that_are_left_alone_the_time_counts_from_the_heal():
+    """Whatever the other workloads still do, and however long the run waits for the cluster."""
+    late = owns("a", 1, 28, None)
+    assert not owned_again.check(quiet(late, quiet_from_ns=14 * S, left_alone=True)).passed
+    assert owned_again.check(quiet(owns("a", 1, 24, None), left_alone=True)).passed
 
 
 def test_a_run_that_ends_too_early_shows_what_is_owned_and_nothing_of_the_rest():

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from chaos.check import lost, offsets
-from chaos.history import SUPERSEDED, Key, Logged, Outcome
+from chaos.history import SUPERSEDED, Key, Logged, Outcome, ShardLog
 from tests.chaos.check.made import (
     KEY,
     OTHER,
@@ -25,6 +27,10 @@ def test_a_later_read_that_answers_the_last_commit_passes_both():
     verdict = lost.check_lost(made)
     assert verdict.passed
     assert verdict.looked_at == 1
+    assert verdict.note == (
+        "0 of 2 acknowledged commits were looked up in the nodes' logs, which are not in this "
+        "history"
+    )
     assert lost.check_ghosts(made).passed
 
 
@@ -43,9 +49,9 @@ def test_an_acknowledged_commit_that_a_later_read_does_not_have_is_lost():
 def test_every_lost_commit_counts_once_and_keys_not_read_again_are_apart():
     """More than the violations that are listed: a read that misses two, and many keys."""
     made = history(commit(5, 0, 1), commit(6, 2, 3), commit(7, 4, 5), read(5, 6, 7), read(6, 8, 9))
-    assert dict(lost.check_lost(made).counts) == {"lost": 2, "unread": 0}
+    assert dict(lost.check_lost(made).counts) == {"lost": 2, "unread": 0, "looked_up": 0}
     unread = history(commit(5, 0, 1), read(5, 2, 3), commit(6, 4, 5))
-    assert dict(lost.check_lost(unread).counts) == {"lost": 0, "unread": 1}
+    assert dict(lost.check_lost(unread).counts) == {"lost": 0, "unread": 1, "looked_up": 0}
 
 
 def test_each_lost_commit_is_told_once_however_often_it_is_missed():
@@ -137,8 +143,83 @@ def test_an_unknown_commit_may_have_taken_effect_until_it_was_overtaken():
 
 def test_a_late_retry_that_was_superseded_explains_nothing_after_its_answer():
     """Its value cannot come back."""
-    superseded = commit(5, 0, 1, outcome=Outcome.UNKNOWN, error=SUPERSEDED)
-    assert "is lost" in only(lost.check_lost(history(superseded, commit(6, 2, 3), read(5, 4, 5))))
+    newer = commit(6, 1, 2, **MEMBERS)
+    later = commit(7, 4, 5)
+    assert "is lost" in only(lost.check_lost(history(superseded(), newer, later, read(5, 6, 7))))
+
+
+MEMBERS = {"member_id": "m", "generation": 1, "numbered": True}
+
+
+def superseded(**fields):
+    """A commit of 0 to 3 s that was answered so."""
+    return commit(5, 0, 3, **{**MEMBERS, "outcome": Outcome.UNKNOWN, "error": SUPERSEDED, **fields})
+
+
+NOT_ATTEMPTED = {"outcome": Outcome.FAIL, "error": "OPERATION_NOT_ATTEMPTED"}
+FILLER = [commit(1, 20, 21, key=Key("h", "t", 0)), read(1, 22, 23, key=Key("h", "t", 0))]
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        commit(6, 1, 2, **MEMBERS, outcome=Outcome.UNKNOWN, error="REQUEST_TIMED_OUT"),
+        commit(6, 2, None, **MEMBERS),
+        commit(6, 2, 9, **MEMBERS, outcome=Outcome.UNKNOWN, error=SUPERSEDED),
+    ],
+)
+def test_a_newer_commit_of_the_member_that_may_have_been_stored_explains_superseded(newer):
+    """It was sent before the answer came; whether it was stored need not be known."""
+    newest = commit(7, 3, 10, **MEMBERS)  # of the third case
+    made = history(superseded(), newer, newest, read(7, 12, 13))
+    verdict = lost.check_lost(made)
+    assert verdict.passed
+    assert "commits were answered as superseded" in verdict.note
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        commit(4, -2, -1, **MEMBERS),
+        commit(6, 3, 4, **MEMBERS),
+        commit(6, 1, 2, **MEMBERS, outcome=Outcome.FAIL, error="FENCED"),
+        commit(6, 1, 2, **MEMBERS, key=OTHER),
+        commit(6, 1, 2, **{**MEMBERS, "member_id": "n"}),
+        commit(6, 1, 2, **{**MEMBERS, "numbered": False}),
+        delete(1, 2),
+        op("reset", 3, 1, 2),
+    ],
+    ids=["older", "too late", "refused", "partition", "member", "no number", "delete", "reset"],
+)
+def test_a_commit_that_nothing_can_have_overtaken_may_not_be_superseded(other):
+    """By the rule of gp-O9: the same member's, at the same partition, with a greater number."""
+    told = lost.check_lost(history(superseded(), other, *FILLER))
+    (named,) = [one.what for one in told.violations if "superseded" in one.what]
+    assert named.startswith(
+        "g/t/0: superseded by nothing: no newer commit of its member was sent before the answer to "
+        "commit 5 by w"
+    )
+
+
+def test_a_commit_without_a_number_is_never_superseded():
+    """Outside of a membership nothing has one (sc-O13)."""
+    newer = commit(6, 1, 2, **MEMBERS)
+    for fields in ({"numbered": False}, {"generation": -1}):
+        made = history(superseded(**fields), newer, read(6, 4, 5))
+        assert "superseded by nothing" in only(lost.check_lost(made))
+
+
+def test_an_atomic_commit_that_nothing_can_have_overtaken_is_told():
+    """Nobody knows which of its partitions was superseded, so any of the member's newer excuses it.
+
+    Its own partitions do not, though they are written down one after the other.
+    """
+    both = [superseded(**NOT_ATTEMPTED), commit(6, 0.1, 3, **MEMBERS, key=OTHER, **NOT_ATTEMPTED)]
+    doubtful = [replace(one, outcome=Outcome.UNKNOWN) for one in both]
+    for atomic in (both, doubtful):
+        assert len(lost.check_lost(history(*atomic, *FILLER)).violations) == 2
+        newer = commit(7, 1, 2, **MEMBERS, key=OTHER)
+        assert lost.check_lost(history(*atomic, newer, read(7, 4, 5, key=OTHER))).passed
 
 
 def test_a_delete_or_a_reset_explains_an_older_value():
@@ -211,11 +292,12 @@ def test_an_acknowledged_commit_that_the_logs_do_not_have_is_lost_though_no_read
         "g/t/0: acknowledged commit 6 by w (+2.000000 s .. +3.000000 s) is not in the log of shard "
         "3"
     )
-    assert dict(verdict.counts) == {"lost": 1, "unread": 0}
+    assert dict(verdict.counts) == {"lost": 1, "unread": 0, "looked_up": 2}
+    assert verdict.looked_at == 1, "the read; what was looked up is counted apart"
     made.logged = [Logged(3, KEY, (5, 6)), Logged(3, KEY, (7,))]
     verdict = lost.check_lost(made)
     assert verdict.passed
-    assert verdict.note == "2 acknowledged commits were looked up in the nodes' logs"
+    assert verdict.note == "2 of 3 acknowledged commits were looked up in the nodes' logs"
 
 
 def test_a_commit_that_reads_and_logs_miss_is_one_lost_commit():
@@ -241,3 +323,19 @@ def test_of_a_shard_whose_beginning_is_gone_only_what_came_later_is_looked_up():
     assert "acknowledged commit 8" in only(lost.check_lost(made))
     made.logged = [Logged(3, other, (6,)), Logged(4, KEY, ())]
     assert lost.check_lost(made).passed
+
+
+def test_a_log_of_which_nothing_is_missing_has_every_acknowledged_commit():
+    """Also those before the first one that it has, and those of a group of which it has none."""
+    commits = [commit(5, 0, 1), commit(6, 2, 3), commit(7, 4, 5)]
+    made = history(*commits, read(7, 6, 7), facts={"shards": 1})
+    for values, missing in (((5, 6, 7), 0), ((7,), 2), ((), 3)):
+        made.logged = [Logged(0, KEY, values)] if values else []
+        made.logs = [ShardLog(0, 1)]
+        verdict = lost.check_lost(made)
+        assert len(verdict.violations) == missing
+        assert verdict.note == "3 of 3 acknowledged commits were looked up in the nodes' logs"
+        made.logs = [ShardLog(0, 9)]
+        verdict = lost.check_lost(made)
+        assert verdict.passed
+        assert verdict.counts["looked_up"] == max(0, len(values) - 1)

@@ -1,9 +1,12 @@
 """Damage is done where it is said to be, and only there."""
 
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from chaos.faults import damage as torn
+from chaos.faults.contract import FaultError
 from chaos.world import damage
 from chaos.world.damage import DamageError, Part
 
@@ -57,6 +60,42 @@ def test_a_tear_takes_a_few_bytes_from_the_end_of_the_newest_log(data) -> None:
     assert before.startswith(after)
     assert 0 < len(before) - len(after) <= damage.TORN_BYTES_MAX
     assert done.offset == len(after)
+
+
+@pytest.mark.parametrize(
+    ("renewals", "sizes", "found"),
+    [
+        (torn.MARKS, [100, 100], ("a.log", 100)),
+        (torn.MARKS - 1, [100, 100], None),
+        (0, [100, 100], None),
+        (0, [0, 50], None),
+    ],
+)
+def test_only_marks_that_are_renewed_vouch_for_a_size(renewals, sizes, found, monkeypatch):
+    """An idle node renews none, and a young one has no log yet."""
+    marks, logs = [bytes([one]) for one in range(renewals + 1)], list(sizes)
+    monkeypatch.setattr(torn, "POLL_S", 0.0)
+    monkeypatch.setattr(torn, "MARKS_S_MAX", 0.05)
+    monkeypatch.setattr(damage, "mark", lambda _: marks.pop(0) if marks[1:] else marks[0])
+    monkeypatch.setattr(damage, "log_size", lambda _: ("a.log", logs.pop(0)))
+    assert torn._vouched(Path("node-1")) == found
+
+
+def test_a_node_that_writes_and_renews_no_mark_is_told(monkeypatch):
+    """It would pass every cut."""
+    sizes = [100, 200]
+    monkeypatch.setattr(torn, "MARKS_S_MAX", 0.05)
+    monkeypatch.setattr(damage, "mark", lambda _: b"as ever")
+    monkeypatch.setattr(damage, "log_size", lambda _: ("a.log", sizes.pop(0)))
+    with pytest.raises(FaultError, match="node-1 writes, and renewed no mark"):
+        torn._vouched(Path("node-1"))
+
+
+def test_a_tear_below_a_size_takes_all_behind_it_too(data) -> None:
+    """So that what the durable mark vouches for is gone for sure."""
+    done = damage.tear(data, Random(1), 300)
+    assert 300 - damage.TORN_BYTES_MAX <= done.offset < 300
+    assert (data / "db/000010.log").stat().st_size == done.offset
 
 
 def test_a_half_written_log_has_a_part_of_what_was_lost(data) -> None:

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from chaos.faults import damage
 from chaos.faults.catalog import kinds
 from chaos.faults.clock import DRIFT_S_MIN
 from chaos.faults.contract import Group, create, reason_missing
@@ -141,7 +142,8 @@ def files_run_out(world, injected, load):
 
 def damage_is_noticed(world, injected, load):
     """It has refused, or serves what it had vouched for; the others go on."""
-    assert injected.facts["outcome"] in {"refused", "serves"}
+    vouched = injected.facts.get("vouched", False)
+    assert injected.facts["outcome"] in ({"refused"} if vouched else {"refused", "serves"})
     if injected.facts["outcome"] == "refused":
         assert injected.facts["exit_code"] == 1
         assert "This node must not start on this data" in injected.facts["message"]
@@ -212,6 +214,42 @@ def load(world) -> Iterator[Load]:
         made.stop()
         assert made.total > 0
         assert not made.lost()
+
+
+def test_no_leader_changes_where_syncs_of_all_others_hang(world, load) -> None:
+    """They are up, and answer. A machine that stands still has another leader: tried again."""
+    if reason := reason_missing(kinds()["fsync_stall"], world):
+        pytest.skip(reason)
+    seen = []
+    for _ in range(3):
+        load.wait_progress()
+        made = create("fsync_stall")
+        try:
+            injected = made.inject(world, Random(1))
+            nobody_acknowledges(world, injected, load)
+        finally:
+            made.heal(world)
+        world.wait_settled()
+        seen.append((injected.facts["terms"], injected.facts["terms_after"]))
+        if seen[-1][0] == seen[-1][1]:
+            return
+    pytest.fail(f"a leader changed each time: {seen}")
+
+
+def test_a_node_without_what_its_durable_mark_vouches_for_refuses(world, load, monkeypatch) -> None:
+    """A log that ends too early looks as a crash leaves it: only the mark tells."""
+    monkeypatch.setattr(damage, "DEEP_SHARE", 1.0)
+    load.wait_progress()
+    made = create("torn_tail")
+    try:
+        injected = made.inject(world, Random(1))
+        assert injected.facts["vouched"] is True
+        damage_is_noticed(world, injected, load)
+        assert injected.facts["outcome"] == "refused"
+    finally:
+        made.heal(world)
+    world.wait_settled()
+    load.wait_progress()
 
 
 def test_every_kind_has_its_evidence() -> None:

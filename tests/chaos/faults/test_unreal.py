@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.faults import clock, disk, resources
+from chaos.faults import clock, disk, resources, watched
 from chaos.faults.catalog import kinds
 from chaos.faults.contract import FaultError, Group, create
 from chaos.faults.watched import Watched
@@ -201,6 +201,34 @@ def test_a_disk_whose_syncs_are_as_short_as_ever_is_not_slow(took_s, real):
     told = injected("slow_disk", world)
     assert (told.unreal == "") is real
     assert "20 syncs" in told.effect + told.unreal
+
+
+@pytest.mark.parametrize("count", [2, 0])
+def test_a_disk_whose_syncs_were_not_counted_before_is_not_judged_by_their_mean(count, monkeypatch):
+    """The page was late: 1,000 short ones of before would hide the long ones. Who waits counts."""
+
+    def late(_):
+        raise OSError("the page is late")
+
+    monkeypatch.setattr(disk.waiting, "stuck", lambda _: count)
+    world = Machine()
+    world.metrics = late
+    assert injected("slow_disk", world).unreal == ("" if count else "0 threads hung in the kernel")
+
+
+def test_a_look_that_fails_is_tried_again(monkeypatch):
+    """What cannot be seen for a moment is no fault without an effect."""
+    monkeypatch.setattr(watched, "POLL_S", 0.0)
+    looks = iter([OSError("gone"), WorldError("late"), None])
+
+    def full(_):
+        if (error := next(looks)) is not None:
+            raise error
+        return True
+
+    world = Machine()
+    world.fill, world.full = (lambda _: 1), full
+    assert injected("disk_full", world).unreal == ""
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """Our verdict and porcupine's on the same registers: `make cross-check`, in CI.
 
-    python -m tests.chaos.porcupine PROGRAM [FOLDER...] [--histories 6000]
+    python -m tests.chaos.porcupine PROGRAM [FOLDER...] [--histories 6000] [--runs]
 
 PROGRAM is main.go, built. Compared are generated histories, good and bad, and every key of the runs
-(`muster chaos run --to FOLDER`). The last line is JSON; the exit code is 1 where a verdict
-differs, where too much is left undecided, or where too few of either kind were compared.
+(`muster chaos run --to FOLDER`). The last line is JSON; the exit code is 1 where a verdict differs,
+where too much is left undecided, or where too few of either kind were compared. With `--runs`, as
+`make cross-check` calls it, it is 2 where no run is given.
 """
 
 import argparse
@@ -40,13 +41,16 @@ def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program", type=Path)
     parser.add_argument("folders", type=Path, nargs="*")
     parser.add_argument("--histories", type=int, default=6000)
-    given = parser.parse_args()
+    parser.add_argument("--runs", action="store_true", help="an error where there is no FOLDER")
+    given = parser.parse_args(arguments)
+    if given.runs and not given.folders:
+        parser.error("there is no run to compare: `make chaos-short` makes one, RUNS names others")
     began = time.monotonic()
     made = {f"seed {n}": one for n, one in enumerate(generated_registers(given.histories))}
     real = {

@@ -141,13 +141,15 @@ def _number(invariant):
 
 def cold_table():
     """What planted bugs took that are caught by a later seed than the first."""
-    rows = cold.read()
-    first = rows[0]
+    found = cold.read()
+    first = found.hunts[0]
     cells = [
-        [f"`{one.name}`", one.world, str(one.tried), f"{one.seconds:.0f}", one.what] for one in rows
+        [f"`{one.name}`", one.world, str(one.tried), f"{one.seconds:.0f}", one.what]
+        for one in found.hunts
     ]
     table = _table(["build", "scenario", "seeds", "seconds", "caught by"], cells)
-    return f"Longest: `{first.name}`, {first.tried} seeds, {first.seconds:.0f} s.\n\n{table}"
+    longest = f"Longest: `{first.name}`, {first.tried} seeds, {first.seconds:.0f} s."
+    return f"Measured on {found.named}. {longest}\n\n{table}"
 
 
 PARTS = {

@@ -3,6 +3,8 @@
 import json
 import re
 
+import pytest
+
 from chaos.mutants import cold
 from chaos.run import result as results
 from chaos.sim.mutants import KNOWN_SEEDS
@@ -50,7 +52,39 @@ def test_a_report_with_a_folder_that_is_not_there_says_so(muster, tmp_path) -> N
 
 def test_a_cold_hunt_of_every_build_with_a_known_seed_is_published() -> None:
     """Each was caught; the longest comes first, and the report names it."""
-    rows = cold.read()
+    rows = cold.read().hunts
     assert {one.name for one in rows} == set(KNOWN_SEEDS)
     assert all(one.seed is not None and one.tried == one.seed + 1 for one in rows)
     assert [one.tried for one in rows] == sorted((one.tried for one in rows), reverse=True)
+
+
+def test_no_published_cold_hunt_is_longer_than_a_known_seed_allows() -> None:
+    """From seed 0 on, a seed that is known to catch ends the hunt at the latest."""
+    late = {
+        one.name: (one.seed, KNOWN_SEEDS[one.name])
+        for one in cold.read().hunts
+        if one.seed is None or one.seed > KNOWN_SEEDS[one.name]
+    }
+    assert not late, f"(published, known) seed; `{cold.COMMAND}` measures anew: {late}"
+
+
+def test_cold_hunts_are_published_with_the_build_that_they_were_measured_on() -> None:
+    """A commit that can be had again; without one nothing is shown."""
+    found = cold.read()
+    assert found.build.commit is not None
+    assert re.fullmatch("[0-9a-f]{40}", found.build.commit)
+    with pytest.raises(ValueError, match="does not say on which build it was measured"):
+        cold.parse(json.dumps({"mutants": []}))
+
+
+def test_a_report_shows_the_longest_cold_hunt_with_its_build(muster, tmp_path) -> None:
+    """On the page and in its JSON."""
+    results.write(made_up.run(), tmp_path)
+    ran = muster("chaos", "report", str(tmp_path))
+    assert ran.exit_code == 0, ran.err
+    page = (tmp_path / "chaos-report.html").read_text()
+    longest = cold.read().hunts[0]
+    assert f"measured on {cold.read().named}): {longest.name}, {longest.tried} seeds" in page
+    told = json.loads((tmp_path / "chaos-report.json").read_text())["cold"]
+    assert told["build"]["commit"] == cold.read().build.commit
+    assert told["hunts"][0]["name"] == longest.name

@@ -69,6 +69,13 @@ def test_a_fault_of_an_installation_without_a_command_names_what_is_missing():
     assert "--on-fault" in error.message
 
 
+def test_a_workload_that_an_installation_cannot_have_is_refused_with_the_reason():
+    """Not left out in silence: somebody asked for it."""
+    error = called(bootstrap="127.0.0.1:1", nodes=None, on_fault="", workload=["W1", "W12"])
+    assert error.exit_code is ExitCode.USAGE
+    assert "W12 is for a cluster of the run's own: requests are sent twice" in error.message
+
+
 def test_a_folder_without_a_run_is_no_result(tmp_path):
     """And one with a damaged file names it."""
     with pytest.raises(ResultError, match=r"has no run\.json"):

@@ -8,6 +8,7 @@ from chaos.run.cli import _faults
 from chaos.run.conductor import Conductor
 from chaos.run.judging import classes
 from chaos.run.stage import Healed
+from tests.chaos.check.made import expected
 from tests.chaos.report import made_up
 
 
@@ -45,6 +46,19 @@ def test_a_fault_that_was_not_injected_has_no_effect_to_be_missed():
     """It has an error, which fails the run."""
     fault, said = healed(Healed(unreal="nobody looked"), injected=False, error="no such node")
     assert (fault.unreal, fault.error, said) == ("", "no such node", [])
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_only_nodes_of_the_runs_own_are_back_when_they_are_healed(own):
+    """A user's command may return long before: then inv-I8 counts from when all had settled."""
+    written = []
+    conductor = SimpleNamespace(
+        stage=SimpleNamespace(own=own),
+        plan=SimpleNamespace(expected=[expected(left_alone=True), expected()]),
+        _recorder=SimpleNamespace(record=written.append),
+    )
+    Conductor._write_down_groups(conductor)
+    assert [one.left_alone for one in written] == [own, False]
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,6 @@ def test_only_serve_is_launched_as_the_broken_build() -> None:
 def test_real_servers_that_count_no_majority_are_caught() -> None:
     """The shipped build passes the same schedule first."""
     hunting.play_shipped.cache_clear()
-    caught = hunting.hunt("majority", 2)
+    caught = hunting.hunt("majority", hunting.ATTEMPTS_MAX)
     assert caught.seed is not None, caught.what
     assert "I15" in caught.what

@@ -13,7 +13,7 @@ from chaos.run.judging import Occasion, judge
 from chaos.run.result import FaultRun
 from chaos.run.schedule import Schedule
 from chaos.workloads.catalog import Setting, plan
-from tests.chaos.check.made import S, history, owns
+from tests.chaos.check.made import S, commit, history, owns, read
 from tests.chaos.report import made_up
 
 END = 60
@@ -45,11 +45,12 @@ def commits(group: str, *sent: float, took: float = 0.1) -> list[dict[str, objec
 def judged(tmp_path, monkeypatch):
     """A run with these faults, ownerships and lines of its tracks, as it is judged."""
 
-    def of(faults, ownerships=(), lines=()):
+    def of(faults, ownerships=(), lines=(), operations=(), *, notes=(), exported=False):
         (tmp_path / "tracks").mkdir()
         text = "".join(json.dumps(one) + "\n" for one in lines)
         (tmp_path / "tracks" / "made.track.jsonl").write_text(text)
-        seen = history(ownerships=list(ownerships), facts={"ended_ns": END * S})
+        facts = {"ended_ns": END * S}
+        seen = history(*operations, ownerships=list(ownerships), facts=facts)
         monkeypatch.setattr(judging, "read_folder", lambda _: seen)
         occasion = Occasion(
             datetime(2026, 11, 22, tzinfo=UTC),
@@ -57,8 +58,9 @@ def judged(tmp_path, monkeypatch):
             made_up.run().machine,
             own=True,
             skipped={},
+            notes=notes,
         )
-        played = Played(0, (END + 10) * S, "finished", faults)
+        played = Played(0, (END + 10) * S, "finished", faults, exported=exported)
         return judge(occasion, PLAN, Schedule(1, 3, 1.0, ()), played, tmp_path)
 
     return of
@@ -118,6 +120,19 @@ def test_without_groups_that_are_left_alone_nothing_is_said_of_ownership(judged)
     assert (one.owned_ms, one.unowned) == (None, 0)
 
 
+# ---- look-ups
+
+
+@pytest.mark.parametrize("exported", [True, False])
+def test_logs_that_should_be_there_and_have_nothing_fail_the_run(exported, judged):
+    """The note of I1 counts the look-ups either way; a cluster of the user's has no such logs."""
+    run = judged([], operations=[commit(5, 1, 2), read(5, 3, 4)], exported=exported)
+    words = "0 of 1 acknowledged commits were looked up in the nodes' logs"
+    assert next(one for one in run.verdicts if one.invariant == "I1").note.startswith(words)
+    assert run.commits_looked_up == (0 if exported else None)
+    assert (words in run.reasons) is exported
+
+
 # ---- probes
 
 
@@ -149,6 +164,14 @@ def test_a_kind_without_a_figure_is_noted(judged):
     assert note.startswith("eio: no figure for groups of a hit node")
     assert "node-2" in note
     assert not any("no figure" in one for one in run.reasons), "it fails nothing"
+
+
+def test_what_was_known_to_be_missing_before_the_run_is_noted_first(judged):
+    """Before what its faults left open; it fails nothing."""
+    run = judged([fault(10, "eio", "node-2")], notes=["W12 is left out: WHY"])
+    assert run.notes[0] == "W12 is left out: WHY"
+    assert len(run.notes) == 2
+    assert not any("W12" in one for one in run.reasons)
 
 
 def test_a_group_whose_leader_nobody_saw_is_neither_hit_nor_another(judged):

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.history import Key, Outcome, Round
+from chaos.history import Generation, Key, Outcome, Round
 from chaos.run.judging import classes
 from chaos.run.minima import (
     COMMITS_PER_MINUTE,
     FAULTS,
+    LOOKED_UP_ENOUGH,
     PAUSES,
     PURPOSE,
     PURPOSE_MINUTES,
@@ -88,6 +89,20 @@ def test_a_zombie_that_never_writes_and_a_replayer_that_never_replays_are_named(
     assert missing(did("W12", requests_copied=1)) == []
 
 
+@pytest.mark.parametrize(("looked_up", "too_few"), [(0, True), (9, True), (10, False)])
+def test_a_run_whose_logs_have_next_to_nothing_is_named(looked_up, too_few):
+    """Where logs were exported: else nothing can be looked up, and the note of I1 says so."""
+    run = made_up.run(commits_looked_up=looked_up, commits=Counts(100, 5, 5), workloads=[])
+    named = list(too_little(run, plan([], SETTING), history()))
+    told = f"{looked_up} of 100 acknowledged commits were looked up in the nodes' logs"
+    assert named == ([told] if too_few else [])
+    run.commits_looked_up = None
+    assert list(too_little(run, plan([], SETTING), history())) == []
+    # A run of days has dropped nearly all of it.
+    run.commits_looked_up, run.commits = LOOKED_UP_ENOUGH, Counts(20 * LOOKED_UP_ENOUGH, 0, 0)
+    assert list(too_little(run, plan([], SETTING), history())) == []
+
+
 def test_a_session_that_ends_of_a_member_that_is_well_is_named():
     """One of the pulse's; other workloads' members are killed, and theirs have to end."""
     made = plan(["W3"], SETTING)
@@ -96,10 +111,34 @@ def test_a_session_that_ends_of_a_member_that_is_well_is_named():
         Round(pulse, 2, "leader_rejoined", "node-0"),
         Round(killed, 3, "session_expiry", "node-0"),
     ]
-    assert list(expired(made, history(rounds=rounds))) == []
+    formed = [
+        Generation(pulse, 3, (), 5, "node-0", whole=False),
+        Generation(pulse, 4, (), 11, "node-0", whole=False),
+    ]
+    facts = {"ended_ns": 10}
+    assert list(expired(made, ["pause_all"], history(rounds=rounds, generations=formed))) == []
     rounds.append(Round(pulse, 3, "session_expiry", "node-0"))
-    (named,) = expired(made, history(rounds=rounds))
+    # Members leave at the end, and a leave may be lost.
+    rounds.append(Round(pulse, 4, "session_expiry", "node-0"))
+    told = history(rounds=rounds, generations=formed, facts=facts)
+    (named,) = expired(made, ["pause_all"], told)
     assert named.startswith(f"{pulse}: a session ended in round 3")
+
+
+def test_a_session_that_ends_where_every_fault_spares_members_is_named():
+    """One of W1's, whose members nobody kills. Another fault may keep them from their node."""
+    made = plan(["W1", "W3"], SETTING)
+    group, killed = made.watched
+    rounds = [
+        Round(group, 2, "session_expiry", "node-0"),
+        Round(killed, 2, "session_expiry", "node-0"),
+    ]
+    spared = ["pause_all", "break_heartbeats", "reset_client_connections", "clock_back"]
+    formed = [Generation(one, 2, (), 5, "node-0", whole=False) for one in (group, killed)]
+    told = history(rounds=rounds, generations=formed)
+    (named,) = expired(made, spared, told)
+    assert named.startswith(f"{group}: a session ended in round 2")
+    assert list(expired(made, [*spared, "kill_leader"], told)) == []
 
 
 def never_seen(*unreal, kind="slow_link"):
@@ -119,7 +158,21 @@ def test_a_kind_of_fault_that_never_had_a_visible_effect_is_named():
     assert named == "slow_link: 3 times injected, never with a visible effect (nothing)"
 
 
+def test_a_fault_of_the_users_own_is_told_like_any_other():
+    """No catalog knows it."""
+    assert never_seen(*["nothing"] * (FAULTS - 1), kind="reboot_rack") == []
+    assert never_seen(*["nothing"] * FAULTS, kind="reboot_rack")
+
+
 def test_a_fault_that_met_nobody_once_or_twice_fails_no_run():
     """One of many was seen, or there were few: a link may be idle."""
     assert never_seen(*["delayed: 0"] * 5, "") == []
     assert never_seen(*["delayed: 0"] * (FAULTS - 1)) == []
+
+
+@pytest.mark.parametrize("kind", ["clock_slow", "slow_disk", "cpu_starvation"])
+def test_a_fault_that_hits_a_node_at_work_is_seen_the_first_time(kind):
+    """It does not hang on chance; one of several is enough all the same."""
+    (named,) = never_seen("nothing", kind=kind)
+    assert named == f"{kind}: 1 times injected, never with a visible effect (nothing)"
+    assert never_seen("nothing", "", kind=kind) == []

@@ -26,6 +26,16 @@ def test_a_node_on_damaged_files_refuses_or_is_repaired(kind, outcome, found, pa
     assert disks.check_corrupt(history(node_states=[state])).passed is passes
 
 
+def test_a_node_that_lacks_what_its_durable_mark_vouches_for_has_to_refuse():
+    """However it looks: a crash does not take what was on the disk for a second."""
+    facts = {"node": 1, "at_ns": 5, "outcome": "serves", "vouched": True}
+    (state,) = states_of("torn_tail", facts, 9)
+    assert state.found == "running"
+    assert not disks.check_corrupt(history(node_states=[state])).passed
+    (state,) = states_of("torn_tail", {**facts, "outcome": "refused"}, 9)
+    assert disks.check_corrupt(history(node_states=[state])).passed
+
+
 @pytest.mark.parametrize(("code", "passes"), [(1, True), (None, False)])
 def test_a_node_on_a_disk_that_fails_has_to_end(code, passes):
     """By itself."""

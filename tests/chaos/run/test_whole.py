@@ -112,14 +112,19 @@ def test_every_group_of_the_pulse_has_several_whole_generations_of_the_server(ru
 
 def test_a_run_replays_what_its_nodes_have_in_their_logs(run, folder: Path):
     """At the places of which the nodes told a digest, and of many of them."""
-    assert run
+    _, _, result = run
     history = read_folder(folder / "history")
     places = {(one.shard, one.index) for one in history.checkpoints}
     replayed = {(one.shard, one.index) for one in history.replays}
     assert {one.source for one in history.replays} == {"python"}
     assert len(replayed & places) > 16
-    looked_up = [one for one in look_up(history) if one.there]
+    looked_up = list(look_up(history))
     assert len(looked_up) > 100
+    assert all(one.there for one in looked_up)
+    # Nothing is missing of the logs of so short a run.
+    assert {one.first for one in history.logs} == {1}
+    assert len(history.logs) == result.shards
+    assert len(looked_up) == result.commits_looked_up == result.commits.ok
     assert not (folder / "replay").exists()
 
 

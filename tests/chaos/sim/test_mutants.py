@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from chaos.mutants import __main__ as mutants_main
 from chaos.mutants.build import Build
 from chaos.mutants.builds import BUILDS
 from chaos.mutants.hunt import Caught, by_promise, layers
@@ -104,6 +105,25 @@ def test_it_is_said_which_promise_caught_which_builds() -> None:
         Caught("c", "sim", "w", None, "no seed broke H-x", 1, 0.0),
     ]
     assert by_promise(caught) == {("sim", "H-x"): ["a", "b"], ("sim", "H-y"): ["a"]}
+
+
+def test_it_is_said_of_how_many_builds_the_hunts_were(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that is hunted in both layers counts twice in the last line, and once before it."""
+    monkeypatch.setattr(
+        mutants_main,
+        "_hunted",
+        lambda jobs, *_, **__: [
+            Caught(name, layer.name, "w", 1, "H-x", 1, 0.0, ("H-x",)) for layer, name in jobs
+        ],
+    )
+    assert mutants_main.main(["majority", "pre_vote"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[-2:] == [
+        "3 hunts of 2 builds: 2 simulated, 1 as processes",
+        "caught 3 of 3",
+    ]
 
 
 def test_every_build_is_sought_and_says_what_it_lacks() -> None:

@@ -1,4 +1,4 @@
-"""A soak of one minute on a real cluster: everything it does is done, and nothing stays behind."""
+"""A short soak on a real cluster: everything it does is done, and nothing stays behind."""
 
 import json
 
@@ -11,10 +11,11 @@ from chaos.soak.records import read
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
-SECONDS = 60.0
+SECONDS = 90.0
+"""The quiet windows take longer on a slow machine: each kind of churn has several tries between."""
 
 
-def test_a_minute_of_soak_leaves_nothing_behind(tmp_path):
+def test_a_short_soak_leaves_nothing_behind(tmp_path):
     """Members come and go, a process is killed, a node stands still: no handle, thread or task."""
     soak(Timetable(SECONDS), tmp_path / "samples", seed=3, say=lambda _at_s, _line: None)
     records = read(tmp_path / "samples")
