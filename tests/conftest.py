@@ -10,6 +10,10 @@ from hypothesis import settings
 from tests.conformance import plugin
 from tests.conformance.ledger import TESTDATA
 
+# Read when grpc is imported. Its handlers kill the child of a fork now and then, and PySpark forks
+# (Popen with preexec_fn) to start its JVM: test_forks.py.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 # How long an example takes says how busy the machine is.
 settings.register_profile("muster", deadline=None, print_blob=True)
 settings.load_profile("muster")
