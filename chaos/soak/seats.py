@@ -5,6 +5,7 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import muster
 from chaos.soak.plan import COMMIT_EVERY_S, SESSION_MS, TOPIC, Seat
@@ -130,13 +131,19 @@ class Member:
             await group.run(handle_sigterm=False)
 
     async def _synchronously(self) -> None:
-        """confluent-kafka's names, in a thread."""
+        """confluent-kafka's names, in a thread that ends with the seat.
+
+        Threads of the loop's own pool stay, and it starts another where the last one is not quite
+        back when it is asked again: the process would have grown by a thread, by chance.
+        """
         stopped = threading.Event()
-        work = asyncio.create_task(asyncio.to_thread(self._poll, stopped))
+        pool = ThreadPoolExecutor(max_workers=1)
+        work = asyncio.get_running_loop().run_in_executor(pool, self._poll, stopped)
         try:
             await asyncio.shield(work)
         finally:
             stopped.set()
+            pool.shutdown(wait=False)
             await work
 
     def _poll(self, stopped: threading.Event) -> None:
