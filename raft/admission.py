@@ -1,4 +1,4 @@
-"""How a leader brings a replaced node back into its shard's quorum; raft/peers.py says why so."""
+"""How a leader brings a replaced or forgetful node back into its quorum; raft/peers.py says why."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,8 @@ class _Begun:
     """What was said of the store in which a node lives now."""
 
     store_uuid: bytes
+    life: int
+    """As of which the store counts anew, where it lost something (raft/lives.py)."""
     announced: int
     """Index of the announcement."""
     effective: bool = False
@@ -29,7 +31,7 @@ class Admitting:
         """A new leadership: what an earlier one began counts for nothing."""
         self._begun = {}
 
-    def next_step(self, node: int, store_uuid: bytes, held_by_all: int) -> bool | None:
+    def next_step(self, node: int, store_uuid: bytes, life: int, held_by_all: int) -> bool | None:
         """Say which ReplicaAdmitted entry to append now.
 
         False: the announcement. True: the effective one. None: wait.
@@ -38,7 +40,7 @@ class Admitting:
         hold the log durably.
         """
         begun = self._begun.get(node)
-        if begun is None or begun.store_uuid != store_uuid:
+        if begun is None or (begun.store_uuid, begun.life) != (store_uuid, life):
             return False
         if not begun.effective and held_by_all >= begun.announced:
             return True
@@ -54,4 +56,4 @@ class Admitting:
         if admission.effective:
             self._begun[admission.node].effective = True
         else:
-            self._begun[admission.node] = _Begun(admission.store_uuid, index)
+            self._begun[admission.node] = _Begun(admission.store_uuid, admission.life, index)

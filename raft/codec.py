@@ -6,7 +6,7 @@ keys that type has. `term` is in all of them. Indexes, terms and seqs are ints, 
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -26,14 +26,25 @@ class CodecError(Exception):
         self.reason = reason
 
 
+class Sender(NamedTuple):
+    """What a frame says of the store that it comes from."""
+
+    tag: int
+    """The first 8 bytes of its uuid."""
+    life: int
+    """How often it was opened (raft/lives.py)."""
+    epoch: int
+    """Everything up to here is on its disk."""
+
+
 def sender_tag(store_uuid: bytes) -> int:
     """What a frame says of its sender: a wiped and replaced node has another tag."""
     return int.from_bytes(store_uuid[:8], "big")
 
 
-def encode_frame(sender: int, messages: Iterable[tuple[int, Message]]) -> bytes:
+def encode_frame(sender: Sender, messages: Iterable[tuple[int, Message]]) -> bytes:
     """One frame of (shard, message)."""
-    frame = pb.Frame(sender=sender)
+    frame = pb.Frame(sender=sender.tag, life=sender.life, epoch=sender.epoch)
     add = frame.messages.add
     for shard, message in messages:
         out = add(shard=shard, term=message["term"])
@@ -41,8 +52,8 @@ def encode_frame(sender: int, messages: Iterable[tuple[int, Message]]) -> bytes:
     return frame.SerializeToString()
 
 
-def decode_frame(data: bytes) -> tuple[int, list[tuple[int, Message]]]:
-    """The sender's tag and its (shard, message)s. Raises CodecError."""
+def decode_frame(data: bytes) -> tuple[Sender, list[tuple[int, Message]]]:
+    """Who sent it and its (shard, message)s. Raises CodecError."""
     frame = pb.Frame()
     _parse(frame, data, FRAME_BYTES_MAX)
     messages: list[tuple[int, Message]] = []
@@ -51,7 +62,7 @@ def decode_frame(data: bytes) -> tuple[int, list[tuple[int, Message]]]:
         if kind is None:
             raise CodecError("unknown_type", "a peer message of no known kind")
         messages.append((one.shard, _DECODERS[kind](one)))
-    return frame.sender, messages
+    return Sender(frame.sender, frame.life, frame.epoch), messages
 
 
 def encode_hello(hello: pb.Hello) -> bytes:
@@ -317,6 +328,22 @@ def _get_known(one: pb.PeerMessage) -> Message:
     }
 
 
+def _put_store_lost(out: pb.PeerMessage, m: Message) -> None:
+    """life, known_life."""
+    out.store_lost.life = m["life"]
+    out.store_lost.known_life = m["known_life"]
+
+
+def _get_store_lost(one: pb.PeerMessage) -> Message:
+    body = one.store_lost
+    return {
+        "type": "store_lost",
+        "term": one.term,
+        "life": body.life,
+        "known_life": body.known_life,
+    }
+
+
 def encode_pairs(pairs: list[tuple[bytes, bytes]]) -> bytes:
     """Keys and values of one snapshot chunk."""
     return pb.SnapshotPairs(
@@ -350,6 +377,7 @@ _ENCODERS: dict[str, Callable[[pb.PeerMessage, Message], None]] = {
     "snapshot_wanted": _put_wanted,
     "introduce": _put_introduce,
     "known": _put_known,
+    "store_lost": _put_store_lost,
 }
 _DECODERS: dict[str, Callable[[pb.PeerMessage], Message]] = {
     "append_entries": _get_append,
@@ -365,4 +393,5 @@ _DECODERS: dict[str, Callable[[pb.PeerMessage], Message]] = {
     "snapshot_wanted": _get_wanted,
     "introduce": _get_introduce,
     "known": _get_known,
+    "store_lost": _get_store_lost,
 }

@@ -5,6 +5,7 @@ calls `receive` for frames, `timer` now and then, `turn` whenever `wake` was cal
 `Link` to send through (architecture.md section 1, 4 and 5). Everything happens on one thread.
 """
 
+import uuid
 from collections.abc import Callable
 from random import Random
 from typing import Protocol
@@ -16,9 +17,10 @@ from raft.contract import NodeId, ShardId, StateMachine
 from raft.core import SECOND_MS
 from raft.identity import Identity, load_identity
 from raft.journal import Journal
+from raft.lives import PeerLives
 from raft.marks import MarkBook
 from raft.outbox import DriverStats, Link, Outbox
-from raft.peers import PeerBook, Replacement
+from raft.peers import Loss, PeerBook, Replacement
 from raft.progress import PeerBudget
 from raft.replica import Replica
 from raft.settings import RaftSettings
@@ -74,8 +76,13 @@ class Driver:
         self.draining = False
         self._budgets = {node: PeerBudget(self.settings.peer_bytes) for node in self.identity.peers}
         self._snapshot_slots = self.settings.snapshot_sends
-        tag = codec.sender_tag(self.identity.store_uuid)
-        self._outbox = Outbox(link, tag, self.settings, self.stats)
+        self.run_id = uuid.uuid4().bytes
+        """Drawn by this process, for its hellos."""
+        self.lives = PeerLives(store, self.identity)
+        self._forgetful: dict[int, Message] = {}
+        """Peers whose stores are in a life that forgot something, and what they are told."""
+        self._tag = codec.sender_tag(self.identity.store_uuid)
+        self._outbox = Outbox(link, self.sender, self.settings, self.stats)
         self._introduction = introduction.Introduction(
             self.book, self._post_for_store, self._seconds(self.settings.introduce_ms)
         )
@@ -83,7 +90,10 @@ class Driver:
         self._in_turn = False
         self.apply_until = 0.0
         self._connected_at: dict[int, float] = {}
+        self.loss_observers: list[Callable[[int, Loss], None]] = []
+        """Called with a node, this one or a peer, and the loss of its store, where that is news."""
         now = clock()
+        self._tell_at = now
         self._soft_since: float | None = None
         self._balance_at = now + self._seconds(self.settings.balance_ms)
         self._age_at = now + self._seconds(self.settings.log_memory_ms)
@@ -161,7 +171,18 @@ class Driver:
 
     def hello(self, lane: "pb.Lane.ValueType") -> pb.Hello:
         """What this node says first on a connection."""
-        return hello.make_hello(self.identity, self.book, self.client_endpoint, lane)
+        said = hello.make_hello(self.identity, self.book, self.store, self.client_endpoint, lane)
+        said.run_id = self.run_id
+        return said
+
+    def sender(self) -> codec.Sender:
+        """What a frame that leaves now says of this node.
+
+        What is soft binds nobody. Were its epochs named, peers that note them, which is soft, would
+        keep each other's disks busy for ever.
+        """
+        store = self.store
+        return codec.Sender(self._tag, store.life, min(store.synced_epoch, store.hard_epoch))
 
     def accept_hello(self, peer: pb.Hello) -> str | None:
         """Judge a peer's hello: None if it is welcome, else the reason, which is also kept."""
@@ -176,6 +197,7 @@ class Driver:
             if hello.is_another_store(self.identity, self.book, peer):
                 self.book.refused_stores[peer.node_id] = peer.store_uuid
             return reason
+        self._meet_life(peer)
         for one in peer.known:
             self.book.hear(one.node_id, one.store_uuid)
         self.book.refused_stores.pop(peer.node_id, None)
@@ -184,6 +206,67 @@ class Driver:
         self._wake()
         return None
 
+    def _meet_life(self, peer: pb.Hello) -> None:
+        """Note in which life a peer's store is; or, if it forgot something, that it has to be told.
+
+        Until it says hello in a life that knows of the loss, nothing that it sends is heard.
+        """
+        node = peer.node_id
+        if peer.lost_life:
+            self._lose(node, Loss(peer.lost_life, peer.loss_accepted))
+        known_life = self.lives.forgotten(peer)
+        if known_life is not None:
+            self._forgetful[node] = {
+                "type": "store_lost",
+                "term": 0,
+                "life": peer.life,
+                "known_life": known_life,
+            }
+            self._start_anew(node)
+            return
+        self._forgetful.pop(node, None)
+        if self.lives.meet(peer):
+            self._start_anew(node)
+
+    def _start_anew(self, node: int) -> None:
+        for replica in self.replicas.values():
+            replica.peer_started_anew(node)
+
+    def _lose(self, node: int, loss: Loss) -> bool:
+        """Note a loss; True where it was news."""
+        news = self.book.lose(node, loss)
+        if news:
+            for observe in self.loss_observers:
+                observe(node, loss)
+        return news
+
+    def _told_of_loss(self, message: Message) -> None:
+        """A peer knows that this store forgot something: it counts anew, as of a life above all."""
+        own, store = self.identity.node_id, self.store
+        if message["life"] != store.life:
+            return  # of another hello than the last: it was told before
+        store.raise_life(max(store.life, message["known_life"]) + 1)
+        self._lose(own, Loss(store.life, accepted=False))
+        for replica in self.replicas.values():
+            replica.lose()
+        for node in self.identity.peers:
+            self.link.hang_up(node)  # the next hello says so
+
+    def accept_loss(self) -> bool:
+        """An operator says that this store shall count with what it has; False without a loss.
+
+        It may have forgotten votes, so it goes on in terms that it cannot have voted in.
+        """
+        own = self.identity.node_id
+        loss = self.book.loss(own)
+        if loss is None or not self._lose(own, Loss(loss.life, accepted=True)):
+            return False
+        for replica in self.replicas.values():
+            replica.skip_terms()
+        for node in self.identity.peers:
+            self.link.hang_up(node)
+        return True
+
     def connected(self, node: int) -> None:
         """The control connection to `node` stands."""
         seams.use_clock(self.clock)
@@ -191,6 +274,7 @@ class Driver:
         for replica in self.replicas.values():
             replica.peer_connected(node)
         self._introduction.ask((node,))
+        self._tell_forgetful()
         self._wake()
 
     def disconnected(self, node: int, control: bool) -> None:
@@ -217,12 +301,15 @@ class Driver:
         """Peers whose control connection stands."""
         return tuple(self._connected_at)
 
+    def _tell_forgetful(self) -> None:
+        for node, message in self._forgetful.items():
+            self._post_for_store(node, message, False)
+
     def receive(self, node: int, frame: bytes) -> None:
         """Deliver one frame from `node`. Raises CodecError: close the connection then."""
         seams.use_clock(self.clock)
         sender, messages = codec.decode_frame(frame)
-        known = self.book.store_uuid(node)
-        if known is None or codec.sender_tag(known) != sender:
+        if not self._is_heard(node, sender):
             self.stats.strangers += 1
             return
         self.stats.frames_in += 1
@@ -233,6 +320,9 @@ class Driver:
             if replica is None:
                 raise CodecError("unknown_shard", f"a message for shard {number}")
             self.stats.messages_in += 1
+            if message["type"] == "store_lost":
+                self._told_of_loss(message)
+                return
             if message["type"] in introduction.KINDS:
                 if self._introduction.received(node, message):
                     self._set_first_deadlines()
@@ -248,6 +338,13 @@ class Driver:
         if self._dirty:
             self._wake()
 
+    def _is_heard(self, node: int, sender: codec.Sender) -> bool:
+        """Whether a frame comes from the store, and the life of it, that `node` is known in."""
+        known = self.book.store_uuid(node)
+        if known is None or codec.sender_tag(known) != sender.tag or node in self._forgetful:
+            return False
+        return self.lives.hear(node, sender)
+
     def allow_replacement(self, said: Replacement) -> None:
         """The cluster decided (ReplaceNode in shard 0) that a node lives in a new store.
 
@@ -261,8 +358,7 @@ class Driver:
             return
         seams.use_clock(self.clock)
         self.link.hang_up(said.node)
-        for replica in self.replicas.values():
-            replica.peer_replaced(said.node)
+        self._start_anew(said.node)
         self._wake()
 
     # The turn.
@@ -344,6 +440,10 @@ class Driver:
             self._drain_at = now + self._seconds(self.settings.drain_retry_ms)
             self._hand_over_all()
         self._introduction.timer(now, self._connected_at)
+        if self._forgetful and now >= self._tell_at:
+            self._tell_at = now + self._seconds(self.settings.introduce_ms)
+            self._tell_forgetful()
+        self.lives.renew(now, self._seconds(self.settings.lives_ms))
         self._marks.renew(now, self._seconds(self.settings.mark_ms))
         if self._dirty or self._outbox.waiting or self._write_due(now):
             self._wake()

@@ -2,15 +2,22 @@
 
 from muster.v1 import peer_pb2 as pb
 from raft.identity import STORE_UUID_BYTES, Identity
+from raft.lives import RUN_ID_BYTES
 from raft.peers import PeerBook, Replacement
+from storage.store import Store
 
 ENDPOINT_BYTES_MAX = 300
 
 
 def make_hello(
-    identity: Identity, book: PeerBook, client_endpoint: str, lane: "pb.Lane.ValueType"
+    identity: Identity,
+    book: PeerBook,
+    store: Store,
+    client_endpoint: str,
+    lane: "pb.Lane.ValueType",
 ) -> pb.Hello:
-    """What this node says of itself."""
+    """What this node says of itself; the caller adds the `run_id`."""
+    loss = book.loss(identity.node_id)
     return pb.Hello(
         format=identity.format,
         cluster_id=identity.cluster_id,
@@ -27,6 +34,10 @@ def make_hello(
         known=[
             pb.StoreOf(node_id=node, store_uuid=store_uuid) for node, store_uuid in book.known()
         ],
+        life=store.life,
+        opened_epoch=store.opened_epoch,
+        lost_life=0 if loss is None else loss.life,
+        loss_accepted=loss is not None and loss.accepted,
     )
 
 
@@ -63,6 +74,8 @@ def _malformed(hello: pb.Hello) -> str | None:
         return f"node {hello.node_id} advertises an endpoint of {length} characters"
     if hello.lane not in (pb.LANE_CONTROL, pb.LANE_BULK):
         return f"node {hello.node_id} names no lane"
+    if len(hello.run_id) != RUN_ID_BYTES:
+        return f"node {hello.node_id} does not name its process"
     return None
 
 

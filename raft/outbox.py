@@ -5,7 +5,7 @@ before it is synced; a leader's appends alone need not wait, but for the write.
 """
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,7 +45,7 @@ class DriverStats:
     frames_dropped: int = 0
     held_dropped: int = 0
     strangers: int = 0
-    """Frames that a store sent which is not the one known under its node id."""
+    """Frames of a store, or of a life of it, that is not the one known under its node id."""
     write_stalls: int = 0
     transfers: int = 0
     leaders_lost: int = 0
@@ -55,7 +55,14 @@ class DriverStats:
 class Outbox:
     """The queues between a node's replicas and its link."""
 
-    def __init__(self, link: Link, sender: int, settings: RaftSettings, stats: DriverStats) -> None:
+    def __init__(
+        self,
+        link: Link,
+        sender: Callable[[], codec.Sender],
+        settings: RaftSettings,
+        stats: DriverStats,
+    ) -> None:
+        """`sender()` is what a frame that leaves now says of this node."""
         self._link = link
         self._sender = sender
         self._settings = settings
@@ -123,7 +130,7 @@ class Outbox:
             self._transmit_one(lane, messages)
 
     def _transmit_one(self, lane: tuple[int, bool], messages: list[tuple[int, Message]]) -> None:
-        frame = codec.encode_frame(self._sender, messages)
+        frame = codec.encode_frame(self._sender(), messages)
         if not self._link.send(lane[0], frame, lane[1]):
             self._stats.frames_dropped += 1
             return

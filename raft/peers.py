@@ -45,6 +45,7 @@ entry would block the shard's commits until that voter came back.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from struct import Struct
 
 from google.protobuf.message import DecodeError
 
@@ -55,6 +56,7 @@ from storage import keys
 from storage.store import CorruptStoreError, Family, Store
 
 _AS_OF_BYTES = 8
+_LOSS = Struct(">Q?")
 REFUSALS_MAX = 32
 HEARD_MAX = 2
 """Stores of one peer that are kept from hearsay: two are enough to know that it is not clear."""
@@ -78,6 +80,8 @@ class Admission:
     term: int
     leader: int
     effective: bool
+    life: int = 0
+    """The store is admitted as of this life, before which it lost something (raft/lives.py)."""
 
     def encode(self) -> bytes:
         """For the log, the store and snapshots."""
@@ -87,6 +91,7 @@ class Admission:
             term=self.term,
             leader=self.leader,
             effective=self.effective,
+            life=self.life,
         ).SerializeToString()
 
 
@@ -97,7 +102,16 @@ def decode_admission(data: bytes) -> Admission:
         one.ParseFromString(data)
     except DecodeError as error:
         raise CodecError("garbage", "an admission that is no protobuf") from error
-    return Admission(one.node_id, one.store_uuid, one.term, one.leader, one.effective)
+    return Admission(one.node_id, one.store_uuid, one.term, one.leader, one.effective, one.life)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The store of a node lost what it had synced and counts anew as of `life` (raft/lives.py)."""
+
+    life: int
+    accepted: bool
+    """An operator said that it shall count all the same."""
 
 
 class PeerBook:
@@ -110,6 +124,8 @@ class PeerBook:
         self._heard: dict[int, tuple[bytes, ...]] = {}
         """Stores of a peer that other peers know, and that are not the one met here."""
         self._replaced: dict[int, Replacement] = {}
+        self._losses: dict[int, Loss] = {}
+        """The last one of each node, this one included."""
         self._vouchers: set[int] = set()
         """Peers that said that they have this node's store on their disk."""
         self.introduced = False
@@ -140,6 +156,8 @@ class PeerBook:
             if replaced is not None:
                 store_uuid, as_of = replaced[:STORE_UUID_BYTES], replaced[STORE_UUID_BYTES:]
                 self._replaced[node] = Replacement(node, store_uuid, int.from_bytes(as_of, "big"))
+        for node in self._identity.nodes:
+            self._load_loss(node)
         if self._uuids[self._identity.node_id] != self._identity.store_uuid:
             raise CorruptStoreError("the store uuid of this node is not the one it wrote")
         noted = self._store.get(Family.META, keys.INTRODUCED) is not None
@@ -151,6 +169,11 @@ class PeerBook:
                 admission = decode_admission(value)
                 self._admitted[shard, admission.node] = admission
         self._admissions.update(self._admitted)
+
+    def _load_loss(self, node: int) -> None:
+        value = self._store.get(Family.META, keys.lost_key(node))
+        if value is not None and value[_LOSS.size :] == self._store_now(node):
+            self._losses[node] = Loss(*_LOSS.unpack_from(value))
 
     # Whether this node's own store counts.
 
@@ -191,18 +214,39 @@ class PeerBook:
 
     def counts(self, shard: int, node: int) -> bool:
         """Whether votes and acknowledgements of `node` count in `shard`."""
-        if not self._replaced and not self._admissions:
-            return True  # asked for each peer and tick; nothing was ever replaced here
-        replaced = self._replaced.get(node)
+        if not self._replaced and not self._admissions and not self._losses:
+            return True  # asked for each peer and tick; nothing was ever replaced or lost here
+        return self.is_admitted(shard, node) or self._is_accepted(shard, node)
+
+    def is_admitted(self, shard: int, node: int) -> bool:
+        """Whether `node` was never replaced and lost nothing, or was admitted to `shard` since."""
         admission = self._admissions.get((shard, node))
         if admission is None:
-            return replaced is None
-        return admission.effective and admission.store_uuid == self._store_now(node)
+            return node not in self._replaced and node not in self._losses
+        return admission.effective and self._is_present(admission)
+
+    def _is_accepted(self, shard: int, node: int) -> bool:
+        """Whether `node` counts because an operator said so."""
+        loss = self._losses.get(node)
+        if loss is None or not loss.accepted:
+            return False
+        admission = self._admissions.get((shard, node))
+        if admission is None:
+            return node not in self._replaced
+        return admission.store_uuid == self._store_now(node)
 
     def is_announced(self, shard: int, node: int) -> bool:
-        """Whether the shard's log has at least begun to admit the store in which `node` is now."""
+        """Whether the shard's log has at least begun to admit the store in which `node` is now.
+
+        As of its last loss, if it had one.
+        """
         admission = self._admissions.get((shard, node))
-        return admission is not None and admission.store_uuid == self._store_now(node)
+        return admission is not None and self._is_present(admission)
+
+    def _is_present(self, admission: Admission) -> bool:
+        """Whether an admission is of the store that its node lives in, and of no life before."""
+        node = admission.node
+        return admission.store_uuid == self._store_now(node) and admission.life >= self.life(node)
 
     def announced_itself(self, shard: int) -> Admission | None:
         """What the shard's log says of the store that this node lives in; None where that is void.
@@ -219,12 +263,19 @@ class PeerBook:
         replaced = self._replaced.get(node)
         return self._uuids.get(node) if replaced is None else replaced.store_uuid
 
-    def newcomers(self, shard: int) -> list[tuple[int, bytes]]:
-        """Replaced nodes that the shard has not admitted: (node, store uuid)."""
+    def newcomers(self, shard: int) -> list[tuple[int, bytes, int]]:
+        """List nodes that the shard has yet to admit: (node, store uuid, life).
+
+        They were replaced, or their stores lost something.
+        """
+        if not self._replaced and not self._losses:
+            return []
         return [
-            (node, replaced.store_uuid)
-            for node, replaced in self._replaced.items()
-            if node != self.own and not self.counts(shard, node)
+            (node, store_uuid, self.life(node))
+            for node in self._identity.peers
+            if (node in self._replaced or node in self._losses)
+            and not self.is_admitted(shard, node)
+            and (store_uuid := self._store_now(node)) is not None
         ]
 
     def learner_shards(self, node: int) -> int:
@@ -237,8 +288,8 @@ class PeerBook:
     def is_learner(self, shard: int) -> bool:
         """Whether this node itself does not count in the shard (yet).
 
-        Its store is new and not introduced, or replaced an earlier one and is not admitted, or was
-        replaced itself and will not count again.
+        Its store is new and not introduced, or replaced an earlier one or lost something and is not
+        admitted, or was replaced itself and will not count again.
         """
         return not self.introduced or self._ousted or not self.counts(shard, self.own)
 
@@ -247,6 +298,29 @@ class PeerBook:
         """Whether another store took the place of this node's own."""
         replaced = self._replaced.get(self.own)
         return replaced is not None and replaced.store_uuid != self.own_uuid
+
+    # Losses.
+
+    def loss(self, node: int) -> Loss | None:
+        """The last loss of the store in which `node` lives, if it had one."""
+        return self._losses.get(node)
+
+    def life(self, node: int) -> int:
+        """As of which life `node` has to be admitted; 0 where it lost nothing."""
+        loss = self._losses.get(node)
+        return 0 if loss is None else loss.life
+
+    def lose(self, node: int, loss: Loss) -> bool:
+        """The store of `node` lost what it had synced. True, and hard, where that is news."""
+        known, store_uuid = self._losses.get(node), self._store_now(node)
+        old = known is not None and (known.life, known.accepted) >= (loss.life, loss.accepted)
+        if old or store_uuid is None:
+            return False
+        self._losses[node] = loss
+        value = _LOSS.pack(loss.life, loss.accepted) + store_uuid
+        self._store.batch.put(Family.META, keys.lost_key(node), value)
+        self._store.mark_hard()
+        return True
 
     def announce(self, shard: int, admission: Admission) -> None:
         """An admission is in the log, committed or not; called in the order of the log.
@@ -299,6 +373,7 @@ class PeerBook:
         if node != self.own:
             self._remember(node, store_uuid)
             self._vouchers.discard(node)
+            self._losses.pop(node, None)
         elif store_uuid == self.own_uuid:
             self.introduced = True  # from now on it is the shards that admit it
         self._store.mark_hard()

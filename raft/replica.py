@@ -261,8 +261,8 @@ class Replica(Ticking):
         self._SyncObj__onNodeDisconnected(peer)
         self._forget_flight(peer)
 
-    def peer_replaced(self, node: int) -> None:
-        """The store of `node` is a new one: nothing it ever acknowledged is worth anything."""
+    def peer_started_anew(self, node: int) -> None:
+        """The store of `node` is in a new life, or a new one: what it acknowledged is forgotten."""
         peer = self._by_id[node]
         self._forget_flight(peer)
         if self._state == LEADER:
@@ -273,6 +273,11 @@ class Replica(Ticking):
             self._last_response[peer] = self._progress[peer].heard_at = -NEVER
         self._votes_from.discard(node)
         self._pre_votes_from.discard(node)
+
+    def lose(self) -> None:
+        """This node's store lost what it had synced: it leads nothing more (raft/lives.py)."""
+        if self._state == LEADER:
+            self._step_down(self._term)
 
     def _forget_flight(self, peer: PeerNode) -> None:
         self._snapshots.cancel(peer.id)

@@ -82,6 +82,8 @@ class RaftSettings:
     write_bytes: int = 512 * KIB
     """Soft data is written at this age or size."""
     mark_ms: int = 500
+    lives_ms: int = 1000
+    """How often the epochs that peers say are on their disks are noted (raft/lives.py)."""
     held_messages: int = 65_536
     frame_bytes: int = 1 * MIB
     """One frame is closed when it holds so much; its hard limit is codec.FRAME_BYTES_MAX."""

@@ -167,7 +167,7 @@ class Ticking(Applying):
             self._send_node(target, {"type": "timeout_now", "term": self._term})
 
     def _admit_newcomers(self) -> None:
-        """Bring replaced nodes back into the quorum, step by step (raft/peers.py)."""
+        """Bring replaced and forgetful nodes back into the quorum, step by step (raft/peers.py)."""
         now = self._clock()
         if now < self._admit_at:
             return
@@ -176,17 +176,19 @@ class Ticking(Applying):
         if not newcomers:
             return
         holds = {peer.id: self._match[peer] for peer in self._peers}
-        for node, store_uuid in newcomers:
+        for node, store_uuid, life in newcomers:
             voters = [
                 holds[peer.id]
                 for peer in self._peers
                 if self._counts(peer) or self._admitting.counts_elsewhere(peer.id)
             ]
             held_by_all = min([*voters, self._durable_cap()])
-            step = self._admitting.next_step(node, store_uuid, min(held_by_all, holds[node]))
+            step = self._admitting.next_step(node, store_uuid, life, min(held_by_all, holds[node]))
             if step is None:
                 continue
-            admission = Admission(node, store_uuid, self._term, self._me.id, effective=step)
+            admission = Admission(
+                node, store_uuid, self._term, self._me.id, effective=step, life=life
+            )
             index = self._append_own(bytes((KIND_ADMITTED,)) + admission.encode())
             if not step:
                 self._book.announce(self._shard, admission)

@@ -10,7 +10,6 @@ alone); then frames follow. A frame is a 4-byte length and protobuf.
 import asyncio
 import contextlib
 import socket
-import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,7 +136,6 @@ class _Connection(asyncio.Protocol):
         """Send the magic bytes and who we are."""
         hello = self._hub.driver.hello(lane)
         hello.refused = refused
-        hello.run_id = self._hub.run_id
         self.write(MAGIC)
         self.write_frame(codec.encode_hello(hello))
 
@@ -222,8 +220,6 @@ class PeerHub:
         self.fatal = fatal
         self._rng = rng
         self.settings = settings or TransportSettings()
-        self.run_id = uuid.uuid4().bytes
-        """Drawn by this process, for its hellos."""
         self.counters: Counter[str] = Counter()
         """Connections closed, by reason."""
         self._driver: Driver | None = None
@@ -381,7 +377,7 @@ class PeerHub:
         for lane in _LANES:
             first = self._established.get((node, lane))
             if first is not None and not first.closing and first.run_id != hello.run_id:
-                first.write_frame(codec.encode_frame(codec.sender_tag(identity.store_uuid), []))
+                first.write_frame(codec.encode_frame(self.driver.sender(), []))
                 reason = (
                     f"node {node} is connected from another process already: "
                     "its data directory was copied, and a copy must not run"

@@ -17,6 +17,7 @@ _ROLES = {FOLLOWER: Role.FOLLOWER, CANDIDATE: Role.CANDIDATE, LEADER: Role.LEADE
 _STANDING = frozenset({"pre_vote", "request_vote"})
 _QUICK_RETRIES = 5
 """So many pre-votes in a row follow each other sooner than by an election timeout."""
+_SKIPPED_TERMS = 1 << 20
 _PASSED_OVER_MAX = 3
 """So many elections a replica whose state is wrong leaves to the others."""
 
@@ -70,10 +71,11 @@ class Voting(Core):
 
         A replica whose state is wrong leaves a few to them. Then it stands all the same, since its
         log may be the only one that is long enough; as a leader it gives way (raft/ticking.py).
+        So does one whose loss was accepted, until it is admitted: others may have what it lost.
         """
         if self.learner:
             return True
-        if not self._rebuilding:
+        if not self._rebuilding and self._book.is_admitted(self._shard, self._me.id):
             return False
         self._passed_over += 1
         return self._passed_over <= _PASSED_OVER_MAX
@@ -319,6 +321,10 @@ class Voting(Core):
         finally:
             if not elect and self._election_deadline == NEVER:
                 self._election_deadline = hidden
+
+    def skip_terms(self) -> None:
+        """Go on in a term above all in which this replica may have voted and forgotten it."""
+        self._step_down(self._term + _SKIPPED_TERMS)
 
     def _elect_alone(self) -> None:
         """The only node of its cluster: its own vote is the majority.

@@ -14,6 +14,8 @@ IDENTITY = b"i"
 """META: who this node is; written once, by `muster init`."""
 SEQUENCE = b"n"
 """META: the epoch of the newest batch, in every batch; the store's own."""
+LIFE = b"l"
+"""META: how often the store was opened since it was made; the store's own."""
 INTRODUCED = b"k"
 """META: present once every peer has this store's uuid on its disk (raft/introduction.py)."""
 
@@ -82,6 +84,16 @@ def heard_key(node: int) -> bytes:
 def replaced_key(node: int) -> bytes:
     """META: the store uuid that replaced an earlier one of this node id, and as of which index."""
     return b"r" + _U32.pack(node)
+
+
+def peer_life_key(node: int) -> bytes:
+    """META: the life of a peer's store and what it had synced, as it said (raft/lives.py)."""
+    return b"e" + _U32.pack(node)
+
+
+def lost_key(node: int) -> bytes:
+    """META: that the store of a node lost what it had synced, and as of which life."""
+    return b"o" + _U32.pack(node)
 
 
 def admitted_prefix(shard: int) -> bytes:

@@ -7,6 +7,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from storage import keys
 from storage.invariant import invariant
 from storage.store import Batch, Family, StoreError
 
@@ -115,6 +116,8 @@ class MemoryStore:
         self._hard = 0
         self._written = 0
         self._synced = 0
+        self.opened_epoch = 0
+        self._life = 0
         self._mark: bytes | None = None
         self._mark_wanted: bytes | None = None
         self._callbacks: list[Callable[[int], None]] = []
@@ -148,6 +151,18 @@ class MemoryStore:
     def hard_epoch(self) -> int:
         """The newest epoch with hard data, the pending one included."""
         return self._hard
+
+    @property
+    def life(self) -> int:
+        """How often the store came back from a crash, or what `raise_life` set since."""
+        return self._life
+
+    def raise_life(self, life: int) -> None:
+        """Set a greater life, in the pending batch."""
+        invariant(life > self.life, "a life never goes back")
+        self._life = life
+        self._batch.put(Family.META, keys.LIFE, life.to_bytes(8, "big"))
+        self.mark_hard()
 
     def mark_hard(self) -> None:
         """The pending batch must be synced."""
@@ -197,11 +212,25 @@ class MemoryStore:
         for _, (epoch, ops) in zip(range(survivors), self._unsynced, strict=False):
             _apply(self._durable, ops)
             self._synced = epoch
-        found._tables = {family: _Table(table.values) for family, table in self._durable.items()}
         found._durable = self._durable
-        found._written = found._synced = found._hard = self._synced
-        found._mark = self._mark
+        found._open(self._synced, self._mark)
         return found
+
+    def copy(self) -> "MemoryStore":
+        """Copy what is durable now, as it would be found at a start: an older copy, later on."""
+        found = MemoryStore()
+        found._durable = {family: _Table(table.values) for family, table in self._durable.items()}
+        found._open(self._synced, self._mark)
+        return found
+
+    def _open(self, epoch: int, mark: bytes | None) -> None:
+        """Begin a life on what is durable."""
+        meta = self._durable[Family.META]
+        self._life = int.from_bytes(meta.values.get(keys.LIFE, b""), "big") + 1
+        meta.put(keys.LIFE, self._life.to_bytes(8, "big"))
+        self._tables = {family: _Table(table.values) for family, table in self._durable.items()}
+        self._written = self._synced = self._hard = self.opened_epoch = epoch
+        self._mark = mark
 
     def on_synced(self, callback: Callable[[int], None]) -> None:
         """Call `callback(epoch)` after each sync."""

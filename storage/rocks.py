@@ -31,6 +31,7 @@ from rocksdict import (
 
 from storage import keys, manifest
 from storage.cells import read_until
+from storage.invariant import invariant
 from storage.store import Batch, CorruptStoreError, Family, StoreError
 
 MIB = 1024 * 1024
@@ -140,7 +141,11 @@ class RocksStore:
         self._batch = _RocksBatch()
         sequence = self.get(Family.META, keys.SEQUENCE)
         self._written = self._synced = self._hard = _U64.unpack(sequence)[0] if sequence else 0
+        self.opened_epoch = self._written
         self._mark_payload = self._read_mark_file()
+        self._life = 0
+        if not create:
+            self._begin_life()
         self._mark_wanted: bytes | None = None
         self._wanted = threading.Event()
         self._closing = False
@@ -202,6 +207,20 @@ class RocksStore:
             )
         return payload
 
+    def _begin_life(self) -> None:
+        """Count this start, on the disk before anything else is."""
+        life = self.get(Family.META, keys.LIFE)
+        self._life = (_U64.unpack(life)[0] if life else 0) + 1
+        self._batch.put(Family.META, keys.LIFE, _U64.pack(self._life))
+        try:
+            self._db.write(self._raw(self._batch), WriteOptions())
+            self._db.flush_wal(True)
+        except Exception as error:  # rocksdict raises plain Exception
+            self._close_db()
+            raise StoreError(f"{self._path} cannot be written: {error}") from error
+        self._batch = _RocksBatch()
+        self._written = self._synced = self._hard = self._written + 1
+
     def _refuse(self, what: str) -> CorruptStoreError:
         self._close_db()
         return CorruptStoreError(f"{self._path}: {what}")
@@ -237,6 +256,18 @@ class RocksStore:
     def hard_epoch(self) -> int:
         """The newest epoch with hard data, the pending one included."""
         return self._hard
+
+    @property
+    def life(self) -> int:
+        """How often this database was opened; see the contract."""
+        return self._life
+
+    def raise_life(self, life: int) -> None:
+        """Set a greater life, in the pending batch."""
+        invariant(life > self._life, "a life never goes back")
+        self._life = life
+        self._batch.put(Family.META, keys.LIFE, _U64.pack(life))
+        self.mark_hard()
 
     def mark_hard(self) -> None:
         """The pending batch must be synced."""

@@ -92,6 +92,24 @@ class Store(Protocol):
         """
         ...
 
+    @property
+    def life(self) -> int:
+        """How often this store was opened since it was made, or what `raise_life` set since.
+
+        On disk before the opening returns, so no two processes share one, unless the directory was
+        copied or the disk forgot.
+        """
+        ...
+
+    @property
+    def opened_epoch(self) -> int:
+        """The newest epoch that was found when the store was opened."""
+        ...
+
+    def raise_life(self, life: int) -> None:
+        """Set a greater `life`, in the pending batch. Hard."""
+        ...
+
     def mark_hard(self) -> None:
         """The pending batch must be synced: it holds log, term or vote.
 

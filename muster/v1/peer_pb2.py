@@ -24,57 +24,59 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14muster/v1/peer.proto\x12\tmuster.v1\"\x99\x02\n\x05Hello\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\r\x12\x12\n\nstore_uuid\x18\x04 \x01(\x0c\x12\x0e\n\x06shards\x18\x05 \x01(\r\x12\r\n\x05nodes\x18\x06 \x03(\r\x12\x17\n\x0f\x63lient_endpoint\x18\x07 \x01(\t\x12\x1d\n\x04lane\x18\x08 \x01(\x0e\x32\x0f.muster.v1.Lane\x12,\n\x0creplacements\x18\t \x03(\x0b\x32\x16.muster.v1.Replacement\x12\x0f\n\x07refused\x18\n \x01(\t\x12\x0e\n\x06run_id\x18\x0b \x01(\x0c\x12!\n\x05known\x18\x0c \x03(\x0b\x32\x12.muster.v1.StoreOf\".\n\x07StoreOf\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\nstore_uuid\x18\x02 \x01(\x0c\"A\n\x0bReplacement\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\nstore_uuid\x18\x02 \x01(\x0c\x12\r\n\x05\x61s_of\x18\x03 \x01(\x04\"A\n\x05\x46rame\x12\x0e\n\x06sender\x18\x01 \x01(\x06\x12(\n\x08messages\x18\x02 \x03(\x0b\x32\x16.muster.v1.PeerMessage\"\x86\x05\n\x0bPeerMessage\x12\r\n\x05shard\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x32\n\x0e\x61ppend_entries\x18\n \x01(\x0b\x32\x18.muster.v1.AppendEntriesH\x00\x12.\n\x0c\x61ppend_reply\x18\x0b \x01(\x0b\x32\x16.muster.v1.AppendReplyH\x00\x12.\n\x0crequest_vote\x18\x0c \x01(\x0b\x32\x16.muster.v1.RequestVoteH\x00\x12\x1f\n\x04vote\x18\r \x01(\x0b\x32\x0f.muster.v1.VoteH\x00\x12&\n\x08pre_vote\x18\x0e \x01(\x0b\x32\x12.muster.v1.PreVoteH\x00\x12\x31\n\x0epre_vote_reply\x18\x0f \x01(\x0b\x32\x17.muster.v1.PreVoteReplyH\x00\x12,\n\x0bterm_reject\x18\x10 \x01(\x0b\x32\x15.muster.v1.TermRejectH\x00\x12,\n\x0btimeout_now\x18\x11 \x01(\x0b\x32\x15.muster.v1.TimeoutNowH\x00\x12\x32\n\x0esnapshot_chunk\x18\x12 \x01(\x0b\x32\x18.muster.v1.SnapshotChunkH\x00\x12.\n\x0csnapshot_ack\x18\x13 \x01(\x0b\x32\x16.muster.v1.SnapshotAckH\x00\x12\x34\n\x0fsnapshot_wanted\x18\x14 \x01(\x0b\x32\x19.muster.v1.SnapshotWantedH\x00\x12)\n\tintroduce\x18\x15 \x01(\x0b\x32\x14.muster.v1.IntroduceH\x00\x12!\n\x05known\x18\x16 \x01(\x0b\x32\x10.muster.v1.KnownH\x00\x42\x06\n\x04kind\"8\n\x08LogEntry\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07\x63ommand\x18\x03 \x01(\x0c\"\x7f\n\rAppendEntries\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12\x12\n\nprev_index\x18\x03 \x01(\x04\x12\x11\n\tprev_term\x18\x04 \x01(\x04\x12$\n\x07\x65ntries\x18\x05 \x03(\x0b\x32\x13.muster.v1.LogEntry\"^\n\x0b\x41ppendReply\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x12\n\nnext_index\x18\x02 \x01(\x04\x12\x0f\n\x07success\x18\x03 \x01(\x08\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0e\n\x06\x62\x65hind\x18\x05 \x01(\x08\"C\n\x0bRequestVote\x12\x12\n\nlast_index\x18\x01 \x01(\x04\x12\x11\n\tlast_term\x18\x02 \x01(\x04\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"\x06\n\x04Vote\"C\n\x07PreVote\x12\x11\n\tnext_term\x18\x01 \x01(\x04\x12\x12\n\nlast_index\x18\x02 \x01(\x04\x12\x11\n\tlast_term\x18\x03 \x01(\x04\"2\n\x0cPreVoteReply\x12\x11\n\tnext_term\x18\x01 \x01(\x04\x12\x0f\n\x07granted\x18\x02 \x01(\x08\"\x10\n\x0eSnapshotWanted\"\x0b\n\tIntroduce\"<\n\x05Known\x12\x12\n\nstore_uuid\x18\x01 \x01(\x0c\x12\x10\n\x08replaced\x18\x02 \x01(\x08\x12\r\n\x05\x61s_of\x18\x03 \x01(\x04\"\x0c\n\nTermReject\"\x0c\n\nTimeoutNow\"\xa1\x01\n\rSnapshotChunk\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12)\n\x06header\x18\x04 \x01(\x0b\x32\x19.muster.v1.SnapshotHeader\x12\r\n\x05pairs\x18\x05 \x01(\x0c\x12\x0c\n\x04last\x18\x06 \x01(\x08\x12\r\n\x05\x63rc32\x18\x07 \x01(\r\"^\n\x0eSnapshotHeader\x12\"\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x13.muster.v1.LogEntry\x12(\n\nadmissions\x18\x02 \x03(\x0b\x32\x14.muster.v1.Admission\"a\n\tAdmission\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\nstore_uuid\x18\x02 \x01(\x0c\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x0e\n\x06leader\x18\x04 \x01(\r\x12\x11\n\teffective\x18\x05 \x01(\x08\"-\n\rSnapshotPairs\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\x12\x0e\n\x06values\x18\x02 \x03(\x0c\"7\n\x0bSnapshotAck\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\x13\n\x0bnext_number\x18\x02 \x01(\r*=\n\x04Lane\x12\x14\n\x10LANE_UNSPECIFIED\x10\x00\x12\x10\n\x0cLANE_CONTROL\x10\x01\x12\r\n\tLANE_BULK\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14muster/v1/peer.proto\x12\tmuster.v1\"\xe7\x02\n\x05Hello\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\r\x12\x12\n\nstore_uuid\x18\x04 \x01(\x0c\x12\x0e\n\x06shards\x18\x05 \x01(\r\x12\r\n\x05nodes\x18\x06 \x03(\r\x12\x17\n\x0f\x63lient_endpoint\x18\x07 \x01(\t\x12\x1d\n\x04lane\x18\x08 \x01(\x0e\x32\x0f.muster.v1.Lane\x12,\n\x0creplacements\x18\t \x03(\x0b\x32\x16.muster.v1.Replacement\x12\x0f\n\x07refused\x18\n \x01(\t\x12\x0e\n\x06run_id\x18\x0b \x01(\x0c\x12!\n\x05known\x18\x0c \x03(\x0b\x32\x12.muster.v1.StoreOf\x12\x0c\n\x04life\x18\r \x01(\x04\x12\x14\n\x0copened_epoch\x18\x0e \x01(\x04\x12\x11\n\tlost_life\x18\x0f \x01(\x04\x12\x15\n\rloss_accepted\x18\x10 \x01(\x08\".\n\x07StoreOf\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\nstore_uuid\x18\x02 \x01(\x0c\"A\n\x0bReplacement\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\nstore_uuid\x18\x02 \x01(\x0c\x12\r\n\x05\x61s_of\x18\x03 \x01(\x04\"^\n\x05\x46rame\x12\x0e\n\x06sender\x18\x01 \x01(\x06\x12(\n\x08messages\x18\x02 \x03(\x0b\x32\x16.muster.v1.PeerMessage\x12\x0c\n\x04life\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\"\xb2\x05\n\x0bPeerMessage\x12\r\n\x05shard\x18\x01 \x01(\r\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x32\n\x0e\x61ppend_entries\x18\n \x01(\x0b\x32\x18.muster.v1.AppendEntriesH\x00\x12.\n\x0c\x61ppend_reply\x18\x0b \x01(\x0b\x32\x16.muster.v1.AppendReplyH\x00\x12.\n\x0crequest_vote\x18\x0c \x01(\x0b\x32\x16.muster.v1.RequestVoteH\x00\x12\x1f\n\x04vote\x18\r \x01(\x0b\x32\x0f.muster.v1.VoteH\x00\x12&\n\x08pre_vote\x18\x0e \x01(\x0b\x32\x12.muster.v1.PreVoteH\x00\x12\x31\n\x0epre_vote_reply\x18\x0f \x01(\x0b\x32\x17.muster.v1.PreVoteReplyH\x00\x12,\n\x0bterm_reject\x18\x10 \x01(\x0b\x32\x15.muster.v1.TermRejectH\x00\x12,\n\x0btimeout_now\x18\x11 \x01(\x0b\x32\x15.muster.v1.TimeoutNowH\x00\x12\x32\n\x0esnapshot_chunk\x18\x12 \x01(\x0b\x32\x18.muster.v1.SnapshotChunkH\x00\x12.\n\x0csnapshot_ack\x18\x13 \x01(\x0b\x32\x16.muster.v1.SnapshotAckH\x00\x12\x34\n\x0fsnapshot_wanted\x18\x14 \x01(\x0b\x32\x19.muster.v1.SnapshotWantedH\x00\x12)\n\tintroduce\x18\x15 \x01(\x0b\x32\x14.muster.v1.IntroduceH\x00\x12!\n\x05known\x18\x16 \x01(\x0b\x32\x10.muster.v1.KnownH\x00\x12*\n\nstore_lost\x18\x17 \x01(\x0b\x32\x14.muster.v1.StoreLostH\x00\x42\x06\n\x04kind\"8\n\x08LogEntry\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07\x63ommand\x18\x03 \x01(\x0c\"\x7f\n\rAppendEntries\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12\x12\n\nprev_index\x18\x03 \x01(\x04\x12\x11\n\tprev_term\x18\x04 \x01(\x04\x12$\n\x07\x65ntries\x18\x05 \x03(\x0b\x32\x13.muster.v1.LogEntry\"^\n\x0b\x41ppendReply\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x12\n\nnext_index\x18\x02 \x01(\x04\x12\x0f\n\x07success\x18\x03 \x01(\x08\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0e\n\x06\x62\x65hind\x18\x05 \x01(\x08\"C\n\x0bRequestVote\x12\x12\n\nlast_index\x18\x01 \x01(\x04\x12\x11\n\tlast_term\x18\x02 \x01(\x04\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"\x06\n\x04Vote\"C\n\x07PreVote\x12\x11\n\tnext_term\x18\x01 \x01(\x04\x12\x12\n\nlast_index\x18\x02 \x01(\x04\x12\x11\n\tlast_term\x18\x03 \x01(\x04\"2\n\x0cPreVoteReply\x12\x11\n\tnext_term\x18\x01 \x01(\x04\x12\x0f\n\x07granted\x18\x02 \x01(\x08\"\x10\n\x0eSnapshotWanted\"\x0b\n\tIntroduce\"<\n\x05Known\x12\x12\n\nstore_uuid\x18\x01 \x01(\x0c\x12\x10\n\x08replaced\x18\x02 \x01(\x08\x12\r\n\x05\x61s_of\x18\x03 \x01(\x04\"-\n\tStoreLost\x12\x0c\n\x04life\x18\x01 \x01(\x04\x12\x12\n\nknown_life\x18\x02 \x01(\x04\"\x0c\n\nTermReject\"\x0c\n\nTimeoutNow\"\xa1\x01\n\rSnapshotChunk\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12)\n\x06header\x18\x04 \x01(\x0b\x32\x19.muster.v1.SnapshotHeader\x12\r\n\x05pairs\x18\x05 \x01(\x0c\x12\x0c\n\x04last\x18\x06 \x01(\x08\x12\r\n\x05\x63rc32\x18\x07 \x01(\r\"^\n\x0eSnapshotHeader\x12\"\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x13.muster.v1.LogEntry\x12(\n\nadmissions\x18\x02 \x03(\x0b\x32\x14.muster.v1.Admission\"o\n\tAdmission\x12\x0f\n\x07node_id\x18\x01 \x01(\r\x12\x12\n\nstore_uuid\x18\x02 \x01(\x0c\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x0e\n\x06leader\x18\x04 \x01(\r\x12\x11\n\teffective\x18\x05 \x01(\x08\x12\x0c\n\x04life\x18\x06 \x01(\x04\"-\n\rSnapshotPairs\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\x12\x0e\n\x06values\x18\x02 \x03(\x0c\"7\n\x0bSnapshotAck\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\x04\x12\x13\n\x0bnext_number\x18\x02 \x01(\r*=\n\x04Lane\x12\x14\n\x10LANE_UNSPECIFIED\x10\x00\x12\x10\n\x0cLANE_CONTROL\x10\x01\x12\r\n\tLANE_BULK\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'muster.v1.peer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LANE']._serialized_start=2215
-  _globals['_LANE']._serialized_end=2276
+  _globals['_LANE']._serialized_start=2427
+  _globals['_LANE']._serialized_end=2488
   _globals['_HELLO']._serialized_start=36
-  _globals['_HELLO']._serialized_end=317
-  _globals['_STOREOF']._serialized_start=319
-  _globals['_STOREOF']._serialized_end=365
-  _globals['_REPLACEMENT']._serialized_start=367
-  _globals['_REPLACEMENT']._serialized_end=432
-  _globals['_FRAME']._serialized_start=434
-  _globals['_FRAME']._serialized_end=499
-  _globals['_PEERMESSAGE']._serialized_start=502
-  _globals['_PEERMESSAGE']._serialized_end=1148
-  _globals['_LOGENTRY']._serialized_start=1150
-  _globals['_LOGENTRY']._serialized_end=1206
-  _globals['_APPENDENTRIES']._serialized_start=1208
-  _globals['_APPENDENTRIES']._serialized_end=1335
-  _globals['_APPENDREPLY']._serialized_start=1337
-  _globals['_APPENDREPLY']._serialized_end=1431
-  _globals['_REQUESTVOTE']._serialized_start=1433
-  _globals['_REQUESTVOTE']._serialized_end=1500
-  _globals['_VOTE']._serialized_start=1502
-  _globals['_VOTE']._serialized_end=1508
-  _globals['_PREVOTE']._serialized_start=1510
-  _globals['_PREVOTE']._serialized_end=1577
-  _globals['_PREVOTEREPLY']._serialized_start=1579
-  _globals['_PREVOTEREPLY']._serialized_end=1629
-  _globals['_SNAPSHOTWANTED']._serialized_start=1631
-  _globals['_SNAPSHOTWANTED']._serialized_end=1647
-  _globals['_INTRODUCE']._serialized_start=1649
-  _globals['_INTRODUCE']._serialized_end=1660
-  _globals['_KNOWN']._serialized_start=1662
-  _globals['_KNOWN']._serialized_end=1722
-  _globals['_TERMREJECT']._serialized_start=1724
-  _globals['_TERMREJECT']._serialized_end=1736
-  _globals['_TIMEOUTNOW']._serialized_start=1738
-  _globals['_TIMEOUTNOW']._serialized_end=1750
-  _globals['_SNAPSHOTCHUNK']._serialized_start=1753
-  _globals['_SNAPSHOTCHUNK']._serialized_end=1914
-  _globals['_SNAPSHOTHEADER']._serialized_start=1916
-  _globals['_SNAPSHOTHEADER']._serialized_end=2010
-  _globals['_ADMISSION']._serialized_start=2012
-  _globals['_ADMISSION']._serialized_end=2109
-  _globals['_SNAPSHOTPAIRS']._serialized_start=2111
-  _globals['_SNAPSHOTPAIRS']._serialized_end=2156
-  _globals['_SNAPSHOTACK']._serialized_start=2158
-  _globals['_SNAPSHOTACK']._serialized_end=2213
+  _globals['_HELLO']._serialized_end=395
+  _globals['_STOREOF']._serialized_start=397
+  _globals['_STOREOF']._serialized_end=443
+  _globals['_REPLACEMENT']._serialized_start=445
+  _globals['_REPLACEMENT']._serialized_end=510
+  _globals['_FRAME']._serialized_start=512
+  _globals['_FRAME']._serialized_end=606
+  _globals['_PEERMESSAGE']._serialized_start=609
+  _globals['_PEERMESSAGE']._serialized_end=1299
+  _globals['_LOGENTRY']._serialized_start=1301
+  _globals['_LOGENTRY']._serialized_end=1357
+  _globals['_APPENDENTRIES']._serialized_start=1359
+  _globals['_APPENDENTRIES']._serialized_end=1486
+  _globals['_APPENDREPLY']._serialized_start=1488
+  _globals['_APPENDREPLY']._serialized_end=1582
+  _globals['_REQUESTVOTE']._serialized_start=1584
+  _globals['_REQUESTVOTE']._serialized_end=1651
+  _globals['_VOTE']._serialized_start=1653
+  _globals['_VOTE']._serialized_end=1659
+  _globals['_PREVOTE']._serialized_start=1661
+  _globals['_PREVOTE']._serialized_end=1728
+  _globals['_PREVOTEREPLY']._serialized_start=1730
+  _globals['_PREVOTEREPLY']._serialized_end=1780
+  _globals['_SNAPSHOTWANTED']._serialized_start=1782
+  _globals['_SNAPSHOTWANTED']._serialized_end=1798
+  _globals['_INTRODUCE']._serialized_start=1800
+  _globals['_INTRODUCE']._serialized_end=1811
+  _globals['_KNOWN']._serialized_start=1813
+  _globals['_KNOWN']._serialized_end=1873
+  _globals['_STORELOST']._serialized_start=1875
+  _globals['_STORELOST']._serialized_end=1920
+  _globals['_TERMREJECT']._serialized_start=1922
+  _globals['_TERMREJECT']._serialized_end=1934
+  _globals['_TIMEOUTNOW']._serialized_start=1936
+  _globals['_TIMEOUTNOW']._serialized_end=1948
+  _globals['_SNAPSHOTCHUNK']._serialized_start=1951
+  _globals['_SNAPSHOTCHUNK']._serialized_end=2112
+  _globals['_SNAPSHOTHEADER']._serialized_start=2114
+  _globals['_SNAPSHOTHEADER']._serialized_end=2208
+  _globals['_ADMISSION']._serialized_start=2210
+  _globals['_ADMISSION']._serialized_end=2321
+  _globals['_SNAPSHOTPAIRS']._serialized_start=2323
+  _globals['_SNAPSHOTPAIRS']._serialized_end=2368
+  _globals['_SNAPSHOTACK']._serialized_start=2370
+  _globals['_SNAPSHOTACK']._serialized_end=2425
 # @@protoc_insertion_point(module_scope)

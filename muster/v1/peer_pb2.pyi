@@ -60,6 +60,10 @@ class Hello(google.protobuf.message.Message):
     REFUSED_FIELD_NUMBER: builtins.int
     RUN_ID_FIELD_NUMBER: builtins.int
     KNOWN_FIELD_NUMBER: builtins.int
+    LIFE_FIELD_NUMBER: builtins.int
+    OPENED_EPOCH_FIELD_NUMBER: builtins.int
+    LOST_LIFE_FIELD_NUMBER: builtins.int
+    LOSS_ACCEPTED_FIELD_NUMBER: builtins.int
     format: builtins.int
     cluster_id: builtins.str
     node_id: builtins.int
@@ -72,6 +76,14 @@ class Hello(google.protobuf.message.Message):
     """set by the answering side: why it hangs up"""
     run_id: builtins.bytes
     """16 bytes, drawn by each process: tells a node from a copy of its directory"""
+    life: builtins.int
+    """starts of the sender's store; see raft/lives.py"""
+    opened_epoch: builtins.int
+    """the epoch at which the store was found at this start"""
+    lost_life: builtins.int
+    """the store lost what it had synced, before this life; 0: never"""
+    loss_accepted: builtins.bool
+    """an operator said that it shall count all the same"""
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -97,8 +109,12 @@ class Hello(google.protobuf.message.Message):
         refused: builtins.str = ...,
         run_id: builtins.bytes = ...,
         known: collections.abc.Iterable[global___StoreOf] | None = ...,
+        life: builtins.int = ...,
+        opened_epoch: builtins.int = ...,
+        lost_life: builtins.int = ...,
+        loss_accepted: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_endpoint", b"client_endpoint", "cluster_id", b"cluster_id", "format", b"format", "known", b"known", "lane", b"lane", "node_id", b"node_id", "nodes", b"nodes", "refused", b"refused", "replacements", b"replacements", "run_id", b"run_id", "shards", b"shards", "store_uuid", b"store_uuid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_endpoint", b"client_endpoint", "cluster_id", b"cluster_id", "format", b"format", "known", b"known", "lane", b"lane", "life", b"life", "loss_accepted", b"loss_accepted", "lost_life", b"lost_life", "node_id", b"node_id", "nodes", b"nodes", "opened_epoch", b"opened_epoch", "refused", b"refused", "replacements", b"replacements", "run_id", b"run_id", "shards", b"shards", "store_uuid", b"store_uuid"]) -> None: ...
 
 global___Hello = Hello
 
@@ -150,8 +166,14 @@ class Frame(google.protobuf.message.Message):
 
     SENDER_FIELD_NUMBER: builtins.int
     MESSAGES_FIELD_NUMBER: builtins.int
+    LIFE_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
     sender: builtins.int
     """the first 8 bytes of the sender's store uuid"""
+    life: builtins.int
+    """of the sender's store"""
+    epoch: builtins.int
+    """everything up to here is on the sender's disk"""
     @property
     def messages(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PeerMessage]: ...
     def __init__(
@@ -159,8 +181,10 @@ class Frame(google.protobuf.message.Message):
         *,
         sender: builtins.int = ...,
         messages: collections.abc.Iterable[global___PeerMessage] | None = ...,
+        life: builtins.int = ...,
+        epoch: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["messages", b"messages", "sender", b"sender"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "life", b"life", "messages", b"messages", "sender", b"sender"]) -> None: ...
 
 global___Frame = Frame
 
@@ -183,6 +207,7 @@ class PeerMessage(google.protobuf.message.Message):
     SNAPSHOT_WANTED_FIELD_NUMBER: builtins.int
     INTRODUCE_FIELD_NUMBER: builtins.int
     KNOWN_FIELD_NUMBER: builtins.int
+    STORE_LOST_FIELD_NUMBER: builtins.int
     shard: builtins.int
     term: builtins.int
     @property
@@ -211,6 +236,8 @@ class PeerMessage(google.protobuf.message.Message):
     def introduce(self) -> global___Introduce: ...
     @property
     def known(self) -> global___Known: ...
+    @property
+    def store_lost(self) -> global___StoreLost: ...
     def __init__(
         self,
         *,
@@ -229,10 +256,11 @@ class PeerMessage(google.protobuf.message.Message):
         snapshot_wanted: global___SnapshotWanted | None = ...,
         introduce: global___Introduce | None = ...,
         known: global___Known | None = ...,
+        store_lost: global___StoreLost | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["append_entries", b"append_entries", "append_reply", b"append_reply", "introduce", b"introduce", "kind", b"kind", "known", b"known", "pre_vote", b"pre_vote", "pre_vote_reply", b"pre_vote_reply", "request_vote", b"request_vote", "snapshot_ack", b"snapshot_ack", "snapshot_chunk", b"snapshot_chunk", "snapshot_wanted", b"snapshot_wanted", "term_reject", b"term_reject", "timeout_now", b"timeout_now", "vote", b"vote"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["append_entries", b"append_entries", "append_reply", b"append_reply", "introduce", b"introduce", "kind", b"kind", "known", b"known", "pre_vote", b"pre_vote", "pre_vote_reply", b"pre_vote_reply", "request_vote", b"request_vote", "shard", b"shard", "snapshot_ack", b"snapshot_ack", "snapshot_chunk", b"snapshot_chunk", "snapshot_wanted", b"snapshot_wanted", "term", b"term", "term_reject", b"term_reject", "timeout_now", b"timeout_now", "vote", b"vote"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["append_entries", "append_reply", "request_vote", "vote", "pre_vote", "pre_vote_reply", "term_reject", "timeout_now", "snapshot_chunk", "snapshot_ack", "snapshot_wanted", "introduce", "known"] | None: ...
+    def HasField(self, field_name: typing.Literal["append_entries", b"append_entries", "append_reply", b"append_reply", "introduce", b"introduce", "kind", b"kind", "known", b"known", "pre_vote", b"pre_vote", "pre_vote_reply", b"pre_vote_reply", "request_vote", b"request_vote", "snapshot_ack", b"snapshot_ack", "snapshot_chunk", b"snapshot_chunk", "snapshot_wanted", b"snapshot_wanted", "store_lost", b"store_lost", "term_reject", b"term_reject", "timeout_now", b"timeout_now", "vote", b"vote"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["append_entries", b"append_entries", "append_reply", b"append_reply", "introduce", b"introduce", "kind", b"kind", "known", b"known", "pre_vote", b"pre_vote", "pre_vote_reply", b"pre_vote_reply", "request_vote", b"request_vote", "shard", b"shard", "snapshot_ack", b"snapshot_ack", "snapshot_chunk", b"snapshot_chunk", "snapshot_wanted", b"snapshot_wanted", "store_lost", b"store_lost", "term", b"term", "term_reject", b"term_reject", "timeout_now", b"timeout_now", "vote", b"vote"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["append_entries", "append_reply", "request_vote", "vote", "pre_vote", "pre_vote_reply", "term_reject", "timeout_now", "snapshot_chunk", "snapshot_ack", "snapshot_wanted", "introduce", "known", "store_lost"] | None: ...
 
 global___PeerMessage = PeerMessage
 
@@ -438,6 +466,28 @@ class Known(google.protobuf.message.Message):
 global___Known = Known
 
 @typing.final
+class StoreLost(google.protobuf.message.Message):
+    """The receiver's hello shows that its store forgot something: it is an older copy, or its disk lied."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LIFE_FIELD_NUMBER: builtins.int
+    KNOWN_LIFE_FIELD_NUMBER: builtins.int
+    life: builtins.int
+    """as the receiver's hello said"""
+    known_life: builtins.int
+    """the sender knew the receiver in this life"""
+    def __init__(
+        self,
+        *,
+        life: builtins.int = ...,
+        known_life: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["known_life", b"known_life", "life", b"life"]) -> None: ...
+
+global___StoreLost = StoreLost
+
+@typing.final
 class TermReject(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -531,11 +581,14 @@ class Admission(google.protobuf.message.Message):
     TERM_FIELD_NUMBER: builtins.int
     LEADER_FIELD_NUMBER: builtins.int
     EFFECTIVE_FIELD_NUMBER: builtins.int
+    LIFE_FIELD_NUMBER: builtins.int
     node_id: builtins.int
     store_uuid: builtins.bytes
     term: builtins.int
     leader: builtins.int
     effective: builtins.bool
+    life: builtins.int
+    """the store lost something before this life and is admitted anew as of it; 0: it did not"""
     def __init__(
         self,
         *,
@@ -544,8 +597,9 @@ class Admission(google.protobuf.message.Message):
         term: builtins.int = ...,
         leader: builtins.int = ...,
         effective: builtins.bool = ...,
+        life: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["effective", b"effective", "leader", b"leader", "node_id", b"node_id", "store_uuid", b"store_uuid", "term", b"term"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["effective", b"effective", "leader", b"leader", "life", b"life", "node_id", b"node_id", "store_uuid", b"store_uuid", "term", b"term"]) -> None: ...
 
 global___Admission = Admission
 

@@ -62,7 +62,7 @@ class Node:
         return True
 
     def hang_up(self, node):
-        self.cluster.disconnect(self.number, node)
+        self.cluster.hung_up.add(frozenset((self.number, node)))
 
     def start(self):
         self.machines = {}
@@ -92,6 +92,8 @@ class MemoryCluster:
         self.wire = deque()
         self.cut = set()
         self.links = set()
+        self.hung_up = set()
+        """Links that a node closed by itself; they are dialled again in the next step."""
         self.frozen_disks = set()
         self.stopped = set()
         """Nodes whose process stands still: what arrives for them waits."""
@@ -161,6 +163,11 @@ class MemoryCluster:
 
     def step(self):
         self.now += STEP_S
+        hung_up, self.hung_up = self.hung_up, set()
+        for a, b in map(sorted, hung_up):
+            self.disconnect(a, b)
+            if self.nodes[a].driver is not None and self.nodes[b].driver is not None:
+                self.connect(a, b)
         deliveries, self.wire = self.wire, deque()
         for one in deliveries:
             source, target, frame, due = one

@@ -75,11 +75,15 @@ MESSAGES = st.one_of(
     fixed("timeout_now"),
     fixed("introduce"),
     fixed("known", store_uuid=st.binary(max_size=20), replaced=FLAG, as_of=SEQ),
+    fixed("store_lost", life=SEQ, known_life=SEQ),
     fixed("snapshot_ack", snapshot_id=SEQ, next_number=st.integers(0, 2**32 - 1)),
 )
 
 
-@given(st.lists(st.tuples(st.integers(0, 1023), MESSAGES), max_size=5), st.integers(0, 2**64 - 1))
+SENDERS = st.builds(codec.Sender, SEQ, SEQ, SEQ)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1023), MESSAGES), max_size=5), SENDERS)
 def test_every_message_survives_the_wire(messages, sender):
     """Encode and decode are inverse for every type and value."""
     assert codec.decode_frame(codec.encode_frame(sender, messages)) == (sender, messages)
@@ -146,7 +150,7 @@ def test_an_append_whose_entries_do_not_follow_is_refused(entries):
         "prevLogTerm": 1,
         "entries": entries,
     }
-    assert reason_of(codec.encode_frame(1, [(0, message)])) == "garbage"
+    assert reason_of(codec.encode_frame(codec.Sender(1, 1, 1), [(0, message)])) == "garbage"
 
 
 def test_a_hello_over_4_kib_is_refused():

@@ -19,8 +19,7 @@ from tests.raft.flaws.hand_replica import SHARD, ReplicaGroup
 
 
 def _frame(group: ReplicaGroup, src: int, message: Message) -> bytes:
-    sender = codec.sender_tag(group.driver(src).identity.store_uuid)
-    return codec.encode_frame(sender, [(SHARD, message)])
+    return codec.encode_frame(group.driver(src).sender(), [(SHARD, message)])
 
 
 def empty_append_commits_only_what_it_verified() -> None:

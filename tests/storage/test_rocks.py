@@ -52,7 +52,28 @@ def test_what_is_written_is_read_back_after_a_restart(loop, tmp_path: Path):
     store.close()
     store = loop.open(tmp_path)
     assert [store.get(family, b"k") for family in Family] == [b"LOG", b"STATE", b"META"]
-    assert store.pending_epoch == epoch + 1
+    assert store.opened_epoch == epoch
+    assert store.pending_epoch == epoch + 2
+    store.close()
+
+
+def test_every_start_is_a_life_of_its_own_and_on_the_disk_before_it_is_told(loop, tmp_path: Path):
+    """The second process of a copied directory finds the number of the first, or a smaller one."""
+    loop.open(tmp_path / "a", create=True).close()
+    for life in (1, 2):
+        store = loop.open(tmp_path / "a")
+        assert store.life == life
+        shutil.copytree(tmp_path / "a", tmp_path / f"copy{life}")
+        store.close()
+    store = loop.open(tmp_path / "a")
+    store.raise_life(9)
+    epoch = store.write()
+    loop.run_until(lambda: store.synced_epoch >= epoch)
+    store.close()
+    store = loop.open(tmp_path / "a")
+    copy = loop.open(tmp_path / "copy2")
+    assert (store.life, copy.life) == (10, 3)
+    copy.close()
     store.close()
 
 

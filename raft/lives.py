@@ -1,0 +1,122 @@
+"""A store that forgot what it had synced is found out by its peers, and counts anew.
+
+A disk may lie, lose the end of what it had synced, or be put back from an older copy. Then the
+replica on it has forgotten entries that it acknowledged, and maybe its term and its vote. Raft is
+unsafe with such a voter, as it is with a wiped one (raft/introduction.py), but here the store's
+uuid is the right one. So each store counts its starts, its *life*, on the disk before the first
+hello; each frame names the life and the epoch up to which its sender's disk has everything; and
+each hello names the life and the epoch at which the store was found. Peers keep the greatest they
+heard, and take for a loss
+
+- a life that is not above the known one, in another process than the known one, and
+- a new life that was found at an epoch below one that the peer was told of.
+
+A node that is told so (`StoreLost`) notes durably that its store counts anew as of a new life,
+greater than all that its peers know of, and says so in each hello. From then on it is treated as a
+node that was replaced on purpose (raft/peers.py): in each shard it is a learner, who neither votes,
+stands nor counts, until the log of that shard has admitted this life of it in two entries. The
+first one is held by *every* other voter before the second is proposed; so each of them has noted
+that what earlier lives voted for and acknowledged is void, and has told its term by the answer. The
+node holds both, hence the log of a leader whose term is at least the greatest of them, and it
+starts with a vote for that leader. Of a majority that lost something nobody is elected, because
+none of them counts, until an operator accepts the loss.
+
+Losses that are not found out: of what the store said to nobody who still knows it, so those of the
+last second before that peer, too, lost its power. Whatever was found or not, what a peer
+acknowledged in an earlier life is forgotten when a new life says hello, so that a leader sends it
+again.
+"""
+
+from dataclasses import dataclass
+from struct import Struct
+
+from muster.v1 import peer_pb2 as pb
+from raft.codec import Sender
+from raft.identity import Identity
+from storage import keys
+from storage.store import Family, Store
+
+RUN_ID_BYTES = 16
+_LIFE = Struct(">16sQQ16s")
+
+
+@dataclass(slots=True)
+class _Known:
+    """The newest life of one peer's store."""
+
+    store_uuid: bytes
+    life: int
+    epoch: int
+    """Its disk has everything up to here, as it said."""
+    run_id: bytes
+    """The process that said so."""
+
+
+class PeerLives:
+    """What a node keeps of its peers' lives, in memory and in META."""
+
+    def __init__(self, store: Store, identity: Identity) -> None:
+        self._store = store
+        self._known: dict[int, _Known] = {}
+        self._noted: dict[int, int] = {}
+        """The epoch of each peer that META has."""
+        self._note_at = 0.0
+        for node in identity.peers:
+            value = store.get(Family.META, keys.peer_life_key(node))
+            if value is not None:
+                store_uuid, life, epoch, run_id = _LIFE.unpack(value)
+                self._known[node] = _Known(store_uuid, life, epoch, run_id)
+                self._noted[node] = epoch
+
+    def forgotten(self, hello: pb.Hello) -> int | None:
+        """Return the life in which the sender was known, where it has forgotten of it; else None.
+
+        A store that says by itself that it counts anew, as of a life nobody knows, is no news.
+        """
+        known = self._known.get(hello.node_id)
+        if known is None or known.store_uuid != hello.store_uuid:
+            return None
+        if hello.run_id == known.run_id and hello.life >= known.life:
+            return None
+        if hello.life <= known.life:
+            return known.life
+        if hello.opened_epoch < known.epoch and hello.lost_life <= known.life:
+            return known.life
+        return None
+
+    def meet(self, hello: pb.Hello) -> bool:
+        """Note the sender's life; True, and hard, where it is not the known one."""
+        known = self._known.get(hello.node_id)
+        if known is not None and (known.store_uuid, known.life, known.run_id) == (
+            hello.store_uuid,
+            hello.life,
+            hello.run_id,
+        ):
+            return False
+        met = _Known(hello.store_uuid, hello.life, hello.opened_epoch, hello.run_id)
+        self._known[hello.node_id] = met
+        self._note(hello.node_id, met)
+        self._store.mark_hard()
+        return True
+
+    def hear(self, node: int, sender: Sender) -> bool:
+        """Take what a frame says of its sender; False where it comes from another life."""
+        known = self._known.get(node)
+        if known is None or known.life != sender.life:
+            return False
+        known.epoch = max(known.epoch, sender.epoch)
+        return True
+
+    def renew(self, now: float, period: float) -> None:
+        """Note the epochs that rose, once in `period` seconds. Soft."""
+        if now < self._note_at:
+            return
+        self._note_at = now + period
+        for node, known in self._known.items():
+            if self._noted.get(node, -1) < known.epoch:
+                self._note(node, known)
+
+    def _note(self, node: int, known: _Known) -> None:
+        self._noted[node] = known.epoch
+        value = _LIFE.pack(known.store_uuid, known.life, known.epoch, known.run_id)
+        self._store.batch.put(Family.META, keys.peer_life_key(node), value)

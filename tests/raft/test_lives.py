@@ -1,0 +1,277 @@
+"""A store that forgot what it had synced counts for nothing until every other voter knows of it."""
+
+import pytest
+
+from raft.contract import Applied, Role, ShardId
+from raft.peers import Loss
+from storage.memory import MemoryStore
+from tests.raft.memory_cluster import MemoryCluster
+
+ENTRIES = [b"%d" % i for i in range(8)]
+
+
+def put_back(cluster, number, copy):
+    """The node stops, and starts again on an older copy of its store."""
+    cluster.crash(number)
+    cluster.nodes[number].store = copy
+    cluster.restart(number)
+
+
+def forgetful(cluster, number):
+    """Node `number` acknowledged ENTRIES, and has forgotten them when it runs again."""
+    copy = cluster.nodes[number].store.copy()
+    cluster.commit(ENTRIES)
+    cluster.run(cluster.converged)
+    put_back(cluster, number, copy)
+
+
+def followers(cluster):
+    """The leader's number, and those of the others."""
+    leader = cluster.wait_leader().number
+    return leader, [number for number in cluster.ids if number != leader]
+
+
+def knows_loss(cluster, on, number):
+    """Whether node `on` knows that the store of `number` lost something."""
+    return cluster.nodes[on].driver.book.loss(number) is not None
+
+
+def counts_everywhere(cluster, number, shard=0):
+    """Whether all that are up count `number` in the shard."""
+    return all(node.driver.book.counts(ShardId(shard), number) for node in cluster.alive)
+
+
+def repaired(cluster, number):
+    """Whether all know of the loss, and count the node again."""
+    known = all(knows_loss(cluster, node.number, number) for node in cluster.alive)
+    return known and counts_everywhere(cluster, number)
+
+
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_what_a_forgetful_follower_acknowledged_survives_the_leaders_death(nodes):
+    """It is sent again what it lost; before, the leader believed that it had it, and then died."""
+    cluster = MemoryCluster(nodes)
+    leader, (number, *_) = followers(cluster)
+    forgetful(cluster, number)
+    began = cluster.now
+    cluster.run(lambda: repaired(cluster, number), limit_s=2.0)
+    assert cluster.now - began < 1.0
+    cluster.crash(leader)
+    assert isinstance(cluster.propose(b"next"), Applied)
+    cluster.run(cluster.converged)
+    for node in cluster.alive:
+        assert cluster.applied(node.number) == [*ENTRIES, b"next"]
+
+
+def test_a_leader_that_forgot_leads_nothing_until_it_is_admitted():
+    """It may be the first to be asked for a vote, and stand with what it has left."""
+    cluster = MemoryCluster()
+    leader, _ = followers(cluster)
+    forgetful(cluster, leader)
+    cluster.run(lambda: cluster.nodes[leader].driver.book.loss(leader) is not None)
+    assert cluster.replica(leader).role is Role.LEARNER
+    cluster.run(lambda: repaired(cluster, leader))
+    cluster.run(cluster.converged)
+    assert cluster.applied(leader) == ENTRIES
+
+
+def test_with_another_voter_away_a_forgetful_one_waits_for_it():
+    """Only that one may know what the two of them acknowledged, so nobody may do without both."""
+    cluster = MemoryCluster()
+    leader, (number, away) = followers(cluster)
+    copy = cluster.nodes[number].store.copy()
+    cluster.crash(away)
+    cluster.commit(ENTRIES)
+    put_back(cluster, number, copy)
+    cluster.run(lambda: knows_loss(cluster, leader, number))
+    cluster.run_for(3.0)
+    assert not counts_everywhere(cluster, number)
+    assert cluster.replica(number).role is Role.LEARNER
+    cluster.restart(away)
+    cluster.run(lambda: repaired(cluster, number), limit_s=3.0)
+    assert isinstance(cluster.propose(b"next"), Applied)
+    cluster.crash(cluster.wait_leader().number)
+    cluster.wait_leader()
+    cluster.run(cluster.converged)
+    assert all(cluster.applied(n.number)[: len(ENTRIES)] == ENTRIES for n in cluster.alive)
+
+
+def test_a_forgetful_one_does_not_elect_an_empty_log_while_the_one_that_knows_is_away():
+    """The leader says that it forgot, and dies: what it noted then keeps it silent on its own."""
+    cluster = MemoryCluster()
+    leader, (number, late) = followers(cluster)
+    copy = cluster.nodes[number].store.copy()
+    cluster.cut.update(frozenset((late, other)) for other in (leader, number))
+    cluster.disconnect(late, leader)
+    cluster.disconnect(late, number)
+    cluster.commit(ENTRIES)
+    put_back(cluster, number, copy)
+    cluster.run(lambda: cluster.nodes[number].driver.book.loss(number) is not None)
+    cluster.run_for(0.1)
+    cluster.crash(leader)
+    cluster.crash(number)
+    cluster.cut.clear()
+    cluster.restart(number)
+    cluster.run_for(5.0)
+    assert cluster.leader() is None
+    cluster.restart(leader)
+    cluster.run(lambda: repaired(cluster, number))
+    cluster.run(cluster.converged)
+    assert cluster.applied(late) == ENTRIES
+
+
+def test_of_a_majority_that_forgot_nobody_is_elected_until_an_operator_accepts_the_loss():
+    """Two of three lost something: what is left is no majority."""
+    cluster = MemoryCluster()
+    leader, others = followers(cluster)
+    copies = {number: cluster.nodes[number].store.copy() for number in others}
+    cluster.commit(ENTRIES)
+    for number in others:
+        cluster.crash(number)
+        cluster.nodes[number].store = copies[number]
+    for number in others:
+        cluster.restart(number)
+    cluster.run_for(5.0)
+    assert cluster.leader() is None
+    assert all(cluster.replica(number).role is Role.LEARNER for number in others)
+    terms = {number: cluster.replica(number).term for number in others}
+    for number in others:
+        assert cluster.nodes[number].driver.accept_loss()
+        assert not cluster.nodes[number].driver.accept_loss()
+    cluster.connect_all()
+    assert isinstance(cluster.propose(b"next"), Applied)
+    for number in others:
+        assert cluster.replica(number).term >= terms[number] + (1 << 20)
+        assert counts_everywhere(cluster, number)
+    assert cluster.replica(leader).journal is not None
+
+
+def test_two_of_five_that_forgot_are_both_repaired():
+    """The other three are a majority and have everything."""
+    cluster = MemoryCluster(5)
+    leader, (first, second, *_) = followers(cluster)
+    copies = [cluster.nodes[number].store.copy() for number in (first, second)]
+    cluster.commit(ENTRIES)
+    for number, copy in zip((first, second), copies, strict=True):
+        put_back(cluster, number, copy)
+    cluster.run(lambda: repaired(cluster, first) and repaired(cluster, second))
+    cluster.crash(leader)
+    assert isinstance(cluster.propose(b"next"), Applied)
+    cluster.run(cluster.converged)
+    assert cluster.applied(first) == cluster.applied(second) == [*ENTRIES, b"next"]
+
+
+def test_a_forgotten_vote_is_not_given_twice():
+    """The copy is from before the vote: whoever asks in that term gets none of it."""
+    cluster = MemoryCluster()
+    leader, (number, other) = followers(cluster)
+    copy = cluster.nodes[number].store.copy()
+    cluster.crash(leader)
+    second = cluster.wait_leader().number
+    voter = other if second == number else number
+    if voter != number:  # the one with the copy led: its own vote is forgotten as well
+        voter = number
+    term = cluster.replica(voter).term
+    put_back(cluster, voter, copy)
+    cluster.run(lambda: cluster.nodes[voter].driver.book.loss(voter) is not None)
+    asked = {"type": "request_vote", "term": term, "last_log_index": 99, "last_log_term": term}
+    cluster.replica(voter).receive(leader, asked | {"force": True})
+    assert cluster.replica(voter).journal.getVotedForNodeId() != leader or (
+        cluster.replica(voter).journal.getCurrentTerm() < term
+    )
+
+
+def test_what_an_earlier_life_acknowledged_is_forgotten_though_nothing_was_lost():
+    """The leader begins anew with whoever was started again."""
+    cluster = MemoryCluster()
+    leader, (number, _) = followers(cluster)
+    cluster.commit(ENTRIES)
+    cluster.run(cluster.converged)
+    assert cluster.replica(leader).matches()[number] > 1
+    cluster.crash(number)
+    cluster.nodes[number].start()
+    cluster.connect(leader, number)
+    assert cluster.replica(leader).matches()[number] == 0
+    assert not knows_loss(cluster, leader, number)
+    assert isinstance(cluster.propose(b"next"), Applied)
+
+
+def test_a_connection_that_breaks_and_a_restart_are_no_loss():
+    """The same process says hello again, and a new life finds all that was synced."""
+    cluster = MemoryCluster()
+    cluster.commit(ENTRIES)
+    for _ in range(3):
+        for a, b in ((0, 1), (1, 2), (0, 2)):
+            cluster.disconnect(a, b)
+        cluster.connect_all()
+        for number in cluster.ids:
+            cluster.crash(number)
+            cluster.restart(number)
+            cluster.wait_leader()
+            cluster.commit([b"more"])
+    assert not any(knows_loss(cluster, on, n) for on in cluster.ids for n in cluster.ids)
+
+
+def test_what_peers_heard_of_a_life_survives_their_own_restart():
+    """All of them are down when the older copy is put back."""
+    cluster = MemoryCluster()
+    _, (number, _) = followers(cluster)
+    copy = cluster.nodes[number].store.copy()
+    cluster.commit(ENTRIES)
+    cluster.run_for(1.5)
+    for one in cluster.ids:
+        cluster.crash(one)
+    cluster.nodes[number].store = copy
+    for one in cluster.ids:
+        cluster.restart(one)
+    cluster.run(lambda: repaired(cluster, number))
+    cluster.run(cluster.converged)
+    assert cluster.applied(number) == ENTRIES
+
+
+def test_a_second_loss_before_the_first_is_repaired_is_one_more():
+    """Also where the copy is from before it knew of the first."""
+    cluster = MemoryCluster()
+    leader, (number, away) = followers(cluster)
+    copy = cluster.nodes[number].store.copy()
+    again = cluster.nodes[number].store.copy()
+    cluster.commit(ENTRIES)
+    cluster.crash(away)
+    put_back(cluster, number, copy)
+    cluster.run(lambda: knows_loss(cluster, leader, number))
+    first = cluster.nodes[leader].driver.book.loss(number)
+    put_back(cluster, number, again)
+    cluster.run(lambda: cluster.nodes[leader].driver.book.loss(number) != first)
+    assert cluster.nodes[leader].driver.book.loss(number).life > first.life
+    cluster.restart(away)
+    cluster.run(lambda: repaired(cluster, number))
+
+
+def test_a_loss_is_told_once_to_whoever_watches():
+    """An event and a metric come from it."""
+    cluster = MemoryCluster()
+    leader, (number, _) = followers(cluster)
+    told = []
+    cluster.nodes[leader].driver.loss_observers.append(lambda node, loss: told.append((node, loss)))
+    forgetful(cluster, number)
+    cluster.run(lambda: repaired(cluster, number))
+    cluster.run_for(1.0)
+    assert told == [(number, Loss(told[0][1].life, accepted=False))]
+
+
+def test_a_cluster_at_rest_writes_nothing_because_of_what_its_nodes_say_of_their_disks():
+    """What is noted of a peer is soft and not told, or two nodes would keep each other awake."""
+    cluster = MemoryCluster()
+    cluster.commit(ENTRIES)
+    cluster.run_for(4.0)
+    before = [node.store.written_epoch for node in cluster.nodes]
+    cluster.run_for(10.0)
+    assert [node.store.written_epoch for node in cluster.nodes] == before
+
+
+def test_an_older_copy_is_another_life_of_the_same_store():
+    """It opens at the epoch at which it was made."""
+    store = MemoryStore()
+    assert (store.life, store.opened_epoch) == (0, 0)
+    copy = store.copy()
+    assert (copy.life, copy.opened_epoch, copy.crash().life) == (1, 0, 2)
