@@ -31,18 +31,20 @@ class Admitting:
         """A new leadership: what an earlier one began counts for nothing."""
         self._begun = {}
 
-    def next_step(self, node: int, store_uuid: bytes, life: int, held_by_all: int) -> bool | None:
+    def next_step(
+        self, node: int, store_uuid: bytes, life: int, held_by_voters: int, held: int
+    ) -> bool | None:
         """Say which ReplicaAdmitted entry to append now.
 
         False: the announcement. True: the effective one. None: wait.
 
-        `held_by_all` is the index up to which every voter, this leader included, and the newcomer
-        hold the log durably.
+        `held_by_voters` is the index up to which every other voter, this leader included, holds the
+        log durably, `held` that of the newcomer.
         """
         begun = self._begun.get(node)
         if begun is None or (begun.store_uuid, begun.life) != (store_uuid, life):
             return False
-        if not begun.effective and held_by_all >= begun.announced:
+        if not begun.effective and min(held_by_voters, held) >= begun.announced:
             return True
         return None
 

@@ -30,6 +30,10 @@ from storage.store import Store
 __all__ = ["Driver", "DriverStats", "Link", "Participant"]
 
 
+_OF_STORES = introduction.KINDS | {"store_lost"}
+"""Messages about stores, not shards."""
+
+
 class Participant(Protocol):
     """Work that belongs into the turn, such as a shard's timers and proposals."""
 
@@ -93,7 +97,8 @@ class Driver:
         self.loss_observers: list[Callable[[int, Loss], None]] = []
         """Called with a node, this one or a peer, and the loss of its store, where that is news."""
         now = clock()
-        self._tell_at = now
+        self._tell_at = self._lives_at = now
+        self._told_epoch = 0
         self._soft_since: float | None = None
         self._balance_at = now + self._seconds(self.settings.balance_ms)
         self._age_at = now + self._seconds(self.settings.log_memory_ms)
@@ -301,6 +306,23 @@ class Driver:
         """Peers whose control connection stands."""
         return tuple(self._connected_at)
 
+    def _see_to_lives(self, now: float) -> None:
+        if self._forgetful and now >= self._tell_at:
+            self._tell_at = now + self._seconds(self.settings.introduce_ms)
+            self._tell_forgetful()
+        if now >= self._lives_at:
+            self._lives_at = now + self._seconds(self.settings.lives_ms)
+            self.lives.note()
+            self._tell_epoch()
+
+    def _tell_epoch(self) -> None:
+        """Say what this disk has to all, since a follower has nothing else to tell the others."""
+        sender = self.sender()
+        if sender.epoch != self._told_epoch:
+            self._told_epoch = sender.epoch
+            for node in self._connected_at:
+                self.link.send(node, codec.encode_frame(sender, ()), False)
+
     def _tell_forgetful(self) -> None:
         for node, message in self._forgetful.items():
             self._post_for_store(node, message, False)
@@ -320,12 +342,8 @@ class Driver:
             if replica is None:
                 raise CodecError("unknown_shard", f"a message for shard {number}")
             self.stats.messages_in += 1
-            if message["type"] == "store_lost":
-                self._told_of_loss(message)
-                return
-            if message["type"] in introduction.KINDS:
-                if self._introduction.received(node, message):
-                    self._set_first_deadlines()
+            if message["type"] in _OF_STORES:
+                self._receive_of_store(node, message)
                 continue
             if not self.book.introduced:
                 continue
@@ -337,6 +355,12 @@ class Driver:
                 self._dirty[shard] = None
         if self._dirty:
             self._wake()
+
+    def _receive_of_store(self, node: int, message: Message) -> None:
+        if message["type"] == "store_lost":
+            self._told_of_loss(message)
+        elif self._introduction.received(node, message):
+            self._set_first_deadlines()
 
     def _is_heard(self, node: int, sender: codec.Sender) -> bool:
         """Whether a frame comes from the store, and the life of it, that `node` is known in."""
@@ -440,10 +464,7 @@ class Driver:
             self._drain_at = now + self._seconds(self.settings.drain_retry_ms)
             self._hand_over_all()
         self._introduction.timer(now, self._connected_at)
-        if self._forgetful and now >= self._tell_at:
-            self._tell_at = now + self._seconds(self.settings.introduce_ms)
-            self._tell_forgetful()
-        self.lives.renew(now, self._seconds(self.settings.lives_ms))
+        self._see_to_lives(now)
         self._marks.renew(now, self._seconds(self.settings.mark_ms))
         if self._dirty or self._outbox.waiting or self._write_due(now):
             self._wake()

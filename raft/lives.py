@@ -4,7 +4,8 @@ A disk may lie, lose the end of what it had synced, or be put back from an older
 replica on it has forgotten entries that it acknowledged, and maybe its term and its vote. Raft is
 unsafe with such a voter, as it is with a wiped one (raft/introduction.py), but here the store's
 uuid is the right one. So each store counts its starts, its *life*, on the disk before the first
-hello; each frame names the life and the epoch up to which its sender's disk has everything; and
+hello; each frame names the life and the epoch up to which its sender's disk has everything, and
+each node sends one to all once a second, since a follower has nothing else to tell the others; and
 each hello names the life and the epoch at which the store was found. Peers keep the greatest they
 heard, and take for a loss
 
@@ -41,8 +42,8 @@ _LIFE = Struct(">16sQQ16s")
 
 
 @dataclass(slots=True)
-class _Known:
-    """The newest life of one peer's store."""
+class PeerLife:
+    """The newest life of one peer's store that is known."""
 
     store_uuid: bytes
     life: int
@@ -51,22 +52,29 @@ class _Known:
     run_id: bytes
     """The process that said so."""
 
+    def encode(self) -> bytes:
+        """For META."""
+        return _LIFE.pack(self.store_uuid, self.life, self.epoch, self.run_id)
+
+    @classmethod
+    def decode(cls, value: bytes) -> "PeerLife":
+        """What `encode` gave."""
+        return cls(*_LIFE.unpack(value))
+
 
 class PeerLives:
     """What a node keeps of its peers' lives, in memory and in META."""
 
     def __init__(self, store: Store, identity: Identity) -> None:
         self._store = store
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, PeerLife] = {}
         self._noted: dict[int, int] = {}
         """The epoch of each peer that META has."""
-        self._note_at = 0.0
         for node in identity.peers:
             value = store.get(Family.META, keys.peer_life_key(node))
             if value is not None:
-                store_uuid, life, epoch, run_id = _LIFE.unpack(value)
-                self._known[node] = _Known(store_uuid, life, epoch, run_id)
-                self._noted[node] = epoch
+                self._known[node] = known = PeerLife.decode(value)
+                self._noted[node] = known.epoch
 
     def forgotten(self, hello: pb.Hello) -> int | None:
         """Return the life in which the sender was known, where it has forgotten of it; else None.
@@ -93,9 +101,9 @@ class PeerLives:
             hello.run_id,
         ):
             return False
-        met = _Known(hello.store_uuid, hello.life, hello.opened_epoch, hello.run_id)
+        met = PeerLife(hello.store_uuid, hello.life, hello.opened_epoch, hello.run_id)
         self._known[hello.node_id] = met
-        self._note(hello.node_id, met)
+        self._keep(hello.node_id, met)
         self._store.mark_hard()
         return True
 
@@ -107,16 +115,12 @@ class PeerLives:
         known.epoch = max(known.epoch, sender.epoch)
         return True
 
-    def renew(self, now: float, period: float) -> None:
-        """Note the epochs that rose, once in `period` seconds. Soft."""
-        if now < self._note_at:
-            return
-        self._note_at = now + period
+    def note(self) -> None:
+        """Note the epochs that rose since the last call. Soft."""
         for node, known in self._known.items():
             if self._noted.get(node, -1) < known.epoch:
-                self._note(node, known)
+                self._keep(node, known)
 
-    def _note(self, node: int, known: _Known) -> None:
+    def _keep(self, node: int, known: PeerLife) -> None:
         self._noted[node] = known.epoch
-        value = _LIFE.pack(known.store_uuid, known.life, known.epoch, known.run_id)
-        self._store.batch.put(Family.META, keys.peer_life_key(node), value)
+        self._store.batch.put(Family.META, keys.peer_life_key(node), known.encode())

@@ -182,8 +182,8 @@ class Ticking(Applying):
                 for peer in self._peers
                 if self._counts(peer) or self._admitting.counts_elsewhere(peer.id)
             ]
-            held_by_all = min([*voters, self._durable_cap()])
-            step = self._admitting.next_step(node, store_uuid, life, min(held_by_all, holds[node]))
+            held_by_voters = min([*voters, self._durable_cap()])
+            step = self._admitting.next_step(node, store_uuid, life, held_by_voters, holds[node])
             if step is None:
                 continue
             admission = Admission(

@@ -5,9 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import raft.driver
+import raft.ticking
 from chaos.mutants.build import Build
+from muster.v1 import peer_pb2 as pb
+from raft.admission import Admitting
 from raft.codec import Message
 from raft.core import LEADER, NEVER, PeerNode
+from raft.lives import PeerLives
 from raft.peers import Admission, PeerBook, Replacement
 from raft.replica import Replica
 
@@ -79,6 +83,38 @@ class WithoutAdmission(Replica):
         return False
 
 
+class WithoutLosses(PeerLives):
+    """Counts a store that forgot what it had synced as if it had not."""
+
+    def forgotten(self, hello: pb.Hello) -> int | None:
+        return None
+
+
+class WithoutEveryVoter(Admitting):
+    """Admits whoever forgot something before every other voter has noted it."""
+
+    def next_step(
+        self, node: int, store_uuid: bytes, life: int, held_by_voters: int, held: int
+    ) -> bool | None:
+        return super().next_step(node, store_uuid, life, _LONG, held)
+
+
+class WithoutNewcomersLog(Admitting):
+    """Admits whoever forgot something before it holds the log again."""
+
+    def next_step(
+        self, node: int, store_uuid: bytes, life: int, held_by_voters: int, held: int
+    ) -> bool | None:
+        return super().next_step(node, store_uuid, life, held_by_voters, _LONG)
+
+
+class WithoutForgettingTheMatch(Replica):
+    """Believes of a peer that was started again what its last process had acknowledged."""
+
+    def peer_started_anew(self, node: int) -> None:
+        self._forget_flight(self._by_id[node])
+
+
 class WithoutIntroduction(PeerBook):
     """Counts from the start, whoever has or has not heard of it."""
 
@@ -147,6 +183,18 @@ BUILDS = (
     _replica("sticky_voters", WithoutStickiness),
     _replica("log_comparison", WithoutLogComparison),
     _replica("admission", WithoutAdmission),
+    Build("losses", WithoutLosses.__doc__ or "", ((raft.driver, "PeerLives", WithoutLosses),)),
+    Build(
+        "loss_noted_by_all",
+        WithoutEveryVoter.__doc__ or "",
+        ((raft.ticking, "Admitting", WithoutEveryVoter),),
+    ),
+    Build(
+        "loss_log_held",
+        WithoutNewcomersLog.__doc__ or "",
+        ((raft.ticking, "Admitting", WithoutNewcomersLog),),
+    ),
+    _replica("forgotten_match", WithoutForgettingTheMatch),
     Build(
         "introduction",
         WithoutIntroduction.__doc__ or "",

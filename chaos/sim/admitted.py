@@ -23,8 +23,8 @@ class Admissions:
 
     checker: ShardChecker
     nodes: Sequence["SimNode"]
-    _announced: dict[tuple[int, int], tuple[bytes, int]] = field(default_factory=dict)
-    """Node and term -> the store that was announced last, and at which index.
+    _announced: dict[tuple[int, int], tuple[tuple[bytes, int], int]] = field(default_factory=dict)
+    """Node and term -> the store and life that were announced last, and at which index.
 
     What was said of an earlier store is void, also where that one comes back.
     """
@@ -37,10 +37,11 @@ class Admissions:
         if (admission.leader, admission.term) != (node, term):
             return
         if not admission.effective:
-            self._announced[admission.node, term] = (admission.store_uuid, index)
+            said = (admission.store_uuid, admission.life)
+            self._announced[admission.node, term] = (said, index)
             return
-        store_uuid, announced = self._announced.get((admission.node, term), (b"", 0))
-        if store_uuid != admission.store_uuid:
+        said, announced = self._announced.get((admission.node, term), ((b"", 0), 0))
+        if said != (admission.store_uuid, admission.life):
             announced = 0
         lacking = [
             one.number

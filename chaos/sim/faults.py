@@ -42,6 +42,21 @@ FIRST_START_WEIGHTS = {
 """Where one node is started late: disks are lost, and nobody says so at first."""
 
 
+FORGETFUL_WEIGHTS = {
+    "crash_after_send": 10,
+    "crash": 10,
+    "reconnect": 12,
+    "stall": 8,
+    "isolation": 8,
+    "one_way_cut": 4,
+    "transfer": 6,
+    "pause": 4,
+    "lost_tail": 20,
+    "older_copy": 20,
+    "forget_then_crash": 30,
+}
+"""Where disks forget what they had synced, one at a time."""
+
 CLIENT_WEIGHTS = {
     **WEIGHTS,
     "client_cut": 8,
@@ -128,6 +143,12 @@ class FaultyWorld(Protocol):
     def replace(self, node: int) -> bool:
         """Wipe a node and start the operator's procedure; False where that is not allowed now."""
 
+    def forget(self, node: int, age_s: float, kind: str, dies: int | None = None) -> bool:
+        """Copy a node's disk, and put the copy back so much later, when node `dies` dies.
+
+        Counts it as `kind` then; False.
+        """
+
     def replace_early(self, node: int) -> bool:
         """The same, for who asks the leaders alone whether there is a node to spare."""
 
@@ -177,6 +198,9 @@ class Faults:
             "replace_again": self._replace_again,
             "newcomer_away": self._newcomer_away,
             "wipe": self._wipe,
+            "lost_tail": self._lost_tail,
+            "older_copy": self._older_copy,
+            "forget_then_crash": self._forget_then_crash,
             "client_cut": self._client_cut,
             "client_one_way": self._client_one_way,
             "client_reset": self._client_reset,
@@ -388,6 +412,25 @@ class Faults:
             self.world.crash(gone, power_cut=True, down_s=2.5)
             self.world.start_late()
         return True
+
+    def _lost_tail(self) -> bool:
+        """The disk forgets the end of what it had synced. Counted when it happens."""
+        return self.world.forget(self._node(), 0.02 + 0.4 * self.rng.random(), "lost_tail")
+
+    def _older_copy(self) -> bool:
+        """A node is started on an older copy of its directory. Counted when it happens."""
+        return self.world.forget(self._node(), 0.5 + 2.5 * self.rng.random(), "older_copy")
+
+    def _forget_then_crash(self) -> bool:
+        """A follower forgets what it acknowledged while another lags, and then the leader dies."""
+        nodes = range(len(self.world.fault_nodes))
+        leader = next((n for n in nodes if self.world.fault_nodes[n].leads), None)
+        if leader is None:
+            return False
+        others = self.rng.sample([n for n in nodes if n != leader], len(nodes) - 1)
+        for lagging in others[: len(nodes) // 2]:
+            self.world.net.block(leader, lagging, 0.3)
+        return self.world.forget(others[-1], 0.25, "forget_then_crash", leader)
 
     def _replace_then_crash(self) -> bool:
         """A follower that acknowledged is wiped while another lags, and then the leader dies."""

@@ -18,8 +18,9 @@ from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.contract import NodeId, Outcome, ShardId, StateMachine
 from raft.driver import Driver
-from raft.identity import Identity, write_identity
+from raft.identity import Identity, load_identity, write_identity
 from raft.journal import Entry, Journal
+from raft.lives import PeerLife
 from raft.peers import decode_admission
 from raft.replica import Replica
 from raft.settings import RaftSettings
@@ -104,6 +105,8 @@ class SimNode:
         self._sync_fails = self.sync_failed = False
         self.store = self.lost = MemoryStore()
         self.store_uuid = b""
+        self._lost_above = 0
+        """Its disk is an older copy, and counts anew as of a later life than this; 0: it is not."""
         self.wipe()
 
     # -- life
@@ -111,12 +114,28 @@ class SimNode:
     def wipe(self) -> None:
         """Start over on an empty disk, as `muster init` does."""
         self.lost = self.store
+        self._lost_above = 0
         self.store_uuid = self.world.rng.randbytes(16)
         self.store = MemoryStore()
         identity = Identity("sim", self.number, self.store_uuid, self._shards, self._members)
         write_identity(self.store, identity)
         self.store.write()
         self.store.sync()
+
+    def put_back(self, copy: MemoryStore) -> None:
+        """The disk of a node that is down is an older one from now on."""
+        self.lost, self.store = self.store, copy
+        self._lost_above = max(self.lost.life, self._lost_above)
+
+    def would_miss(self, node: "SimNode", copy: MemoryStore) -> bool:
+        """Whether this node's disk says that a copy of the disk of `node` lacks something."""
+        value = self.store._durable[Family.META].values.get(keys.peer_life_key(node.number))
+        if value is None or keys.IDENTITY not in copy._durable[Family.META].values:
+            return False
+        known = PeerLife.decode(value)
+        return known.store_uuid == node.store_uuid == load_identity(copy).store_uuid and (
+            known.life >= copy.life or known.epoch > copy.opened_epoch
+        )
 
     def begin_again(self) -> None:
         """Start over as a cluster that never was."""
@@ -264,6 +283,8 @@ class SimNode:
         if found is None:
             return False
         admission = decode_admission(found)
+        if self._lost_above and admission.life <= self._lost_above:
+            return False
         return admission.effective and admission.store_uuid == self.store_uuid
 
     def journal_term(self, shard: int) -> int:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from chaos.sim.node import SimNode
 from raft.peers import Replacement
+from storage.memory import MemoryStore
 
 if TYPE_CHECKING:
     from chaos.sim.simulation import Simulation
@@ -116,6 +117,34 @@ class Operator:
                 if replica._rebuilding or replica.applied_index < start:
                     return False
         return self._world.nodes[number].spoil()
+
+    def forget(self, number: int, age_s: float, kind: str, dies: int | None) -> bool:
+        """Copy a node's disk now, and put the copy back in `age_s`, after a power cut.
+
+        Another node may die with it.
+        """
+        node = self._world.nodes[number]
+        if node.alive:
+            copy = node.store.copy()
+            self._world.schedule(age_s, self._put_back, node, copy, kind, dies)
+        return False
+
+    def _put_back(self, node: SimNode, copy: MemoryStore, kind: str, dies: int | None) -> None:
+        """One disk at a time, and only once every peer has on its own disk that this one forgot.
+
+        What was told to nobody who remembers it cannot be found out.
+        """
+        world = self._world
+        if world.now >= world.faults.until_s or not all(one.alive for one in world.nodes):
+            return
+        others = [one for one in world.nodes if one is not node]
+        if not self._is_admitted() or not all(one.would_miss(node, copy) for one in others):
+            return
+        if dies is not None:
+            world.crash(dies, power_cut=True, down_s=2.5)
+        world.crash(node.number, power_cut=True, down_s=None if dies is None else 0.2)
+        node.put_back(copy)
+        world.count(kind)
 
     def _replaced(self, node: SimNode) -> None:
         """Who has applied so much hears of it soon, the others when they get there."""

@@ -18,6 +18,7 @@ from chaos.sim.scenarios import (
     CHURN,
     DEAF,
     FIRST_START,
+    FORGETFUL,
     GROUPS,
     KILLS,
     LOST_LINKS,
@@ -43,7 +44,7 @@ EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "first-start"
 EVERY |= {"split-votes": 20, LOST_LINKS.name: 5, RETURNING.name: 5}
 EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS, STRANGERS)}
 EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STALLS, STANDSTILL)}
-EVERY |= {KILLS.name: 10}
+EVERY |= {KILLS.name: 10} | {scenario.name: 5 for scenario in FORGETFUL}
 EVERY |= {scenario.name: 5 for scenario in SDK} | {scenario.name: 20 for scenario in SCRIPTED}
 """Of these only each n-th seed is run; of the others all."""
 
@@ -88,6 +89,13 @@ MINIMA = (
         NEWCOMER_AWAY.name: Minima(
             {"elections": 3, "crashes": 3, "acked": 200}, ("newcomer_away", "lost_meanwhile")
         ),
+        **{
+            scenario.name: Minima(
+                {"elections": 3, "crashes": 3, "acked": 100},
+                ("lost_tail", "older_copy", "forget_then_crash"),
+            )
+            for scenario in FORGETFUL
+        },
         RETURNING.name: Minima({"acked": 80}, ("follower_isolation", "follower_reconnect")),
         REMOVALS.name: Minima(
             {"acked": 40, "generations": 8, "deleted": 0.3, "expired": 0.3}

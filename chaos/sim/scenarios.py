@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from chaos.sim.faults import FIRST_START_WEIGHTS, WEIGHTS
+from chaos.sim.faults import FIRST_START_WEIGHTS, FORGETFUL_WEIGHTS, WEIGHTS
 from chaos.sim.sdk_scenarios import SCRIPTED, SDK
 from chaos.sim.simulation import GROUPS_SETTINGS, SETTINGS, Scenario
 
@@ -54,6 +54,18 @@ FIRST_START = Scenario(
     "first-start", weights=FIRST_START_WEIGHTS, chaos_s=12.0, pause_s=0.3, late_start_s=4.0
 )
 """One node is provisioned and not started until seconds later; others lose their disks."""
+
+FORGETFUL = tuple(
+    Scenario(
+        f"forgetful{nodes}",
+        nodes=nodes,
+        weights=FORGETFUL_WEIGHTS,
+        chaos_s=16.0,
+        settings=replace(SETTINGS, lives_ms=20, log_disk_bytes=disk, snapshot_log_bytes=4 * disk),
+    )
+    for nodes, disk in ((3, 1_000_000), (5, SETTINGS.log_disk_bytes))
+)
+"""Disks lose the end of what they had synced, or all since an older copy of them."""
 
 LOST_LINKS = Scenario("lost-links", weights={"reconnect": 90, "pause": 5, "stall": 5}, pause_s=0.1)
 """A leader that both followers lose at once is deposed before it notices."""
@@ -171,6 +183,7 @@ SCENARIOS = {
         REPLACEMENTS,
         REPLACED_AGAIN,
         NEWCOMER_AWAY,
+        *FORGETFUL,
         FIRST_START,
         SPLIT_VOTES,
         LOST_LINKS,

@@ -381,6 +381,9 @@ class Simulation:
     def replace_early(self, number: int) -> bool:
         return self.operator.replace_early(number)
 
+    def forget(self, number: int, age_s: float, kind: str, dies: int | None = None) -> bool:
+        return self.operator.forget(number, age_s, kind, dies)
+
     def spoil(self, number: int) -> bool:
         return self.operator.spoil(number)
 
