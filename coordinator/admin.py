@@ -44,6 +44,10 @@ class NodeView:
     version: str
     learner_shards: int = 0
     """In how many shards it does not count yet."""
+    lost: bool = False
+    """Whether it is so because its store forgot what it had synced (raft/lives.py)."""
+    awaits: Sequence[int] = ()
+    """Nodes that have to be up before it counts, and are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,13 @@ class ClusterView(Protocol):
 
     def nodes(self) -> Sequence[NodeView]:
         """Every node of the cluster, by id."""
+        ...
+
+    async def accept_loss(self) -> bool:
+        """Let this node's store count though it forgot something; False where it did not.
+
+        Returns when that is durable.
+        """
         ...
 
     def refused(self) -> Sequence[NodeView]:
@@ -221,6 +232,20 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         """Commit a node's new store in shard 0; it may then connect, as a learner."""
         return await self._replacing.replace(request, context)
 
+    async def AcceptLoss(
+        self, request: pb.AcceptLossRequest, context: Context
+    ) -> pb.AcceptLossResponse:
+        """Let this node count with what it has (raft/lives.py). An operator's decision."""
+        del context
+        cluster, statuses = self._cluster, self._core.statuses
+        if request.node_id != cluster.node_id:
+            message = f"This is node {cluster.node_id}; ask node {request.node_id} itself."
+            return pb.AcceptLossResponse(status=statuses.error(Error.INVALID_REQUEST, message))
+        if not await cluster.accept_loss():
+            message = f"The store of node {cluster.node_id} forgot nothing that is not accepted."
+            return pb.AcceptLossResponse(status=statuses.error(Error.INVALID_REQUEST, message))
+        return pb.AcceptLossResponse()
+
     async def TransferLeader(
         self, request: pb.TransferLeaderRequest, context: Context
     ) -> pb.TransferLeaderResponse:
@@ -281,4 +306,6 @@ def _node(node: NodeView) -> pb.Node:
         connected=node.connected,
         version=node.version,
         learner_shards=node.learner_shards,
+        lost=node.lost,
+        awaits=node.awaits,
     )

@@ -82,6 +82,13 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_raft_peer_active": _gauge(
             "1 where the control connection to a peer stands.", "peer"
         ),
+        "muster_store_losses_total": _counter(
+            "How often this node learnt that the store of a node forgot what it had synced.",
+            "node",
+        ),
+        "muster_learner_shards": _gauge(
+            "Shards in which a node does not count yet, as this node knows.", "node"
+        ),
         "muster_raft_commit_duration_seconds": _histogram(
             "From proposing an entry to having applied it. On the leader.", "shard"
         ),

@@ -58,6 +58,10 @@ class Sources:
     logs: Sequence[MeasuredLog]
     connected: Callable[[], Mapping[NodeId, bool]]
     """Peer -> whether its control connection stands."""
+    losses: Callable[[], Mapping[NodeId, int]]
+    """Node -> how often it became known since the start that its store forgot something."""
+    learner_shards: Callable[[], Mapping[NodeId, int]]
+    """Node -> in how many shards it does not count yet."""
     tasks: Callable[[], int]
     """Tasks of the node's loop that have not ended."""
     topics: Topics
@@ -186,6 +190,13 @@ class NodeMetrics:
         active = gauge("muster_raft_peer_active")
         for peer, connected in sources.connected().items():
             active.add_metric([str(peer)], connected)
+        losses = counter("muster_store_losses_total")
+        for node, times in sources.losses().items():
+            losses.add_metric([str(node)], times)
+        learners = gauge("muster_learner_shards")
+        for node, shards in sources.learner_shards().items():
+            learners.add_metric([str(node)], shards)
+        yield from (losses, learners)
         quarantined = gauge("muster_shard_quarantined")
         quarantines = counter("muster_shard_quarantines_total")
         for shard, count in zip(sources.shards, self._quarantines, strict=True):

@@ -42,6 +42,7 @@ from coordinator.verify import Frozen, Verifier
 from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
 from raft.contract import NodeId, ShardId
 from raft.identity import Identity
+from raft.peers import Loss
 from raft.runner import LoopRunner
 from raft.transport import PeerHub
 from storage.rocks import RocksStore
@@ -99,6 +100,8 @@ class Node:
         _check_peers(self.driver.identity, settings.peers)
         self._hub.attach(self.driver)
         self.driver.book.refusal_observers.append(_log_refusal)
+        self._losses = {NodeId(node): 0 for node in self.driver.identity.nodes}
+        self.driver.loss_observers.append(self._store_lost)
         pace = Pace(self.assembly.core.admission)
         self._runner = LoopRunner(self.driver, self._fail, pace.rest_s)
         self._attach_metrics()
@@ -131,6 +134,11 @@ class Node:
                 connected=lambda: {
                     NodeId(peer): peer in self.driver.connected_nodes
                     for peer in self.driver.identity.peers
+                },
+                losses=lambda: self._losses,
+                learner_shards=lambda: {
+                    NodeId(node): self.driver.book.learner_shards(node)
+                    for node in self.driver.identity.nodes
                 },
                 tasks=lambda: len(asyncio.all_tasks(self._loop)),
                 topics=core.topics,
@@ -249,6 +257,18 @@ class Node:
     def _store_failed(self, error: StoreError) -> None:
         self._post(lambda: self._fail(error))
 
+    def _store_lost(self, node: int, loss: Loss) -> None:
+        """A store forgot what it had synced, or an operator accepted that (raft/lives.py)."""
+        if loss.accepted:
+            log.warning("the loss of a node's store was accepted", node=node)
+            return
+        self._losses[NodeId(node)] += 1
+        log.error(
+            "a node's store forgot what it had synced: it counts again when every other node "
+            "has noted that and it holds the log",
+            node=node,
+        )
+
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():
             self.failed.set_result(error)
@@ -354,6 +374,7 @@ class Node:
     def _view(self, node: int) -> NodeView:
         own = node == self.node_id
         store_uuid = self.driver.book.store_uuid(node)
+        learner_shards = self.driver.book.learner_shards(node)
         return NodeView(
             node_id=node,
             endpoint=self.assembly.core.directory.endpoint(NodeId(node)),
@@ -361,8 +382,24 @@ class Node:
             store_uuid=store_uuid.hex() if store_uuid else "",
             connected=own or node in self.driver.connected_nodes,
             version=VERSION if own else "",
-            learner_shards=self.driver.book.learner_shards(node),
+            learner_shards=learner_shards,
+            lost=bool(learner_shards) and self.driver.book.loss(node) is not None,
+            awaits=self._away(node) if learner_shards else (),
         )
+
+    def _away(self, but: int) -> list[int]:
+        """Every node but one that is neither this one nor connected to it."""
+        here = (but, self.node_id, *self.driver.connected_nodes)
+        return [node for node in self.driver.identity.nodes if node not in here]
+
+    async def accept_loss(self) -> bool:
+        """Let this node's store count though it forgot something; see ClusterView."""
+        if not self.driver.accept_loss():
+            return False
+        epoch = self._store.hard_epoch
+        while self._store.synced_epoch < epoch:  # noqa: ASYNC110  # as long as the caller waits
+            await asyncio.sleep(DRAIN_POLL_S)
+        return True
 
     # ---- coordinator.verify.Disk
 

@@ -72,6 +72,16 @@ OVERVIEW = (
         f"+ sum(increase(muster_shard_quarantines_total{{{CLUSTER}}}[1h]))",
     ),
     stat(
+        "Stores that forgot",
+        "Nodes whose disks forgot what they had synced in the last hour. Bad: anything but 0.",
+        f"sum(max by (node) (increase(muster_store_losses_total{{{CLUSTER}}}[1h])))",
+    ),
+    stat(
+        "Shards with learners",
+        "Shards in which a node does not count yet. Bad: anything but 0 for longer than a minute.",
+        f"sum(max by (node) (muster_learner_shards{{{CLUSTER}}}))",
+    ),
+    stat(
         "Groups",
         "Consumer groups of the cluster, each counted at its coordinator. Bad: a sudden fall.",
         f"sum(muster_groups{{{NODE}}})",

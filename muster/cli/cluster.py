@@ -20,6 +20,7 @@ from muster.cli.output import Format, Result, Table, Value, show
 from muster.cli.verify import verify
 from muster.cli.watch import watchable
 from muster.v1.admin_pb2 import (
+    AcceptLossRequest,
     DescribeClusterRequest,
     DescribeClusterResponse,
     Node,
@@ -43,6 +44,7 @@ def register(app: typer.Typer) -> None:
     family.command("status")(watchable(status))
     family.command("verify")(verify)
     family.command("replace-node")(replace_node)
+    family.command("accept-loss")(accept_loss)
     app.add_typer(family, name="cluster")
 
 
@@ -103,19 +105,22 @@ def _node_item(
     """
     known = [*(view.answer.nodes if view.answer else ()), *cluster.nodes]
     node = next(node for node in known if node.node_id == view.node_id)
+    said = [
+        one
+        for other in views
+        for one in (other.answer or cluster).nodes
+        if one.node_id == view.node_id
+    ]
     return {
         "node_id": node.node_id,
         "endpoint": node.endpoint,
         "peer_endpoint": node.peer_endpoint,
         "status": "up" if view.answer else "silent",
         "leads": len(_led(view.answer)) if view.answer else None,
-        "learner_shards": max(
-            one.learner_shards
-            for other in views
-            for one in (other.answer or cluster).nodes
-            if one.node_id == view.node_id
-        ),
+        "learner_shards": max(one.learner_shards for one in said),
         "waits_for": ",".join(map(str, view.answer.awaited)) or None if view.answer else None,
+        "awaits": ",".join(map(str, sorted({n for one in said for n in one.awaits}))) or None,
+        "lost": any(one.lost for one in said),
         "version": node.version or None,
         "store_uuid": node.store_uuid or None,
         "error": view.error or None,
@@ -123,7 +128,7 @@ def _node_item(
 
 
 def _node_row(item: dict[str, Value]) -> list[Value]:
-    return [value for key, value in item.items() if key != "error"]
+    return [value for key, value in item.items() if key not in ("error", "awaits", "lost")]
 
 
 def _led(view: DescribeClusterResponse) -> list[Shard]:
@@ -210,7 +215,10 @@ def _require_healthy(
         steps.append("the first start of a cluster takes all nodes at once: start those that wait")
     learners = [item for item in nodes if item["learner_shards"] and item not in new]
     for item in learners:
-        trouble.append(f"node {item['node_id']} is a learner in {item['learner_shards']} shards")
+        forgot = " because its store forgot what it had synced" if item["lost"] else ""
+        awaits = f"; it waits for node {item['awaits']}" if item["awaits"] else ""
+        count = item["learner_shards"]
+        trouble.append(f"node {item['node_id']} is a learner in {count} shards{forgot}{awaits}")
     if learners:
         steps.append("shards admit a learner by themselves, while every other node is up")
     if trouble:
@@ -272,6 +280,50 @@ def replace_node(
             schema="muster.cluster.replace-node/v1",
             document=document,
             tables=[Table(("NODE", "BEFORE", "AFTER", "RESULT"), [(node_id, before, after, word)])],
+            items=[document],
+            names=[str(node_id)],
+        ),
+        output,
+    )
+
+
+# ---- accept-loss
+
+
+def accept_loss(
+    node_id: Annotated[int, typer.Argument(metavar="NODE", min=0, help="Id of the node.")],
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Let a node count though its store forgot what it had synced.
+
+    Only where a majority forgot, so that nobody is elected. What no remaining node holds is given
+    up, commits that were acknowledged among it. Start every node that still has its data first.
+    """
+    with Connection(bootstrap, timeout) as to:
+        cluster, views = _views(to)
+        _store_of(cluster, views, node_id)
+        if not dry_run:
+            confirm(f"Give up what node {node_id} forgot and no other node holds?", yes=yes)
+            request = AcceptLossRequest(node_id=node_id)
+            _, answers = to.ask_each(lambda at, s: at.admin.AcceptLoss(request, timeout=s))
+            answer = next(one for one in answers if one.node_id == node_id)
+            if answer.answer is None:
+                raise CommandError(
+                    f"node {node_id}: {answer.error}",
+                    next_step="`muster cluster status` says which nodes forgot something",
+                    exit_code=ExitCode.CONFLICT,
+                )
+    document: dict[str, Value] = {"node_id": node_id, "dry_run": dry_run}
+    word = "would be accepted" if dry_run else "accepted"
+    show(
+        Result(
+            schema="muster.cluster.accept-loss/v1",
+            document=document,
+            tables=[Table(("NODE", "RESULT"), [(node_id, word)])],
             items=[document],
             names=[str(node_id)],
         ),

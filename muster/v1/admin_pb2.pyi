@@ -1123,6 +1123,8 @@ class Node(google.protobuf.message.Message):
     CONNECTED_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
     LEARNER_SHARDS_FIELD_NUMBER: builtins.int
+    LOST_FIELD_NUMBER: builtins.int
+    AWAITS_FIELD_NUMBER: builtins.int
     node_id: builtins.int
     endpoint: builtins.str
     """client port"""
@@ -1133,6 +1135,12 @@ class Node(google.protobuf.message.Message):
     version: builtins.str
     learner_shards: builtins.int
     """in so many shards it does not count yet, as the answering node knows"""
+    lost: builtins.bool
+    """its store forgot what it had synced, and some shard has yet to admit it"""
+    @property
+    def awaits(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """where `learner_shards` > 0: nodes that the answering node is not connected to"""
+
     def __init__(
         self,
         *,
@@ -1143,8 +1151,10 @@ class Node(google.protobuf.message.Message):
         connected: builtins.bool = ...,
         version: builtins.str = ...,
         learner_shards: builtins.int = ...,
+        lost: builtins.bool = ...,
+        awaits: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["connected", b"connected", "endpoint", b"endpoint", "learner_shards", b"learner_shards", "node_id", b"node_id", "peer_endpoint", b"peer_endpoint", "store_uuid", b"store_uuid", "version", b"version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["awaits", b"awaits", "connected", b"connected", "endpoint", b"endpoint", "learner_shards", b"learner_shards", "lost", b"lost", "node_id", b"node_id", "peer_endpoint", b"peer_endpoint", "store_uuid", b"store_uuid", "version", b"version"]) -> None: ...
 
 global___Node = Node
 
@@ -1485,6 +1495,39 @@ class ReplaceNodeResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["status", b"status", "store_uuid", b"store_uuid"]) -> None: ...
 
 global___ReplaceNodeResponse = ReplaceNodeResponse
+
+@typing.final
+class AcceptLossRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: builtins.int
+    node_id: builtins.int
+    """the node that is asked, by name"""
+    def __init__(
+        self,
+        *,
+        node_id: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["node_id", b"node_id"]) -> None: ...
+
+global___AcceptLossRequest = AcceptLossRequest
+
+@typing.final
+class AcceptLossResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    @property
+    def status(self) -> muster.v1.errors_pb2.Status: ...
+    def __init__(
+        self,
+        *,
+        status: muster.v1.errors_pb2.Status | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["status", b"status"]) -> None: ...
+
+global___AcceptLossResponse = AcceptLossResponse
 
 @typing.final
 class CheckpointsRequest(google.protobuf.message.Message):

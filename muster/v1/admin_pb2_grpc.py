@@ -292,6 +292,11 @@ class AdminStub(object):
                 request_serializer=muster_dot_v1_dot_admin__pb2.ReplaceNodeRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_admin__pb2.ReplaceNodeResponse.FromString,
                 _registered_method=True)
+        self.AcceptLoss = channel.unary_unary(
+                '/muster.v1.Admin/AcceptLoss',
+                request_serializer=muster_dot_v1_dot_admin__pb2.AcceptLossRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_admin__pb2.AcceptLossResponse.FromString,
+                _registered_method=True)
         self.TransferLeader = channel.unary_unary(
                 '/muster.v1.Admin/TransferLeader',
                 request_serializer=muster_dot_v1_dot_admin__pb2.TransferLeaderRequest.SerializeToString,
@@ -384,6 +389,15 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AcceptLoss(self, request, context):
+        """Lets the node that is asked count again with what it has, though its store forgot what it had synced: where a
+        majority forgot, nobody is elected otherwise, and what no remaining node holds is given up. Answered after it is
+        durable.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TransferLeader(self, request, context):
         """The leader of a shard hands it over to another node. Groups go on as they are; a few seconds later the shard may
         move back to the node that it belongs to.
@@ -456,6 +470,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ReplaceNode,
                     request_deserializer=muster_dot_v1_dot_admin__pb2.ReplaceNodeRequest.FromString,
                     response_serializer=muster_dot_v1_dot_admin__pb2.ReplaceNodeResponse.SerializeToString,
+            ),
+            'AcceptLoss': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptLoss,
+                    request_deserializer=muster_dot_v1_dot_admin__pb2.AcceptLossRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_admin__pb2.AcceptLossResponse.SerializeToString,
             ),
             'TransferLeader': grpc.unary_unary_rpc_method_handler(
                     servicer.TransferLeader,
@@ -765,6 +784,33 @@ class Admin(object):
             '/muster.v1.Admin/ReplaceNode',
             muster_dot_v1_dot_admin__pb2.ReplaceNodeRequest.SerializeToString,
             muster_dot_v1_dot_admin__pb2.ReplaceNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcceptLoss(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Admin/AcceptLoss',
+            muster_dot_v1_dot_admin__pb2.AcceptLossRequest.SerializeToString,
+            muster_dot_v1_dot_admin__pb2.AcceptLossResponse.FromString,
             options,
             channel_credentials,
             insecure,

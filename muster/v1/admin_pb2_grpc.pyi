@@ -165,6 +165,15 @@ class AdminStub:
     ]
     """Lets a wiped node come back as a learner. Answered after it is committed in shard 0."""
 
+    AcceptLoss: grpc.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.AcceptLossRequest,
+        muster.v1.admin_pb2.AcceptLossResponse,
+    ]
+    """Lets the node that is asked count again with what it has, though its store forgot what it had synced: where a
+    majority forgot, nobody is elected otherwise, and what no remaining node holds is given up. Answered after it is
+    durable.
+    """
+
     TransferLeader: grpc.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.TransferLeaderRequest,
         muster.v1.admin_pb2.TransferLeaderResponse,
@@ -245,6 +254,15 @@ class AdminAsyncStub:
         muster.v1.admin_pb2.ReplaceNodeResponse,
     ]
     """Lets a wiped node come back as a learner. Answered after it is committed in shard 0."""
+
+    AcceptLoss: grpc.aio.UnaryUnaryMultiCallable[
+        muster.v1.admin_pb2.AcceptLossRequest,
+        muster.v1.admin_pb2.AcceptLossResponse,
+    ]
+    """Lets the node that is asked count again with what it has, though its store forgot what it had synced: where a
+    majority forgot, nobody is elected otherwise, and what no remaining node holds is given up. Answered after it is
+    durable.
+    """
 
     TransferLeader: grpc.aio.UnaryUnaryMultiCallable[
         muster.v1.admin_pb2.TransferLeaderRequest,
@@ -348,6 +366,17 @@ class AdminServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[muster.v1.admin_pb2.ReplaceNodeResponse, collections.abc.Awaitable[muster.v1.admin_pb2.ReplaceNodeResponse]]:
         """Lets a wiped node come back as a learner. Answered after it is committed in shard 0."""
+
+    @abc.abstractmethod
+    def AcceptLoss(
+        self,
+        request: muster.v1.admin_pb2.AcceptLossRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[muster.v1.admin_pb2.AcceptLossResponse, collections.abc.Awaitable[muster.v1.admin_pb2.AcceptLossResponse]]:
+        """Lets the node that is asked count again with what it has, though its store forgot what it had synced: where a
+        majority forgot, nobody is elected otherwise, and what no remaining node holds is given up. Answered after it is
+        durable.
+        """
 
     @abc.abstractmethod
     def TransferLeader(

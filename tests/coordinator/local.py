@@ -92,6 +92,10 @@ class LocalNode:
         store_uuid, shards = replaced or f"{node}" * 32, len(self.shards) if replaced else 0
         return NodeView(node, "", "", store_uuid, node in self.connected, "", shards)
 
+    async def accept_loss(self):
+        """This node's store forgot nothing."""
+        return False
+
     def refused(self):
         return []
 
