@@ -258,13 +258,17 @@ class Driver:
             self.link.hang_up(node)  # the next hello says so
 
     def accept_loss(self) -> bool:
-        """An operator says that this store shall count with what it has; False without a loss.
+        """An operator says that this store shall count with what it has.
+
+        False where it counts everywhere, or does not for another reason than a loss.
 
         It may have forgotten votes, so it goes on in terms that it cannot have voted in.
         """
         own = self.identity.node_id
         loss = self.book.loss(own)
-        if loss is None or not self._lose(own, Loss(loss.life, accepted=True)):
+        if loss is None or not self.book.learner_shards(own):
+            return False
+        if not self._lose(own, Loss(loss.life, accepted=True)):
             return False
         for replica in self.replicas.values():
             replica.skip_terms()

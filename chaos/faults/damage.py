@@ -4,6 +4,7 @@ A node with damaged files must refuse to start, or lose nothing that it vouched 
 serves wrong data. It is rebuilt as an operator would: new store, `muster cluster replace-node`.
 """
 
+import shutil
 import time
 from pathlib import Path
 from random import Random
@@ -179,3 +180,53 @@ class WholeDiskLost(_Damaged):
         world.kill(node_id)
         world.wipe(node_id)
         return self._injected("wiped")
+
+
+@fault
+class OlderCopy(_Damaged):
+    """A node forgets what it had on its disk, and is not given a new one."""
+
+    kind = "older_copy"
+    title = "one node is started on a copy of its data that is some seconds old"
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Kill, copy, start; some commits later kill, put the copy back, start.
+
+        Facts: `losses`, how often other nodes learnt of the loss.
+        """
+        node_id = one_of(world, world.running(), rng)
+        node = world.nodes[node_id]
+        copy = node.folder.with_name(f"{node.folder.name}.copy")
+        self._hit = [node_id]
+        before = _losses(world, node_id)
+        world.kill(node_id)
+        shutil.copytree(node.folder.resolve(), copy)
+        try:
+            world.start(node_id)
+            self._outcome(world, node_id)
+            _vouched(node.folder)  # by then the others have noted what this disk has
+            world.kill(node_id)
+            damage.put_back(copy, node.folder.resolve())
+        finally:
+            shutil.rmtree(copy)
+        injected = self._start_on(world, node_id, damage.Damage("db", 0, 0), "an older copy")
+        self._facts["losses"] = _losses(world, node_id) - before
+        return injected
+
+    def heal(self, world: World) -> None:
+        """Nothing to undo where it serves: the others made it whole."""
+        if self._facts.get("outcome") == "serves":
+            self._hit.clear()
+        super().heal(world)
+
+
+def _losses(world: World, node_id: int) -> int:
+    """How often the other nodes that run have learnt that the store of this one forgot."""
+    name = f'muster_store_losses_total{{node="{node_id}"}} '
+    return sum(
+        int(float(line.removeprefix(name)))
+        for other in world.running()
+        if other != node_id
+        for line in world.metrics(other).splitlines()
+        if line.startswith(name)
+    )

@@ -1,6 +1,7 @@
 """Damage to the files of a node that does not run: truncated ends, flipped bits."""
 
 import re
+import shutil
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -140,3 +141,13 @@ def half_written(data: Path, before: tuple[str, bytes], rng: Random) -> Damage |
     with path.open("ab") as file:
         file.write(kept)
     return Damage(str(path.relative_to(data)), size + len(kept), size + len(lost))
+
+
+def put_back(copy: Path, data: Path) -> None:
+    """Give a stopped node the files of an older copy, and no others."""
+    for one in data.iterdir():
+        if one.is_dir():
+            shutil.rmtree(one)
+        else:
+            one.unlink()
+    shutil.copytree(copy, data, dirs_exist_ok=True)

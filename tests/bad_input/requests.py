@@ -705,6 +705,18 @@ def replace_without_store(world: World):
     ]
 
 
+@case("accept_loss_of_another")
+def accept_loss_of_another(world: World):
+    request = admin.AcceptLossRequest(node_id=7)
+    return refused(admin_call(world, "admin", "AcceptLoss", request))
+
+
+@case("accept_loss_without_one")
+def accept_loss_without_one(world: World):
+    request = admin.AcceptLossRequest(node_id=1)
+    return refused(world.admin(1).AcceptLoss(request, timeout=ATTEMPT_S))
+
+
 def transfer(world: World, **fields):
     """TransferLeader."""
     request = admin.TransferLeaderRequest(**fields)

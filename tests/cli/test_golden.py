@@ -328,6 +328,9 @@ def scene(cluster, no):
                 ],
             ),
             "ReplaceNode": replace,
+            "AcceptLoss": admin_pb2.AcceptLossResponse(
+                status=None if node.node_id == 2 else no("INVALID_REQUEST", "It forgot nothing.")
+            ),
         }
     cluster.nodes[1].script |= {
         "ListGroups": list_groups,
@@ -385,6 +388,7 @@ def test_scenarios_cover_every_command():
         *("member list", "member describe", "member kick", "group config"),
         "group why",
         *("cluster status", "cluster verify", "cluster replace-node"),
+        "cluster accept-loss",
     )
     for command in commands:
         ends = [b.splitlines()[-1] for b in blocks if b.startswith(f"muster {command}")]

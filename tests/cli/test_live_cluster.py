@@ -18,6 +18,7 @@ from muster.cli.group_offsets import OFFSET_COLUMNS
 from muster.v1 import group_pb2 as pb
 from muster.v1.group_pb2_grpc import GroupCoordinatorStub
 from raft.identity import load_identity
+from raft.settings import RaftSettings
 from storage.rocks import RocksStore
 from storage.store import Family
 
@@ -159,6 +160,44 @@ def test_a_lost_disk_comes_back_through_replace_node(live):
     assert _until(live, 0, "cluster", "verify").stderr == ""
     status = json.loads(_muster(live, "cluster", "status", "-o", "json").stdout)
     assert {n["node_id"]: n["store_uuid"] for n in status["nodes"]}[1] == after
+
+
+def test_an_older_copy_of_a_directory_is_found_out_and_made_whole(live):
+    """Nothing that it had acknowledged is gone, though the one that acknowledged it too dies."""
+    assert _muster(live, "topic", "create", "orders", "--partitions=1").returncode == 0
+    victim = live.nodes[1]
+    live.kill(victim.node_id)
+    copy = victim.data_dir.with_name("copy")
+    shutil.copytree(victim.data_dir, copy)
+    live.start_node(victim.node_id)
+    live.wait_ready()
+    for offset in range(40, 60):
+        _commit(live, offset)
+    time.sleep(2 * RaftSettings().lives_ms / 1000)  # what the others need to note it
+    live.kill(victim.node_id)
+    shutil.rmtree(victim.data_dir)
+    shutil.copytree(copy, victim.data_dir)
+    live.kill(2)
+    live.start_node(victim.node_id)
+    ran = _until_said(live, "its store forgot what it had synced; it waits for node 2")
+    assert ran.returncode == 5
+    live.start_node(2)
+    assert _until(live, 0, "cluster", "status").stderr == ""
+    assert _until(live, 0, "cluster", "verify").stderr == ""
+    live.kill(0)
+    shown = json.loads(_until(live, 0, "group", "offsets", GROUP, "-o", "json").stdout)
+    assert "59" in json.dumps(shown)
+    refused = _muster(live, "cluster", "accept-loss", "1", "--yes")
+    assert (refused.returncode, "forgot nothing" in refused.stderr) == (4, True)
+
+
+def _until_said(cluster, words):
+    """`cluster status` that says so on stderr."""
+    end_s = time.monotonic() + PATIENCE_S
+    while words not in (ran := _muster(cluster, "cluster", "status")).stderr:
+        assert time.monotonic() < end_s, ran
+        time.sleep(0.2)
+    return ran
 
 
 def test_a_second_node_is_not_replaced_while_the_first_is_still_a_learner(live):

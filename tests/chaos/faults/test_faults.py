@@ -156,6 +156,13 @@ def data_is_gone(world, injected, load):
     load.wait_progress()
 
 
+def loss_is_noticed(world, injected, load):
+    """The others know that it forgot, and made it whole: it serves again."""
+    assert injected.facts["losses"] > 0
+    assert injected.facts["outcome"] == "serves"
+    load.wait_progress()
+
+
 def starves(world, injected, load):
     """It runs out of its share."""
     cpu, node_id = world.equipped(CpuLimit), target(injected)
@@ -182,6 +189,7 @@ EVIDENCE = {
     "torn_tail": damage_is_noticed,
     "flipped_byte": damage_is_noticed,
     "whole_disk_lost": data_is_gone,
+    "older_copy": loss_is_noticed,
     "clock_forward": clocks_are_wrong,
     "clock_back": clocks_are_wrong,
     "clock_slow": clocks_are_wrong,
