@@ -25,6 +25,11 @@ def follower_of(cluster):
     return next(n for n in cluster.ids if n != cluster.leader().number)
 
 
+def others(cluster, *numbers):
+    """All nodes but these."""
+    return [n for n in cluster.ids if n not in numbers]
+
+
 def test_a_wrong_state_is_replaced_though_the_log_reaches_back():
     """Equal applied index: without `rebuild` no snapshot would be taken."""
     cluster = MemoryCluster()
@@ -33,7 +38,7 @@ def test_a_wrong_state_is_replaced_though_the_log_reaches_back():
     cluster.run(cluster.converged)
     damaged(cluster, follower)
     last = cluster.replica(follower).last_index
-    assert cluster.replica(follower).rebuild()
+    cluster.replica(follower).rebuild(others(cluster, follower))
     cluster.run(lambda: cluster.replica(follower)._snapshots.installed)
     cluster.run(cluster.converged)
     assert cluster.applied(follower) == cluster.applied(cluster.leader().number)
@@ -57,7 +62,7 @@ def test_it_goes_on_to_count_for_commits_meanwhile():
     damaged(cluster, follower)
     applied = len(cluster.applied(follower))
     cluster.replica(follower)._ask_for_state = lambda: None  # the state does not come yet
-    assert cluster.replica(follower).rebuild()
+    cluster.replica(follower).rebuild(others(cluster, follower))
     cluster.commit([b"%d" % n for n in range(20)])
     assert len(cluster.applied(follower)) == applied
     assert not cluster.replica(follower).busy
@@ -72,9 +77,8 @@ def test_it_stands_for_no_election_and_leads_nothing():
     cluster.commit([b"first"])
     follower = follower_of(cluster)
     leader = cluster.leader().number
-    assert not cluster.replica(leader).rebuild()
     cluster.replica(follower)._ask_for_state = lambda: None
-    assert cluster.replica(follower).rebuild()
+    cluster.replica(follower).rebuild(others(cluster, follower))
     cluster.crash(leader)
     cluster.run(lambda: any(cluster.replica(n).ready for n in cluster.ids if n != leader))
     assert cluster.replica(follower).role is Role.FOLLOWER
