@@ -67,6 +67,11 @@ class ClusterView(Protocol):
         """This node's id."""
         ...
 
+    @property
+    def store_uuid(self) -> bytes:
+        """The store that this node lives in."""
+        ...
+
     def nodes(self) -> Sequence[NodeView]:
         """Every node of the cluster, by id."""
         ...
@@ -240,6 +245,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return pb.CheckpointsResponse(
             node_id=self._cluster.node_id,
             checkpoints=self._verifier.own_checkpoints(request.shards),
+            store_uuid=self._cluster.store_uuid,
         )
 
     async def Verify(self, request: pb.VerifyRequest, context: Context) -> pb.VerifyResponse:

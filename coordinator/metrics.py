@@ -188,10 +188,12 @@ class NodeMetrics:
             active.add_metric([str(peer)], connected)
         quarantined = gauge("muster_shard_quarantined")
         quarantines = counter("muster_shard_quarantines_total")
+        conflicts = gauge("muster_shard_digest_conflict")
         for shard, count in zip(sources.shards, self._quarantines, strict=True):
             quarantined.add_metric([str(shard.number)], shard.quarantined)
             quarantines.add_metric([str(shard.number)], count)
-        yield from (behind, active, quarantined, quarantines)
+            conflicts.add_metric([str(shard.number)], shard.digest_conflict)
+        yield from (behind, active, quarantined, quarantines, conflicts)
 
     def _elections(self) -> Pages:
         changes = counter("muster_raft_leader_changes_total")

@@ -143,7 +143,10 @@ class ReplicatedLog(Protocol):
 
     @property
     def distrusted(self) -> bool:
-        """True from `rebuild` until a whole state has come from a leader, restarts included."""
+        """True from `rebuild` until a whole state has come from a leader, restarts included.
+
+        `loading` is True as long, and until that state is loaded.
+        """
         ...
 
     def rebuild(self, trusted: Collection[NodeId]) -> None:

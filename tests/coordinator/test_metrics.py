@@ -155,7 +155,7 @@ def test_consensus_is_shown_as_it_stands(rig, metrics):
 def test_a_quarantine_is_counted_once_and_stays_counted(rig, metrics):
     """It heals within seconds, between two scrapes maybe: the counter keeps it."""
     for now_s, quarantined in ((1.0, True), (2.0, True), (3.0, False), (4.0, True), (5.0, False)):
-        rig.shard.quarantined = quarantined
+        rig.log.trusted = (1, 2) if quarantined else ()
         metrics.after_apply(now_s)
     page = _page(metrics)
     assert _value(page, "muster_shard_quarantined", shard="0") == 0
