@@ -244,7 +244,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return pb.CheckpointsResponse(status=refused, node_id=self._cluster.node_id)
         return pb.CheckpointsResponse(
             node_id=self._cluster.node_id,
-            checkpoints=self._verifier.own_checkpoints(request.shards),
+            checkpoints=self._verifier.own_checkpoints(request.shards, recorded=request.recorded),
             store_uuid=self._cluster.store_uuid,
         )
 

@@ -81,10 +81,13 @@ class Verifier:
         self._disk = disk
         self._peers = peers
 
-    def own_checkpoints(self, shards: Iterable[int]) -> list[pb.CheckpointsResponse.Checkpoint]:
+    def own_checkpoints(
+        self, shards: Iterable[int], *, recorded: bool = False
+    ) -> list[pb.CheckpointsResponse.Checkpoint]:
         """The latest checkpoints of these shards, or of all, of the states that are held now.
 
         None of a replica that is loading, in quarantine, or a learner: it vouches for nothing.
+        `recorded`: whatever was recorded of whichever state, which is no vote.
         """
         wanted = set(shards) or set(range(len(self._shards)))
         return [
@@ -93,7 +96,9 @@ class Verifier:
             )
             for shard in self._shards
             if shard.number in wanted
-            for record in _vouched(shard)[-CHECKPOINTS_SHOWN:]
+            for record in (shard.persist.checkpoints if recorded else _vouched(shard))[
+                -CHECKPOINTS_SHOWN:
+            ]
         ]
 
     def shared(self, shard: Shard) -> list[Shared]:

@@ -1491,6 +1491,9 @@ class CheckpointsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SHARDS_FIELD_NUMBER: builtins.int
+    RECORDED_FIELD_NUMBER: builtins.int
+    recorded: builtins.bool
+    """all that was recorded, also of states that were replaced: for analysis"""
     @property
     def shards(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """none = all"""
@@ -1499,8 +1502,9 @@ class CheckpointsRequest(google.protobuf.message.Message):
         self,
         *,
         shards: collections.abc.Iterable[builtins.int] | None = ...,
+        recorded: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["shards", b"shards"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["recorded", b"recorded", "shards", b"shards"]) -> None: ...
 
 global___CheckpointsRequest = CheckpointsRequest
 

@@ -167,6 +167,7 @@ def test_a_replica_that_loads_learns_or_is_in_quarantine_says_nothing():
     assert verifier.own_checkpoints([])
     rig.log.rebuild([1, 2])
     assert not verifier.own_checkpoints([])
+    assert [point.index for point in verifier.own_checkpoints([], recorded=True)] == [10]
     rig.log.loaded(rig.log.view)
     rig.shard.loaded_index = 10
     assert not verifier.own_checkpoints([])

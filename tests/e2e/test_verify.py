@@ -76,6 +76,10 @@ def test_two_of_five_that_differ_alike_are_healed_by_the_three(tmp_path):
         for node in wrong:
             cluster.start_node(node)
         cluster.wait_ready()
+        _commit_everywhere(cluster, partition=0)
+        found = _muster(cluster, "cluster", "verify", "-o", "json")  # checkpoints, at once
+        named = {one["node_id"] for one in json.loads(found.stdout)["differences"]}
+        assert named <= set(wrong)
         logs = {node: cluster.nodes[node].log_path for node in cluster.nodes}
 
         def healed():
