@@ -114,17 +114,20 @@ class Verifier:
         return found
 
     def outvoted_by(self, shard: Shard) -> Sequence[NodeId]:
-        """The others that agree with each other, and not with this node, at the newest index.
+        """The others that agree with each other, and not with this node: over half of all nodes.
 
-        More than half of all nodes, or nobody. Of a shard in quarantine, whose own state counts for
-        nothing: those that agree with each other.
+        The newest index at which a majority agrees decides; nobody, where that is this node's, too.
+        Of a shard in quarantine, whose own state counts for nothing: those that agree.
         """
         own = {record.index: record.digest for record in _vouched(shard)}
         for index, votes in self._votes(shard):
             for digest, nodes in votes.items():
-                against = shard.quarantined or own.get(index, digest) != digest
-                if against and self._are_majority(len(nodes)):
-                    return nodes
+                agrees = own.get(index) == digest
+                if self._are_majority(len(nodes) + agrees):
+                    if agrees:
+                        return ()
+                    if shard.quarantined or index in own:
+                        return nodes
         return ()
 
     def conflict(self, shard: Shard) -> bool:

@@ -146,6 +146,15 @@ def test_an_index_that_this_node_did_not_record_says_nothing_of_it():
     assert verifier.outvoted_by(rig.shard) == [1, 2]
 
 
+def test_the_newest_majority_decides():
+    """A replica that agrees with it now is right, whatever it held before."""
+    rig, verifier = judged({10: A, 20: C}, n1={10: B, 20: C}, n2={10: B})
+    assert not verifier.outvoted_by(rig.shard)
+    assert not verifier.conflict(rig.shard)
+    rig, verifier = judged({10: B, 20: A}, n1={10: B, 20: C}, n2={10: B, 20: C})
+    assert verifier.outvoted_by(rig.shard) == [1, 2]
+
+
 def test_what_was_recorded_before_the_state_was_loaded_is_no_vote():
     """Neither for the others nor against this one."""
     rig, verifier = judged({10: A, 20: A}, n1={10: B}, n2={10: B})
