@@ -21,8 +21,11 @@ class Quarantine:
     def __init__(self, shards: Sequence[Shard], verifier: Verifier) -> None:
         self._shards = shards
         self._verifier = verifier
-        self._open = {shard.number for shard in shards if shard.quarantined}
+        self._open: set[int] = set()
         for shard in shards:
+            if shard.quarantined:
+                log.warning("this replica is still in quarantine", shard=shard.number)
+                self._count(shard)
             shard.on_reload.append(partial(self._reloaded, shard))
 
     def judge(self) -> None:
@@ -39,13 +42,17 @@ class Quarantine:
 
     def _begin(self, shard: Shard, majority: Sequence[int]) -> None:
         if shard.number not in self._open:
-            self._open.add(shard.number)
+            self._count(shard)
             shard.shard_moved(shard.number)
             log.error(
                 "this replica differs from a majority of the nodes",
                 shard=shard.number,
                 majority=list(majority),
             )
+
+    def _count(self, shard: Shard) -> None:
+        self._open.add(shard.number)
+        shard.quarantines_total += 1
 
     def _reloaded(self, shard: Shard) -> None:
         if shard.number in self._open:

@@ -110,6 +110,7 @@ class Shard:
         self.waiters = Waiters()
         self.observers: list[Applied] = []
         self.draining = False
+        self.quarantines_total = 0
         self.digest_conflict = False
         """Replicas of the shard differ, and no majority says which are right."""
         self.loaded_index = 0
