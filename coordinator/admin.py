@@ -71,6 +71,11 @@ class ClusterView(Protocol):
         """This node's id."""
         ...
 
+    @property
+    def store_uuid(self) -> bytes:
+        """The store that this node lives in."""
+        ...
+
     def nodes(self) -> Sequence[NodeView]:
         """Every node of the cluster, by id."""
         ...
@@ -264,7 +269,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return pb.CheckpointsResponse(status=refused, node_id=self._cluster.node_id)
         return pb.CheckpointsResponse(
             node_id=self._cluster.node_id,
-            checkpoints=self._verifier.own_checkpoints(request.shards),
+            checkpoints=self._verifier.own_checkpoints(request.shards, recorded=request.recorded),
+            store_uuid=self._cluster.store_uuid,
         )
 
     async def Verify(self, request: pb.VerifyRequest, context: Context) -> pb.VerifyResponse:

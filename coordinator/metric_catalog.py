@@ -93,10 +93,13 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "From proposing an entry to having applied it. On the leader.", "shard"
         ),
         "muster_shard_quarantined": _gauge(
-            "1 where this replica differed from two equal others and serves nothing.", "shard"
+            "1 where a majority of the nodes contradicts this replica: it serves nothing.", "shard"
         ),
         "muster_shard_quarantines_total": _counter(
-            "How often this replica differed from two equal others.", "shard"
+            "How often a majority of the nodes contradicted this replica.", "shard"
+        ),
+        "muster_shard_digest_conflict": _gauge(
+            "1 where replicas differ and no majority of the nodes agrees: nobody stops.", "shard"
         ),
         # Disk.
         "muster_wal_fsync_duration_seconds": _histogram("One fsync of the write-ahead log."),

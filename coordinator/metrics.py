@@ -39,7 +39,7 @@ from raft.contract import NodeId, Role, StateMachine
 
 GROUPS_PER_SLICE: Final = 500
 LOOK_S: Final = 0.05
-"""How often the replicas are looked at, for elections, leaders and quarantine."""
+"""How often the replicas are looked at, for elections and leaders."""
 SERIES_GROUPS_PER_SLICE: Final = 10
 TOPICS_PER_GROUP_MAX: Final = 20
 """Topics of one group with series of their own; the rest is left out."""
@@ -107,9 +107,6 @@ class NodeMetrics:
     def attach(self, sources: Sources) -> None:
         """Begin to measure the node's parts. Once, after every shard has its log."""
         self._sources = sources
-        self._shards = sources.shards
-        self._in_quarantine = [False] * len(sources.shards)
-        self._quarantines = [0] * len(sources.shards)
         self._next_look_s = 0.0
         self.groups = GroupMeter(sources.shards, self._clock_s, self._groups_max)
         self.api = ApiMeter(self.groups)
@@ -130,10 +127,6 @@ class NodeMetrics:
         if now >= self._next_look_s:
             self._next_look_s = now + LOOK_S
             self.watcher.turn()
-            for number, shard in enumerate(self._shards):
-                if shard.quarantined and not self._in_quarantine[number]:
-                    self._quarantines[number] += 1
-                self._in_quarantine[number] = shard.quarantined
 
     def families(self) -> Pages:
         """The page. None: let the loop turn."""
@@ -199,10 +192,12 @@ class NodeMetrics:
         yield from (losses, learners)
         quarantined = gauge("muster_shard_quarantined")
         quarantines = counter("muster_shard_quarantines_total")
-        for shard, count in zip(sources.shards, self._quarantines, strict=True):
+        conflicts = gauge("muster_shard_digest_conflict")
+        for shard in sources.shards:
             quarantined.add_metric([str(shard.number)], shard.quarantined)
-            quarantines.add_metric([str(shard.number)], count)
-        yield from (behind, active, quarantined, quarantines)
+            quarantines.add_metric([str(shard.number)], shard.quarantines_total)
+            conflicts.add_metric([str(shard.number)], shard.digest_conflict)
+        yield from (behind, active, quarantined, quarantines, conflicts)
 
     def _elections(self) -> Pages:
         changes = counter("muster_raft_leader_changes_total")

@@ -56,8 +56,6 @@ READY_POLL_S: Final = 0.1
 STILL_READY_POLL_S: Final = 0.5
 DRAIN_POLL_S: Final = 0.01
 EXPORT_POLL_S: Final = 5.0
-HEAL_POLL_S: Final = 0.2
-HEAL_POLLS: Final = 50
 
 
 class Node:
@@ -110,7 +108,10 @@ class Node:
         core = self.assembly.core
         own = self.driver.identity.node_id
         self._peers = PeerCheckpoints(
-            self.driver.identity.peers, core.directory, _channel_credentials(settings)
+            [NodeId(peer) for peer in self.driver.identity.peers],
+            core.directory,
+            _channel_credentials(settings),
+            self.driver.book.store_uuid,
         )
         self._verifier = Verifier(own, self.assembly.shards, self, self._peers)
         self.quarantine = Quarantine(self.assembly.shards, self._verifier)
@@ -305,11 +306,6 @@ class Node:
             await asyncio.sleep(CHECKPOINT_INTERVAL_MS / MS)
             await self._peers.refresh()
             self.quarantine.judge()
-            for _ in range(HEAL_POLLS):
-                if not self.quarantine.open:
-                    break
-                await asyncio.sleep(HEAL_POLL_S)
-                self.quarantine.heal()
 
     async def _follow_exporter(self) -> None:
         """Trimming of the logs waits for what an exporter has not read (replay.md section 1)."""
@@ -344,6 +340,11 @@ class Node:
     def node_id(self) -> int:
         """This node's id."""
         return self.driver.identity.node_id
+
+    @property
+    def store_uuid(self) -> bytes:
+        """The store that this node lives in."""
+        return self.driver.identity.store_uuid
 
     def nodes(self) -> Sequence[NodeView]:
         """Every node of the cluster, by id."""

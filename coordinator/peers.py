@@ -1,7 +1,8 @@
 """What the other nodes recorded at their checkpoints, asked over their client ports."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import grpc
 import structlog
@@ -15,27 +16,41 @@ from raft.contract import NodeId
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    store_uuid: bytes
+    shards: Mapping[int, Mapping[int, bytes]]
+
+
 class PeerCheckpoints:
-    """Asks every other node; keeps the last answer of each."""
+    """Asks every other node; keeps the newest answer of each, and nothing of those before.
+
+    `store_uuid` says in which store a node lives now: what another store said is void.
+    """
 
     def __init__(
         self,
-        nodes: Sequence[int],
+        nodes: Sequence[NodeId],
         directory: Directory,
         credentials: grpc.ChannelCredentials | None,
+        store_uuid: Callable[[NodeId], bytes | None],
     ) -> None:
         self.nodes = tuple(nodes)
         self._directory = directory
         self._credentials = credentials
+        self._store_uuid = store_uuid
         self._channels: dict[str, grpc.aio.Channel] = {}
-        self._known: dict[tuple[int, int], dict[int, bytes]] = {}
+        self._answers: dict[NodeId, _Answer] = {}
 
-    def checkpoints(self, node: int, shard: int) -> Mapping[int, bytes]:
-        """Index -> digest, as the node said last."""
-        return self._known.get((node, shard), {})
+    def checkpoints(self, node: NodeId, shard: int) -> Mapping[int, bytes]:
+        """Index -> digest, as the node said when it was asked last, in the store that it is in."""
+        answer = self._answers.get(node)
+        if answer is None or answer.store_uuid != self._store_uuid(node):
+            return {}
+        return answer.shards.get(shard, {})
 
     async def refresh(self) -> None:
-        """Ask every other node now; one that does not answer keeps what it said before."""
+        """Ask every other node now; one that does not answer has said nothing."""
         await asyncio.gather(*(self._ask(node) for node in self.nodes))
 
     async def close(self) -> None:
@@ -44,22 +59,28 @@ class PeerCheckpoints:
         for channel in channels.values():
             await channel.close()
 
-    async def _ask(self, node: int) -> None:
-        endpoint = self._directory.endpoint(NodeId(node))
-        if not endpoint:
+    async def _ask(self, node: NodeId) -> None:
+        answer = await self._answer(node)
+        if answer is None:
+            self._answers.pop(node, None)
             return
+        shards: dict[int, dict[int, bytes]] = {}
+        for point in answer.checkpoints:
+            shards.setdefault(point.shard, {})[point.index] = point.digest
+        self._answers[node] = _Answer(answer.store_uuid, shards)
+
+    async def _answer(self, node: NodeId) -> pb.CheckpointsResponse | None:
+        endpoint = self._directory.endpoint(node)
+        if not endpoint:
+            return None
         stub: admin_pb2_grpc.AdminAsyncStub = admin_pb2_grpc.AdminStub(self._channel(endpoint))  # type: ignore[assignment]
         try:
-            answer = await stub.Checkpoints(
+            return await stub.Checkpoints(
                 pb.CheckpointsRequest(), timeout=PEER_CHECKPOINT_CALL_MS / 1_000
             )
         except grpc.aio.AioRpcError as error:
             log.debug("a peer's checkpoints cannot be had", node=node, code=error.code().name)
-            return
-        found: dict[tuple[int, int], dict[int, bytes]] = {}
-        for point in answer.checkpoints:
-            found.setdefault((node, point.shard), {})[point.index] = point.digest
-        self._known.update(found)
+            return None
 
     def _channel(self, endpoint: str) -> grpc.aio.Channel:
         channel = self._channels.get(endpoint)

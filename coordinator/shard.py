@@ -110,8 +110,9 @@ class Shard:
         self.waiters = Waiters()
         self.observers: list[Applied] = []
         self.draining = False
-        self.quarantined = False
-        """This replica differs from two equal others: it serves nothing of the shard."""
+        self.quarantines_total = 0
+        self.digest_conflict = False
+        """Replicas of the shard differ, and no majority says which are right."""
         self.loaded_index = 0
         """The applied index at which the state was last read from disk."""
         self.group_moved: Callable[[int, str], None] = _ignore_group
@@ -182,7 +183,6 @@ class Shard:
         loaded = yield from self.persist.load_in_slices(view)
         self.state = loaded
         self.loaded_index = view.applied_index
-        self.quarantined = False
         self._moved_since_checkpoint = True
         for told in self.on_reload:
             told()
@@ -195,6 +195,11 @@ class Shard:
             self._demote()
 
     # ---- standing
+
+    @property
+    def quarantined(self) -> bool:
+        """True where a majority contradicts this replica's state: it serves nothing."""
+        return self.log.distrusted
 
     @property
     def standing(self) -> Standing:

@@ -2,8 +2,9 @@
 
 Checkpoints compared between nodes, digests recomputed from the keys on disk.
 
-Architecture 3 rule 9. A replica that differs from two equal others is quarantined; where there is
-no majority nobody stops. `muster cluster verify` asks every node and compares group by group.
+Architecture 3 rule 9. A replica is quarantined where more than half of all nodes agree with each
+other and not with it; where there is no majority nobody stops. A record counts only for the state
+that its replica holds now. `muster cluster verify` asks every node and compares group by group.
 """
 
 import asyncio
@@ -13,11 +14,11 @@ from typing import Final, NamedTuple, Protocol
 
 from coordinator.machine.digest import DIGEST_MODULUS, digest_bytes, digest_of
 from coordinator.machine.records import group_records
-from coordinator.persist import StoredDigests, scrub
+from coordinator.persist import CheckpointRecord, StoredDigests, scrub
 from coordinator.shard import Shard
 from coordinator.timeouts import CHECKPOINT_ON_DEMAND_MS
 from muster.v1 import admin_pb2 as pb
-from raft.contract import StateView
+from raft.contract import NodeId, Role, StateView
 
 CHECKPOINTS_SHOWN: Final = 8
 """Per shard; two nodes that both run share one of the latest few."""
@@ -51,12 +52,12 @@ class Peers(Protocol):
         """Ask every other node now."""
         ...
 
-    def checkpoints(self, node: int, shard: int) -> Mapping[int, bytes]:
-        """Index -> digest, as the node said last."""
+    def checkpoints(self, node: NodeId, shard: int) -> Mapping[int, bytes]:
+        """Index -> digest, as the node said last of the state that it holds."""
         ...
 
     @property
-    def nodes(self) -> Sequence[int]:
+    def nodes(self) -> Sequence[NodeId]:
         """The other nodes, by id."""
         ...
 
@@ -65,7 +66,7 @@ class Peers(Protocol):
 class Shared:
     """The newest checkpoint that this node and a peer both recorded."""
 
-    node: int
+    node: NodeId
     index: int
     own: bytes
     theirs: bytes
@@ -80,8 +81,14 @@ class Verifier:
         self._disk = disk
         self._peers = peers
 
-    def own_checkpoints(self, shards: Iterable[int]) -> list[pb.CheckpointsResponse.Checkpoint]:
-        """The latest checkpoints of these shards, or of all."""
+    def own_checkpoints(
+        self, shards: Iterable[int], *, recorded: bool = False
+    ) -> list[pb.CheckpointsResponse.Checkpoint]:
+        """The latest checkpoints of these shards, or of all, of the states that are held now.
+
+        None of a replica that is loading, in quarantine, or a learner: it vouches for nothing.
+        `recorded`: whatever was recorded of whichever state, which is no vote.
+        """
         wanted = set(shards) or set(range(len(self._shards)))
         return [
             pb.CheckpointsResponse.Checkpoint(
@@ -89,12 +96,14 @@ class Verifier:
             )
             for shard in self._shards
             if shard.number in wanted
-            for record in shard.persist.checkpoints[-CHECKPOINTS_SHOWN:]
+            for record in (shard.persist.checkpoints if recorded else _vouched(shard))[
+                -CHECKPOINTS_SHOWN:
+            ]
         ]
 
     def shared(self, shard: Shard) -> list[Shared]:
         """Per peer the newest checkpoint that both recorded."""
-        own = {record.index: record.digest for record in shard.persist.checkpoints}
+        own = {record.index: record.digest for record in _held(shard)}
         found = []
         for node in self._peers.nodes:
             theirs = self._peers.checkpoints(node, shard.number)
@@ -104,22 +113,46 @@ class Verifier:
                 found.append(Shared(node, index, own[index], theirs[index]))
         return found
 
-    def outvoted(self, shard: Shard) -> bool:
-        """True where two others agree with each other and not with this node, at one index.
+    def outvoted_by(self, shard: Shard) -> Sequence[NodeId]:
+        """The others that agree with each other, and not with this node: over half of all nodes.
 
-        What was recorded of a state that is no longer held, or was read anew, says nothing of it.
+        The newest index at which a majority agrees decides; nobody, where that is this node's, too.
+        Of a shard in quarantine, whose own state counts for nothing: those that agree.
         """
-        own = {
-            record.index: record.digest
-            for record in shard.persist.checkpoints
-            if record.index > shard.loaded_index
-        }
-        votes: dict[tuple[int, bytes], int] = {}
+        own = {record.index: record.digest for record in _vouched(shard)}
+        for index, votes in self._votes(shard):
+            for digest, nodes in votes.items():
+                agrees = own.get(index) == digest
+                if self._are_majority(len(nodes) + agrees):
+                    if agrees:
+                        return ()
+                    if shard.quarantined or index in own:
+                        return nodes
+        return ()
+
+    def conflict(self, shard: Shard) -> bool:
+        """True where replicas differ, and no majority has agreed there or later."""
+        own = {record.index: record.digest for record in _vouched(shard)}
+        for index, votes in self._votes(shard):
+            counts = {digest: len(nodes) for digest, nodes in votes.items()}
+            if index in own:
+                counts[own[index]] = counts.get(own[index], 0) + 1
+            if self._are_majority(max(counts.values())):
+                return False
+            if len(counts) > 1:
+                return True
+        return False
+
+    def _are_majority(self, count: int) -> bool:
+        return 2 * count > len(self._peers.nodes) + 1
+
+    def _votes(self, shard: Shard) -> list[tuple[int, dict[bytes, list[NodeId]]]]:
+        """By index, the newest first, which other nodes recorded which digest."""
+        votes: dict[int, dict[bytes, list[NodeId]]] = {}
         for node in self._peers.nodes:
             for index, digest in self._peers.checkpoints(node, shard.number).items():
-                if own.get(index, digest) != digest:
-                    votes[index, digest] = votes.get((index, digest), 0) + 1
-        return any(count > 1 for count in votes.values())
+                votes.setdefault(index, {}).setdefault(digest, []).append(node)
+        return sorted(votes.items(), reverse=True)
 
     async def verify(self, numbers: Sequence[int]) -> pb.VerifyResponse:
         """Answer `muster cluster verify` for these shards, or for all."""
@@ -232,6 +265,17 @@ async def _scrub(view: StateView) -> StoredDigests:
     for digests in scrub(view, SLICE_RECORDS):  # noqa: B007  # the last is whole
         await asyncio.sleep(0)
     return digests
+
+
+def _held(shard: Shard) -> list[CheckpointRecord]:
+    """What was recorded of the state that is in memory, and of none before it was loaded."""
+    return [one for one in shard.persist.checkpoints if one.index > shard.loaded_index]
+
+
+def _vouched(shard: Shard) -> list[CheckpointRecord]:
+    """What counts as this replica's vote: nothing while it loads, is in quarantine, or learns."""
+    log = shard.log
+    return [] if log.loading or log.role is Role.LEARNER else _held(shard)
 
 
 def _latest(shard: Shard) -> int:

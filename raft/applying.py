@@ -4,10 +4,10 @@
 Sources: thesis sections 3.5 and 5.1; raft-layer.md sections 4 ("applyLogEntries") and 6.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
-from raft.contract import Applied, Outcome, Role, ShardId, StateMachine
-from raft.core import FOLLOWER, LEADER, Host
+from raft.contract import Applied, NodeId, Outcome, Role, ShardId, StateMachine
+from raft.core import LEADER, Host, PeerNode
 from raft.journal import KIND_ADMITTED, KIND_COMMAND, KIND_NOOP, Entry, Journal
 from raft.peers import Admission, decode_admission
 from raft.replication import Replication
@@ -34,6 +34,7 @@ class Applying(Replication):
         self._applying: Entry | None = None
         super().__init__(host, shard, journal)
         self._batch = ShardBatch(host.store, shard, self._snapshots.local_id)
+        self._rebuilding = bool(self._snapshots.trusted)
         self._applied = self._commit = max(1, self._snapshots.applied_index)
         self._announce_unapplied(self._log.last_index)
 
@@ -132,7 +133,7 @@ class Applying(Replication):
         again = self._rebuilding and index == self._applied
         if index <= self._applied and not again:  # pso-F5c: never an older state over a newer one
             return
-        self._rebuilding = self._snapshots.wanted = False
+        self._rebuilding = False
         if not self._log.matches(index, term):
             self._log.reset(arrived.entry)
         self._snapshots.flip(arrived)
@@ -179,17 +180,26 @@ class Applying(Replication):
 
     # A state that is wrong.
 
-    def rebuild(self) -> bool:
-        """Take the whole state anew from the leader; see the contract."""
-        if self._state != FOLLOWER or not self._peers:
-            return False
-        self._rebuilding = self._snapshots.wanted = True
+    def rebuild(self, trusted: Collection[NodeId]) -> None:
+        """Take the whole state anew from a leader among `trusted`; see the contract."""
+        self._snapshots.distrust(trusted)
+        self._rebuilding = True
         self._host.mark(self._shard)
-        return True
+
+    @property
+    def distrusted(self) -> bool:
+        """Whether the applied state is known to be wrong; see the contract."""
+        return self._rebuilding
+
+    def _trusts(self, peer: PeerNode) -> bool:
+        """Whether this state, where it is wrong, may be replaced by that of `peer`."""
+        return not self._rebuilding or peer.id in self._snapshots.trusted
 
     def _ask_for_state(self) -> None:
         now = self._clock()
         if self._leader is None or self._reloading or now < self._rebuild_at:
+            return
+        if not self._trusts(self._leader):
             return
         self._rebuild_at = now + self._ms(self._settings.resend_ms)
         self._send_node(self._leader, {"type": "snapshot_wanted", "term": self._term})

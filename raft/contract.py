@@ -5,7 +5,7 @@ Nothing in this file knows PySyncObj, so that the simulator, the shard and the t
 alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import NewType, Protocol
@@ -141,12 +141,22 @@ class ReplicatedLog(Protocol):
         """
         ...
 
-    def rebuild(self) -> bool:
-        """The applied state of this replica is wrong: take all of it from the leader.
+    @property
+    def distrusted(self) -> bool:
+        """True from `rebuild` until a whole state has come from a leader, restarts included.
 
-        Until it has arrived nothing is applied and this replica leaves elections to the others; its
-        log and its vote go on as before. Where nobody else can be elected it leads, serves nothing
-        and hands over. Then `reload` is called. False on the leader, or alone.
+        `loading` is True as long, and until that state is loaded.
+        """
+        ...
+
+    def rebuild(self, trusted: Collection[NodeId]) -> None:
+        """The applied state of this replica is wrong: take all of it from a leader in `trusted`.
+
+        `trusted` are those who agree on another state, at least one. Until it has arrived nothing
+        is applied, no snapshot is sent, and this replica leaves elections to the others; its log
+        and its vote go on as before. A leader, also one that is elected because nobody else can be,
+        serves nothing and hands over to one in `trusted`. All that outlives a restart. Then
+        `reload` is called. A later call replaces `trusted`.
         """
         ...
 

@@ -204,6 +204,7 @@ class Replica(Ticking):
         return (
             peer in self._connected
             and self._counts(peer)
+            and self._trusts(peer)
             and self._match[peer] > 0
             and self._match[peer] + window >= self._log.last_index
             and self._progress[peer].heard_at > heard_after

@@ -11,11 +11,11 @@ and sets log and applied index, small and synced; a crash before it leaves the o
 import struct
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from raft.codec import Message, decode_pairs, encode_pairs
-from raft.contract import ShardId
+from raft.contract import NodeId, ShardId
 from raft.core import SECOND_MS, Host
 from raft.journal import Entry, Journal
 from storage import keys
@@ -24,6 +24,7 @@ from storage.store import Family, Store
 
 DONE = 0xFFFFFFFF
 """In an acknowledgement: the follower needs no more of this snapshot."""
+_U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 
 
@@ -76,8 +77,8 @@ class Snapshots:
         """The snapshot id that the shard's state lives under."""
         self.applied_index = read_u64(self._store, keys.applied_key(shard))
         """Kept up to date by the replica: what is older is not worth taking."""
-        self.wanted = False
-        """The state here is wrong: one of the same applied index is taken too."""
+        self.trusted = _unpack(self._store.get(Family.META, keys.distrusted_key(shard)) or b"")
+        """Where the state here is wrong, the nodes whose state replaces it; else empty."""
         self.sent = 0
         self.installed = 0
         self._collect_garbage()
@@ -90,6 +91,19 @@ class Snapshots:
         ):
             if next(self._store.scan(Family.STATE, start, end), None) is not None:
                 self._store.batch.delete_range(Family.STATE, start, end)
+
+    def distrust(self, trusted: Collection[NodeId]) -> None:
+        """The state here is wrong: it is sent to nobody and replaced by one of `trusted`. Hard.
+
+        A restart does not forget it; `flip` does.
+        """
+        if self.trusted == frozenset(trusted):
+            return
+        self.trusted = frozenset(trusted)
+        value = b"".join(map(_U32.pack, sorted(trusted)))
+        self._store.batch.put(Family.META, keys.distrusted_key(self._shard), value)
+        self._store.mark_hard()
+        self.cancel_all()
 
     # The leader's end.
 
@@ -206,10 +220,12 @@ class Snapshots:
     def setTransmissionData(self, data: tuple[int, Message]) -> bool:  # noqa: N802 - PySyncObj's name
         """One chunk, from the base's append handler; True when the snapshot is complete."""
         leader, chunk = data
+        if self.trusted and leader not in self.trusted:
+            return False  # unanswered, as if it had not come
         key = (leader, chunk["term"], chunk["snapshot_id"])
         if chunk["number"] == 0 and (self._arriving is None or self._arriving.key != key):
             index = chunk["entry"][1]
-            if index < self.applied_index or (index == self.applied_index and not self.wanted):
+            if index < self.applied_index or (index == self.applied_index and not self.trusted):
                 self._done_key = key
                 return False
             self._begin(key, chunk)
@@ -261,7 +277,9 @@ class Snapshots:
         index = arrived.entry[1]
         batch.put(Family.META, keys.snapshot_id_key(self._shard), _U64.pack(arrived.local_id))
         batch.put(Family.META, keys.applied_key(self._shard), _U64.pack(index))
+        batch.delete(Family.META, keys.distrusted_key(self._shard))
         self._store.mark_hard()
+        self.trusted = frozenset()
         self.local_id, self.applied_index = arrived.local_id, index
         self.installed += 1
 
@@ -276,3 +294,7 @@ def read_u64(store: Store, key: bytes) -> int:
     value = store.get(Family.META, key)
     invariant(value is not None, f"the store lacks {key!r}")
     return int.from_bytes(value or b"", "big")
+
+
+def _unpack(nodes: bytes) -> frozenset[NodeId]:
+    return frozenset(NodeId(node) for (node,) in _U32.iter_unpack(nodes))

@@ -4,12 +4,14 @@
 Sources: thesis sections 3.10 and 6.4; raft-layer.md sections 3 (races that the fuzzer found) and 4.
 """
 
+from collections.abc import Collection
+
 from pysyncobj.syncobj import SyncObj
 
 from raft.admission import Admitting
 from raft.applying import Applying
 from raft.codec import Message
-from raft.contract import ShardId, StateMachine, Unknown
+from raft.contract import NodeId, ShardId, StateMachine, Unknown
 from raft.core import FOLLOWER, LEADER, NEVER, Host, PeerNode
 from raft.journal import KIND_ADMITTED, Journal
 from raft.peers import Admission
@@ -135,6 +137,12 @@ class Ticking(Applying):
         if self._state == LEADER:
             self._send_due()
 
+    def rebuild(self, trusted: Collection[NodeId]) -> None:
+        """Begin no hand-over, and end the one that runs, to a node that is not trusted."""
+        super().rebuild(trusted)
+        if self._transfer is not None and not self._trusts(self._transfer[0]):
+            self._transfer = None
+
     def _begin_transfer(self, target: PeerNode) -> None:
         deadline = self._clock() + self._ms(self._settings.transfer_ms)
         self._transfer = (target, deadline, False)
@@ -150,7 +158,10 @@ class Ticking(Applying):
         able = [
             peer
             for peer in self._peers
-            if peer in self._connected and self._counts(peer) and self._match[peer] == last
+            if peer in self._connected
+            and self._counts(peer)
+            and self._trusts(peer)
+            and self._match[peer] == last
         ]
         if able:
             self._begin_transfer(self._host.rng.choice(able))

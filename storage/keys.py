@@ -71,6 +71,11 @@ def snapshot_id_key(shard: int) -> bytes:
     return b"s" + _U32.pack(shard)
 
 
+def distrusted_key(shard: int) -> bytes:
+    """META: present while the shard's state is known to be wrong; whose state may replace it."""
+    return b"w" + _U32.pack(shard)
+
+
 def peer_key(node: int) -> bytes:
     """META: the store uuid of a peer."""
     return b"p" + _U32.pack(node)

@@ -16,7 +16,7 @@ from chaos.sim.views import View, has_entry
 from chaos.sim.wal import cut, encode, recover
 from muster.v1 import peer_pb2 as pb
 from raft import codec
-from raft.contract import NodeId, Outcome, ShardId, StateMachine
+from raft.contract import NodeId, Outcome, Role, ShardId, StateMachine
 from raft.driver import Driver
 from raft.identity import Identity, load_identity, write_identity
 from raft.journal import Entry, Journal
@@ -499,7 +499,8 @@ class SimNode:
         spoilt = False
         assert self.app is not None
         for shard, replica in self.running.replicas.items():
-            if replica.rebuild():
+            if replica.role is Role.FOLLOWER:
+                replica.rebuild([NodeId(peer) for peer in self.running.identity.peers])
                 self.app.spoil(shard)
                 spoilt = True
         return spoilt

@@ -88,7 +88,7 @@ class Watcher(Worker):
     async def _checkpoints(self) -> None:
         for node, admin in self._admins.items():
             with contextlib.suppress(grpc.RpcError):
-                request = admin_pb2.CheckpointsRequest()
+                request = admin_pb2.CheckpointsRequest(recorded=True)
                 answer = await admin.Checkpoints(request, timeout=CALL_S)
                 for one in answer.checkpoints:
                     where = (node, one.shard, one.index)

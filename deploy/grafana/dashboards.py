@@ -66,8 +66,8 @@ OVERVIEW = (
     ),
     stat(
         "Replicas in quarantine",
-        "Replicas that differ from two equal others now, or did in the last hour. Bad: anything "
-        "but 0.",
+        "Replicas that a majority of the nodes contradicts now, or did in the last hour. Bad: "
+        "anything but 0.",
         f"sum(muster_shard_quarantined{{{CLUSTER}}}) "
         f"+ sum(increase(muster_shard_quarantines_total{{{CLUSTER}}}[1h]))",
     ),

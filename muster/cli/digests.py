@@ -1,6 +1,6 @@
 """Compares what nodes answered to Verify: which node differs, in which shard and group. Pure.
 
-Where three nodes can be compared, the one that differs from two equal others is named. Digests of
+A node is named where more than half of all nodes agree with each other and not with it. Digests of
 groups compare only where they were taken at one index of the log.
 """
 
@@ -27,13 +27,13 @@ class Finding:
     detail: str
 
 
-def compare(answers: Answers, shard: int) -> list[Finding]:
-    """Everything that differs in one shard, in order."""
-    checkpoints = set(_odd_checkpoints(answers, shard))
+def compare(answers: Answers, shard: int, nodes: int) -> list[Finding]:
+    """Everything that differs in one shard of a cluster of so many nodes, in order."""
+    checkpoints = set(_odd_checkpoints(answers, shard, nodes))
     blamed = {finding.node_id for finding in checkpoints} - {NOBODY}
     found = {
         *_from_disk(answers, shard),
-        *_odd_groups(answers, shard, blamed),
+        *_odd_groups(answers, shard, nodes, blamed),
         *checkpoints,
     }
     named = {finding.node_id for finding in found if finding.group_id}
@@ -58,7 +58,7 @@ def _from_disk(answers: Answers, shard: int) -> Iterable[Finding]:
                 yield Finding(shard, node_id, group_id, difference.detail)
 
 
-def _odd_checkpoints(answers: Answers, shard: int) -> Iterable[Finding]:
+def _odd_checkpoints(answers: Answers, shard: int, nodes: int) -> Iterable[Finding]:
     """From the newest index at which anybody saw a difference."""
     recorded: dict[int, dict[int, bytes]] = {}
     unequal: set[int] = set()
@@ -71,25 +71,25 @@ def _odd_checkpoints(answers: Answers, shard: int) -> Iterable[Finding]:
     unequal |= {index for index, by_node in recorded.items() if len({*by_node.values()}) > 1}
     if unequal:
         index = max(unequal)
-        for node_id in _odd(recorded[index]):
+        for node_id in _odd(recorded[index], nodes):
             yield Finding(shard, node_id, "", f"another digest than the others at index {index}")
 
 
-def _odd_groups(answers: Answers, shard: int, blamed: set[int]) -> Iterable[Finding]:
-    """Where two nodes differ and no third is at their index, the one of `blamed` is the odd one."""
+def _odd_groups(answers: Answers, shard: int, nodes: int, blamed: set[int]) -> Iterable[Finding]:
+    """Where nodes differ and no majority is at their index, those of `blamed` are the odd ones."""
     at_index: dict[int, dict[int, dict[str, bytes]]] = {}
     for node_id, answer in answers:
         for group in answer.groups:
             if group.shard == shard:
-                nodes = at_index.setdefault(group.applied_index, {})
-                nodes.setdefault(node_id, {})[group.group_id] = group.digest
+                held_by = at_index.setdefault(group.applied_index, {})
+                held_by.setdefault(node_id, {})[group.group_id] = group.digest
     if not at_index:
         return
-    index, nodes = max(at_index.items(), key=lambda item: (len(item[1]), item[0]))
-    for group_id in sorted({group_id for held in nodes.values() for group_id in held}):
-        by_node = {node_id: held.get(group_id, b"") for node_id, held in nodes.items()}
+    index, held_by = max(at_index.items(), key=lambda item: (len(item[1]), item[0]))
+    for group_id in sorted({group_id for held in held_by.values() for group_id in held}):
+        by_node = {node_id: held.get(group_id, b"") for node_id, held in held_by.items()}
         if len({*by_node.values()}) > 1:
-            odd = _odd(by_node)
+            odd = _odd(by_node, nodes)
             if odd == [NOBODY]:
                 odd = sorted(blamed & by_node.keys()) or odd
             for node_id in odd:
@@ -97,9 +97,9 @@ def _odd_groups(answers: Answers, shard: int, blamed: set[int]) -> Iterable[Find
                 yield Finding(shard, node_id, group_id or SHARD_WIDE, detail)
 
 
-def _odd(by_node: dict[int, bytes]) -> list[int]:
-    """The nodes that differ from a majority of those compared; [NOBODY] where there is none."""
+def _odd(by_node: dict[int, bytes], nodes: int) -> list[int]:
+    """The nodes that differ from a majority of all nodes; [NOBODY] where there is none."""
     [(digest, count)] = Counter(by_node.values()).most_common(1)
-    if 2 * count > len(by_node):
+    if 2 * count > nodes:
         return [node_id for node_id, own in sorted(by_node.items()) if own != digest]
     return [NOBODY]

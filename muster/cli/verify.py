@@ -82,7 +82,7 @@ def _ask(
         answers: Answers = [(n.node_id, n.answer) for n in nodes if n.answer is not None]
         for number in open_shards:
             counts[number] = len(compared(answers, number))
-            found[number] = compare(answers, number)
+            found[number] = compare(answers, number, len(nodes))
         open_shards = [
             number
             for number in open_shards

@@ -1534,6 +1534,9 @@ class CheckpointsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SHARDS_FIELD_NUMBER: builtins.int
+    RECORDED_FIELD_NUMBER: builtins.int
+    recorded: builtins.bool
+    """all that was recorded, also of states that were replaced: for analysis"""
     @property
     def shards(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """none = all"""
@@ -1542,8 +1545,9 @@ class CheckpointsRequest(google.protobuf.message.Message):
         self,
         *,
         shards: collections.abc.Iterable[builtins.int] | None = ...,
+        recorded: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["shards", b"shards"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["recorded", b"recorded", "shards", b"shards"]) -> None: ...
 
 global___CheckpointsRequest = CheckpointsRequest
 
@@ -1574,12 +1578,17 @@ class CheckpointsResponse(google.protobuf.message.Message):
     STATUS_FIELD_NUMBER: builtins.int
     NODE_ID_FIELD_NUMBER: builtins.int
     CHECKPOINTS_FIELD_NUMBER: builtins.int
+    STORE_UUID_FIELD_NUMBER: builtins.int
     node_id: builtins.int
+    store_uuid: builtins.bytes
+    """16 bytes: what another store under this node id said is void"""
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
     @property
     def checkpoints(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CheckpointsResponse.Checkpoint]:
-        """per shard the latest 8, by index"""
+        """Per shard the latest 8, by index: of the state that is held now, so none from before it was last loaded, and none
+        of a replica that is loading, in quarantine, or a learner.
+        """
 
     def __init__(
         self,
@@ -1587,8 +1596,9 @@ class CheckpointsResponse(google.protobuf.message.Message):
         status: muster.v1.errors_pb2.Status | None = ...,
         node_id: builtins.int = ...,
         checkpoints: collections.abc.Iterable[global___CheckpointsResponse.Checkpoint] | None = ...,
+        store_uuid: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["checkpoints", b"checkpoints", "node_id", b"node_id", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["checkpoints", b"checkpoints", "node_id", b"node_id", "status", b"status", "store_uuid", b"store_uuid"]) -> None: ...
 
 global___CheckpointsResponse = CheckpointsResponse

@@ -117,8 +117,8 @@ def test_a_group_that_one_node_lacks_is_found():
         (3, _answer(3, digests, groups=[("h", A)])),
     ]
     detail = "another digest than the others at index 95"
-    assert compare(answers, 2) == [Finding(2, 3, "g", detail)]
-    assert compare(answers, 1) == []
+    assert compare(answers, 2, 3) == [Finding(2, 3, "g", detail)]
+    assert compare(answers, 1, 3) == []
 
 
 def test_a_checkpoint_that_differs_is_found_without_group_digests():
@@ -126,7 +126,9 @@ def test_a_checkpoint_that_differs_is_found_without_group_digests():
     answers = [
         (n, _answer(n, {1: B, 2: A, 3: A}, index=index)) for n in (1, 2, 3) for index in (80, 90)
     ]
-    assert compare(answers, 2) == [Finding(2, 1, "", "another digest than the others at index 90")]
+    assert compare(answers, 2, 3) == [
+        Finding(2, 1, "", "another digest than the others at index 90")
+    ]
 
 
 def test_digests_of_different_indexes_are_not_compared():
@@ -138,15 +140,23 @@ def test_digests_of_different_indexes_are_not_compared():
         (3, _answer(3, digests, groups=[("g", B), ("busy", b"2")], at_index=96)),
     ]
     detail = "another digest than the others at index 96"
-    assert compare(answers, 2) == [Finding(2, 3, "g", detail)]  # as the checkpoints say
+    assert compare(answers, 2, 3) == [Finding(2, 3, "g", detail)]  # as the checkpoints say
 
 
 def test_without_a_majority_anywhere_nobody_is_blamed():
     """Two nodes that differ, and nothing that says which: the group is named, no node."""
     answers = [(n, _answer(n, {1: A, 2: B}, groups=[("g", bytes([n]) * 16)])) for n in (1, 2)]
-    assert compare(answers, 2) == [
+    assert compare(answers, 2, 3) == [
         Finding(2, NOBODY, "g", "another digest than the others at index 95")
     ]
+
+
+def test_two_equal_nodes_of_five_blame_nobody():
+    """Two more are not compared: they may agree with the third."""
+    answers = [(n, _answer(n, {1: A, 2: A, 3: B})) for n in (1, 2, 3)]
+    detail = "another digest than the others at index 90"
+    assert compare(answers, 2, 5) == [Finding(2, NOBODY, "", detail)]
+    assert compare(answers, 2, 3) == [Finding(2, 3, "", detail)]
 
 
 def test_verify_asks_again_until_the_group_is_named(cluster, muster):

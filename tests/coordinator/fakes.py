@@ -68,6 +68,7 @@ class FakeLog:
         self.role, self.term, self.leader = Role.FOLLOWER, 0, None
         self.applied_index = self.commit_index = 0
         self.ready = self.loading = False
+        self.trusted = ()  # what `rebuild` was told
         self.quorum_heard = self.current = True
         self.view = view or FakeView()
         self.waiting, self.reads, self.entries = deque(), [], []
@@ -88,8 +89,19 @@ class FakeLog:
     def read_index(self, done):
         self.reads.append(done)
 
-    def rebuild(self):
-        return False
+    @property
+    def distrusted(self):
+        return bool(self.trusted)
+
+    def rebuild(self, trusted):
+        self.trusted, self.loading = tuple(trusted), True
+
+    def loaded(self, view):
+        """A leader's whole state has come."""
+        self.trusted = ()
+        for _ in self.machine.reload(view):
+            pass
+        self.loading = False
 
     def transfer_leadership(self, to=None):
         return False

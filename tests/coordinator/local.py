@@ -46,6 +46,7 @@ class LocalNode:
 
     cluster_id = "local"
     node_id = 0
+    store_uuid = bytes(16)
 
     def __init__(self, shards=4, active_calls=1_200):
         self.desk = Desk()

@@ -14,6 +14,7 @@ from coordinator.machine.commands import OffsetCommit, PartitionCommit
 from coordinator.metric_catalog import CATALOG
 from coordinator.metrics import NodeMetrics, Sources
 from coordinator.metrics_page import encode
+from coordinator.quarantine import Quarantine
 from coordinator.raft_metrics import LeaderWatcher, Proposals
 from coordinator.topics import Topics
 from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, ShardId, Unknown
@@ -33,6 +34,16 @@ def _measured(rig):
     rig.log.leader_heard = False
     rig.log.matches = lambda: {NodeId(2): 40, NodeId(3): 25} if rig.log.leader == 0 else {}
     return rig
+
+
+class AgainstAll:
+    """A verifier that finds every shard outvoted, and the others at odds."""
+
+    def outvoted_by(self, shard):
+        return [1, 2]
+
+    def conflict(self, shard):
+        return True
 
 
 @pytest.fixture
@@ -155,13 +166,17 @@ def test_consensus_is_shown_as_it_stands(rig, metrics):
 
 
 def test_a_quarantine_is_counted_once_and_stays_counted(rig, metrics):
-    """It heals within seconds, between two scrapes maybe: the counter keeps it."""
-    for now_s, quarantined in ((1.0, True), (2.0, True), (3.0, False), (4.0, True), (5.0, False)):
-        rig.shard.quarantined = quarantined
-        metrics.after_apply(now_s)
+    """It heals within milliseconds, between two scrapes or two looks: the counter keeps it."""
+    quarantine = Quarantine([rig.shard], AgainstAll())
+    for _ in range(2):
+        quarantine.judge()
+        quarantine.judge()
+        assert _value(_page(metrics), "muster_shard_quarantined", shard="0") == 1
+        rig.log.loaded(rig.log.view)
     page = _page(metrics)
     assert _value(page, "muster_shard_quarantined", shard="0") == 0
     assert _value(page, "muster_shard_quarantines_total", shard="0") == 2
+    assert _value(page, "muster_shard_digest_conflict", shard="0") == 1
 
 
 def test_proposals_queue_and_limits_are_counted(rig, metrics):

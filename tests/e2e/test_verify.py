@@ -55,11 +55,44 @@ def test_a_changed_key_is_named_and_its_replica_healed(tmp_path):
         assert difference["shard"] == shard_of(GROUPS[3], SHARDS)
         assert difference["group_id"] == GROUPS[3]
         _wait(lambda: log.read_text().count(HEALED) > healed_before, "the replica is healed")
-        assert log.read_text().count("differs from two equal others") > healed_before
+        assert log.read_text().count("differs from a majority") > healed_before
         _commit_everywhere(cluster)
         healed = _muster(cluster, "cluster", "verify", "-o", "json")
         assert healed.returncode == ExitCode.OK, healed.stdout
         assert not any(s.quarantined for _, view in _views(cluster) for s in view.shard_states)
+
+
+def test_two_of_five_that_differ_alike_are_healed_by_the_three(tmp_path):
+    """They stop serving the shard, take the state of the three, and no commit is replaced."""
+    with DevCluster(tmp_path, nodes=5, shards=SHARDS) as cluster:
+        cluster.wait_ready()
+        _muster(cluster, "topic", "create", "t", "--partitions", "4")
+        _commit_everywhere(cluster, partition=3)
+        _wait(lambda: _offsets(cluster) == {7}, "all is committed")
+        wrong = (1, 2)
+        for node in wrong:
+            cluster.kill(node, signal.SIGTERM)
+            _change_one_value(cluster.nodes[node].data_dir, GROUPS[3])
+        for node in wrong:
+            cluster.start_node(node)
+        cluster.wait_ready()
+        _commit_everywhere(cluster, partition=0)
+        found = _muster(cluster, "cluster", "verify", "-o", "json")  # checkpoints, at once
+        named = {one["node_id"] for one in json.loads(found.stdout)["differences"]}
+        assert named <= set(wrong)
+        logs = {node: cluster.nodes[node].log_path for node in cluster.nodes}
+
+        def healed():
+            _commit_everywhere(cluster, partition=0)  # so that there are checkpoints
+            return all(HEALED in logs[node].read_text() for node in wrong)
+
+        _wait(healed, "both are healed")
+        outvoted = [n for n, log in logs.items() if "differs from a majority" in log.read_text()]
+        assert outvoted == list(wrong)
+        _commit_everywhere(cluster)
+        assert _offsets(cluster) == {7}
+        found = _muster(cluster, "cluster", "verify", "-o", "json")
+        assert found.returncode == ExitCode.OK, found.stdout
 
 
 def test_a_wiped_node_is_refused_until_it_is_replaced(tmp_path):
@@ -136,6 +169,23 @@ def _commit_everywhere(cluster, partition=1):
     finally:
         for channel in channels:
             channel.close()
+
+
+def _offsets(cluster):
+    """What the coordinators hold of partition 3, over all groups."""
+    found = set()
+    for group in GROUPS:
+        request = pb.OffsetFetchRequest(
+            group_id=group, partitions=[pb.OffsetFetchRequest.Partition(topic="t", partition=3)]
+        )
+        answers = []
+        for node in cluster.nodes.values():
+            with grpc.insecure_channel(node.endpoint) as channel:
+                answer = group_pb2_grpc.GroupCoordinatorStub(channel).OffsetFetch(request)
+                if answer.status.code == 0:
+                    answers.append(answer)
+        found |= {one.offset for answer in answers for one in answer.partitions}
+    return found
 
 
 def _commits(stub, group, partition):

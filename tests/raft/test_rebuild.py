@@ -1,28 +1,41 @@
 """A replica whose applied state is wrong takes all of it from its leader, and loses no log."""
 
+import pytest
+
 from raft.contract import Role
+from raft.core import PeerNode
 from storage import keys
 from storage.store import Family
-from tests.raft.memory_cluster import MemoryCluster
+from tests.raft.memory_cluster import SMALL, MemoryCluster
 
 
 def damaged(cluster, follower):
     """Change one stored value of a follower behind its back, in memory and on disk."""
-    node = cluster.nodes[follower]
+    damaged_in_place(cluster, follower)
+    assert cluster.applied(follower) != cluster.applied(cluster.leader().number)
+
+
+def damaged_in_place(cluster, number):
+    """The same, whoever leads."""
+    node = cluster.nodes[number]
     machine = node.machines[0]
     index, _ = machine.applied[0]
     machine.applied[0] = (index, b"wrong")
-    local_id = cluster.replica(follower)._snapshots.local_id
+    local_id = cluster.replica(number)._snapshots.local_id
     key = keys.state_prefix(0, local_id) + b"%016d" % index
     node.store.batch.put(Family.STATE, key, b"wrong")
     node.store.mark_hard()
     cluster.run_for(0.3)
-    assert cluster.applied(follower) != cluster.applied(cluster.leader().number)
 
 
 def follower_of(cluster):
     """A node that does not lead."""
     return next(n for n in cluster.ids if n != cluster.leader().number)
+
+
+def others(cluster, *numbers):
+    """All nodes but these."""
+    return [n for n in cluster.ids if n not in numbers]
 
 
 def test_a_wrong_state_is_replaced_though_the_log_reaches_back():
@@ -33,7 +46,7 @@ def test_a_wrong_state_is_replaced_though_the_log_reaches_back():
     cluster.run(cluster.converged)
     damaged(cluster, follower)
     last = cluster.replica(follower).last_index
-    assert cluster.replica(follower).rebuild()
+    cluster.replica(follower).rebuild(others(cluster, follower))
     cluster.run(lambda: cluster.replica(follower)._snapshots.installed)
     cluster.run(cluster.converged)
     assert cluster.applied(follower) == cluster.applied(cluster.leader().number)
@@ -57,7 +70,7 @@ def test_it_goes_on_to_count_for_commits_meanwhile():
     damaged(cluster, follower)
     applied = len(cluster.applied(follower))
     cluster.replica(follower)._ask_for_state = lambda: None  # the state does not come yet
-    assert cluster.replica(follower).rebuild()
+    cluster.replica(follower).rebuild(others(cluster, follower))
     cluster.commit([b"%d" % n for n in range(20)])
     assert len(cluster.applied(follower)) == applied
     assert not cluster.replica(follower).busy
@@ -72,9 +85,8 @@ def test_it_stands_for_no_election_and_leads_nothing():
     cluster.commit([b"first"])
     follower = follower_of(cluster)
     leader = cluster.leader().number
-    assert not cluster.replica(leader).rebuild()
     cluster.replica(follower)._ask_for_state = lambda: None
-    assert cluster.replica(follower).rebuild()
+    cluster.replica(follower).rebuild(others(cluster, follower))
     cluster.crash(leader)
     cluster.run(lambda: any(cluster.replica(n).ready for n in cluster.ids if n != leader))
     assert cluster.replica(follower).role is Role.FOLLOWER
@@ -82,3 +94,118 @@ def test_it_stands_for_no_election_and_leads_nothing():
     del cluster.replica(follower)._ask_for_state
     cluster.run(lambda: cluster.replica(follower)._snapshots.installed)
     cluster.run(cluster.converged)
+
+
+def test_a_restart_does_not_forget_that_the_state_is_wrong():
+    """What was distrusted asks for the whole state in its next life, too, and in no third one."""
+    cluster = MemoryCluster()
+    cluster.commit([b"%d" % n for n in range(20)])
+    follower = follower_of(cluster)
+    cluster.run(cluster.converged)
+    damaged(cluster, follower)
+    leader = cluster.leader().number
+    cluster.replica(follower).rebuild([leader])
+    cluster.run_for(0.003)  # a turn, whose mark is written and synced before anything leaves
+    cluster.crash(follower)
+    cluster.restart(follower)
+    assert cluster.replica(follower).distrusted
+    assert cluster.replica(follower)._snapshots.trusted == {leader}
+    cluster.run(lambda: not cluster.replica(follower).loading)
+    assert cluster.applied(follower) == cluster.applied(cluster.leader().number)
+    cluster.run_for(0.1)
+    cluster.crash(follower)
+    cluster.restart(follower)
+    assert not cluster.replica(follower).distrusted
+
+
+def test_nothing_leaves_before_the_mark_is_on_disk():
+    """With its disk frozen it asks for no state, so that the order holds over a power cut."""
+    cluster = MemoryCluster()
+    cluster.commit([b"first"])
+    follower = follower_of(cluster)
+    cluster.run(cluster.converged)
+    cluster.frozen_disks.add(follower)
+    cluster.replica(follower).rebuild(others(cluster, follower))
+    cluster.run_for(0.3)
+    assert cluster.replica(follower)._snapshots.installed == 0
+    cluster.frozen_disks.clear()
+    cluster.run(lambda: cluster.replica(follower)._snapshots.installed)
+
+
+def test_a_leader_whose_state_is_wrong_sends_it_to_nobody():
+    """A follower behind its log gets no snapshot of it, and the transfer that runs is given up."""
+    cluster = MemoryCluster(5, settings=SMALL)
+    cluster.commit([b"first"])
+    leader = cluster.leader().number
+    behind, *rest = others(cluster, leader)
+    cluster.crash(behind)
+    cluster.commit([b"%0200d" % n for n in range(100)])
+    cluster.run(cluster.converged)
+    replica = cluster.replica(leader)
+    assert replica.journal.first_index > 10
+    damaged_in_place(cluster, leader)
+    cluster.restart(behind)
+    cluster.run(lambda: replica._snapshots.sending(behind))
+    replica._give_way = lambda: None  # it goes on to lead
+    replica.rebuild(rest)
+    assert not replica._snapshots.sending(behind)
+    cluster.run_for(2.0)
+    assert replica.leads
+    assert replica._snapshots.sent == 0
+    assert cluster.replica(behind)._snapshots.installed == 0
+    del replica._give_way
+    cluster.run(lambda: all(not cluster.replica(n).loading for n in cluster.ids))
+    cluster.run(cluster.converged)
+    assert len({tuple(cluster.applied(n)) for n in cluster.ids}) == 1
+    assert b"wrong" not in cluster.applied(behind)
+
+
+@pytest.mark.parametrize("trusted_at", range(4))
+def test_a_leader_whose_state_is_wrong_hands_over_to_one_that_is_trusted(trusted_at):
+    """The other three hold the whole log as well, and are passed over."""
+    cluster = MemoryCluster(5)
+    cluster.commit([b"first"])
+    leader = cluster.leader().number
+    cluster.run(cluster.converged)
+    trusted = others(cluster, leader)[trusted_at]
+    cluster.replica(leader).rebuild([trusted])
+    assert not any(
+        cluster.replica(leader).transfer_leadership(n) for n in others(cluster, leader, trusted)
+    )
+    assert cluster.wait_leader(other_than=leader).number == trusted
+
+
+def test_a_hand_over_to_one_that_is_not_trusted_is_ended():
+    """It had begun when the verdict came; the target did not have the whole log yet."""
+    cluster = MemoryCluster(5)
+    cluster.commit([b"first"])
+    leader = cluster.leader().number
+    cluster.run(cluster.converged)
+    other, trusted, *_ = others(cluster, leader)
+    assert cluster.replica(leader).transfer_leadership(other)
+    cluster.replica(leader).rebuild([trusted])
+    assert cluster.wait_leader(other_than=leader).number == trusted
+
+
+def test_a_wrong_state_is_not_replaced_by_that_of_another_wrong_leader():
+    """Two of five differ alike and one of them leads: the other waits for one of the three."""
+    cluster = MemoryCluster(5)
+    cluster.commit([b"%d" % n for n in range(20)])
+    cluster.run(cluster.converged)
+    leader = cluster.leader().number
+    follower, *three = others(cluster, leader)
+    damaged_in_place(cluster, leader)
+    damaged_in_place(cluster, follower)
+    cluster.replica(follower).rebuild(three)  # the leader has not yet been told
+    cluster.run_for(2.0)
+    assert cluster.replica(leader).leads
+    assert cluster.replica(follower)._snapshots.installed == 0
+    cluster.replica(leader)._start_snapshot(PeerNode(follower))  # as if it was behind the log
+    cluster.run_for(2.0)
+    assert cluster.replica(follower)._snapshots.installed == 0
+    assert cluster.replica(follower).distrusted
+    cluster.replica(leader).rebuild(three)
+    cluster.run(lambda: not any(cluster.replica(n).loading for n in cluster.ids))
+    assert cluster.leader().number in three
+    assert len({tuple(cluster.applied(n)) for n in cluster.ids}) == 1
+    assert b"wrong" not in cluster.applied(follower)

@@ -1,0 +1,74 @@
+"""Builds whose quarantine lacks a rule. The simulator compares no checkpoints: tests catch them."""
+
+from collections.abc import Collection
+
+import coordinator.verify
+import raft.driver
+from chaos.mutants.build import Build
+from coordinator.persist import CheckpointRecord
+from coordinator.shard import Shard
+from coordinator.verify import Verifier
+from raft.contract import NodeId
+from raft.core import PeerNode
+from raft.replica import Replica
+
+
+def _two_are_majority(_verifier: Verifier, count: int) -> bool:
+    return count > 1
+
+
+def _all_recorded(shard: Shard) -> list[CheckpointRecord]:
+    return list(shard.persist.checkpoints)
+
+
+class SendingAnyState(Replica):
+    """Sends its state to followers also when it knows that it is wrong."""
+
+    def _start_snapshot(self, peer: PeerNode) -> None:
+        rebuilding, self._rebuilding = self._rebuilding, False
+        try:
+            super()._start_snapshot(peer)
+        finally:
+            self._rebuilding = rebuilding
+
+
+class TakingAnyState(Replica):
+    """Replaces a wrong state by that of whoever leads, and hands over to anybody."""
+
+    def rebuild(self, trusted: Collection[NodeId]) -> None:
+        del trusted
+        super().rebuild([NodeId(peer.id) for peer in self._peers])
+
+
+class ForgettingQuarantine(Replica):
+    """Takes the state that it finds at its start for right."""
+
+    def load(self) -> None:
+        super().load()
+        self._rebuilding, self._snapshots.trusted = False, frozenset()
+
+
+BUILDS: dict[str, Build] = {
+    build.name: build
+    for build in (
+        Build(
+            "two_suffice",
+            "Takes two equal others for a majority, of however many nodes.",
+            ((Verifier, "_are_majority", _two_are_majority),),
+        ),
+        Build(
+            "stale_votes",
+            "Counts what was recorded of a state that was replaced since, or is being replaced.",
+            ((coordinator.verify, "_vouched", _all_recorded),),
+        ),
+        *(
+            Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
+            for name, build in (
+                ("wrong_state_sent", SendingAnyState),
+                ("any_state_taken", TakingAnyState),
+                ("quarantine_forgotten", ForgettingQuarantine),
+            )
+        ),
+    )
+}
+"""By name; tests/coordinator/test_quarantine.py says what catches each."""

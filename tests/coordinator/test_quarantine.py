@@ -1,0 +1,298 @@
+"""Who is taken out of service, by whom, and whose state replaces the wrong one."""
+
+import asyncio
+import itertools
+
+import grpc
+import pytest
+
+import coordinator.quarantine
+from chaos.mutants.of_quarantine import BUILDS
+from coordinator.peers import PeerCheckpoints
+from coordinator.persist import CheckpointRecord
+from coordinator.routing import Directory
+from coordinator.rpc import make_server
+from coordinator.verify import Verifier
+from muster.v1 import admin_pb2 as pb
+from muster.v1 import admin_pb2_grpc
+from raft.contract import NodeId, Role
+from tests.coordinator.fakes import Rig, commit
+from tests.coordinator.shard_cluster import FIRST, grown, offset_of
+from tests.raft import test_rebuild
+
+A, B, C = (bytes([letter]) * 16 for letter in b"abc")
+STORE, LATER_STORE = b"1" * 16, b"2" * 16
+
+
+# ---- a whole cluster: shipped shards on shipped replicas
+
+
+@pytest.mark.parametrize("wrong", [(0, 1), (1, 0), (3, 4)])
+def test_of_five_nodes_the_two_that_differ_alike_take_the_state_of_the_three(wrong):
+    """The first of them leads. No acknowledged offset is replaced, whoever judges first."""
+    leader, other = wrong
+    cluster = grown(5, dict.fromkeys(wrong, FIRST - 1))
+    cluster.lead(leader)
+    cluster.checkpoint()
+    three = [n for n in cluster.ids if n not in wrong]
+    cluster.judge(*three)
+    assert cluster.quarantined() == []
+    cluster.judge(other)
+    assert cluster.quarantined() == [other]
+    cluster.run_for(1.0)  # its leader would send what it holds, and knows nothing yet
+    assert cluster.quarantined() == [other]
+    cluster.judge(leader)
+    assert set(cluster.quarantined()) == set(wrong)
+    assert cluster.wait_leader(other_than=leader).number in three
+    cluster.heal()
+    assert {offset_of(cluster, n) for n in cluster.ids} == {FIRST}
+    assert len({str(state) for state in cluster.states().values()}) == 1
+    cluster.checkpoint()
+    cluster.judge()
+    assert cluster.quarantined() == []
+    assert not any(cluster.shard(n).digest_conflict for n in cluster.ids)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_of_three_nodes_the_one_that_differs_takes_the_state_of_the_two(wrong):
+    """Leader or not."""
+    cluster = grown(3, {wrong: FIRST - 1})
+    cluster.checkpoint()
+    cluster.judge()
+    assert cluster.quarantined() == [wrong]
+    cluster.heal()
+    assert {offset_of(cluster, n) for n in cluster.ids} == {FIRST}
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_restart_does_not_end_the_quarantine(leads):
+    """Not before a whole state has come: nobody is asked a second time for a verdict."""
+    cluster = grown(3, {1: FIRST - 1})
+    cluster.lead(1 if leads else 0)
+    cluster.checkpoint()
+    cluster.judge()
+    cluster.run_for(0.003)
+    assert cluster.shard(1).quarantined
+    cluster.crash(1)
+    cluster.restart(1)
+    assert cluster.shard(1).quarantined
+    assert not cluster.shard(1).current
+    cluster.heal()
+    assert {offset_of(cluster, n) for n in cluster.ids} == {FIRST}
+
+
+def test_without_a_majority_nobody_stops_and_all_say_so():
+    """Five nodes, two and two alike, and one for itself; a later majority ends the conflict."""
+    cluster = grown(5, {0: FIRST - 1, 1: FIRST - 1, 2: FIRST - 2})
+    cluster.checkpoint()
+    cluster.judge()
+    assert cluster.quarantined() == []
+    assert all(cluster.shard(n).digest_conflict for n in cluster.ids)
+    cluster.ask(commit("", -1, 50))  # what differed is written anew, everywhere the same
+    cluster.checkpoint()
+    cluster.judge()
+    assert cluster.quarantined() == []
+    assert not any(cluster.shard(n).digest_conflict for n in cluster.ids)
+
+
+# ---- one verifier
+
+
+class Said:
+    """coordinator.verify.Peers: node -> index -> digest, of shard 0."""
+
+    def __init__(self, **said):
+        self.said = {NodeId(int(name[1:])): points for name, points in said.items()}
+
+    @property
+    def nodes(self):
+        return list(self.said)
+
+    def checkpoints(self, node, shard):
+        return self.said[node]
+
+
+def judged(own, **said):
+    """Shard 0 of node 0, which recorded `own`, and its verifier."""
+    rig = Rig()
+    rig.shard.persist._checkpoints.extend(CheckpointRecord(*point) for point in own.items())
+    return rig, Verifier(0, [rig.shard], None, Said(**said))
+
+
+def test_more_than_half_of_all_nodes_agree_against_one_that_is_outvoted():
+    """Its own vote counts for none of the others; every split of three and five nodes."""
+    for others in (2, 4):
+        for digests in itertools.product((A, B, C), repeat=others):
+            said = {f"n{node}": {10: digest} for node, digest in enumerate(digests, start=1)}
+            rig, verifier = judged({10: A}, **said)
+            against = [n for n, digest in enumerate(digests, start=1) if digest == B]
+            against = against or [n for n, digest in enumerate(digests, start=1) if digest == C]
+            most = max((B, C), key=digests.count)
+            wanted = digests.count(most) > (others + 1) / 2
+            found = verifier.outvoted_by(rig.shard)
+            assert bool(found) == wanted
+            if wanted:
+                assert found == [n for n, one in enumerate(digests, start=1) if one == most]
+            votes = [*digests, A]
+            conflict = len(set(votes)) > 1 and max(map(votes.count, votes)) <= (others + 1) / 2
+            assert verifier.conflict(rig.shard) == conflict
+
+
+def test_an_index_that_this_node_did_not_record_says_nothing_of_it():
+    """Nobody is outvoted there; agreement of two indexes is none."""
+    rig, verifier = judged({10: A, 30: A}, n1={10: B, 20: B}, n2={20: B, 30: B})
+    assert not verifier.outvoted_by(rig.shard)
+    rig, verifier = judged({10: A}, n1={10: B}, n2={10: B})
+    assert verifier.outvoted_by(rig.shard) == [1, 2]
+
+
+def test_the_newest_majority_decides():
+    """A replica that agrees with it now is right, whatever it held before."""
+    rig, verifier = judged({10: A, 20: C}, n1={10: B, 20: C}, n2={10: B})
+    assert not verifier.outvoted_by(rig.shard)
+    assert not verifier.conflict(rig.shard)
+    rig, verifier = judged({10: B, 20: A}, n1={10: B, 20: C}, n2={10: B, 20: C})
+    assert verifier.outvoted_by(rig.shard) == [1, 2]
+
+
+def test_what_was_recorded_before_the_state_was_loaded_is_no_vote():
+    """Neither for the others nor against this one."""
+    rig, verifier = judged({10: A, 20: A}, n1={10: B}, n2={10: B})
+    assert [point.index for point in verifier.own_checkpoints([])] == [10, 20]
+    rig.shard.loaded_index = 10
+    assert [point.index for point in verifier.own_checkpoints([])] == [20]
+    assert not verifier.outvoted_by(rig.shard)
+
+
+def test_a_replica_that_loads_learns_or_is_in_quarantine_says_nothing():
+    """It vouches for no state."""
+    rig, verifier = judged({10: A})
+    rig.log.loading = True
+    assert not verifier.own_checkpoints([])
+    rig.log.loading = False
+    rig.log.role = Role.LEARNER
+    assert not verifier.own_checkpoints([])
+    rig.log.role = Role.FOLLOWER
+    assert verifier.own_checkpoints([])
+    rig.log.rebuild([1, 2])
+    assert not verifier.own_checkpoints([])
+    assert [point.index for point in verifier.own_checkpoints([], recorded=True)] == [10]
+    rig.log.loaded(rig.log.view)
+    rig.shard.loaded_index = 10
+    assert not verifier.own_checkpoints([])
+
+
+def test_in_quarantine_the_newest_majority_is_whom_it_takes_a_state_of():
+    """Node 3 was wrong as well and healed since: its state will do now."""
+    rig, verifier = judged({10: A}, n1={10: B}, n2={10: B}, n3={10: A}, n4={10: B})
+    quarantine = coordinator.quarantine.Quarantine([rig.shard], verifier)
+    quarantine.judge()
+    assert rig.log.trusted == (1, 2, 4)
+    verifier._peers.said = {1: {20: C}, 2: {20: C}, 3: {20: C}, 4: {}}
+    quarantine.judge()
+    assert rig.log.trusted == (1, 2, 3)
+
+
+# ---- what peers are held to
+
+
+class Answering(admin_pb2_grpc.AdminServicer):
+    """A node that says what it is told."""
+
+    answer: pb.CheckpointsResponse | None = None
+
+    async def Checkpoints(self, request, context):  # noqa: N802
+        if self.answer is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+        return self.answer
+
+
+def said(store_uuid, *points):
+    """An answer: (shard, index) pairs, all of digest A."""
+    return pb.CheckpointsResponse(
+        node_id=1,
+        store_uuid=store_uuid,
+        checkpoints=[
+            pb.CheckpointsResponse.Checkpoint(shard=shard, index=index, digest=A)
+            for shard, index in points
+        ],
+    )
+
+
+def test_only_the_newest_answer_of_the_store_that_a_node_lives_in_counts():
+    """What it does not say any more is void, and all of it once its store was replaced."""
+    asyncio.run(_ask_one_node())
+
+
+async def _ask_one_node():
+    server, node = make_server(), Answering()
+    admin_pb2_grpc.add_AdminServicer_to_server(node, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    directory = Directory(NodeId(0), "127.0.0.1:1", lambda: {1: f"127.0.0.1:{port}"})
+    stores = {1: STORE}
+    peers = PeerCheckpoints([NodeId(1)], directory, None, stores.get)
+    try:
+        node.answer = said(STORE, (0, 10), (1, 10))
+        await peers.refresh()
+        assert peers.checkpoints(NodeId(1), 1) == {10: A}
+        node.answer = said(STORE, (0, 20))
+        await peers.refresh()
+        assert peers.checkpoints(NodeId(1), 0) == {20: A}
+        assert peers.checkpoints(NodeId(1), 1) == {}
+        stores[1] = LATER_STORE
+        assert peers.checkpoints(NodeId(1), 0) == {}
+        await peers.refresh()  # the old store still answers
+        assert peers.checkpoints(NodeId(1), 0) == {}
+        node.answer = said(LATER_STORE, (0, 30))
+        await peers.refresh()
+        assert peers.checkpoints(NodeId(1), 0) == {30: A}
+        node.answer = None
+        await peers.refresh()
+        assert peers.checkpoints(NodeId(1), 0) == {}
+    finally:
+        await peers.close()
+        await server.stop(0)
+
+
+# ---- without a rule
+
+
+def _two_of_five():
+    test_of_five_nodes_the_two_that_differ_alike_take_the_state_of_the_three((0, 1))
+
+
+def _restart():
+    test_a_restart_does_not_end_the_quarantine(leads=False)
+
+
+CAUGHT_BY = {
+    "two_suffice": (_two_of_five, test_without_a_majority_nobody_stops_and_all_say_so),
+    "stale_votes": (
+        test_what_was_recorded_before_the_state_was_loaded_is_no_vote,
+        test_a_replica_that_loads_learns_or_is_in_quarantine_says_nothing,
+    ),
+    "wrong_state_sent": (test_rebuild.test_a_leader_whose_state_is_wrong_sends_it_to_nobody,),
+    "any_state_taken": (
+        _two_of_five,
+        test_rebuild.test_a_wrong_state_is_not_replaced_by_that_of_another_wrong_leader,
+        test_rebuild.test_a_hand_over_to_one_that_is_not_trusted_is_ended,
+    ),
+    "quarantine_forgotten": (
+        _restart,
+        test_rebuild.test_a_restart_does_not_forget_that_the_state_is_wrong,
+    ),
+}
+CATCHES = [(build, test) for build, tests in CAUGHT_BY.items() for test in tests]
+
+
+@pytest.mark.parametrize(("build", "test"), CATCHES, ids=[f"{b}-{t.__name__}" for b, t in CATCHES])
+def test_a_build_without_a_rule_is_caught(build, test):
+    """What passes on the shipped build fails on one that lacks the rule."""
+    with BUILDS[build].installed(), pytest.raises(AssertionError):
+        test()
+
+
+def test_every_build_is_caught_by_a_test():
+    """None is listed for nothing."""
+    assert set(CAUGHT_BY) == set(BUILDS)
