@@ -22,6 +22,7 @@ from raft.peers import PeerBook, Replacement
 from raft.progress import PeerBudget
 from raft.replica import Replica
 from raft.settings import RaftSettings
+from raft.sync_watch import SyncWatch
 from storage.invariant import invariant
 from storage.store import Store
 
@@ -84,6 +85,7 @@ class Driver:
         self.apply_until = 0.0
         self._connected_at: dict[int, float] = {}
         now = clock()
+        self._sync_watch = SyncWatch(now)
         self._soft_since: float | None = None
         self._balance_at = now + self._seconds(self.settings.balance_ms)
         self._age_at = now + self._seconds(self.settings.log_memory_ms)
@@ -312,6 +314,7 @@ class Driver:
         """The disk has everything up to `epoch`: held messages leave, leaders may commit."""
         invariant(epoch <= self.store.written_epoch, "an epoch was synced before it was written")
         self._outbox.synced(self.store.synced_epoch, self._connected_at)
+        self._sync_watch.synced(self.store.synced_epoch)
         for shard, replica in self.replicas.items():
             if replica.waits_for_sync:
                 self._dirty[shard] = None
@@ -333,6 +336,11 @@ class Driver:
                 self._dirty[shard] = None
             elif due - now < wait:
                 wait = due - now
+        hung_before = self.disk_hangs
+        self._sync_watch.look(now, self.store.hard_epoch, self.store.synced_epoch)
+        if self.disk_hangs:
+            for shard in self.led():
+                self.replicas[shard].leave(hand_over=not hung_before)
         if now >= self._balance_at:
             self._balance_at = now + self._seconds(self.settings.balance_ms)
             self._balance(now)
@@ -362,6 +370,21 @@ class Driver:
             or store.pending_bytes >= self.settings.write_bytes
             or now - self._soft_since >= self._seconds(self.settings.soft_ms)
         )
+
+    @property
+    def unsynced_s(self) -> float:
+        """How long the oldest hard write has been unsynced, while this process ran: seconds."""
+        return self._sync_watch.age_s
+
+    @property
+    def disk_hangs(self) -> bool:
+        """Whether a sync takes so long that this node leads nothing until it returns."""
+        return self.unsynced_s >= self._seconds(self.settings.sync_stall_ms)
+
+    @property
+    def disk_is_lost(self) -> bool:
+        """Whether a sync takes so long that the process has to end."""
+        return self.unsynced_s >= self._seconds(self.settings.sync_end_ms)
 
     # Leadership.
 

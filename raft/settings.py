@@ -82,6 +82,10 @@ class RaftSettings:
     write_bytes: int = 512 * KIB
     """Soft data is written at this age or size."""
     mark_ms: int = 500
+    sync_stall_ms: int = 3000
+    """A hard write that is unsynced for so long: the node leads nothing until it is synced."""
+    sync_end_ms: int = 23_000
+    """A hard write that is unsynced for so long: the process ends."""
     held_messages: int = 65_536
     frame_bytes: int = 1 * MIB
     """One frame is closed when it holds so much; its hard limit is codec.FRAME_BYTES_MAX."""

@@ -62,8 +62,8 @@ class Voting(Core):
 
     @property
     def _abstains(self) -> bool:
-        """Whether it declines to lead: a learner, or one whose applied state is wrong."""
-        return self.learner or self._rebuilding
+        """Whether it declines to lead: a learner, one whose state is wrong or whose disk hangs."""
+        return self.learner or self._rebuilding or self._host.disk_hangs
 
     def _waits_for_others(self) -> bool:
         """Whether this election is left to others.
@@ -71,7 +71,7 @@ class Voting(Core):
         A replica whose state is wrong leaves a few to them. Then it stands all the same, since its
         log may be the only one that is long enough; as a leader it gives way (raft/ticking.py).
         """
-        if self.learner:
+        if self.learner or self._host.disk_hangs:
             return True
         if not self._rebuilding:
             return False
@@ -83,6 +83,7 @@ class Voting(Core):
     def _may_elect(self, now: float) -> bool:
         """The election deadline has passed: whether the base may start an election in this tick."""
         if self._waits_for_others():
+            self._pre_vote_term = self._pre_vote_won = None
             self._election_deadline = now + self._SyncObj__generateRaftTimeout()
             return False
         next_term = self._term + 1
@@ -146,6 +147,8 @@ class Voting(Core):
         return (survivors.index(NodeId(node)) - self._shard) % len(survivors)
 
     def _on_pre_vote(self, peer: PeerNode, message: Message) -> None:
+        if self._host.disk_hangs:  # the vote behind it would not leave
+            return
         could = (
             message["next_term"] > self._term
             and (message["last_log_term"], message["last_log_index"]) >= self._last_log()
