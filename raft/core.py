@@ -187,8 +187,8 @@ class Core(SyncObj):
         """Whether a message waits for the sync of what was pending when it was made.
 
         Durability rule 2: all but a leader's append, a pre-vote and the request to take over, which
-        claim nothing about the disk and bind nobody: the vote behind them waits. (The answer to an append decides
-        for itself, see `_reply`; what it claims early is durable.)
+        claim nothing about the disk and bind nobody: the vote behind them waits. (The answer to an
+        append decides for itself, see `_reply`; what it claims early is durable.)
         """
         return message["type"] not in _UNBINDING
 

@@ -336,11 +336,7 @@ class Driver:
                 self._dirty[shard] = None
             elif due - now < wait:
                 wait = due - now
-        hung_before = self.disk_hangs
-        self._sync_watch.look(now, self.store.hard_epoch, self.store.synced_epoch)
-        if self.disk_hangs:
-            for shard in self.led():
-                self.replicas[shard].leave(hand_over=not hung_before)
+        self._watch_disk(now)
         if now >= self._balance_at:
             self._balance_at = now + self._seconds(self.settings.balance_ms)
             self._balance(now)
@@ -385,6 +381,13 @@ class Driver:
     def disk_is_lost(self) -> bool:
         """Whether a sync takes so long that the process has to end."""
         return self.unsynced_s >= self._seconds(self.settings.sync_end_ms)
+
+    def _watch_disk(self, now: float) -> None:
+        hung_before = self.disk_hangs
+        self._sync_watch.look(now, self.store.hard_epoch, self.store.synced_epoch)
+        if self.disk_hangs:
+            for shard in self.led():
+                self.replicas[shard].leave(hand_over=not hung_before)
 
     # Leadership.
 

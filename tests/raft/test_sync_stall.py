@@ -97,7 +97,7 @@ def test_a_leader_steps_down_where_nobody_can_take_over():
 
 
 def test_a_hand_over_that_nobody_takes_ends_in_stepping_down():
-    """The follower that was asked to stand does not: a second later the leader goes all the same."""
+    """The follower that was asked to stand does not: a second later the leader goes."""
     cluster, stalled = _cluster()
     _hang(cluster, stalled)
     for other in set(cluster.ids) - {stalled}:
