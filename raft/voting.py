@@ -63,7 +63,12 @@ class Voting(Core):
     @property
     def _abstains(self) -> bool:
         """Whether it declines to lead: a learner, one whose state is wrong or whose disk hangs."""
-        return self.learner or self._rebuilding or self._host.disk_hangs
+        return self.learner or self._rebuilding or self._keeps_out
+
+    @property
+    def _keeps_out(self) -> bool:
+        """Whether it takes no part in elections: a vote would not leave before its disk returns."""
+        return self._host.disk_hangs
 
     def _waits_for_others(self) -> bool:
         """Whether this election is left to others.
@@ -71,7 +76,7 @@ class Voting(Core):
         A replica whose state is wrong leaves a few to them. Then it stands all the same, since its
         log may be the only one that is long enough; as a leader it gives way (raft/ticking.py).
         """
-        if self.learner or self._host.disk_hangs:
+        if self.learner or self._keeps_out:
             return True
         if not self._rebuilding:
             return False
@@ -147,7 +152,7 @@ class Voting(Core):
         return (survivors.index(NodeId(node)) - self._shard) % len(survivors)
 
     def _on_pre_vote(self, peer: PeerNode, message: Message) -> None:
-        if self._host.disk_hangs:  # the vote behind it would not leave
+        if self._keeps_out:
             return
         could = (
             message["next_term"] > self._term
