@@ -7,7 +7,12 @@ import textwrap
 import time
 from contextlib import contextmanager
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from coordinator.rpc import READY
+from muster.v1 import admin_pb2, admin_pb2_grpc
 
 NODE = """
     import functools, os, sys, threading
@@ -27,7 +32,9 @@ NODE = """
             return getattr(self.inner, name)
 
         def flush_wal(self, sync):
-            threading.Event().wait()
+            if Path(folder, "hang").exists():
+                threading.Event().wait()
+            self.inner.flush_wal(sync)
 
     opened = RocksStore._open
 
@@ -63,11 +70,13 @@ def _free_ports(count):
 
 
 @contextmanager
-def _node(folder, stall_ms, end_ms, kept="free"):
-    """A node of its own cluster, none of whose syncs returns, and its ports."""
+def _node(folder, stall_ms, end_ms, kept="free", hangs=True):
+    """A node of its own cluster, of whose syncs none returns once there is `hang`; its ports."""
     init = ["init", f"--data-dir={folder}", "--cluster-id=c", "--node-id=0", "--nodes=1"]
     muster = [sys.executable, "-m", "muster.cli"]
     subprocess.run([*muster, *init, "--shards=2"], check=True, capture_output=True, timeout=60)
+    if hangs:
+        (folder / "hang").touch()
     ports = _free_ports(3)
     given = [str(folder), ",".join(map(str, ports)), str(stall_ms), str(end_ms), kept]
     with (folder / "stderr").open("w") as stderr:
@@ -149,6 +158,26 @@ def test_sigterm_ends_a_node_whose_sync_hangs(tmp_path):
         node.terminate()
         assert node.wait(timeout=30) == 1
     assert (tmp_path / "stderr").read_text().count("a sync does not end") == 1
+
+
+@pytest.mark.processes
+def test_a_node_whose_sync_hangs_is_not_ready(tmp_path):
+    """It was before; whoever watches is told."""
+    with (
+        _node(tmp_path, 500, LATER, hangs=False) as (_, ports),
+        grpc.insecure_channel(f"127.0.0.1:{ports[0]}") as channel,
+    ):
+        asked = health_pb2.HealthCheckRequest(service=READY)
+        told = health_pb2_grpc.HealthStub(channel).Watch(asked, timeout=60, wait_for_ready=True)
+        while next(told).status != health_pb2.HealthCheckResponse.SERVING:
+            pass
+        (tmp_path / "hang").touch()
+        made = admin_pb2.CreateTopicRequest(name="t", partitions=1)
+        under_way = admin_pb2_grpc.TopicsStub(channel).CreateTopic.future(made)
+        assert next(told).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert not under_way.done()
+        under_way.cancel()
+        told.cancel()
 
 
 SHUT = """
