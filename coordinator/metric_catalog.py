@@ -103,6 +103,10 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         ),
         # Disk.
         "muster_wal_fsync_duration_seconds": _histogram("One fsync of the write-ahead log."),
+        "muster_wal_unsynced_seconds": _gauge(
+            "How long the oldest write that somebody waits for has not been synced; 0 where none "
+            "is. It grows while an fsync hangs."
+        ),
         "muster_apply_duration_seconds": _histogram("Applying one entry, persisting included."),
         "muster_wal_bytes": _gauge("About how much the Raft logs of all shards hold on disk."),
         # The coordinator.

@@ -64,6 +64,8 @@ class Sources:
     """Node -> in how many shards it does not count yet."""
     tasks: Callable[[], int]
     """Tasks of the node's loop that have not ended."""
+    unsynced_s: Callable[[], float]
+    """Age of the oldest hard write that is not synced."""
     topics: Topics
     heartbeats: Heartbeats
     admission: Admission
@@ -157,6 +159,9 @@ class NodeMetrics:
         yield from (info, durability, tasks, free, log_bytes)
         yield _timed("muster_turn_lag_seconds", self.timings.turn_lag)
         yield _timed("muster_wal_fsync_duration_seconds", self.timings.fsync)
+        unsynced = gauge("muster_wal_unsynced_seconds")
+        unsynced.add_metric([], sources.unsynced_s())
+        yield unsynced
         yield _timed("muster_apply_duration_seconds", self.timings.apply)
 
     def _raft(self, sources: Sources) -> Pages:

@@ -18,6 +18,7 @@ from coordinator.admin import AdminService, LogView, NodeView
 from coordinator.assembly import Assembly, assemble
 from coordinator.config import ConfigError, Settings, split_address
 from coordinator.door import Door
+from coordinator.ending import ends_within
 from coordinator.metrics import NodeMetrics, Sources
 from coordinator.metrics_page import MetricsPage
 from coordinator.pace import Pace
@@ -35,6 +36,7 @@ from coordinator.timeouts import (
     DRAIN_MS_MAX,
     ORPHAN_HOLD_MS,
     STOP_GRACE_MS,
+    STORE_CLOSE_MS_MAX,
     TRIM_INTERVAL_MS,
 )
 from coordinator.topic_service import TopicService
@@ -46,7 +48,7 @@ from raft.peers import Loss
 from raft.runner import LoopRunner
 from raft.transport import PeerHub
 from storage.rocks import RocksStore
-from storage.store import StoreError
+from storage.store import HungStoreError, StoreError
 
 log = structlog.get_logger()
 
@@ -142,6 +144,7 @@ class Node:
                     for node in self.driver.identity.nodes
                 },
                 tasks=lambda: len(asyncio.all_tasks(self._loop)),
+                unsynced_s=lambda: self.driver.unsynced_s,
                 topics=core.topics,
                 heartbeats=core.heartbeats,
                 admission=core.admission,
@@ -154,6 +157,8 @@ class Node:
 
     def _timer_fired(self, late_s: float) -> None:
         self.assembly.turns.timer_fired(late_s)
+        if self.driver.disk_is_lost:
+            self._fail(self._hung_error())
         self.metrics.after_apply(self._loop.time())
         self._runner.wake()  # shards' time moves with these turns
 
@@ -240,7 +245,9 @@ class Node:
         await self._peers.close()
         self._runner.stop()
         await self._hub.close()
-        self._store.close()
+        patience_s = 0 if self.driver.disk_hangs else STORE_CLOSE_MS_MAX / MS
+        with ends_within(patience_s, self._hung_error()):
+            self._store.close()
 
     async def _wait(self, holds: Callable[[], bool], timeout_ms: int) -> None:
         with contextlib.suppress(TimeoutError):
@@ -274,6 +281,9 @@ class Node:
         if not self.failed.done():
             self.failed.set_result(error)
 
+    def _hung_error(self) -> HungStoreError:
+        return HungStoreError(f"{self.settings.data_dir}: a sync does not end: the disk hangs")
+
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
@@ -287,7 +297,8 @@ class Node:
             if awaited != self.driver.book.awaited:
                 awaited = self.driver.book.awaited
                 _log_awaited(awaited)
-            ready = all(self._is_ready(shard) for shard in self.assembly.shards)
+            ready = not self.driver.disk_hangs
+            ready = ready and all(self._is_ready(shard) for shard in self.assembly.shards)
             await self._health.set_ready(ready=ready)
             await asyncio.sleep(STILL_READY_POLL_S if ready else READY_POLL_S)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 
@@ -10,6 +9,7 @@ import structlog
 
 from coordinator.codec import UnknownFormatError
 from coordinator.config import ConfigError, Settings, about
+from coordinator.ending import end_at_once
 from coordinator.machine.encoding import RecordError
 from coordinator.node import Node
 from coordinator.process import OrphanError, die_with, raise_open_files, tidy_heaps
@@ -99,14 +99,11 @@ async def _run(settings: Settings) -> None:
 
 def _end_at_once(failed: asyncio.Future[BaseException]) -> None:
     """What is in memory may be ahead of the disk: nothing is handed over, the process ends."""
-    error = failed.result()
-    log.critical("the node cannot go on", exc_info=(type(error), error, error.__traceback__))
-    sys.stderr.flush()
-    os._exit(int(ExitCode.ERROR))
+    end_at_once(failed.result())
 
 
 def _stop_or_die(stop: asyncio.Event) -> None:
     """The first signal drains, the second ends at once."""
     if stop.is_set():
-        os._exit(int(ExitCode.ERROR))
+        end_at_once()
     stop.set()

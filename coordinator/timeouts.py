@@ -82,5 +82,9 @@ DRAIN_MS_MAX: Final = 3_000
 STOP_GRACE_MS: Final = 1_000
 """SIGTERM: calls that are still open after the drain get this long before they are cut."""
 
+STORE_CLOSE_MS_MAX: Final = 8_000
+"""SIGTERM: the store's last sync gets this long before the process ends without it; none where a
+sync has hung before."""
+
 PEER_CHECKPOINT_CALL_MS: Final = 2_000
 """Deadline of one node's question to another about its checkpoints."""

@@ -60,6 +60,11 @@ class Host(Protocol):
     apply_until: float
     """When this turn's shards have applied enough, on the node's clock."""
 
+    @property
+    def disk_hangs(self) -> bool:
+        """Whether a sync takes so long that this node leads nothing until it returns."""
+        ...
+
     def post(self, shard: ShardId, node: int, message: Message, hold: bool) -> None:
         """Queue a message; `hold`: it leaves only when all that is pending now is synced."""
         ...
@@ -100,8 +105,14 @@ def _nowhere(_node: Node, _message: Message) -> None:
     """SyncObj sends nothing while it is constructed."""
 
 
-_UNBINDING = frozenset({"append_entries", "snapshot_chunk", "pre_vote", "pre_vote_reply"})
-"""Messages that promise nothing which a crash could take back."""
+_UNBINDING = frozenset(
+    {"append_entries", "snapshot_chunk", "pre_vote", "pre_vote_reply", "timeout_now"}
+)
+"""Messages that promise nothing which a crash could take back.
+
+`timeout_now` tells a follower to stand in a later term, with its own log; of its sender it says
+that it leads its term, and that was synced before it asked for votes.
+"""
 
 
 def _private(name: str) -> Any:
@@ -175,9 +186,9 @@ class Core(SyncObj):
     def _hold(self, message: Message) -> bool:
         """Whether a message waits for the sync of what was pending when it was made.
 
-        Durability rule 2: all but a leader's append and a pre-vote, which claim nothing about the
-        disk and bind nobody: the vote behind a pre-vote waits. (The answer to an append decides
-        for itself, see `_reply`; what it claims early is durable.)
+        Durability rule 2: all but a leader's append, a pre-vote and the request to take over, which
+        claim nothing about the disk and bind nobody: the vote behind them waits. (The answer to an
+        append decides for itself, see `_reply`; what it claims early is durable.)
         """
         return message["type"] not in _UNBINDING
 

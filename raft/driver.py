@@ -24,6 +24,7 @@ from raft.peers import Loss, PeerBook, Replacement
 from raft.progress import PeerBudget
 from raft.replica import Replica
 from raft.settings import RaftSettings
+from raft.sync_watch import SyncWatch
 from storage.invariant import invariant
 from storage.store import Store
 
@@ -99,6 +100,7 @@ class Driver:
         now = clock()
         self._tell_at = self._lives_at = now
         self._told_epoch = 0
+        self._sync_watch = SyncWatch(now)
         self._soft_since: float | None = None
         self._balance_at = now + self._seconds(self.settings.balance_ms)
         self._age_at = now + self._seconds(self.settings.log_memory_ms)
@@ -436,6 +438,7 @@ class Driver:
         """The disk has everything up to `epoch`: held messages leave, leaders may commit."""
         invariant(epoch <= self.store.written_epoch, "an epoch was synced before it was written")
         self._outbox.synced(self.store.synced_epoch, self._connected_at)
+        self._sync_watch.synced(self.store.synced_epoch)
         for shard, replica in self.replicas.items():
             if replica.waits_for_sync:
                 self._dirty[shard] = None
@@ -457,6 +460,7 @@ class Driver:
                 self._dirty[shard] = None
             elif due - now < wait:
                 wait = due - now
+        self._watch_disk(now)
         if now >= self._balance_at:
             self._balance_at = now + self._seconds(self.settings.balance_ms)
             self._balance(now)
@@ -487,6 +491,28 @@ class Driver:
             or store.pending_bytes >= self.settings.write_bytes
             or now - self._soft_since >= self._seconds(self.settings.soft_ms)
         )
+
+    @property
+    def unsynced_s(self) -> float:
+        """How long the oldest hard write has been unsynced, while this process ran: seconds."""
+        return self._sync_watch.age_s
+
+    @property
+    def disk_hangs(self) -> bool:
+        """Whether a sync takes so long that this node leads nothing until it returns."""
+        return self.unsynced_s >= self._seconds(self.settings.sync_stall_ms)
+
+    @property
+    def disk_is_lost(self) -> bool:
+        """Whether a sync takes so long that the process has to end."""
+        return self.unsynced_s >= self._seconds(self.settings.sync_end_ms)
+
+    def _watch_disk(self, now: float) -> None:
+        hung_before = self.disk_hangs
+        self._sync_watch.look(now, self.store.hard_epoch, self.store.synced_epoch)
+        if self.disk_hangs:
+            for shard in self.led():
+                self.replicas[shard].leave(hand_over=not hung_before)
 
     # Leadership.
 

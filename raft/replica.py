@@ -187,11 +187,25 @@ class Replica(Ticking):
         """Stop proposals and hand over once the target holds the whole log; see the contract."""
         if self._state != LEADER or not self._promoted or self._transfer is not None:
             return False
+        return self._hand_over(to)
+
+    def _hand_over(self, to: NodeId | None) -> bool:
         able = [peer for peer in self._peers if to in (None, peer.id) and self._may_take_over(peer)]
         if not able:
             return False
         self._begin_transfer(max(able, key=lambda peer: (self._match[peer], -peer.id)))
         return True
+
+    def leave(self, hand_over: bool) -> None:
+        """Its disk hangs: hand over if `hand_over` and somebody can, else step down.
+
+        It waits for nothing that waits for the disk: who takes over has the proposals in its log,
+        the no-op too, and commits them. A hand-over that is under way goes on.
+        """
+        if self._state != LEADER or not self._peers or self._transfer is not None:
+            return
+        if not (hand_over and self._hand_over(None)):
+            self._step_down(self._term)
 
     def _may_take_over(self, peer: PeerNode) -> bool:
         """Whether `peer` is up to date, or nearly, in its log and its state, and awake.
@@ -285,6 +299,10 @@ class Replica(Ticking):
         self._progress[peer].clear()
         if self._state == LEADER:
             self._next[peer] = self._next_after_loss(peer)
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._host.disk_hangs or super()._is_behind
 
     # What the driver asks.
 

@@ -84,6 +84,10 @@ class RaftSettings:
     mark_ms: int = 500
     lives_ms: int = 1000
     """How often the epochs that peers say are on their disks are noted (raft/lives.py)."""
+    sync_stall_ms: int = 3000
+    """A hard write that is unsynced for so long: the node leads nothing until it is synced."""
+    sync_end_ms: int = 23_000
+    """A hard write that is unsynced for so long: the process ends."""
     held_messages: int = 65_536
     frame_bytes: int = 1 * MIB
     """One frame is closed when it holds so much; its hard limit is codec.FRAME_BYTES_MAX."""

@@ -63,8 +63,13 @@ class Voting(Core):
 
     @property
     def _abstains(self) -> bool:
-        """Whether it declines to lead: a learner, or one whose applied state is wrong."""
-        return self.learner or self._rebuilding
+        """Whether it declines to lead: a learner, one whose state is wrong or whose disk hangs."""
+        return self.learner or self._rebuilding or self._keeps_out
+
+    @property
+    def _keeps_out(self) -> bool:
+        """Whether it takes no part in elections: a vote would not leave before its disk returns."""
+        return self._host.disk_hangs
 
     def _waits_for_others(self) -> bool:
         """Whether this election is left to others.
@@ -73,7 +78,7 @@ class Voting(Core):
         log may be the only one that is long enough; as a leader it gives way (raft/ticking.py).
         So does one whose loss was accepted, until it is admitted: others may have what it lost.
         """
-        if self.learner:
+        if self.learner or self._keeps_out:
             return True
         if not self._rebuilding and self._book.is_admitted(self._shard, self._me.id):
             return False
@@ -85,6 +90,7 @@ class Voting(Core):
     def _may_elect(self, now: float) -> bool:
         """The election deadline has passed: whether the base may start an election in this tick."""
         if self._waits_for_others():
+            self._pre_vote_term = self._pre_vote_won = None
             self._election_deadline = now + self._SyncObj__generateRaftTimeout()
             return False
         next_term = self._term + 1
@@ -148,6 +154,8 @@ class Voting(Core):
         return (survivors.index(NodeId(node)) - self._shard) % len(survivors)
 
     def _on_pre_vote(self, peer: PeerNode, message: Message) -> None:
+        if self._keeps_out:
+            return
         could = (
             message["next_term"] > self._term
             and (message["last_log_term"], message["last_log_index"]) >= self._last_log()

@@ -25,6 +25,10 @@ class StoreError(Exception):
     """The store cannot go on: the process ends, an fsync is never retried."""
 
 
+class HungStoreError(StoreError):
+    """A sync does not end."""
+
+
 class CorruptStoreError(StoreError):
     """What is on disk is damaged or not ours. The message says how to rebuild the node."""
 

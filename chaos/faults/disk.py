@@ -17,6 +17,7 @@ from chaos.world.disk import LoopDisks
 from chaos.world.limits import WriteLimit
 from chaos.world.network import node_place
 from chaos.world.world import World
+from raft.settings import RaftSettings
 
 NOTICE_S = 20.0
 """How long a node has to find that its disk refuses, when it is written to all the time."""
@@ -26,6 +27,8 @@ UNSYNCED_S_MAX = 5.0
 POLL_S = 0.01
 STALL_BYTES_PER_S = 1
 """No sync ends before the limit is lifted."""
+ENDS_S = RaftSettings().sync_end_ms / 1000
+"""By then a node whose sync hangs ends, as soon as the kernel lets it."""
 SLOW_WRITES_PER_S = (5, 40)
 SLOW_SHARE_MIN = 0.5
 """Of the time between two writes that a sync has to take on average; one that waits takes all."""
@@ -344,6 +347,52 @@ class FsyncStall(_Slow):
         super().heal(world)
         if stalled:
             self._facts["terms_after"] = _by_name(world.terms())
+
+
+@fault
+class LeaderFsyncHangs(_Slow):
+    """No sync of the node that leads most ends; what it only writes does not hang.
+
+    It has to leave its shards to others, and in the end to shut its ports and end: the kernel keeps
+    the process until the limit is lifted.
+    """
+
+    kind = "leader_fsync_hangs"
+    title = "no sync of the node that leads most ends for 5 to 60 s: others take over; it may end"
+    hold_s = (5.0, 60.0)
+    weight = 0.5
+
+    def __init__(self) -> None:
+        """Every sync ends."""
+        super().__init__()
+        self._since = 0.0
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Let its syncs hang.
+
+        Facts: `node`, and after heal `leads` (the shards that it still led) and `exit_code` (null
+        where it ran on).
+        """
+        del rng
+        node_id = world.leader()
+        self._hit = [node_id]
+        self._facts |= {"node": node_id, "exit_code": None}
+        self._since = time.monotonic()
+        world.equipped(WriteLimit).limit(node_id, bytes_per_s=STALL_BYTES_PER_S)
+        return self._injected("no sync ends")
+
+    def heal(self, world: World) -> None:
+        """Lift the limit, and start the node if it has ended."""
+        while self._hit:
+            node_id = self._hit[-1]
+            self._watch(self._look, world)
+            ends = time.monotonic() - self._since >= ENDS_S
+            leads = [shard for shard, leader in world.leaders().items() if leader == node_id]
+            world.equipped(WriteLimit).lift(node_id)
+            code = wait_end(world, node_id, NOTICE_S if ends else 0.0)
+            self._facts |= {"leads": sorted(leads), "exit_code": code}
+            world.start_if_down(node_id)
+            self._hit.pop()
 
 
 @fault

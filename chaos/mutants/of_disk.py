@@ -93,6 +93,21 @@ class HalfSnapshots(Snapshots):
         return True
 
 
+class WithoutLeaving(Replica):
+    """Goes on leading whatever its disk does: it commits nothing, and nobody else can."""
+
+    def leave(self, hand_over: bool) -> None:
+        """Stay."""
+
+
+class WithoutKeepingOut(Replica):
+    """Asks for pre-votes and grants them while no vote of its own can leave."""
+
+    @property
+    def _keeps_out(self) -> bool:
+        return False
+
+
 BUILDS = (
     Build(
         "no_fsync",
@@ -115,6 +130,12 @@ BUILDS = (
         ((raft.driver, "Journal", ForgetfulJournal),),
     ),
     Build("applied_ahead", LateState.__doc__ or "", ((raft.applying, "ShardBatch", LateState),)),
+    Build("hung_leader", WithoutLeaving.__doc__ or "", ((raft.driver, "Replica", WithoutLeaving),)),
+    Build(
+        "hung_voter",
+        WithoutKeepingOut.__doc__ or "",
+        ((raft.driver, "Replica", WithoutKeepingOut),),
+    ),
     Build(
         "half_snapshot",
         HalfSnapshots.__doc__ or "",

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from chaos.sim import gentle
+from chaos.sim import gentle, hung_disks
 from chaos.sim.network import CLIENTS, Network
 from chaos.sim.schedule import Draws, Planned, Struck
 
@@ -91,6 +91,8 @@ class FaultyNode(Protocol):
     crash_after_sends: int | None
     sync_stalled_until_s: float
     """Nothing written is on the disk before this time."""
+    sync_hangs_until_s: float
+    """The same, of a sync that is under way, too."""
     paused_until_s: float
     incarnation: int
 
@@ -207,6 +209,7 @@ class Faults:
             "client_pause": self._client_pause,
             "eio": self._eio,
             "disk_full": self._disk_full,
+            "leader_sync_hangs": lambda: hung_disks.hang(self),
         }
         self._kinds = {**kinds, **gentle.kinds(self)}
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from chaos.sim.admitted import Admissions
 from chaos.sim.apps import App
 from chaos.sim.checks import ShardChecker
+from chaos.sim.hung_disks import POLL_S, Unsynced, may_not_lead, may_not_vote, takes_part
 from chaos.sim.network import Network
 from chaos.sim.news import News
 from chaos.sim.rpc import endpoint
@@ -61,7 +62,7 @@ class World(Protocol):
     def count(self, kind: str) -> None:
         """A fault has happened."""
 
-    def crash(self, number: int, *, power_cut: bool) -> None:
+    def crash(self, number: int, *, power_cut: bool, down_s: float | None = None) -> None:
         """A node dies, and is started again some time later."""
 
     def defect(self, error: BaseException) -> None:
@@ -91,7 +92,8 @@ class SimNode:
         self.views: list[View] = []
         self.crash_after_sends: int | None = None
         self.crash_after_vote = crash_after_vote
-        self.sync_stalled_until_s = 0.0
+        self.sync_stalled_until_s = self.sync_hangs_until_s = 0.0
+        self._unsynced = Unsynced()
         self.paused_until_s = 0.0
         self.awake_s = 0.0
         """By then what a pause has put off was done, though the pause was healed before."""
@@ -153,6 +155,7 @@ class SimNode:
         self._news = News(self.world.operator.replacements, lambda: self.running)
         self.heard_s.clear()
         self.told_s.clear()
+        self._unsynced.restart()
         self._starting = True
         self.crash_after_sends = None
         self._turn_scheduled = self._syncing = self._sync_fails = False
@@ -361,12 +364,15 @@ class SimNode:
         self.app.timer(max(late_s, 0.0))
         self._news.applied(self.replica(0).applied_index)
         wait = self.running.timer() / self._rate
+        self._look_after_disk()
         self._timer_due_s = self.clock() + wait * self._rate
         self.world.schedule(wait + self.world.rng.random() * 0.01, self._timer, self.incarnation)
 
     # -- disk: one sync at a time, covering what was written when it began
 
-    def _written(self, _epoch: int) -> None:
+    def _written(self, epoch: int) -> None:
+        if self.store.hard_epoch == epoch:
+            self._unsynced.written(epoch, self.world.now)
         if not self._syncing:
             self._syncing = True
             self._begin_sync()
@@ -381,6 +387,9 @@ class SimNode:
     def _end_sync(self, store: MemoryStore, epoch: int, life: int) -> None:
         if store is not self.store or life != self.incarnation:
             return
+        if self.world.now < self.sync_hangs_until_s:
+            self.world.schedule(POLL_S, self._end_sync, store, epoch, life)
+            return
         self._later(life, lambda: self._synced(epoch))
 
     def _synced(self, epoch: int) -> None:
@@ -388,10 +397,34 @@ class SimNode:
             self._sync_failed()
             return
         self._syncing = False
+        self._unsynced.synced(epoch)
         if self.store.written_epoch > epoch:
             self._syncing = True
             self._begin_sync()
         self.store.sync(epoch)
+
+    @property
+    def _unsynced_s(self) -> float:
+        return self._unsynced.age_s(self.world.now, self.awake_s)
+
+    def _look_after_disk(self) -> None:
+        """End as the node does where a sync does not; who leads although one hangs is a finding.
+
+        The kernel keeps the process, and its disk, until the sync ends.
+        """
+        hung_s = self._unsynced_s
+        if len(self._members) > 1 and may_not_lead(hung_s, self.world.settings):
+            for shard in self.running.led():
+                checker = self.world.checkers[shard]
+                checker.violated("A-led-with-hung-disk", node=self.number, seconds=hung_s)
+        if self.running.disk_is_lost:
+            self.world.count("ended_with_hung_disk")
+            down_s = max(self.sync_hangs_until_s - self.world.now, 0.0) + 0.1
+            self.world.schedule(0.0, self._end_hung, self.incarnation, down_s)
+
+    def _end_hung(self, life: int, down_s: float) -> None:
+        if self.alive and life == self.incarnation:
+            self.world.crash(self.number, power_cut=False, down_s=down_s)
 
     def fail_sync(self) -> None:
         """The next sync fails."""
@@ -443,6 +476,8 @@ class SimNode:
                 has_vote = True
             elif message["type"] == "request_vote":
                 self.world.checkers[shard].voted(self.number, message["term"], self.number)
+            elif takes_part(message) and may_not_vote(self._unsynced_s, self.world.settings):
+                self.world.checkers[shard].violated("A-pre-vote-with-hung-disk", node=self.number)
         return has_vote
 
     def hang_up(self, node: int) -> None:

@@ -52,6 +52,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "vote_durability": ("H-voted-twice", "H-two-leaders-in-a-term"),
     "applied_ahead": _STATE_DIFFERS,
     "half_snapshot": _STATE_DIFFERS,
+    "hung_leader": ("A-led-with-hung-disk",),
+    "hung_voter": ("A-pre-vote-with-hung-disk",),
     # The group machine.
     "generation_fence": _OFFSET_LOST,
     "commit_seq": _OFFSET_LOST,

@@ -20,6 +20,8 @@ from chaos.sim.scenarios import (
     FIRST_START,
     FORGETFUL,
     GROUPS,
+    GROUPS_HUNG_DISKS,
+    HUNG_DISKS,
     KILLS,
     LOST_LINKS,
     NEWCOMER_AWAY,
@@ -45,6 +47,7 @@ EVERY |= {"split-votes": 20, LOST_LINKS.name: 5, RETURNING.name: 5}
 EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS, STRANGERS)}
 EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STALLS, STANDSTILL)}
 EVERY |= {KILLS.name: 10} | {scenario.name: 5 for scenario in FORGETFUL}
+EVERY |= {HUNG_DISKS.name: 5, GROUPS_HUNG_DISKS.name: 10}
 EVERY |= {scenario.name: 5 for scenario in SDK} | {scenario.name: 20 for scenario in SCRIPTED}
 """Of these only each n-th seed is run; of the others all."""
 
@@ -108,6 +111,13 @@ MINIMA = (
         KILLS.name: Minima(
             {"acked": 200, "generations": 30, "crashes": 4},
             (preparing(1, 3), preparing(2, 3), BEFORE, AFTER, COMMIT),
+        ),
+        HUNG_DISKS.name: Minima(
+            {"elections": 2, "acked": 300},
+            ("leader_sync_hangs", "ended_with_hung_disk", "crash", "transfer"),
+        ),
+        GROUPS_HUNG_DISKS.name: Minima(
+            {"elections": 2, "acked": 200}, ("leader_sync_hangs", "ended_with_hung_disk")
         ),
         BLINKS.name: Minima({"beats": 50}, ("leader_blinks",)),
         STALLS.name: Minima({"beats": 50}, ("leader_stalls",)),

@@ -131,6 +131,19 @@ SLOW_DISKS = replace(
 )
 """Entries are under way for long, so that deadlines pass meanwhile."""
 
+HUNG_DISKS = Scenario(
+    "hung-disks",
+    weights={"leader_sync_hangs": 8, "crash": 1, "transfer": 2, "reconnect": 2, "pause": 1},
+    pause_s=2.5,
+    chaos_s=40.0,
+)
+"""No sync of a leader ends, for up to a minute; often a voter goes down meanwhile."""
+
+GROUPS_HUNG_DISKS = replace(
+    CHURN, name="groups-hung-disks", weights={"leader_sync_hangs": 1}, pause_s=4.0, chaos_s=40.0
+)
+"""The same with members, and nothing else goes wrong."""
+
 DEAF = replace(
     CHURN,
     name="groups-deaf-leader",
@@ -195,6 +208,8 @@ SCENARIOS = {
         STRANGERS,
         KILLS,
         SLOW_DISKS,
+        HUNG_DISKS,
+        GROUPS_HUNG_DISKS,
         DEAF,
         BLINKS,
         STALLS,

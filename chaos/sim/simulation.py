@@ -397,7 +397,7 @@ class Simulation:
         for node in self.nodes:
             node.crash_after_sends = None
             node.crash_after_vote = 0.0
-            node.sync_stalled_until_s = node.paused_until_s = 0.0
+            node.sync_stalled_until_s = node.sync_hangs_until_s = node.paused_until_s = 0.0
             node.stall_writes(0)
             node.spare_disk()
             self._restart(node.number)

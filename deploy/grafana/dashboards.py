@@ -194,6 +194,12 @@ DISK = (
         quantiles("muster_wal_fsync_duration_seconds", NODE, "instance"),
     ),
     Panel(
+        "Oldest write that is not synced",
+        "It grows while an fsync hangs. Bad: 3 s: the node leaves its shards; at 23 s it ends.",
+        "s",
+        ((f"max by (instance) (muster_wal_unsynced_seconds{{{NODE}}})", "{{instance}}"),),
+    ),
+    Panel(
         "Apply duration",
         "Applying one entry. Bad: p99 over 10 ms: entries are large or groups are huge.",
         "s",

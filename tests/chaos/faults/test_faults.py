@@ -2,6 +2,7 @@
 
 import contextlib
 import resource
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from chaos.faults import damage
 from chaos.faults.catalog import kinds
 from chaos.faults.clock import DRIFT_S_MIN
 from chaos.faults.contract import Group, create, reason_missing
-from chaos.faults.disk import _syncs
+from chaos.faults.disk import ENDS_S, _syncs
 from chaos.world import waiting
 from chaos.world.clock import FakeClock
 from chaos.world.disk import LoopDisks
@@ -101,6 +102,14 @@ def nobody_acknowledges(world, injected, load):
     assert max(load.last_by_node) <= since
 
 
+def others_take_over(world, injected, load):
+    """Who could commit nothing leads nothing, and what is asked of the others is acknowledged."""
+    node_id = target(injected)
+    until(world, load, lambda: len(world.leaders()) == SHARDS)
+    until(world, load, lambda: node_id not in world.leaders().values())
+    load.wait_progress()
+
+
 def clocks_are_wrong(world, injected, load):
     """Of each node that was hit, by more than is forgiven; whose clock the node's is, too."""
     clock = world.equipped(FakeClock)
@@ -185,6 +194,7 @@ EVIDENCE = {
     "disk_full": ends_for_want_of_room,
     "slow_disk": syncs_are_slow,
     "fsync_stall": nobody_acknowledges,
+    "leader_fsync_hangs": others_take_over,
     "disk_hang": writes_hang,
     "torn_tail": damage_is_noticed,
     "flipped_byte": damage_is_noticed,
@@ -222,6 +232,35 @@ def load(world) -> Iterator[Load]:
         made.stop()
         assert made.total > 0
         assert not made.lost()
+
+
+def test_a_leader_whose_sync_does_not_end_shuts_its_ports_before_the_kernel_lets_it_go(
+    world, load
+) -> None:
+    """Its connections end and new ones are refused; once the disk is back it has ended with 1."""
+    if reason := reason_missing(kinds()["leader_fsync_hangs"], world):
+        pytest.skip(reason)
+    load.wait_progress()
+    made = create("leader_fsync_hangs")
+    try:
+        injected = made.inject(world, Random(1))
+        node_id = target(injected)
+        host, _, port = world.nodes[node_id].endpoint.rpartition(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.settimeout(ENDS_S + SEEN_S)
+            with contextlib.suppress(ConnectionResetError):
+                while connection.recv(4096):
+                    pass
+        assert world.nodes[node_id].running  # as far as whoever started it knows
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)))
+        load.wait_progress()
+    finally:
+        made.heal(world)
+    assert injected.facts["exit_code"] == 1
+    assert injected.facts["leads"] == []
+    world.wait_settled()
+    load.wait_progress()
 
 
 def test_no_leader_changes_where_syncs_of_all_others_hang(world, load) -> None:

@@ -137,6 +137,12 @@ class Machine:
     def terms(self):
         return {}
 
+    def leader(self):
+        return 1
+
+    def leaders(self):
+        return {0: 2}
+
     def equipped(self, _kind):
         return self
 
@@ -180,7 +186,7 @@ def test_a_disk_with_room_is_not_full(full, code, real):
     assert (injected("disk_full", world).unreal == "") is real
 
 
-@pytest.mark.parametrize("kind", ["disk_hang", "fsync_stall"])
+@pytest.mark.parametrize("kind", ["disk_hang", "fsync_stall", "leader_fsync_hangs"])
 def test_a_disk_that_nobody_waits_for_does_not_hang(kind, monkeypatch):
     """The kernel knows who waits."""
     for count in (2, 0):

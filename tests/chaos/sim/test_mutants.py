@@ -24,6 +24,8 @@ QUICK = (
     "no_fsync",
     "pre_vote",
     "applied_ahead",
+    "hung_leader",
+    "hung_voter",
     "check_quorum",
     "send_times",
     "timer_generation",

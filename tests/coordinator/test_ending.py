@@ -1,0 +1,212 @@
+"""A node whose disk hangs: its sockets end although the process cannot, and it says so once."""
+
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import contextmanager
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from coordinator.rpc import READY
+from muster.v1 import admin_pb2, admin_pb2_grpc
+
+NODE = """
+    import functools, os, sys, threading
+    from pathlib import Path
+
+    import coordinator.ending, raft.driver
+    from muster.cli import main
+    from storage.rocks import RocksStore
+
+    folder, ports, stall_ms, end_ms, kept = sys.argv[1:]
+
+    class Hung:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+        def flush_wal(self, sync):
+            if Path(folder, "hang").exists():
+                threading.Event().wait()
+            self.inner.flush_wal(sync)
+
+    opened = RocksStore._open
+
+    def open_hung(store, create):
+        opened(store, create)
+        store._db = Hung(store._db)
+
+    RocksStore._open = open_hung
+    raft.driver.RaftSettings = functools.partial(
+        raft.driver.RaftSettings, sync_stall_ms=int(stall_ms), sync_end_ms=int(end_ms)
+    )
+
+    def kept_by_the_kernel(code):
+        print("ended with", code, flush=True)
+        threading.Event().wait()
+
+    if kept == "kept":
+        coordinator.ending.os = type("Os", (), {**vars(os), "_exit": kept_by_the_kernel})
+    names = ("listen", "peer-listen", "metrics-listen")
+    addresses = [f"--{n}=127.0.0.1:{p}" for n, p in zip(names, ports.split(","), strict=True)]
+    sys.argv = ["muster", "serve", f"--data-dir={folder}", *addresses]
+    main()
+"""
+LATER = 600_000
+
+
+def _free_ports(count):
+    found = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in found]
+    for one in found:
+        one.close()
+    return ports
+
+
+@contextmanager
+def _node(folder, stall_ms, end_ms, kept="free", hangs=True):
+    """A node of its own cluster, of whose syncs none returns once there is `hang`; its ports."""
+    init = ["init", f"--data-dir={folder}", "--cluster-id=c", "--node-id=0", "--nodes=1"]
+    muster = [sys.executable, "-m", "muster.cli"]
+    subprocess.run([*muster, *init, "--shards=2"], check=True, capture_output=True, timeout=60)
+    if hangs:
+        (folder / "hang").touch()
+    ports = _free_ports(3)
+    given = [str(folder), ",".join(map(str, ports)), str(stall_ms), str(end_ms), kept]
+    with (folder / "stderr").open("w") as stderr:
+        node = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(NODE), *given],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+    try:
+        yield node, ports
+    finally:
+        node.kill()
+        node.wait(timeout=30)
+        node.stdout.close()
+
+
+def _connected(port):
+    """A connection to a port that is about to be listened on."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=30)
+        except ConnectionRefusedError:
+            assert time.monotonic() < end
+
+
+def _ended(connection):
+    """Whether the other side has ended it, however much it had said before."""
+    try:
+        while connection.recv(65_536):
+            pass
+    except ConnectionResetError:
+        return True
+    return True
+
+
+def _unsynced_s(port):
+    with _connected(port) as asked:
+        asked.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        page = b""
+        while piece := asked.recv(65_536):
+            page += piece
+    (line,) = [x for x in page.split(b"\n") if x.startswith(b"muster_wal_unsynced_seconds ")]
+    return float(line.split()[1])
+
+
+@pytest.mark.processes
+def test_connections_end_and_new_ones_are_refused_while_the_kernel_keeps_the_process(tmp_path):
+    """Of clients, peers and scrapers alike: nobody waits for a node that cannot even end."""
+    with _node(tmp_path, 500, 3_000, "kept") as (node, ports):
+        connections = [_connected(port) for port in ports]
+        assert all(_ended(one) for one in connections)
+        assert node.stdout.readline().strip() == "ended with 1"
+        assert node.poll() is None
+        for port in ports:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), timeout=5)
+        for one in connections:
+            one.close()
+
+
+@pytest.mark.processes
+def test_a_node_whose_sync_never_returns_ends_with_an_error_and_one_line(tmp_path):
+    """The line names the directory."""
+    with _node(tmp_path, 500, 2_000) as (node, _):
+        assert node.wait(timeout=60) == 1
+    said = (tmp_path / "stderr").read_text()
+    assert said.count("a sync does not end") == 1
+    assert str(tmp_path) in said
+
+
+@pytest.mark.processes
+def test_sigterm_ends_a_node_whose_sync_hangs(tmp_path):
+    """It does not wait for the sync; until then the metric grows."""
+    with _node(tmp_path, 500, LATER) as (node, ports):
+        while _unsynced_s(ports[2]) < 0.6:
+            assert node.poll() is None
+        node.terminate()
+        assert node.wait(timeout=30) == 1
+    assert (tmp_path / "stderr").read_text().count("a sync does not end") == 1
+
+
+@pytest.mark.processes
+def test_a_node_whose_sync_hangs_is_not_ready(tmp_path):
+    """It was before; whoever watches is told."""
+    with (
+        _node(tmp_path, 500, LATER, hangs=False) as (_, ports),
+        grpc.insecure_channel(f"127.0.0.1:{ports[0]}") as channel,
+    ):
+        asked = health_pb2.HealthCheckRequest(service=READY)
+        told = health_pb2_grpc.HealthStub(channel).Watch(asked, timeout=60, wait_for_ready=True)
+        while next(told).status != health_pb2.HealthCheckResponse.SERVING:
+            pass
+        (tmp_path / "hang").touch()
+        made = admin_pb2.CreateTopicRequest(name="t", partitions=1)
+        under_way = admin_pb2_grpc.TopicsStub(channel).CreateTopic.future(made)
+        assert next(told).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert not under_way.done()
+        under_way.cancel()
+        told.cancel()
+
+
+SHUT = """
+    import socket
+    from coordinator.ending import shut_sockets
+
+    server = socket.create_server(("127.0.0.1", 0))
+    six = socket.create_server(("::1", 0), family=socket.AF_INET6) if socket.has_ipv6 else None
+    client = socket.create_connection(server.getsockname())
+    taken, _ = server.accept()
+    pair, other = socket.socketpair()
+    shut_sockets()
+    print(client.recv(1), taken.recv(1))
+    other.send(b"x")
+    print(pair.recv(1), server.fileno() >= 0)
+    try:
+        socket.create_connection(server.getsockname(), timeout=5)
+    except ConnectionRefusedError:
+        print("refused")
+"""
+
+
+def test_what_is_no_tcp_socket_is_left_alone():
+    """The loop's own pair of sockets, pipes and files; and every file stays its owner's."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SHUT)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split("\n")[:3] == ["b'' b''", "b'x' True", "refused"]
