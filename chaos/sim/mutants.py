@@ -79,6 +79,7 @@ WORLDS = {
     "read_round": LOST_LINKS,
     "check_quorum": DEAF,
     "send_times": _SCRIPTED["thaw-leader"],
+    "sleepless_clock": _SCRIPTED["suspend-leader"],
     "no_fsync": FIFO3,
     "message_hold": FIFO3,
     "durable_cap": FIFO3,

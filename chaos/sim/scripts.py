@@ -148,19 +148,28 @@ def thaw_leader(script: Script) -> None:
 
     The answers wait in its sockets, and nothing that its peers said later. Clients do reach it.
     """
+    _stop_leader(script, "thawed_leader", lambda leader: script.freeze([leader], THAW_S))
+
+
+def suspend_leader(script: Script) -> None:
+    """As `thaw_leader`, but the machine sleeps: its monotonic clock stands still, too."""
+    _stop_leader(script, "suspended_leader", lambda leader: leader.suspend(THAW_S))
+
+
+def _stop_leader(script: Script, kind: str, stop: "Callable[[SimNode], None]") -> None:
     leader = script.leader()
     if leader is None or not script.has_just_sent(leader):
         script.again(0.001)
         return
     world = script.world
-    world.count("thawed_leader")
-    script.freeze([leader], THAW_S)
+    world.count(kind)
+    stop(leader)
     script.ask_soon(leader, THAW_S, world.now + THAW_S + CUT_S)
     for other in world.nodes:
         if other is not leader:
             for link in ((other.number, leader.number), (leader.number, other.number)):
                 world.schedule(ANSWERED_S, world.net.block, *link, THAW_S + CUT_S - ANSWERED_S)
-    if world.faults.counts["thawed_leader"] < THAWS:
+    if world.faults.counts[kind] < THAWS:
         script.again(THAW_S + 2 * CUT_S)
 
 
@@ -226,6 +235,7 @@ def break_heartbeats(script: Script) -> None:
 SCRIPTS: dict[str, Callable[[Script], None]] = {
     "jam-leader": jam_leader,
     "thaw-leader": thaw_leader,
+    "suspend-leader": suspend_leader,
     "jam-all": jam_all,
     "stop-all": stop_all,
     "stall-followers": stall_followers,

@@ -14,6 +14,7 @@ from uuid import UUID
 import coordinator.service
 import muster.any_node
 import muster.calls
+import muster.clock
 import muster.consumer
 import muster.discovery
 import muster.heartbeats
@@ -84,6 +85,7 @@ def drawn_by(rng: Random) -> Iterator[None]:
     seams: list[tuple[Any, str, Any]] = [(module, "random", draws) for module in drawing]
     seams += [(module, "secrets", draws) for module in (muster.consumer, muster.heartbeats)]
     seams.append((coordinator.service, "uuid4", draws.uuid4))
+    seams.append((muster.clock, "slept_s", lambda: 0.0))  # no machine of a client sleeps
     before = [(module, name, getattr(module, name)) for module, name, _ in seams]
     for module, name, value in seams:
         setattr(module, name, value)

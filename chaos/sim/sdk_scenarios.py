@@ -64,6 +64,7 @@ SCRIPTED = (
     STOP_ONE,
     replace(CALM, name="sdk-jam-leader", script="jam-leader"),
     replace(CALM, name="sdk-thaw-leader", script="thaw-leader", chaos_s=20.0),
+    replace(CALM, name="sdk-suspend-leader", script="suspend-leader", chaos_s=20.0),
     replace(CALM, name="sdk-jam-all", script="jam-all"),
     replace(CALM, name="sdk-stop-all", script="stop-all", chaos_s=42.0),
     replace(CALM, name="sdk-stall-followers", script="stall-followers"),
