@@ -111,6 +111,7 @@ WORLDS = {
     "zombie_fence": SDK_EAGER,
     "unknown_topic": SDK_TWO_SHARDS,
     "read_of_many": SDK_UDP,
+    "doubtless": _SCRIPTED["suspend-members"],
     "mass_break": _SCRIPTED["break-heartbeats"],
 }
 """By build."""
@@ -122,6 +123,7 @@ MUTANTS = {
 KNOWN_SEEDS = {
     "deletion": 4,
     "deposed_expiry": 4,
+    "doubtless": 1,
     "extra_round": 2,
     "generation_fence": 4,
     "generation_floor": 1,

@@ -72,6 +72,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "shard_time_restart": ("S-shard-time-went-back",),
     "unknown_topic": ("A-worker-ended",),
     "read_of_many": _OFFSET_LOST,
+    "doubtless": ("H-worked-after-sleep",),
     "mass_break": _EXPIRED,
     # The SDK, and what only the SDK shows.
     "eager_keeps": ("H-owners-overlap", "H-two-owners"),

@@ -32,6 +32,8 @@ CUT_S = 1.0
 """So much longer than its stop a leader is cut off."""
 THAWS = 3
 ASK_S = 0.01
+ASLEEP_S = 4.0
+"""Longer than a session by so much."""
 AWAY_S = 3.0
 """Longer than the grace of a broken call, shorter than a session."""
 
@@ -50,8 +52,9 @@ class Script:
         """Put the schedule into the queue, and watch who is removed."""
         members = self.world.members
         assert members is not None
-        for checker in members.checkers:
-            checker.watches.append(self._watch)
+        if self.world.scenario.script != "suspend-members":
+            for checker in members.checkers:
+                checker.watches.append(self._watch)
         self.world.schedule(BEGIN_S, SCRIPTS[self.world.scenario.script], self)
 
     def _watch(
@@ -62,7 +65,7 @@ class Script:
         _entry: Entry,
         results: tuple[CommandResult, ...],
     ) -> None:
-        """No member is removed in any of these worlds: all of them are alive and willing."""
+        """No member is removed in these worlds: all of them are alive and willing."""
         if index <= self._seen or not self.world.chaotic:
             return
         self._seen = index
@@ -232,6 +235,15 @@ def break_heartbeats(script: Script) -> None:
         script.world.checkers[0].violated("L-too-few-calls", broken=broken)
 
 
+def suspend_members(script: Script) -> None:
+    """The machines of half the members sleep for longer than a session; others take over."""
+    members = script.world.members
+    assert members is not None
+    for worker in members.workers[::2]:
+        script.world.count("suspended_member")
+        worker.process.suspend(members.session_ms / 1_000 + ASLEEP_S)
+
+
 SCRIPTS: dict[str, Callable[[Script], None]] = {
     "jam-leader": jam_leader,
     "thaw-leader": thaw_leader,
@@ -241,5 +253,6 @@ SCRIPTS: dict[str, Callable[[Script], None]] = {
     "stall-followers": stall_followers,
     "reset-peers": reset_peers,
     "break-heartbeats": break_heartbeats,
+    "suspend-members": suspend_members,
 }
 """By name, as `Scenario.script` has it."""

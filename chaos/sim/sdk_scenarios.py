@@ -70,6 +70,7 @@ SCRIPTED = (
     replace(CALM, name="sdk-stall-followers", script="stall-followers"),
     replace(CALM, name="sdk-reset-peers", script="reset-peers"),
     replace(CALM, name="sdk-break-heartbeats", script="break-heartbeats", members=16),
+    replace(CALM, name="sdk-suspend-members", script="suspend-members", chaos_s=30.0),
 )
 """What must be in the schedule, whatever chance brings."""
 

@@ -26,6 +26,8 @@ QUICK = (
     "applied_ahead",
     "check_quorum",
     "send_times",
+    "sleepless_clock",
+    "doubtless",
     "timer_generation",
     "generation_floor",
     "parked_join",
