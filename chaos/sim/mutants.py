@@ -123,7 +123,6 @@ MUTANTS = {
 KNOWN_SEEDS = {
     "deletion": 4,
     "deposed_expiry": 4,
-    "doubtless": 1,
     "extra_round": 2,
     "generation_fence": 4,
     "generation_floor": 1,
