@@ -1,6 +1,5 @@
 """Puts the synchronous half of a node together: shards, their replicas, the turns."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -24,7 +23,11 @@ from coordinator.watch import LeaderWatch
 from raft.contract import NodeId, ShardId, StateMachine
 from raft.driver import Driver, Link
 from raft.peers import Replacement
+from storage.clock import steady_s
 from storage.store import Store
+
+CLOCK: Callable[[], float] = steady_s
+"""The driver's: elections, quorums and sessions are measured by others as well, so sleep counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def assemble(
         turns.hurry(number)
         driver.wake()
 
-    driver = Driver(store, machine, link, time.monotonic, rng)
+    driver = Driver(store, machine, link, CLOCK, rng)
     driver.client_endpoint = endpoint
     for number, shard in shards.items():
         shard.attach(driver.replicas[number])

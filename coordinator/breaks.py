@@ -40,7 +40,7 @@ class BreakMeter:
         return self._held
 
     def turn(self, clock_ms: int) -> None:
-        """Tell the time (CLOCK_MONOTONIC) once a turn."""
+        """Tell the time (`storage.clock`, ms) once a turn."""
         self._now_ms = clock_ms
         self._trim()
 

@@ -33,7 +33,7 @@ class ShardTime:
         self._turn_ms = None
 
     def advance(self, clock_ms: int) -> int:
-        """Begin a turn at `clock_ms` (CLOCK_MONOTONIC, any origin); returns shard time."""
+        """Begin a turn at `clock_ms` (any clock that does not go back); returns shard time."""
         if self._turn_ms is not None:
             elapsed_ms = clock_ms - self._turn_ms
             self._now_ms += min(max(elapsed_ms, 0), SHARD_TIME_STEP_MS_MAX)

@@ -17,7 +17,7 @@ class Standing(Enum):
 class Turn:
     """What a turn knows.
 
-    `clock_ms` is CLOCK_MONOTONIC, `lag_ms` how late the turn is, `loop_round` the number of full
+    `clock_ms` is the driver's clock, `lag_ms` how late the turn is, `loop_round` the number of full
     rounds of the node's loop so far (see liveness.py).
     """
 

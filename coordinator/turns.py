@@ -53,7 +53,7 @@ class Turns:
         self._hurried[shard] = None
 
     def before_tick(self, now: float) -> None:
-        """After delivery, before the replicas tick. `now` is CLOCK_MONOTONIC in seconds.
+        """After delivery, before the replicas tick. `now` is the driver's clock in seconds.
 
         After the timer it is the turn of all shards, or of the lively ones; otherwise of those that
         were asked. A shard that was quiet gets a whole turn first: its clocks may be behind.

@@ -12,6 +12,8 @@ from typing import Final
 
 import structlog
 
+from storage.clock import steady_s
+
 SLEW: Final = 0.1
 """Told time runs at 0.9 to 1.1 of steady time: a week's retention is six days at the least."""
 
@@ -27,8 +29,8 @@ def machine_ms() -> int:
 
 
 def steady_ms() -> int:
-    """Time since some start, in ms. Where the system tells, time asleep counts too."""
-    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
+    """Time since some start, in ms; time asleep counts."""
+    return int(steady_s() * 1_000)
 
 
 class WallClock:

@@ -20,6 +20,8 @@ from muster.actions import (
     HeartbeatAnswered,
     Identity,
     Input,
+    JoinAnswered,
+    JoinRefused,
     KeepAlive,
     Lose,
     Refusal,
@@ -31,6 +33,8 @@ from muster.actions import (
     Start,
     StartTimer,
     StopKeepAlive,
+    SyncAnswered,
+    SyncRefused,
     TimerFired,
 )
 from muster.calls import Caller
@@ -54,6 +58,7 @@ from muster.ownership import committable, owned, was_kept
 from muster.partitions import Handler, PartitionTasks, drain_on_sigterm
 from muster.places import Place
 from muster.rounds import JoinOptions, Rounds
+from muster.session import Moment, Session
 from muster.types import Assignment, CommitResult, Committed, TopicPartition
 
 log = logging.getLogger("muster")
@@ -109,10 +114,12 @@ class Group:
         self._timer: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] = self._loop.create_future()
+        self._session = Session(options.join.session_timeout_ms, self._certain)
         self._handover = Handover(
             self,
             options.listener,
             held=lambda: self._machine.held,
+            in_doubt=lambda: self._session.in_doubt,
             timeout_ms=options.join.rebalance_timeout_ms,
         )
         self._taken: Assignment | None = None  # what next_assignment returned last
@@ -175,7 +182,8 @@ class Group:
             if self._is_over():
                 raise GroupClosed(f"group {self._group_id!r} is closed")
             current = self._handover.offered
-            if current is not None and current is not self._taken:
+            certain = not self._session.in_doubt
+            if current is not None and current is not self._taken and certain:
                 self._taken = current
                 return current
             await asyncio.shield(self._changed)
@@ -419,6 +427,11 @@ class Group:
             self._changed.set_result(None)
         self._changed = self._loop.create_future()
 
+    def _certain(self) -> None:
+        """The session is the member's still: what waited for that goes on."""
+        self._handover.places.look_again()
+        self._tell_waiters()
+
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = tasks.start(work)
         self._tasks.add(task)
@@ -438,6 +451,7 @@ class Group:
                     self._group_id,
                     identity,
                     self._on_heartbeat,
+                    self._session,
                     self._options.join.config.instance_id,
                 )
             case StopKeepAlive():
@@ -484,15 +498,23 @@ class Group:
         self._feed(HeartbeatAnswered(identity, refusal))
 
     async def _call(self, action: SendJoin | SendSync) -> None:
+        sent = Moment.now()
         if isinstance(action, SendSync):
-            self._feed(await self._rounds.sync(action))
+            self._answered(await self._rounds.sync(action), sent)
             return
         try:
             answer = await self._rounds.join(action)
         except Exception as error:  # noqa: BLE001 - the user's user_data
             self._crash(error)
         else:
-            self._feed(answer)
+            self._answered(answer, sent)
+
+    def _answered(
+        self, answer: JoinAnswered | JoinRefused | SyncAnswered | SyncRefused, sent: Moment
+    ) -> None:
+        if isinstance(answer, JoinAnswered | SyncAnswered):
+            self._session.heard(sent)
+        self._feed(answer)
 
     async def _leave(self, action: SendLeave) -> None:
         self._feed(await self._rounds.leave(action))
@@ -531,6 +553,8 @@ class Group:
     # ---- handing over and taking back
 
     async def _hand_over(self, assignment: Assignment) -> None:
+        while self._session.in_doubt:
+            await asyncio.shield(self._changed)
         try:
             offered = await self._handover.give(assignment)
         except Exception as error:  # noqa: BLE001 - the user's: next_assignment raises it

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
+from muster import clock
 from muster.ballot import KEY, Ballot, Leader
 from muster.errors import GroupClosed, IllegalGeneration
 from muster.managed import ManagedGroup
@@ -50,7 +51,7 @@ class Leadership:
     @property
     def remaining_s(self) -> float:
         """For how long it leads at least, in seconds; <= 0: not any more."""
-        return 0.0 if self.lost.is_set() else self._election.lease_end - _now()
+        return 0.0 if self.lost.is_set() else self._election.lease_end - clock.steady_s()
 
     def check(self) -> None:
         """Go on only while it is held.
@@ -147,7 +148,7 @@ class Election:
 
     @property
     def lease_end(self) -> float:
-        """When this member stops leading if nothing is acknowledged any more (loop time)."""
+        """When this member stops leading if nothing is acknowledged any more (`clock.steady_s`)."""
         lease_ms = int(self._session_timeout_ms * LEASE_OF_SESSION)
         return self._group.session_end(lease_ms)
 
@@ -268,7 +269,7 @@ class Election:
         self._notify()
 
     def _begin(self, assignment: Assignment) -> None:
-        if self.lease_end <= _now():
+        if self.lease_end <= clock.steady_s():
             self._ballot.token = 0
             # Too late: as if it had never led; a later generation decides.
             self._group.rejoin("the lease ran out before it led")
@@ -283,9 +284,9 @@ class Election:
         if self._leadership is None or self._leadership.lost.is_set():
             return
         end = self.lease_end
-        if end > _now():
-            self._timer = asyncio.get_running_loop().call_at(
-                min(end, _now() + LOOK_AGAIN_S), self._look
+        if end > clock.steady_s():
+            self._timer = asyncio.get_running_loop().call_later(
+                min(end - clock.steady_s(), LOOK_AGAIN_S), self._look
             )
             return
         self._end("the lease ran out: nothing was acknowledged")
@@ -333,7 +334,3 @@ class Election:
 
 LOOK_AGAIN_S = 0.1
 """How late a broken connection shortens the lease, at most."""
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

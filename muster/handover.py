@@ -31,9 +31,10 @@ class Handover:
         listener: RebalanceListener,
         *,
         held: Callable[[], Assignment | None],
+        in_doubt: Callable[[], bool],
         timeout_ms: int,
     ) -> None:
-        self.places = Places()
+        self.places = Places(in_doubt)
         self.runner: PartitionTasks | None = None
         self.offered: Assignment | None = None
         """After `assigned`, until it is over."""

@@ -13,12 +13,13 @@ from collections.abc import Callable
 
 import grpc
 
-from muster import backoff, tasks, timeouts
+from muster import backoff, clock, tasks, timeouts
 from muster.actions import Identity, Refusal
 from muster.calls import Caller
 from muster.discovery import Want, coordinator_of
 from muster.errors import ErrorCode
 from muster.nodes import NODES_MAX
+from muster.session import Moment, Session
 from muster.types import Coordinator
 from muster.v1 import errors_pb2, group_pb2
 
@@ -42,8 +43,10 @@ class Pulse:
         identity: Identity,
         answered: Answered,
         instance_id: str,
+        session: Session,
     ) -> None:
         self.group_id = group_id
+        self.session = session
         self.identity = identity
         self.instance_id = instance_id
         self.answered = answered
@@ -51,13 +54,18 @@ class Pulse:
         self.failures = 0
         self.beat: _Beat | None = None
         self.acknowledged_at: float | None = None
-        """When the last call that the coordinator took as a sign of life was sent (loop time)."""
+        """When the last call that was taken as a sign of life was sent (`clock.steady_s`)."""
         self.broken_at: float | None = None
-        """When a connection broke under a call, where nothing was acknowledged since."""
+        """When a connection broke under a call, where nothing was acknowledged since; so, too."""
         self._beats = beats
         self._want: Want | None = None
         self._unwatch = beats.caller.routes.watch(group_id, self._on_route)
         self._on_route()
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether the next answer matters more than that the call is held."""
+        return self.broken_at is not None or self.session.in_doubt
 
     def stop(self) -> None:
         """No more heartbeats for this one; what is still answered is dropped."""
@@ -106,7 +114,12 @@ class Heartbeats:
         self._intervals_ms: dict[str, int] = {}
 
     def keep(
-        self, group_id: str, identity: Identity, answered: Answered, instance_id: str = ""
+        self,
+        group_id: str,
+        identity: Identity,
+        answered: Answered,
+        session: Session,
+        instance_id: str = "",
     ) -> Pulse:
         """Keep a member alive until `stop` is called on what this returns.
 
@@ -115,9 +128,10 @@ class Heartbeats:
             identity: the member and its generation.
             answered: called with each outcome that concerns the membership (not with NONE, nor with
                 what a search for another coordinator mends).
+            session: told of each answer to a member.
             instance_id: of a static member.
         """
-        return Pulse(self, group_id, identity, answered, instance_id)
+        return Pulse(self, group_id, identity, answered, instance_id, session)
 
     def beat(self, endpoint: str) -> "_Beat":
         """The one call to an endpoint."""
@@ -161,6 +175,7 @@ class _Call:
         self.pulses = {pulse: pulse.identity for pulse in pulses}
         self.task = task
         self.started_at = now
+        self.sent = Moment.now()
 
 
 _Answer = group_pb2.HeartbeatResponse | grpc.aio.AioRpcError
@@ -245,7 +260,7 @@ class _Beat:
         self._counters.calls += 1
         self._counters.attempts += 1
         # A held call says nothing until its interval is over, and a lease may be shorter than that.
-        at_once = any(pulse.broken_at is not None for pulse in due)
+        at_once = any(pulse.is_doubted for pulse in due)
         task = asyncio.create_task(self._call(due, at_once=at_once))
         task.add_done_callback(lambda _: self._news.set())
         self._current = _Call(due, task, now)
@@ -354,8 +369,9 @@ class _Beat:
             if pulse in self._pulses and pulse.identity == identity and status is not None:
                 any_news |= self._on_status(pulse, status)
                 if int(status.code) in _SIGN_OF_LIFE:
-                    any_news |= pulse.broken_at is not None
-                    pulse.acknowledged_at, pulse.broken_at = call.started_at, None
+                    any_news |= pulse.is_doubted
+                    pulse.acknowledged_at, pulse.broken_at = call.sent.at_s, None
+                    pulse.session.heard(call.sent)
         self._pause_if_early(call, any_news=any_news)
 
     def _pause_if_early(self, call: _Call, *, any_news: bool) -> None:
@@ -408,7 +424,7 @@ class _Beat:
             if pulse in self._pulses:
                 self._retry_later(pulse)
                 if code in _BROKEN and pulse.broken_at is None:
-                    pulse.broken_at = self._loop.time()
+                    pulse.broken_at = clock.steady_s()
         if code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
             self._search(call)
 

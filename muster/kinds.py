@@ -46,7 +46,7 @@ class Kind:
         return assignments
 
     def on_assigned(self, assignment: bytes, sent_at: float) -> None:
-        """Every member's: its assignment came, with a Sync or a Join sent at this loop time.
+        """Every member's: its assignment came, with a Sync or a Join sent then (`clock.steady_s`).
 
         Raises:
             MusterError: it cannot be read; the membership fails.

@@ -63,11 +63,11 @@ class ManagedGroup(Group):
         return True
 
     def synced(self, sent_at: float) -> None:
-        """What brought the assignment was sent at this loop time: the session counts from it."""
+        """What brought the assignment was sent then (`clock.steady_s`): the session counts on."""
         self._synced_at = sent_at
 
     def session_end(self, session_timeout_ms: int) -> float:
-        """The loop time until which no coordinator can have ended this member's session.
+        """Until when (`clock.steady_s`) no coordinator can have ended this member's session.
 
         A session is counted from when a call arrived; here from when the last call was *sent* that
         was answered, which is earlier. Where a connection broke under a held call the server counts

@@ -81,8 +81,12 @@ class Partition:
 
     @property
     def paused(self) -> bool:
-        """Whether `Group.pause` said so. It stays owned, and commits count."""
-        return self._place.is_paused
+        """Whether `Group.pause` said so. It stays owned, and commits count.
+
+        Also after the machine slept for longer than the session may last, until the coordinator
+        has answered: another member may own it by then.
+        """
+        return self._place.is_held_up
 
     async def resumed(self) -> None:
         """Wait while it is paused. Ask before each piece of work.

@@ -1,7 +1,7 @@
 """Where a member stands in each partition that it owns: paused or not, and where to read on."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from muster.types import TopicPartition
 
@@ -9,12 +9,18 @@ from muster.types import TopicPartition
 class Place:
     """One owned partition's. It lives as long as the partition is owned without a break."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_doubt: Callable[[], bool]) -> None:
         self.is_paused = False
+        self._in_doubt = in_doubt
         self.position: int | None = None
         """The next offset to read, where a seek or a commit told it."""
         self.seeks = 0
         self._waiting: set[asyncio.Future[None]] = set()
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether no work may begin now: it is paused, or another member's by now perhaps."""
+        return self.is_paused or self._in_doubt()
 
     def pause(self) -> None:
         """From now on `resumed` waits."""
@@ -23,13 +29,17 @@ class Place:
     def resume(self) -> None:
         """Let go on whoever waits."""
         self.is_paused = False
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Whoever waits looks whether that is over."""
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)
 
     async def resumed(self) -> None:
-        """Wait until it is not paused."""
-        while self.is_paused:
+        """Wait until work may begin."""
+        while self.is_held_up:
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.add(waiter)
             try:
@@ -56,15 +66,22 @@ class Place:
 class Places:
     """Of one member, by partition; made when first asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_doubt: Callable[[], bool] = lambda: False) -> None:
+        """`in_doubt` says whether any of them may be another member's by now."""
+        self._in_doubt = in_doubt
         self._places: dict[TopicPartition, Place] = {}
 
     def __getitem__(self, key: TopicPartition) -> Place:
-        return self._places.setdefault(key, Place())
+        return self._places.setdefault(key, Place(self._in_doubt))
 
     def paused(self) -> frozenset[TopicPartition]:
         """Those that are paused."""
         return frozenset(key for key, place in self._places.items() if place.is_paused)
+
+    def look_again(self) -> None:
+        """Whoever waits for work looks whether that is over."""
+        for place in self._places.values():
+            place.look_again()
 
     def position(self, key: TopicPartition) -> int | None:
         """None: neither sought nor committed by this member since it took over."""

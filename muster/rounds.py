@@ -1,12 +1,11 @@
 """Join, Sync and Leave as calls: actions of the membership in, its inputs out."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from muster import timeouts
+from muster import clock, timeouts
 from muster.actions import (
     Claim,
     JoinAnswered,
@@ -103,7 +102,7 @@ class Rounds:
             with_assignment=True,
         )
         self._caller.counters.rejoins += bool(action.member_id)
-        started_at = asyncio.get_running_loop().time()
+        started_at = clock.steady_s()
         try:
             answer, _ = await self._caller.call(
                 self._group_id,
@@ -153,7 +152,7 @@ class Rounds:
             ],
             group_instance_id=self._options.config.instance_id,
         )
-        started_at = asyncio.get_running_loop().time()
+        started_at = clock.steady_s()
         try:
             answer, _ = await self._caller.call(
                 self._group_id,
@@ -192,7 +191,7 @@ class Rounds:
 
 
 def _since_ms(started_at: float) -> int:
-    return int((asyncio.get_running_loop().time() - started_at) * 1000)
+    return int((clock.steady_s() - started_at) * 1000)
 
 
 def _from_error(error: MusterError) -> Refusal:

@@ -127,6 +127,7 @@ class Worker:
                 changed = asyncio.create_task(slot.changed())
                 try:
                     if slot.definition is not None:
+                        await partition.resumed()
                         last = Task(partition, slot.definition, _progress(slot, last))
                         await self._run(last, changed, revoking)
                     await asyncio.wait((changed, revoking), return_when=asyncio.FIRST_COMPLETED)

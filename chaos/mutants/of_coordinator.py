@@ -1,8 +1,10 @@
 """Builds whose coordinator lacks a rule: sessions, timers, parked calls, acknowledgements."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import fields
 
+import coordinator.assembly
 import coordinator.liveness
 import coordinator.service
 import coordinator.shard
@@ -131,6 +133,11 @@ BUILDS = (
         ((coordinator.shard, "Intake", ForgetfulIntake),),
     ),
     Build("session_start", Impatient.__doc__ or "", ((coordinator.shard, "Liveness", Impatient),)),
+    Build(
+        "sleepless_clock",
+        "Measures its quorum by a clock that stands still while the machine sleeps.",
+        ((coordinator.assembly, "CLOCK", time.monotonic),),
+    ),
     Build("deposed_expiry", Lingering.__doc__ or "", ((coordinator.shard, "Liveness", Lingering),)),
     Build(
         "shard_time_cap",

@@ -13,6 +13,7 @@ from coordinator.machine.commands import OffsetCommit
 from coordinator.machine.decision import Decision
 from coordinator.machine.state import Group
 from muster.membership import Membership, State
+from muster.session import Session
 
 
 class KeepsAll(Membership):
@@ -45,6 +46,14 @@ class NeverForgiving(BreakMeter):
         self.broken_total += 1
 
 
+class Doubtless(Session):
+    """Takes its session for alive however long its machine slept."""
+
+    @property
+    def in_doubt(self) -> bool:
+        return False
+
+
 _refuse = decide_commit._refuse  # before any patch
 
 
@@ -67,6 +76,7 @@ BUILDS = (
         _nothing_withheld.__doc__ or "",
         ((muster.membership, "withheld", _nothing_withheld),),
     ),
+    Build("doubtless", Doubtless.__doc__ or "", ((muster.consumer, "Session", Doubtless),)),
     Build("zombie_fence", _any_member.__doc__ or "", ((decide_commit, "_refuse", _any_member),)),
     Build(
         "mass_break",

@@ -70,6 +70,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._pass_wanted = False
         self._serial = 0
         self._tasks: dict[SimTask, None] = {}
+        self.slept_s = 0.0
+        """For how long the process's machine slept: its clock, and so its timers, stood still."""
         self.dead = False
 
     def serial(self) -> int:
@@ -110,7 +112,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def time(self) -> float:
         """The process's monotonic seconds."""
-        return self._clock()
+        return self._clock() - self.slept_s
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -139,8 +141,15 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         """At the process's time `when`."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self._world.schedule(when - self.time(), self._queue, handle)
+        self._world.schedule(when - self.time(), self._ring, handle)
         return handle
+
+    def _ring(self, handle: asyncio.TimerHandle) -> None:
+        left_s = handle.when() - self.time() if self.slept_s else 0.0
+        if left_s > PASS_S:  # the machine slept meanwhile
+            self._world.schedule(left_s, self._ring, handle)
+        else:
+            self._queue(handle)
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future."""

@@ -85,6 +85,7 @@ WORLDS = {
     "read_round": LOST_LINKS,
     "check_quorum": DEAF,
     "send_times": _SCRIPTED["thaw-leader"],
+    "sleepless_clock": _SCRIPTED["suspend-leader"],
     "no_fsync": FIFO3,
     "message_hold": FIFO3,
     "durable_cap": FIFO3,
@@ -118,6 +119,7 @@ WORLDS = {
     "zombie_fence": SDK_EAGER,
     "unknown_topic": SDK_TWO_SHARDS,
     "read_of_many": SDK_UDP,
+    "doubtless": _SCRIPTED["suspend-members"],
     "mass_break": _SCRIPTED["break-heartbeats"],
 }
 """By build."""

@@ -15,6 +15,7 @@ from chaos.sim.rpc import endpoint
 from chaos.sim.server import SimServer
 from chaos.sim.views import View, has_entry
 from chaos.sim.wal import cut, encode, recover
+from coordinator import assembly
 from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.contract import NodeId, Outcome, Role, ShardId, StateMachine
@@ -26,6 +27,7 @@ from raft.peers import decode_admission
 from raft.replica import Replica
 from raft.settings import RaftSettings
 from storage import keys
+from storage.clock import steady_s
 from storage.memory import MemoryStore
 from storage.store import Family
 
@@ -101,6 +103,7 @@ class SimNode:
         """By peer, when this process last took a frame of it in, on this process's clock."""
         self.told_s: dict[int, float] = {}
         """By peer, when that one last took a frame of this process in, on this process's clock."""
+        self._slept_s = 0.0
         self._rate, self._offset = 1.0, 1.0 + world.rng.random() * 100
         self._turn_scheduled = self._syncing = self._starting = False
         self._timer_due_s = 0.0
@@ -182,7 +185,7 @@ class SimNode:
         self.driver.start()
         self._starting = False
         self.server = self.world.make_server(self)
-        self._timer_due_s = self.clock()
+        self._timer_due_s = self.monotonic_s()
         self.world.schedule(0.0, self._timer, self.incarnation)
 
     def stop(self, *, power_cut: bool) -> None:
@@ -309,8 +312,22 @@ class SimNode:
     # -- time
 
     def clock(self) -> float:
+        """The one that the shipped composition gives the driver."""
+        return self.steady_s() if assembly.CLOCK is steady_s else self.monotonic_s()
+
+    def steady_s(self) -> float:
+        """CLOCK_BOOTTIME: it goes on while the machine sleeps."""
         self.world.micro += CODE_S
         return self._offset + (self.world.now + self.world.micro) * self._rate
+
+    def monotonic_s(self) -> float:
+        """CLOCK_MONOTONIC, by which the loop's timers go: it stands still meanwhile."""
+        return self.steady_s() - self._slept_s
+
+    def suspend(self, seconds: float) -> None:
+        """The machine sleeps. What was due by its end is done at once when it wakes."""
+        self.paused_until_s = self.world.now + seconds
+        self._slept_s += seconds * self._rate
 
     @property
     def time_s(self) -> float:
@@ -360,12 +377,12 @@ class SimNode:
 
     def _run_timer(self) -> None:
         assert self.app is not None
-        late_s = self.clock() - self._timer_due_s
+        late_s = self.monotonic_s() - self._timer_due_s
         self.app.timer(max(late_s, 0.0))
         self._news.applied(self.replica(0).applied_index)
         wait = self.running.timer() / self._rate
         self._look_after_disk()
-        self._timer_due_s = self.clock() + wait * self._rate
+        self._timer_due_s = self.monotonic_s() + wait * self._rate
         self.world.schedule(wait + self.world.rng.random() * 0.01, self._timer, self.incarnation)
 
     # -- disk: one sync at a time, covering what was written when it began
@@ -499,7 +516,7 @@ class SimNode:
         self._later(self.incarnation, lambda: self._deliver(src, frame))
 
     def _deliver(self, src: int, frame: bytes) -> None:
-        self.heard_s[src] = self.clock()
+        self.heard_s[src] = self.steady_s()
         self.world.nodes[src].told_s[self.number] = self.world.nodes[src].time_s
         self.running.receive(src, frame)
 

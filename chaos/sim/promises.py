@@ -45,6 +45,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "read_round": ("H-stale-read",),
     "check_quorum": _NO_QUORUM,
     "send_times": _NO_QUORUM,
+    "sleepless_clock": _NO_QUORUM,
     # Disk.
     "no_fsync": _LOST,
     "message_hold": _NOT_DURABLE,
@@ -77,6 +78,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "shard_time_restart": ("S-shard-time-went-back",),
     "unknown_topic": ("A-worker-ended",),
     "read_of_many": _OFFSET_LOST,
+    "doubtless": ("H-worked-after-sleep",),
     "mass_break": _EXPIRED,
     # The SDK, and what only the SDK shows.
     "eager_keeps": ("H-owners-overlap", "H-two-owners"),

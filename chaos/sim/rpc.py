@@ -30,6 +30,9 @@ CONNECT_TIMEOUT_S = 1.0
 LATE_S = 3.0
 """A late duplicate comes so much later at most."""
 
+MEMBERS_CALLS = ("/Heartbeat", "/JoinGroup", "/SyncGroup")
+"""Whose answers say something of a membership."""
+
 PROXY_HOST = "10.9.9.9"
 """Where a second copy seems to come from."""
 
@@ -82,6 +85,8 @@ class ClientNet:
 
     def __init__(self, world: "Simulation", faults: ClientFaults) -> None:
         self.world, self.faults = world, faults
+        self.answered_s: dict[int, float] = {}
+        """By client, when the newest call of a member was sent that was answered."""
         self.watches: list[Callable[[str, bytes], None]] = []
         """Told of every request when it is sent: path, bytes."""
         self._connections: dict[Connection, None] = {}
@@ -265,6 +270,8 @@ class SimCall:
         self._timer: asyncio.TimerHandle | None = None
         self.connection: Connection | None = None
         self.number = 0
+        self.told: tuple[int, float] | None = None
+        """Of a member's call: whose it is, and when it was sent."""
 
     def start(self, timeout_s: float) -> None:
         """The deadline runs from now on, whether there is a connection or not."""
@@ -306,6 +313,9 @@ class SimCall:
             self._timer.cancel()
         if not self._future.done():
             self._future.set_result((code, details, answer))
+            if self.told is not None and code is Code.OK:
+                client, sent_s = self.told
+                self._net.answered_s[client] = max(self._net.answered_s.get(client, 0.0), sent_s)
 
 
 class SimChannel:
@@ -345,6 +355,8 @@ class SimChannel:
 
         def start(request: bytes, timeout: float, metadata: object) -> SimCall:  # noqa: ARG001
             call = SimCall(self._loop, self._net, response_deserializer)
+            if path.endswith(MEMBERS_CALLS):
+                call.told = (self._client, self._net.world.now)
             call.start(timeout)
             self._send(call, path, request, self._loop.time() + timeout)
             return call

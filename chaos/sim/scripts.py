@@ -32,6 +32,8 @@ CUT_S = 1.0
 """So much longer than its stop a leader is cut off."""
 THAWS = 3
 ASK_S = 0.01
+ASLEEP_S = 4.0
+"""Longer than a session by so much."""
 AWAY_S = 3.0
 """Longer than the grace of a broken call, shorter than a session."""
 
@@ -50,8 +52,9 @@ class Script:
         """Put the schedule into the queue, and watch who is removed."""
         members = self.world.members
         assert members is not None
-        for checker in members.checkers:
-            checker.watches.append(self._watch)
+        if self.world.scenario.script != "suspend-members":
+            for checker in members.checkers:
+                checker.watches.append(self._watch)
         self.world.schedule(BEGIN_S, SCRIPTS[self.world.scenario.script], self)
 
     def _watch(
@@ -62,7 +65,7 @@ class Script:
         _entry: Entry,
         results: tuple[CommandResult, ...],
     ) -> None:
-        """No member is removed in any of these worlds: all of them are alive and willing."""
+        """No member is removed in these worlds: all of them are alive and willing."""
         if index <= self._seen or not self.world.chaotic:
             return
         self._seen = index
@@ -148,19 +151,28 @@ def thaw_leader(script: Script) -> None:
 
     The answers wait in its sockets, and nothing that its peers said later. Clients do reach it.
     """
+    _stop_leader(script, "thawed_leader", lambda leader: script.freeze([leader], THAW_S))
+
+
+def suspend_leader(script: Script) -> None:
+    """As `thaw_leader`, but the machine sleeps: its monotonic clock stands still, too."""
+    _stop_leader(script, "suspended_leader", lambda leader: leader.suspend(THAW_S))
+
+
+def _stop_leader(script: Script, kind: str, stop: "Callable[[SimNode], None]") -> None:
     leader = script.leader()
     if leader is None or not script.has_just_sent(leader):
         script.again(0.001)
         return
     world = script.world
-    world.count("thawed_leader")
-    script.freeze([leader], THAW_S)
+    world.count(kind)
+    stop(leader)
     script.ask_soon(leader, THAW_S, world.now + THAW_S + CUT_S)
     for other in world.nodes:
         if other is not leader:
             for link in ((other.number, leader.number), (leader.number, other.number)):
                 world.schedule(ANSWERED_S, world.net.block, *link, THAW_S + CUT_S - ANSWERED_S)
-    if world.faults.counts["thawed_leader"] < THAWS:
+    if world.faults.counts[kind] < THAWS:
         script.again(THAW_S + 2 * CUT_S)
 
 
@@ -223,13 +235,24 @@ def break_heartbeats(script: Script) -> None:
         script.world.checkers[0].violated("L-too-few-calls", broken=broken)
 
 
+def suspend_members(script: Script) -> None:
+    """The machines of half the members sleep for longer than a session; others take over."""
+    members = script.world.members
+    assert members is not None
+    for worker in members.workers[::2]:
+        script.world.count("suspended_member")
+        worker.process.suspend(members.session_ms / 1_000 + ASLEEP_S)
+
+
 SCRIPTS: dict[str, Callable[[Script], None]] = {
     "jam-leader": jam_leader,
     "thaw-leader": thaw_leader,
+    "suspend-leader": suspend_leader,
     "jam-all": jam_all,
     "stop-all": stop_all,
     "stall-followers": stall_followers,
     "reset-peers": reset_peers,
     "break-heartbeats": break_heartbeats,
+    "suspend-members": suspend_members,
 }
 """By name, as `Scenario.script` has it."""

@@ -14,6 +14,7 @@ from uuid import UUID
 import coordinator.service
 import muster.any_node
 import muster.calls
+import muster.clock
 import muster.consumer
 import muster.discovery
 import muster.heartbeats
@@ -76,6 +77,12 @@ class _Draws:
         return UUID(bytes=self._rng.randbytes(16))
 
 
+def _slept_s() -> float:
+    loop: Any = asyncio.get_running_loop()
+    slept_s: float = loop.slept_s
+    return slept_s
+
+
 @contextmanager
 def drawn_by(rng: Random) -> Iterator[None]:
     """Inside, everything that the SDK and the frontend draw comes from `rng`."""
@@ -84,6 +91,7 @@ def drawn_by(rng: Random) -> Iterator[None]:
     seams: list[tuple[Any, str, Any]] = [(module, "random", draws) for module in drawing]
     seams += [(module, "secrets", draws) for module in (muster.consumer, muster.heartbeats)]
     seams.append((coordinator.service, "uuid4", draws.uuid4))
+    seams.append((muster.clock, "slept_s", _slept_s))
     before = [(module, name, getattr(module, name)) for module, name, _ in seams]
     for module, name, value in seams:
         setattr(module, name, value)
@@ -128,7 +136,7 @@ class Process:
         self.rng = world.rng
         self.number = len(world.processes)
         world.processes.append(self)
-        self.paused_until_s = 0.0
+        self.paused_until_s = self.woke_s = 0.0
         self.loop = make_loop(world, lambda: world.now + 1.0, self._run, world.defect)
 
     @property
@@ -161,6 +169,16 @@ class Process:
         if self.alive:
             self.loop.kill()
             self.net.reset_all(client=self.number)
+
+    def suspend(self, seconds: float) -> None:
+        """Its machine sleeps, and its monotonic clock with it."""
+        self.loop.slept_s += seconds
+        self.paused_until_s = self.woke_s = self.world.now + seconds
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether it slept, and no call of a member that it sent since then was answered."""
+        return self.net.answered_s.get(self.number, 0.0) < self.woke_s
 
     def _run(self, one_pass: Callable[[], None]) -> None:
         if not self.alive:
@@ -328,6 +346,9 @@ class Worker(RebalanceListener):
         promises.read(place, self._before[p.id], value)
         shard.counts.reads += 1
         while not self._over:
+            await p.resumed()
+            if self.process.is_unheard:
+                shard.violated("H-worked-after-sleep", group=place[0], partition=place[1])
             await asyncio.sleep(self._rng.expovariate(1 / THINK_S))
             if self._world.scenario.operated and value > 1 and self._rng.random() < BACK:
                 if not await self._go_back(p, value):

@@ -64,11 +64,13 @@ SCRIPTED = (
     STOP_ONE,
     replace(CALM, name="sdk-jam-leader", script="jam-leader"),
     replace(CALM, name="sdk-thaw-leader", script="thaw-leader", chaos_s=20.0),
+    replace(CALM, name="sdk-suspend-leader", script="suspend-leader", chaos_s=20.0),
     replace(CALM, name="sdk-jam-all", script="jam-all"),
     replace(CALM, name="sdk-stop-all", script="stop-all", chaos_s=42.0),
     replace(CALM, name="sdk-stall-followers", script="stall-followers"),
     replace(CALM, name="sdk-reset-peers", script="reset-peers"),
     replace(CALM, name="sdk-break-heartbeats", script="break-heartbeats", members=16),
+    replace(CALM, name="sdk-suspend-members", script="suspend-members", chaos_s=30.0),
 )
 """What must be in the schedule, whatever chance brings."""
 

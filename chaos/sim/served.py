@@ -117,7 +117,7 @@ class Served:
         status = self._heartbeat(*question)  # type: ignore[arg-type]
         if isinstance(status, Error) and self._life == self._node.incarnation:
             node = self._node
-            now_s = node.clock()
+            now_s = node.steady_s()
             ages = sorted(
                 now_s - min(heard_s, node.told_s.get(peer, 0.0))
                 for peer, heard_s in node.heard_s.items()

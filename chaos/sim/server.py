@@ -105,7 +105,7 @@ class SimServer:
         life = node.incarnation
         self.core = core
         self.loop = make_loop(
-            node.world, node.clock, lambda run: node.run_pass(life, run), node.world.defect
+            node.world, node.monotonic_s, lambda run: node.run_pass(life, run), node.world.defect
         )
         methods: Any = _Methods()
         group_pb2_grpc.add_GroupCoordinatorServicer_to_server(GroupService(core), methods)

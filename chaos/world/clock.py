@@ -1,6 +1,7 @@
 """A wall clock per node that can be set, also while the node runs (libfaketime).
 
-The monotonic clock stays what it is: no deadline may depend on any other.
+The monotonic clock stays what it is, and so does the one that counts sleep: no deadline may depend
+on any other.
 """
 
 import functools

@@ -15,6 +15,7 @@ from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
 from coordinator.machine.events import ConfigValue, GroupConfigChanged
 from coordinator.machine.limits import Limits
+from coordinator.machine.quoting import quoted
 from coordinator.machine.replies import Configured
 from coordinator.machine.state import Group, Phase
 
@@ -23,6 +24,7 @@ MAX_SESSION_TIMEOUT_MS: Final = "classic.max.session.timeout.ms"
 INITIAL_DELAY_MS: Final = "classic.initial.rebalance.delay.ms"
 MAX_SIZE: Final = "classic.max.size"
 OFFSETS_RETENTION_MS: Final = "offsets.retention.ms"
+_DIGITS: Final = frozenset("0123456789")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +107,15 @@ def _wrong(name: str, value: str, limits: Limits) -> str:
     if setting is None:
         return _unknown(name)
     low, high = setting.bounds(limits)
-    if not (value.isascii() and value.isdigit() and len(value) <= len(str(high))):
-        return f"{name} is a whole number from {low} to {high}, not {value[:40]!r}."
+    if not (0 < len(value) <= len(str(high)) and _DIGITS.issuperset(value)):
+        return f"{name} is a whole number from {low} to {high}, not {quoted(value[:40])}."
     if not low <= int(value) <= high:
         return f"{name} is {low} to {high}, not {int(value)}."
     return ""
 
 
 def _unknown(name: str) -> str:
-    return f"There is no setting {name[:80]!r}; there are {', '.join(SETTINGS)}."
+    return f"There is no setting {quoted(name[:80])}; there are {', '.join(SETTINGS)}."
 
 
 def _invalid(message: str) -> Decision:

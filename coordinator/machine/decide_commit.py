@@ -13,6 +13,7 @@ from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
 from coordinator.machine.events import BlobCommitted, GroupEvent, OffsetCommitted, OffsetSuperseded
 from coordinator.machine.identity import refuse_identity
+from coordinator.machine.quoting import quoted
 from coordinator.machine.replies import Committed, PartitionResult
 from coordinator.machine.state import Blob, Group, Phase
 
@@ -120,7 +121,7 @@ def _refuse_caller(group: Group | None, command: OffsetCommit) -> Decision | Non
     if group is None:
         if simple:
             return None
-        return refuse(Error.GROUP_ID_NOT_FOUND, f"There is no group {command.group_id!r}.")
+        return refuse(Error.GROUP_ID_NOT_FOUND, f"There is no group {quoted(command.group_id)}.")
     if group.phase is Phase.DEAD:
         return unavailable()
     if simple and group.phase is Phase.EMPTY:

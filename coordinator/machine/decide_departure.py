@@ -15,6 +15,7 @@ from coordinator.machine.events import (
     Trigger,
 )
 from coordinator.machine.identity import identity_error
+from coordinator.machine.quoting import quoted
 from coordinator.machine.replies import Done, LeaveResult, Left
 from coordinator.machine.rounds import Roster, rebalance
 from coordinator.machine.state import Group, Phase
@@ -23,7 +24,7 @@ from coordinator.machine.state import Group, Phase
 def decide_leave(group: Group | None, command: LeaveGroup, env: Envelope) -> Decision:
     """L2-L5: each entry on its own, against what the earlier ones left; one round for the batch."""
     if group is None and command.kicked:
-        return refuse(Error.GROUP_ID_NOT_FOUND, f"There is no group {command.group_id!r}.")
+        return refuse(Error.GROUP_ID_NOT_FOUND, f"There is no group {quoted(command.group_id)}.")
     if group is None:
         results = [_result(entry, Error.UNKNOWN_MEMBER_ID) for entry in command.members]
         return Decision((), Left(tuple(results)))

@@ -15,6 +15,7 @@ from coordinator.machine.events import (
     PendingRemoved,
     RemovalCause,
 )
+from coordinator.machine.quoting import quoted
 from coordinator.machine.replies import Done, OffsetsDeleted, RemovalResult
 from coordinator.machine.state import Group, Offset, Phase
 from coordinator.machine.subscriptions import CONSUMER, named_topics
@@ -32,7 +33,7 @@ def decide_delete(group: Group | None, command: DeleteGroup) -> Decision:
     if group.phase is not Phase.EMPTY:
         return refuse(
             Error.NON_EMPTY_GROUP,
-            f"Group {group.group_id!r} has {len(group.members)} members: stop them first.",
+            f"Group {quoted(group.group_id)} has {len(group.members)} members: stop them first.",
         )
     cause = RemovalCause.LEFT
     dropped = [
@@ -49,14 +50,16 @@ def decide_offset_delete(group: Group | None, command: OffsetDelete) -> Decision
     if group.phase is not Phase.EMPTY and group.protocol_type != CONSUMER:
         return refuse(
             Error.NON_EMPTY_GROUP,
-            f"Group {group.group_id!r} has members, and what they read is not known here.",
+            f"Group {quoted(group.group_id)} has members, and what they read is not known here.",
         )
     topics = subscribed(group)
     events: dict[TopicPartition, OffsetRemoved] = {}
     results: list[RemovalResult] = []
     for key in command.partitions:
         if topics is None or key.topic in topics:
-            message = f"The group subscribes to {key.topic!r}: stop the members that read it first."
+            message = (
+                f"The group subscribes to {quoted(key.topic)}: stop the members that read it first."
+            )
             results.append(RemovalResult(*key, Error.GROUP_SUBSCRIBED_TO_TOPIC, message))
             continue
         stored = group.offsets.get(key)
@@ -135,7 +138,7 @@ class _Due:
 
 
 def _not_found(group_id: str) -> Decision:
-    return refuse(Error.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}.")
+    return refuse(Error.GROUP_ID_NOT_FOUND, f"There is no group {quoted(group_id)}.")
 
 
 def _deleted(group: Group, ending: Ending) -> GroupDeleted:

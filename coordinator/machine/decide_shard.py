@@ -21,6 +21,7 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.invariants import invariant
 from coordinator.machine.limits import Limits
+from coordinator.machine.quoting import quoted
 from coordinator.machine.replies import Done, Refused, Reply
 from coordinator.machine.shard_records import ShardState
 
@@ -71,7 +72,8 @@ def _decide_create(
         return ShardDecision((), Done(changed=False))
     if known is not None:
         return _refused(
-            Error.INVALID_PARTITIONS, f"Topic {command.name!r} has {known} partitions already."
+            Error.INVALID_PARTITIONS,
+            f"Topic {quoted(command.name)} has {known} partitions already.",
         )
     if len(state.topics) >= limits.max_topics:
         return _refused(Error.INVALID_REQUEST, f"The cluster has its {limits.max_topics} topics.")
@@ -85,7 +87,8 @@ def _decide_add(
     known = state.topics.get(command.name)
     if known is None:
         return _refused(
-            Error.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {command.name!r}; create it."
+            Error.UNKNOWN_TOPIC_OR_PARTITION,
+            f"There is no topic {quoted(command.name)}; create it.",
         )
     if known == command.partitions:
         return ShardDecision((), Done(changed=False))
@@ -93,7 +96,7 @@ def _decide_add(
         most = limits.topic_max_partitions
         return _refused(
             Error.INVALID_PARTITIONS,
-            f"Topic {command.name!r} has {known} partitions and grows to {most} at most.",
+            f"Topic {quoted(command.name)} has {known} partitions and grows to {most} at most.",
         )
     version = _version_after(state, command.partitions - known, rules_version)
     return ShardDecision((PartitionsAdded(command.name, command.partitions, version),), Done())

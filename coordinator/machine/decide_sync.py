@@ -12,6 +12,7 @@ from coordinator.machine.envelope import Envelope
 from coordinator.machine.errors import Error
 from coordinator.machine.events import AssignmentPublished, GroupEvent, MemberSynced
 from coordinator.machine.identity import refuse_identity
+from coordinator.machine.quoting import quoted
 from coordinator.machine.replies import PARKED, sync_reply
 from coordinator.machine.state import Group, Phase
 
@@ -54,7 +55,7 @@ def _refuse(group: Group | None, command: SyncGroup) -> Decision | None:
     ):
         return refuse(
             Error.INCONSISTENT_GROUP_PROTOCOL,
-            f"The group runs {group.protocol_type!r} with {group.protocol_name!r}.",
+            f"The group runs {quoted(group.protocol_type)} with {quoted(group.protocol_name)}.",
         )
     if group.phase is Phase.PREPARING_REBALANCE:
         return refuse(Error.REBALANCE_IN_PROGRESS, "A round is open; join again.")

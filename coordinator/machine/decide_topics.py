@@ -4,6 +4,7 @@ from coordinator.machine.commands import TopicsChanged
 from coordinator.machine.decision import Decision
 from coordinator.machine.envelope import Envelope
 from coordinator.machine.events import Trigger
+from coordinator.machine.quoting import quoted
 from coordinator.machine.replies import Done
 from coordinator.machine.rounds import Roster, rebalance
 from coordinator.machine.state import Group, Phase
@@ -22,7 +23,7 @@ def decide_topics(group: Group | None, command: TopicsChanged, env: Envelope) ->
         or not is_subscribed(group, command.topic)
     ):
         return Decision((), Done(changed=False))
-    reason = f"topic {command.topic!r} has {command.partitions} partitions"
+    reason = f"topic {quoted(command.topic)} has {command.partitions} partitions"
     return Decision(
         tuple(rebalance(group, env, Roster(group), Trigger.TOPICS_CHANGED, "", reason)), Done()
     )

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from coordinator.machine.errors import Error
 from coordinator.machine.events import GroupEvent
+from coordinator.machine.quoting import quoted
 from coordinator.machine.replies import Parked, Refused, Reply
 
 
@@ -32,7 +33,9 @@ def unavailable() -> Decision:
 
 def unknown_member(member_id: str) -> Decision:
     """The member is not (or no longer) in the group; it joins again with a new nonce."""
-    return refuse(Error.UNKNOWN_MEMBER_ID, f"No member {member_id!r} in this group; join again.")
+    return refuse(
+        Error.UNKNOWN_MEMBER_ID, f"No member {quoted(member_id)} in this group; join again."
+    )
 
 
 def illegal_generation(asked: int, current: int) -> Decision:

@@ -76,7 +76,7 @@ class Reader:
         """One byte, 0 or 1."""
         flag = self.take(1)
         if flag not in {b"\x00", b"\x01"}:
-            raise RecordError(f"a flag of a record is {flag!r}")
+            raise RecordError(f"a flag of a record is {flag.hex()}")
         return flag == b"\x01"
 
     def optional(self) -> int | None:

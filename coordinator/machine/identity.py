@@ -7,6 +7,7 @@ and both mappings stay (sc-S24). A call without an instance id is judged by its 
 
 from coordinator.machine.decision import Decision, refuse, unknown_member
 from coordinator.machine.errors import Error
+from coordinator.machine.quoting import quoted
 from coordinator.machine.state import Group
 
 
@@ -37,6 +38,6 @@ def fenced(group: Group, instance_id: str) -> Decision:
     holder = group.members[group.instances[instance_id]]
     return refuse(
         Error.FENCED_INSTANCE_ID,
-        f"Instance id {instance_id!r} is held by member {holder.member_id!r} of "
+        f"Instance id {quoted(instance_id)} is held by member {quoted(holder.member_id)} of "
         f"{holder.client_host or 'an unknown host'} now.",
     )

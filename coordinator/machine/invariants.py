@@ -8,6 +8,7 @@ from coordinator.machine.history import (
     Rebalance,
     take_rebalance,
 )
+from coordinator.machine.quoting import quoted
 from coordinator.machine.state import Group, Phase, holders, recount
 
 
@@ -28,7 +29,7 @@ def check(group: Group, *, at_rest: bool = True) -> None:
     them. `at_rest` is False between the events of one decision, where a member may be in (or out)
     before the round opens for it.
     """
-    where = f"group {group.group_id!r} in {group.phase}: "
+    where = f"group {quoted(group.group_id)} in {group.phase}: "
     _check_members(group, where)
     invariant(group.tally == recount(group), where + "the tally is not its members' (I1, I4, I5)")
     invariant(group.instances == holders(group), where + "instances are not their members' (I3)")
@@ -70,7 +71,9 @@ def _check_members(group: Group, where: str) -> None:
 def _check_history(group: Group, where: str) -> None:
     rounds = list(group.rebalances)
     invariant(len(rounds) <= HISTORY_ROUNDS, where + "more rounds kept than the history holds")
-    invariant(rounds == sorted(rounds), where + "the history is not in the order of its rounds")
+    invariant(
+        rounds == sorted(group.rebalances), where + "the history is not in the order of its rounds"
+    )
     invariant(not rounds or rounds[-1] == group.round, where + "the last round is not in it")
     open_now = group.phase in {Phase.PREPARING_REBALANCE, Phase.COMPLETING_REBALANCE}
     for number, kept in group.rebalances.items():
@@ -92,7 +95,7 @@ def _check_timer(group: Group, where: str, *, at_rest: bool) -> None:
             timers = (RoundTimer.SYNC,)
         case Phase.STABLE:
             timers = (RoundTimer.SYNC, None)
-    invariant(group.timer in timers, where + f"timer {group.timer!r}")
+    invariant(group.timer in timers, where + f"timer {group.timer}")
     if group.timer is None:
         invariant(group.deadline_ms == 0, where + "a deadline without a timer")
     if not group.from_empty:

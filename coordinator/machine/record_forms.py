@@ -15,6 +15,7 @@ from coordinator.machine.encoding import (
     put_text,
     put_texts,
 )
+from coordinator.machine.quoting import quoted
 from coordinator.machine.state import Blob, Group, Member, Offset, Phase
 
 _VERSION = bytes((RECORD_VERSION,))
@@ -61,7 +62,7 @@ def take_header(group_id: str, reader: Reader) -> Group:
         timer = reader.optional()
         group.timer = None if timer is None else RoundTimer(timer)
     except ValueError as error:
-        raise RecordError(f"group {group_id!r}: {error}") from error
+        raise RecordError(f"group {quoted(group_id)}: {error}") from error
     group.deadline_ms = reader.integer()
     group.remaining_ms = reader.integer()
     group.new_member_added = reader.flag()

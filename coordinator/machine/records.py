@@ -58,6 +58,7 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.evolve_history import is_missed, pushed_out
 from coordinator.machine.history import put_round, take_round
+from coordinator.machine.quoting import quoted
 from coordinator.machine.record_forms import (
     put_assignment,
     put_blob,
@@ -338,7 +339,7 @@ def load_groups(records: Iterable[tuple[bytes, bytes]]) -> Iterator[Group]:
             group = take_header(group_id, Reader(value))
             continue
         if group is None or group.group_id != group_id:
-            raise RecordError(f"a record of group {group_id!r} before its header")
+            raise RecordError(f"a record of group {quoted(group_id)} before its header")
         _take_part(group, kind, reader, value)
     if group is not None:
         yield _finished(group)
@@ -361,7 +362,7 @@ def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
     elif kind in (_STATIC, _ASSIGNMENT):
         member = group.members.get(key.rest())
         if member is None:
-            raise RecordError(f"a record of nobody in group {group.group_id!r}")
+            raise RecordError(f"a record of nobody in group {quoted(group.group_id)}")
         if kind == _ASSIGNMENT:
             member.assignment = take_assignment(value)
         else:
@@ -381,7 +382,7 @@ def _take_own(group: Group, kind: bytes, value: bytes) -> None:
     elif kind == _TOPICS:
         group.topics_version = take_number(value)
     else:
-        raise RecordError(f"a record of unknown kind {kind!r}")
+        raise RecordError(f"a record of unknown kind {kind.hex()}")
 
 
 def _finished(group: Group) -> Group:

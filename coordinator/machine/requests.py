@@ -18,6 +18,7 @@ from coordinator.machine.commands import (
 from coordinator.machine.envelope import RULES_VERSION
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import Limits
+from coordinator.machine.quoting import quoted
 from coordinator.machine.replies import Refused
 from coordinator.machine.state import metadata_bytes
 
@@ -133,7 +134,7 @@ def _refuse_commit(command: OffsetCommit, limits: Limits) -> Refused | None:
         return _invalid("An atomic commit names each partition once.")
     return _refuse_ids([p.topic for p in command.partitions], limits) or next(
         (
-            _invalid(f"Partition {p.partition} of {p.topic!r} at offset {at}: below 0.")
+            _invalid(f"Partition {p.partition} of {quoted(p.topic)} at offset {at}: below 0.")
             for p in command.partitions
             for at in (p.offset, p.start_offset or 0)
             if min(p.partition, at) < 0

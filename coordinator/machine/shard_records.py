@@ -126,7 +126,7 @@ def _load_shard_record(state: ShardState, key: bytes, value: bytes) -> None:
         reader.end()
         state.replaced_nodes[node_id] = take_name(value)
     else:
-        raise RecordError(f"a record with unknown key {key[:16]!r}")
+        raise RecordError(f"a record with unknown key {key[:16].hex()}")
 
 
 def recount(state: ShardState) -> int:

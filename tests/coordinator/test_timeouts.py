@@ -2,21 +2,38 @@
 
 import ast
 import re
+import time
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from coordinator import timeouts
+from coordinator import assembly, timeouts
 from coordinator.machine.limits import LIMITS
+from coordinator.wall_clock import steady_ms
 from muster import timeouts as sdk
 from raft.settings import RaftSettings
+from storage import clock
 
 TEXT = (Path(__file__).parents[2] / "docs" / "timeouts.md").read_text("utf-8")
 SERVER = {n: v for n, v in vars(timeouts).items() if n.endswith(("_MS", "_MS_MAX"))}
 SDK = {n: v for n, v in vars(sdk).items() if n.endswith(("_MS", "_MS_MIN", "_MS_MAX"))}
 CODE = {**asdict(RaftSettings()), **asdict(LIMITS), **SDK, **SERVER}
 ROWS = re.findall(r"^\| `(\w+)` \| (\d+) \|", TEXT, re.MULTILINE)
+CLOCKS = re.findall(r"^\| `(\w+)` \| \d+ \|.*\| (loop|steady|shard time) \|", TEXT, re.MULTILINE)
+ROOT = Path(__file__).parents[2]
+MONOTONIC = {
+    "coordinator/dev.py": "waits for processes that it has started",
+    "coordinator/init.py": "waits for its own sync",
+    "coordinator/node.py": "how long its own syncs take",
+    "coordinator/probe.py": "how busy this process is; asleep is not busy",
+    "muster/cli/connection.py": "how long a command waits",
+    "muster/cli/watch.py": "how long a command waits",
+    "muster/clock.py": "what the loop's clock shows, to tell sleep from it",
+    "muster/compat/background.py": "how long a thread waits",
+    "muster/compat/teller.py": "how long a thread waits",
+}
+"""Who reads CLOCK_MONOTONIC by name, and why that may stand still while the machine sleeps."""
 RULES = re.findall(r"^\| `([^`]*[<>=]=?[^`]*)` \|", TEXT, re.MULTILINE)
 
 
@@ -24,6 +41,36 @@ RULES = re.findall(r"^\| `([^`]*[<>=]=?[^`]*)` \|", TEXT, re.MULTILINE)
 def test_the_documented_value_is_the_codes(name, value):
     """Each row of the tables."""
     assert CODE[name] == int(value)
+
+
+def test_every_wait_says_by_which_clock():
+    """One of the three, in each row."""
+    assert [name for name, _ in CLOCKS] == [name for name, _ in ROWS]
+
+
+@pytest.mark.parametrize("name", [*asdict(RaftSettings()), "LEASE_AFTER_BREAK_MS"])
+def test_what_others_measure_as_well_counts_sleep(name):
+    """Elections and quorums, and how long an elected leader leads."""
+    assert dict(CLOCKS).get(name, "steady") == "steady"
+
+
+def test_who_reads_the_clock_that_stands_still_is_known():
+    """A new reader has to say why sleep does not count for it."""
+    readers = {
+        str(path.relative_to(ROOT))
+        for package in ("coordinator", "muster", "raft", "storage")
+        for path in (ROOT / package).rglob("*.py")
+        if "time.monotonic" in path.read_text("utf-8")
+    }
+    assert readers == set(MONOTONIC)
+
+
+def test_the_driver_goes_by_the_clock_that_counts_sleep():
+    """CLOCK_BOOTTIME, where there is one; and so does what entries are stamped with."""
+    assert assembly.CLOCK is clock.steady_s
+    told = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    assert time.clock_gettime(told) <= clock.steady_s() <= time.clock_gettime(told)
+    assert steady_ms() <= clock.steady_s() * 1_000
 
 
 def test_every_wait_of_the_server_is_documented():

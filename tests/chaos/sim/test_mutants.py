@@ -28,6 +28,8 @@ QUICK = (
     "hung_voter",
     "check_quorum",
     "send_times",
+    "sleepless_clock",
+    "doubtless",
     "timer_generation",
     "generation_floor",
     "parked_join",

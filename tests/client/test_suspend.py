@@ -1,0 +1,146 @@
+"""A machine that slept hands out no work until a heartbeat says that it is a member still."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from muster import TopicPartition, clock
+from muster.testing import Abort
+from tests.client.listening import Journal
+
+T = [TopicPartition("t", i) for i in range(4)]
+LONG_MS = 60_000
+SESSION_MS = 10_000
+SILENT = [Abort(grpc.StatusCode.RESOURCE_EXHAUSTED)] * 200
+"""So many heartbeats are not answered; each is asked again a little later."""
+
+
+@pytest.fixture
+def sleep(monkeypatch):
+    """Have the machine sleep: CLOCK_BOOTTIME goes on, the loop's clock does not."""
+    slept_s = clock.slept_s()
+    monkeypatch.setattr(clock, "slept_s", lambda: slept_s)
+
+    def sleep_for(seconds):
+        nonlocal slept_s
+        slept_s += seconds
+
+    return sleep_for
+
+
+async def until(condition):
+    """Wait for what tasks do; the cluster sees calls only."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+class Worker:
+    """Asks before each piece of work, and commits it."""
+
+    def __init__(self, client):
+        self.group = client.group("g", ["t"], session_timeout_ms=SESSION_MS, commit_interval_ms=1)
+        self.group.on_partition(self.work)
+        self.done, self.waiting, self.partitions = {}, set(), {}
+        self.running = asyncio.create_task(self.group.run())
+
+    async def work(self, p):
+        self.partitions[p.key] = p
+        while True:
+            self.waiting.add(p.key)
+            await p.resumed()
+            self.waiting.discard(p.key)
+            self.done[p.key] = self.done.get(p.key, 0) + 1
+            p.commit(self.done[p.key])
+            await asyncio.sleep(0.001)
+
+    async def working(self):
+        """Until each partition has come further."""
+        before = dict.fromkeys(T, 0) | self.done
+        await until(lambda: all(self.done.get(key, 0) > before[key] for key in T))
+
+    async def stop(self):
+        self.group.stop()
+        await self.running
+
+
+async def test_after_sleep_no_work_begins_until_a_heartbeat_is_answered(open_cluster, sleep):
+    """Longer than the session: another one may own it all. Commits are for the server to judge."""
+    async with open_cluster(1, interval_ms=50) as (cluster, client):
+        worker = Worker(client)
+        await worker.working()
+        cluster.script("Heartbeat", *SILENT)
+        beats = len(cluster.seen("Heartbeat"))
+        await cluster.until(lambda: len(cluster.seen("Heartbeat")) > beats + 1)
+        sleep(SESSION_MS / 1000 + 1)
+        await until(lambda: worker.waiting == set(T))
+        done = dict(worker.done)
+        assert all(p.paused for p in worker.partitions.values())
+        result = await worker.group.commit({T[0]: 100_000})
+        assert result.acknowledged == {T[0]: 100_000}
+        assert worker.done == done
+        assert worker.group.assignment is not None
+        cluster._scripts["Heartbeat"].clear()
+        await worker.working()
+        assert not any(p.paused for p in worker.partitions.values())
+        await worker.stop()
+
+
+async def test_after_sleep_the_next_heartbeat_is_answered_at_once(open_cluster, sleep):
+    """What was held when the machine fell asleep was answered then, and says nothing of now."""
+    async with open_cluster(1, interval_ms=200) as (cluster, client):
+        worker = Worker(client)
+        await worker.working()
+        await cluster.until(lambda: cluster.seen("Heartbeat"))
+        sleep(3600)
+        await until(lambda: worker.waiting == set(T))
+        await worker.working()
+        assert any(call.request.at_once for call in cluster.seen("Heartbeat"))
+        await worker.stop()
+
+
+async def test_a_nap_within_the_session_stops_nothing(open_cluster, sleep):
+    """Nobody can have ended the session meanwhile."""
+    async with open_cluster(1, interval_ms=LONG_MS) as (_, client):
+        worker = Worker(client)
+        await worker.working()
+        sleep(SESSION_MS / 1000 - 5)
+        assert not any(p.paused for p in worker.partitions.values())
+        await worker.working()
+        await worker.stop()
+
+
+async def test_an_assignment_that_came_while_it_slept_is_not_handed_out_yet(open_cluster, sleep):
+    """It was asked for before; neither the listener nor who waits is told."""
+    async with open_cluster(1, interval_ms=50) as (cluster, client):
+        told = Journal()
+        group = client.group("g", ["t"], session_timeout_ms=SESSION_MS, listener=told)
+        cluster.script("Heartbeat", *SILENT)
+        sync = group._rounds.sync
+
+        async def answered_while_asleep(action):
+            answer = await sync(action)
+            sleep(SESSION_MS / 1000 + 1)
+            return answer
+
+        group._rounds.sync = answered_while_asleep
+        given = asyncio.create_task(group.next_assignment())
+        await until(lambda: group.state == "Stable")
+        beats = len(cluster.seen("Heartbeat"))
+        await cluster.until(lambda: len(cluster.seen("Heartbeat")) > beats + 2)
+        assert not given.done()
+        assert told.lines == []
+        cluster._scripts["Heartbeat"].clear()
+        assert (await given).partitions == tuple(T)
+
+
+async def test_a_leader_that_slept_leads_no_more_when_it_wakes(open_cluster, sleep):
+    """Before any answer, and before any timer of its loop: those did not move."""
+    async with open_cluster(1, interval_ms=LONG_MS) as (_, client):
+        election = client.election("e", session_timeout_ms=SESSION_MS)
+        term = await election.lead()
+        assert term.is_held
+        sleep(SESSION_MS / 1000)
+        assert not term.is_held
+        assert election.leadership is None
+        await election.close()

@@ -1,0 +1,105 @@
+"""A node whose machine slept finds it out by itself, before it has heard of anybody else.
+
+What the kernel does to clocks is done by a preloaded library: CLOCK_BOOTTIME is ahead by as much as
+the machine slept, and CLOCK_MONOTONIC, by which all else goes on, is not.
+"""
+
+import asyncio
+import os
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from coordinator.dev import DevCluster
+from muster.v1 import admin_pb2 as admin
+from muster.v1.errors_pb2 import ErrorCode
+from tests.e2e.bare import Member, Router
+
+SOURCE = Path(__file__).with_name("sleeping_clock.c")
+COMPILER = shutil.which("cc")
+SHARDS = 4
+SLEPT_S = 3600
+WAIT_S = 120
+
+
+class Sleep:
+    """Makes machines sleep, as far as their clocks tell."""
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    def of(self, pid, seconds):
+        """The process finds that it slept for so long."""
+        with (self._folder / str(pid)).open("r+b") as file:
+            file.write(struct.pack("@q", seconds * 10**9))
+
+
+@pytest.fixture
+def sleep(tmp_path, monkeypatch):
+    """For processes that begin in the test."""
+    library, folder = tmp_path / "sleeping_clock.so", tmp_path / "slept"
+    folder.mkdir()
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-O", "-o", library, SOURCE], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("SLEPT_FOLDER", str(folder))
+    return Sleep(folder)
+
+
+@pytest.mark.skipif(COMPILER is None or not hasattr(os, "sched_getaffinity"), reason="Linux and cc")
+@pytest.mark.processes
+def test_a_leader_whose_machine_slept_leads_no_more(tmp_path, sleep):
+    """It gives every shard up at once, though its monotonic clock did not move; work goes on."""
+    with DevCluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
+        cluster.wait_ready()
+        asyncio.run(_sleep(cluster, sleep))
+
+
+async def _sleep(cluster, sleep):
+    router = Router([node.endpoint for node in cluster.nodes.values()])
+    try:
+        async with asyncio.timeout(WAIT_S):
+            before = await _at_rest(router)
+            made = await router.topics[cluster.nodes[0].endpoint].CreateTopic(
+                admin.CreateTopicRequest(name="t", partitions=1)
+            )
+            assert made.status.code == ErrorCode.NONE
+            member = Member(router, "g", "t", 0, {})
+            working = asyncio.create_task(member.work())
+            await _acknowledged(member, 5)
+            sleep.of(cluster.nodes[0].pid, SLEPT_S)
+            for shard, (leader, term) in before.items():
+                while leader == 0 and (await _leaders(router, 1))[shard][1] == term:
+                    await asyncio.sleep(0.02)
+            await _acknowledged(member, 5)
+            after = await _leaders(router, 1)
+            kept = [shard for shard, (leader, _) in before.items() if leader != 0]
+            assert kept
+            assert {shard: after[shard][1] for shard in kept} == {s: before[s][1] for s in kept}
+            working.cancel()
+    finally:
+        await router.close()
+
+
+async def _acknowledged(member, more):
+    goal = member.acknowledged + more
+    while member.acknowledged < goal:
+        await asyncio.sleep(0.01)
+
+
+async def _leaders(router, at):
+    """By shard, who leads it in which term, as a node says."""
+    endpoint = list(router.admins)[at]
+    answer = await router.admins[endpoint].DescribeCluster(admin.DescribeClusterRequest())
+    return {one.shard: (one.leader_id, one.term) for one in answer.shard_states}
+
+
+async def _at_rest(router):
+    """When each shard is led where it belongs: from then on no leadership moves by itself."""
+    while True:
+        leaders = await _leaders(router, 1)
+        if all(leader == shard % 3 for shard, (leader, _) in leaders.items()):
+            return leaders
+        await asyncio.sleep(0.02)

@@ -1,0 +1,85 @@
+"""Text in quotation marks is Python 3.11's, whichever Python runs the machine."""
+
+import itertools
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from coordinator.machine import quoting
+from coordinator.machine.digest import digest_bytes
+from coordinator.machine.quoting import quoted
+from tests.machine.world import World
+
+UNICODE = "14.0.0"
+"""What Python 3.11 knows."""
+LATER = {
+    "\U0001fae8": 15.0,  # a shaking face, printable since Python 3.12
+    "\U00011f00": 15.0,  # a Kawi sign
+    "\u2ffc": 15.1,  # an ideographic description character, since Python 3.13
+    "\U0001fae9": 16.0,  # a face with bags under its eyes, since Python 3.14
+}
+"""Characters that were not assigned in Unicode 14, and since when they are."""
+
+of_this_python = pytest.mark.skipif(
+    unicodedata.unidata_version != UNICODE, reason="another Python's characters"
+)
+
+
+def base_36(number: int) -> str:
+    """As the table has it."""
+    number, digit = divmod(number, 36)
+    return (base_36(number) if number else "") + "0123456789abcdefghijklmnopqrstuvwxyz"[digit]
+
+
+@of_this_python
+def test_the_table_is_what_python_311_can_print():
+    """The runs of all code points; this is how the table was made."""
+    can = (chr(code).isprintable() for code in range(sys.maxunicode + 1))
+    runs = [base_36(len(list(run))) for _, run in itertools.groupby(can)]
+    assert quoting._RUNS.split() == runs
+
+
+@of_this_python
+def test_each_character_is_quoted_as_python_311_does():
+    """All 1,114,112 of them, alone."""
+    every = map(chr, range(sys.maxunicode + 1))
+    assert [one for one in every if quoted(one) != repr(one)] == []
+
+
+@of_this_python
+@given(st.text(st.characters() | st.sampled_from("'\"\\\n\t\r\x7f\xad\ud800 ")))
+@example("it's")
+@example('"it"')
+@example('it\'s "it"')
+@example("\\'")
+def test_text_is_quoted_as_python_311_does(text):
+    """Which mark is chosen depends on the whole text."""
+    assert quoted(text) == repr(text)
+
+
+@pytest.mark.parametrize("character", LATER)
+def test_a_character_that_later_pythons_can_print_stays_an_escape(character):
+    """It does not ask the Python that runs it."""
+    code = ord(character)
+    escape = f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    assert quoted(f"a{character}") == f"'a{escape}'"
+
+
+def test_a_topic_with_such_a_name_leaves_the_same_state_on_every_python():
+    """The round's reason is replicated; the digest is the one that Python 3.11 found."""
+    world = World()
+    for line in (
+        "topic \U0001fae8's 2",
+        "join a topics=\U0001fae8's",
+        "fire",
+        "sync a-1 a-1:A",
+        "grow \U0001fae8's 3",
+        "changed \U0001fae8's",
+    ):
+        world.run(line)
+    (*_, last) = world.state.groups["g"].rebalances.values()
+    assert last.reason == 'topic "\\U0001fae8\'s" has 3 partitions'
+    assert digest_bytes(world.state.digest).hex() == "20d943b2824ab56afa9f0b1c7027fab4"
