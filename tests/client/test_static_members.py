@@ -63,6 +63,23 @@ async def test_a_second_process_takes_over_and_the_first_is_told(open_cluster):
         await second.commit({T[0]: 1})
 
 
+async def test_a_store_that_checks_tokens_refuses_the_process_that_was_replaced(open_cluster):
+    """One number per owner: two processes of one static member never hold a partition under one."""
+    async with open_cluster(1) as (_, client):
+        first = client.group("g", ["t"], group_instance_id="i")
+        mine = await first.next_assignment()
+        second = client.group("g", ["t"], group_instance_id="i")
+        theirs = await second.next_assignment()
+        assert (theirs.generation, theirs.partitions) == (mine.generation, mine.partitions)
+        stored = 0
+        taken = []
+        for token in (mine.fencing_token, theirs.fencing_token, mine.fencing_token):
+            if stored <= token:  # what a store does: UPDATE ... WHERE token <= ?
+                stored = token
+                taken.append(token)
+        assert taken == [mine.fencing_token, theirs.fencing_token]
+
+
 async def test_a_dynamic_member_may_stay_and_a_static_one_may_leave(open_cluster):
     """`close(leave=...)` overrides what is usual for each."""
     async with open_cluster(1) as (cluster, client):
