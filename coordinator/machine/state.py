@@ -35,7 +35,7 @@ timer SYNC            -         -                     drop unsynced, round  the 
 unknown = UNKNOWN_MEMBER_ID, in progress = REBALANCE_IN_PROGRESS; an id = MEMBER_ID_REQUIRED, and
 until it is used or expires no round but an initial one closes before its timer. (1): the group
 leader opens a round, others get the current generation. (2): the new member takes the place of the
-static one, which is fenced. (3): a round only where another protocol would be selected, else the
+static one, which is fenced, and a token of its own. (3): a round only where another protocol would be selected, else the
 current generation. The timer JOIN drops dynamic members alone; while nobody has joined and static
 members remain it waits again. (4): of topics that are not subscribed; NON_EMPTY_GROUP where the
 protocol type is not "consumer". (5): of topics that are not subscribed, where due. (6): a round,
