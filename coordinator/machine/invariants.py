@@ -25,8 +25,8 @@ def check(group: Group, *, at_rest: bool = True) -> None:
     """The group invariants I1-I5, I7 and I8 of gp-1.4, and I9, that one state can show.
 
     I6 (generations rise), I8 (one vector per generation) and I9 (a fencing token is taken once)
-    concern two states: `evolve` guards them. `at_rest` is False between the events of one decision, where a member may be in (or out)
-    before the round opens for it.
+    concern two states: `evolve` guards them. `at_rest` is False between the events of one decision,
+    where a member may be in (or out) before the round opens for it.
     """
     where = f"group {group.group_id!r} in {group.phase}: "
     _check_members(group, where)

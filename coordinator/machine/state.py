@@ -35,11 +35,11 @@ timer SYNC            -         -                     drop unsynced, round  the 
 unknown = UNKNOWN_MEMBER_ID, in progress = REBALANCE_IN_PROGRESS; an id = MEMBER_ID_REQUIRED, and
 until it is used or expires no round but an initial one closes before its timer. (1): the group
 leader opens a round, others get the current generation. (2): the new member takes the place of the
-static one, which is fenced, and a token of its own. (3): a round only where another protocol would be selected, else the
-current generation. The timer JOIN drops dynamic members alone; while nobody has joined and static
-members remain it waits again. (4): of topics that are not subscribed; NON_EMPTY_GROUP where the
-protocol type is not "consumer". (5): of topics that are not subscribed, where due. (6): a round,
-where the topic is subscribed and the generation formed before. Expiry and
+static one, which is fenced, and a token of its own. (3): a round only where another protocol would
+be selected, else the current generation. The timer JOIN drops dynamic members alone; while nobody
+has joined and static members remain it waits again. (4): of topics that are not subscribed;
+NON_EMPTY_GROUP where the protocol type is not "consumer". (5): of topics that are not subscribed,
+where due. (6): a round, where the topic is subscribed and the generation formed before. Expiry and
 timers that name what is past do nothing. A
 round closes to CompletingRebalance, or to Empty without members. Dead answers
 COORDINATOR_NOT_AVAILABLE and is not left. Where there is no group the answers are Empty's, but a

@@ -105,8 +105,7 @@ def put_reply(reply: object) -> str:  # noqa: PLR0911
             return (
                 f"joined generation={reply.generation} {reply.protocol_type}/{reply.protocol_name} "
                 f"leader={reply.leader_id} me={reply.member_id} members=[{members}]"
-                + " skip"
-                * reply.skip_assignment
+                + " skip" * reply.skip_assignment
                 + _token(reply)
             )
         case Synced():

@@ -323,7 +323,7 @@ def _replaced(group, old_id, instance_id, by="c-1", token=9):
 
 @pytest.mark.parametrize("name", ILLEGAL)
 def test_an_event_that_does_not_fit_stops_the_process(name):
-    """sc-G02 and the guards of I2, I3, I4, I6, I8, I9: evolve never applies what the rules forbid."""
+    """sc-G02, the guards of I2, I3, I4, I6, I8, I9: evolve never applies what the rules forbid."""
     world = World()
     for line in (
         *("join a", "join b instance=i", "fire", "fire", "sync a-1 a-1:A b-1:B", "sync b-1"),
@@ -545,7 +545,9 @@ def test_a_deleted_groups_last_token_is_in_the_floor():
     fence = group.fence
     assert fence > group.generation
     world.run(f"leave {group.leader_id}")
-    assert evolve(deepcopy(group), GroupDeleted("g", group.generation, Ending.DELETED, fence)) is None
+    assert (
+        evolve(deepcopy(group), GroupDeleted("g", group.generation, Ending.DELETED, fence)) is None
+    )
     with pytest.raises(InvariantError, match="another token"):
         evolve(group, GroupDeleted("g", group.generation, Ending.DELETED))
     world.run("delete-group")
