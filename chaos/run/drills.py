@@ -140,7 +140,7 @@ OPERATOR = Drill(
     cast=_operating,
     calm_s=6.0,
 )
-# Nothing need break. Some ten turns by the end, all in one generation but for a pause of the others.
+# Nothing need break. Some ten turns by the end, all in one generation but for a pause of others.
 TURNS = Drill(
     "turns",
     (("transfer_leadership", 0.0),),

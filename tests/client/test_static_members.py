@@ -8,6 +8,7 @@ from muster import TopicPartition
 from muster.actions import JoinAnswered, SendJoin, SendSync, Start
 from muster.embedded import decode_assignment, encode_subscription
 from muster.errors import FencedInstanceId, InvalidConfig
+from muster.testing import groups
 from tests.client.listening import Journal
 from tests.client.scenario import membership
 
@@ -78,6 +79,14 @@ async def test_a_store_that_checks_tokens_refuses_the_process_that_was_replaced(
                 stored = token
                 taken.append(token)
         assert taken == [mine.fencing_token, theirs.fencing_token]
+
+
+async def test_where_a_coordinator_names_no_token_the_generation_is_it(open_cluster, monkeypatch):
+    """A worker may be upgraded before the coordinators: 0 would be refused by every store."""
+    monkeypatch.setattr(groups.Group, "_next_token", lambda _: 0)
+    async with open_cluster(1) as (_, client):
+        alone = await client.group("g", ["t"]).next_assignment()
+        assert alone.fencing_token == alone.generation > 0
 
 
 async def test_a_dynamic_member_may_stay_and_a_static_one_may_leave(open_cluster):
