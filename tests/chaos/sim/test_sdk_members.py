@@ -110,6 +110,30 @@ def test_two_owners_that_the_group_counts_are_noticed() -> None:
     assert _kinds(checker) == ["H-owners-overlap"]
 
 
+def test_two_processes_that_had_one_token_are_noticed() -> None:
+    """inv-I5: also where the first is long gone, and in one generation."""
+    checker, owners = _owners()
+    owners.take("g", 0, "a", 1, "p1", 1)
+    owners.take("g", 1, "a", 1, "p1", 1)
+    owners.drop_all("p1", "died")
+    owners.take("g", 0, "b", 1, "p2", 2)
+    assert _kinds(checker) == []
+    owners.take("g", 1, "b", 1, "p2", 1)
+    assert _kinds(checker) == ["H-token-shared"]
+
+
+def test_a_token_of_a_later_generation_that_is_smaller_is_noticed() -> None:
+    """inv-I5: in whatever order the processes hear of them."""
+    checker, owners = _owners()
+    owners.take("g", 0, "b", 2, "p2", 3)
+    owners.drop_all("p2", "died")
+    owners.take("g", 0, "a", 1, "p1", 2)
+    owners.drop_all("p1", "died")
+    assert _kinds(checker) == []
+    owners.take("g", 0, "c", 1, "p3", 4)
+    assert _kinds(checker) == ["H-token-fell"]
+
+
 @pytest.mark.parametrize("removed", ["a", "b"])
 def test_a_zombie_may_overlap_and_may_not_commit(removed: str) -> None:
     """inv-I6: the one that the group removed, whether it was told first or last."""
