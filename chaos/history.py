@@ -66,6 +66,8 @@ class Operation:
     numbered: bool = False
     """A commit with a `commit_seq`: its client sends one after the other, each with a greater one
     (architecture.md 3, rule 6)."""
+    token: int = 0
+    """The fencing token under which a commit was sent; 0: not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class Ownership:
     instance_id: str = ""
     revoking_ns: int | None = None
     """When it was told to give it up and began to; None: not known."""
+    token: int = 0
+    """The fencing token that it was told with it; 0: not recorded."""
 
     @property
     def owner(self) -> str:

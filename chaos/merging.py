@@ -264,6 +264,7 @@ def _unknown(line: Invoke) -> Operation:
         line.generation,
         line.node,
         numbered=line.numbered,
+        token=line.token,
     )
 
 
@@ -288,6 +289,7 @@ def _ended(begun: Invoke, line: Ended) -> Operation:
         begun.node if line.node is None else line.node,
         line.error,
         begun.numbered,
+        begun.token,
     )
 
 
@@ -304,4 +306,5 @@ def _owned(
         how,
         owns.instance_id,
         revoking_ns,
+        owns.token,
     )

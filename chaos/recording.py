@@ -98,6 +98,7 @@ class Invoke:
     generation: int = -1
     node: int | None = None
     numbered: bool = False
+    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ class Owns:
     generation: int
     from_ns: int
     instance_id: str = ""
+    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +264,7 @@ class Recorder:
         generation: int = -1,
         node: int | None = None,
         numbered: bool = False,
+        token: int = 0,
     ) -> int:
         """An operation is about to be sent; returns the number by which it is ended.
 
@@ -280,7 +283,7 @@ class Recorder:
         number = next(self._ids)
         began = time.monotonic_ns()
         line = Invoke(
-            number, client, kind, key, began, value, member_id, generation, node, numbered
+            number, client, kind, key, began, value, member_id, generation, node, numbered, token
         )
         self._write(line, opens=1)
         return number
@@ -301,7 +304,13 @@ class Recorder:
     # -- ownership
 
     def owns(
-        self, client: str, key: Key, member_id: str, generation: int, instance_id: str = ""
+        self,
+        client: str,
+        key: Key,
+        member_id: str,
+        generation: int,
+        instance_id: str = "",
+        token: int = 0,
     ) -> int:
         """A member was told that it owns `key`; call before it works. Returns a number.
 
@@ -309,8 +318,8 @@ class Recorder:
         """
         number = next(self._ids)
         now = time.monotonic_ns()
-        # Two lines may follow.
-        self._write(Owns(number, client, key, member_id, generation, now, instance_id), opens=2)
+        line = Owns(number, client, key, member_id, generation, now, instance_id, token)
+        self._write(line, opens=2)  # two lines may follow
         return number
 
     def revoking(self, number: int) -> None:

@@ -33,6 +33,7 @@ class _Seen(NamedTuple):
     joined: bool
     synced: bool
     awaited: bool
+    token: int
 
 
 class Describing:
@@ -151,6 +152,7 @@ def _seen(group: Group, first: int) -> list[_Seen]:
             group.has_joined(member),
             group.has_synced(member),
             is_awaited(group, member),
+            group.token_of(member) if group.has_synced(member) else 0,
         )
         for member in members
     ]
@@ -161,7 +163,7 @@ async def _members(
 ) -> int:
     """Add members until the page is full, one at least; returns the bytes the group takes."""
     size = described.ByteSize()
-    for member, assignment, joined, synced, awaited in seen:
+    for member, assignment, joined, synced, awaited, token in seen:
         if size >= room and described.members:
             described.next_member = member.join_seq
             break
@@ -178,6 +180,7 @@ async def _members(
             group_instance_id=member.instance_id,
             subscribed_topics=member.subscribed_topics,
             awaited=awaited,
+            fencing_token=token,
         )
         size += one.ByteSize()
         await slices.did(1 + len(member.subscribed_topics) // KEYS_PER_ENTRY)

@@ -208,6 +208,7 @@ def joined(reply: Joined, counts: Mapping[str, int], previous: int) -> pb.JoinGr
         partition_counts=counts,
         skip_assignment=reply.skip_assignment,
         previous_generation=previous,
+        fencing_token=reply.token,
     )
 
 
@@ -218,6 +219,7 @@ def synced(reply: Synced) -> pb.SyncGroupResponse:
         protocol_name=reply.protocol_name,
         assignment=reply.assignment,
         generation=reply.generation,
+        fencing_token=reply.token,
     )
 
 

@@ -5,8 +5,8 @@ partition before can no longer write. *Write* the counts together with the offse
 *Commit* only what is written. Then a line that is read twice does not count twice, and a worker
 that lost a partition cannot spoil it.
 
-The assignment of a generation is immutable and carries its own token: what was begun under one is
-written and committed under that one, never under the next.
+An assignment is immutable and carries its own token: what was begun under one is written and
+committed under that one, never under the next.
 """
 
 import asyncio

@@ -77,6 +77,7 @@ class JoinAnswered:
     assignment: bytes | None = None
     """It came with the answer: this member has synced."""
     previous_generation: int = 0  # of the group; 0 = none, or not known any more
+    fencing_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class Ballot(Kind):
         self._counted: _Statement | None = None  # in the last round that came to its end
         self._pending = False  # in that round: there are candidates, and none of them was given it
         self._statements: dict[str, _Statement] = {}  # the group leader's: of all members
-        self._generation = -1
+        self._token = 0  # of the generation that this member assigns, as group leader
 
     def statement(self) -> bytes:
         """What this member says in its next Join."""
@@ -94,7 +94,7 @@ class Ballot(Kind):
         """Candidates are those that want the one thing; nobody else may be given it."""
         members = members_of(answer)
         self._statements = {m.member_id: _Statement.of(said(m)) for m in members}
-        self._generation = answer.generation
+        self._token = answer.fencing_token
         members = [
             replace(m, topics=(KEY.topic,) if self._statements[m.member_id].candidate else ())
             for m in members
@@ -111,7 +111,7 @@ class Ballot(Kind):
         for member_id, assignment in assignments:
             if KEY in decode_assignment(assignment):
                 statement = self._statements[member_id]
-                token = statement.token or self._generation
+                token = statement.token or self._token
                 news = {"leader": [member_id, statement.value, token], "pending": False}
         return tuple((member_id, tell(one, news)) for member_id, one in assignments)
 

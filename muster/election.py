@@ -1,8 +1,8 @@
 """Leader election: a group that has one thing to own, and a fencing token for who owns it.
 
 What Schema Registry does with the same protocol. The coordinator gives the one thing to one member
-per generation; the generation in which a member was given it is its token, so tokens rise from
-leader to leader and none is used twice. Sticky and cooperative: while a leader is alive nobody
+per generation; the fencing token under which a member was given it is its token, so tokens rise
+from leader to leader and none is used twice. Sticky and cooperative: while a leader is alive nobody
 takes its place, and candidates come and go without it having to stop.
 
 The token is what makes a store safe. The lease is what lets a leader that is cut off stop by itself

@@ -146,6 +146,7 @@ class Membership:
         self._since: dict[TopicPartition, int] = {}  # held without a break since this generation
         self._moving: tuple[TopicPartition, ...] = ()  # what an open Revoke names, if not all
         self._protocol_name = ""
+        self._fencing_token = 0
         self._leads = False
         self._shares_sent: tuple[tuple[str, bytes], ...] = ()
         self._reason = "first join"
@@ -240,6 +241,7 @@ class Membership:
 
     def _on_joined(self, answer: JoinAnswered) -> None:
         self.identity = Identity(answer.member_id, answer.generation)
+        self._fencing_token = answer.fencing_token
         self._protocol_name = answer.protocol_name
         self._leads = answer.leader_id == answer.member_id
         assignor = self._config.assignor(answer.protocol_name)
@@ -347,6 +349,7 @@ class Membership:
             partitions=partitions,
             protocol_name=self._protocol_name,
             is_group_leader=self._leads,
+            fencing_token=self._fencing_token,
         )
         self.state = State.STABLE
         if self._moving:

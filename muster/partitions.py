@@ -57,7 +57,7 @@ class Partition:
         self.generation = assignment.generation
         """Rises with each cooperative round in which this member keeps the partition."""
         self.fencing_token = assignment.fencing_token
-        """What a store compares before it takes a write (int64, rises with each generation)."""
+        """What a store compares before it takes a write (int64; rises with each generation)."""
         self.committed = committed
         """The next offset to read, as committed when this member took over; None = nothing yet."""
         self.revoking = asyncio.Event()

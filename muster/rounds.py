@@ -126,6 +126,8 @@ class Rounds:
             skip_assignment=answer.skip_assignment,
             assignment=answer.assignment if answer.HasField("assignment") else None,
             previous_generation=answer.previous_generation,
+            # A coordinator of the version before names none: the generation is the token there.
+            fencing_token=answer.fencing_token or answer.generation,
         )
         try:
             if joined.assignment is not None:

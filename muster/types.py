@@ -29,11 +29,9 @@ class Assignment:
     """The assignor that the group voted for."""
     is_group_leader: bool
     """Whether this member computed the assignment of all."""
-
-    @property
-    def fencing_token(self) -> int:
-        """What a store compares before it takes a write: here the generation."""
-        return self.generation
+    fencing_token: int
+    """What a store compares before it takes a write: int64, no two processes ever have the same for
+    a partition, and who owns it later has the larger one."""
 
 
 @dataclass(frozen=True, slots=True)

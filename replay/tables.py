@@ -79,13 +79,13 @@ class MemberSession(NamedTuple):
 
 
 class Ownership(NamedTuple):
-    """Who owned a partition under one fencing token (the generation, in the classic protocol).
+    """Who owned a partition under one fencing token (the generation, in entries of rules 1 and 2).
 
     A span opens when the assignment is published and closes when the next generation forms (from
-    then on the old token is refused), or when the member is removed. `released`: next_generation,
-    left, session_expired, not_rejoined, not_synced, no_room, replaced, open, unknown. Where
-    assignments are opaque, `topic` and `partition` are null and `opaque_bytes` is the assignment's
-    size.
+    then on the old token is refused), or when the member is removed or replaced. `released`:
+    next_generation, left, session_expired, not_rejoined, not_synced, no_room, replaced, open,
+    unknown. Where assignments are opaque, `topic` and `partition` are null and `opaque_bytes` is
+    the assignment's size.
     """
 
     shard: int

@@ -197,18 +197,20 @@ class OwnershipTracker:
         """In a stable base everybody owns what is assigned, since an unknown time."""
         if group.phase is Phase.STABLE:
             for member in group.members.values():
-                self._grant(group, member.member_id, member.assignment, group.generation, None)
+                token = group.token_of(member)
+                self._grant(group, member.member_id, member.assignment, token, None)
 
     def on(self, event: GroupEvent, group: Group | None, at: Moment) -> Iterator[TableRow]:
         """Opens at AssignmentPublished.
 
         Closes at the next GenerationFormed or the member's removal. Whoever takes a static member's
-        place in a stable group owns what that one did, under the same token.
+        place in a stable group owns what that one did, under a token of its own: from rules 3 on.
         """
         match event:
             case AssignmentPublished() if group is not None:
                 for entry in event.assignments:
-                    self._grant(group, entry.member_id, entry.assignment, event.generation, at)
+                    token = group.token_of(group.members[entry.member_id])
+                    self._grant(group, entry.member_id, entry.assignment, token, at)
             case GenerationFormed():
                 yield from self._release(at, NEXT_GENERATION)
             case MemberRemoved():
@@ -216,8 +218,9 @@ class OwnershipTracker:
             case MemberReplaced() if group is not None:
                 yield from self._release(at, REPLACED, event.replaced_id)
                 if keeps_place(event, group):
-                    kept = group.members[event.replaced_id].assignment
-                    self._grant(group, event.member_id, kept, group.generation, at)
+                    before = group.members[event.replaced_id]
+                    token = event.token or group.token_of(before)
+                    self._grant(group, event.member_id, before.assignment, token, at)
             case _:
                 pass
 

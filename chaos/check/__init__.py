@@ -4,6 +4,7 @@ from chaos.check import (
     cooperative,
     digests,
     disks,
+    fences,
     generations,
     lost,
     minority,
@@ -17,17 +18,6 @@ from chaos.check import (
 from chaos.collector import without_collector
 from chaos.history import History
 from chaos.verdict import Checker, Verdict
-
-
-def _fencing_tokens(_history: History) -> Verdict:
-    """inv-I5 does not apply yet."""
-    return Verdict(
-        "I5",
-        "fencing tokens per partition never fall",
-        0,
-        applies=False,
-        note="the token is the group's generation until the server assigns partitions: see I6, I7",
-    )
 
 
 def _watch(_history: History) -> Verdict:
@@ -46,7 +36,7 @@ CHECKERS: dict[str, Checker] = {
     "I2": offsets.check,
     "I3": generations.check,
     "I4": owners.check,
-    "I5": _fencing_tokens,
+    "I5": fences.check,
     "I6": tokens.check,
     "I7": stores.check,
     "I8": owned_again.check,

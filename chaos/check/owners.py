@@ -1,12 +1,16 @@
 """inv-I4: one owner per partition and generation; what live members confirmed does not overlap.
 
+Owners are processes: each has a member id of its own. Of one static member a generation may have
+several, one after the other, each under a later fencing token.
+
 A member confirms what it owns: from the moment it is told to the moment it has stopped to work. Of
-two owners of a partition that overlap, the one of the older generation is
+two owners of a partition that overlap, the one of the older token is
 
 * live, and this is a violation, where it was in the group when the newer one got the partition;
 * a zombie where it had been removed from the group, and was not told yet: a whole generation after
   its own and up to the newer owner's does not have it, or a call of it was refused because it is no
-  member any more before the newer one got the partition, or it ended as `lost` or `died` and is not
+  member any more before the newer one got the partition, or another process had its instance id by
+  then, or it ended as `lost` or `died` and is not
   known to be in the newer owner's generation, or it took longer than the rebalance timeout to give
   the partition up. Nobody can stop a zombie; its
   commits and its writes to a fenced store are refused (inv-I6, inv-I7). These overlaps are counted.
@@ -72,7 +76,8 @@ def _one_each(found: Findings, key: Key, owned: list[Ownership]) -> None:
     first: dict[int, Ownership] = {}
     for one in owned:
         known = first.setdefault(one.generation, one)
-        if known.owner != one.owner:
+        shared = known.token == one.token != 0 and known.member_id != one.member_id
+        if shared or known.owner != one.owner:
             found.broken(
                 f"{named(key)}: two owners in generation {one.generation}: {_word(found, known)}, "
                 f"and {_word(found, one)}",
@@ -81,17 +86,19 @@ def _one_each(found: Findings, key: Key, owned: list[Ownership]) -> None:
 
 
 def _overlaps(owned: list[Ownership]) -> Iterator[tuple[Ownership, Ownership]]:
-    """Pairs of different owners and generations that overlap, the older generation first."""
+    """Pairs of different owners and generations or tokens that overlap, the older one first."""
     live: list[Ownership] = []
     for one in sorted(owned, key=lambda one: one.from_ns):
         live = [other for other in live if other.until_ns is None or other.until_ns > one.from_ns]
         for other in live:
-            if other.owner != one.owner and other.generation != one.generation:
-                if other.generation < one.generation:
-                    yield other, one
-                else:
-                    yield one, other
+            older, newer = sorted((other, one), key=_age)
+            if older.member_id != newer.member_id and _age(older) < _age(newer):
+                yield older, newer
         live.append(one)
+
+
+def _age(one: Ownership) -> tuple[int, int]:
+    return one.generation, one.token
 
 
 class _Members:
@@ -102,6 +109,10 @@ class _Members:
         for call in history.operations:
             if call.error in REMOVED and call.member_id and call.ended_ns is not None:
                 self._refused.setdefault((call.key.group, call.member_id), call.ended_ns)
+        self._processes: dict[tuple[str, str], list[Ownership]] = defaultdict(list)
+        for owned in history.ownerships:
+            if owned.instance_id:
+                self._processes[owned.key.group, owned.instance_id].append(owned)
         self._of: dict[str, dict[int, frozenset[str]]] = defaultdict(dict)
         for one in history.generations:
             if one.whole:
@@ -112,6 +123,13 @@ class _Members:
         """Whether a call of this member was refused before, because it was removed."""
         refused = self._refused.get((one.key.group, one.member_id))
         return refused is not None and refused <= at_ns
+
+    def replaced_before(self, one: Ownership, at_ns: int) -> bool:
+        """Whether another process had its instance id by then, after it."""
+        return any(
+            other.member_id != one.member_id and _age(other) > _age(one) and other.from_ns <= at_ns
+            for other in self._processes.get((one.key.group, one.instance_id), ())
+        )
 
     def has(self, generation: int, one: Ownership) -> bool:
         """Whether it is known that this very member is in the generation.
@@ -144,8 +162,10 @@ def _is_zombie(
 def _was_removed(older: Ownership, newer: Ownership, members: _Members) -> bool:
     """Whether the group says so, or a node did."""
     between = older.generation, newer.generation
-    return members.left_out(newer.key.group, older.owner, *between) or members.refused_before(
-        older, newer.from_ns
+    return (
+        members.left_out(newer.key.group, older.owner, *between)
+        or members.refused_before(older, newer.from_ns)
+        or members.replaced_before(older, newer.from_ns)
     )
 
 

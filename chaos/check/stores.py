@@ -22,7 +22,7 @@ def check(history: History) -> Verdict:
     """In the order in which a fenced store took its writes, their tokens never fall.
 
     That is the store's part. The tokens' own: no two clients write one partition under one token,
-    and who is refused has been followed by an owner in a later generation. The store must not
+    and who is refused has been followed by an owner with a later token. The store must not
     refuse a write whose token is not stale, else one that is shut would pass; and the writes of one
     client under one token keep their order. The store without a fence shows what that prevents: a
     note says how many stale writes it took. Looks at: writes that the fenced store accepted.
@@ -87,10 +87,11 @@ def _token(found: Findings, one: StoreWrite, known: _Seen | None, owners: list[O
     if one.accepted and other is not None and other.client != one.client:
         found.broken(f"{where} has the token of {_word(found, other)}", one.at_ns)
     if not one.accepted and not any(
-        owned.generation > one.token and owned.from_ns <= one.at_ns for owned in owners
+        (owned.token or owned.generation) > one.token and owned.from_ns <= one.at_ns
+        for owned in owners
     ):
         found.broken(
-            f"{where} was refused, and nobody had been given the partition in a later generation",
+            f"{where} was refused, and nobody had been given the partition with a later token",
             one.at_ns,
         )
 

@@ -1,9 +1,16 @@
-"""inv-I6: once a later generation was granted, nobody is served in an earlier one."""
+"""inv-I6: once a later generation or fencing token was granted, nobody is served with an earlier.
+
+A generation is a group's, a token a partition's: where a static member is replaced, the others go
+on in their generation with the token that they have.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
 
 from chaos.check.findings import Findings, named
 from chaos.check.known import Evidence, KnownGenerations
 from chaos.check.setup import HEARD_NS, QUORUM_NS
-from chaos.history import Generation, History, Operation, Outcome, Ownership
+from chaos.history import Generation, History, Key, Operation, Outcome, Ownership
 from chaos.verdict import Verdict
 
 
@@ -12,16 +19,26 @@ def check(history: History) -> Verdict:
 
     A commit from that moment on; a heartbeat as long after it as a coordinator that was deposed may
     go on to answer (inv-I15). A later generation is known from the moment when a commit under it
-    was acknowledged, or a member was told of it. Looks at: acknowledged commits of members, and
-    heartbeats in a generation that was over, however they ended.
+    was acknowledged, or a member was told of it. Nor is a commit of a partition under an earlier
+    token than another process was told with it before. Looks at: acknowledged commits of members,
+    and heartbeats in a generation that was over, however they ended.
     """
     found = Findings(history, "I6", "no commit or heartbeat in an earlier generation after a later")
     known = KnownGenerations(history)
+    granted = _Granted(history)
     for one in history.commits():
         if one.outcome is not Outcome.OK or one.generation < 0 or one.ended_ns is None:
             continue
         found.looked_at += 1
         _look(found, one, known.before(one.key.group, one.began_ns))
+        later_owner = granted.after(one)
+        if later_owner is not None:
+            found.broken(
+                f"{named(one.key)}: accepted {found.operation(one)} under token {one.token}, "
+                f"although {later_owner.member_id} of {later_owner.client} had token "
+                f"{later_owner.token} at {found.at(later_owner.from_ns)}",
+                one.began_ns,
+            )
     for one in history.operations:
         if one.kind == "heartbeat" and one.generation >= 0:
             before_ns = one.began_ns - QUORUM_NS - HEARD_NS
@@ -30,6 +47,26 @@ def check(history: History) -> Verdict:
             if one.outcome is Outcome.OK:
                 _look(found, one, later)
     return found.verdict()
+
+
+class _Granted:
+    """Of each partition: the moments at which the highest token that anybody was told rose."""
+
+    def __init__(self, history: History) -> None:
+        self._rising: dict[Key, list[Ownership]] = defaultdict(list)
+        for one in sorted(history.ownerships, key=lambda one: one.from_ns):
+            rising = self._rising[one.key]
+            if not rising or one.token > rising[-1].token:
+                rising.append(one)
+
+    def after(self, commit: Operation) -> Ownership | None:
+        """Another process that had a later token before this was sent."""
+        rising = self._rising.get(commit.key, [])
+        index = bisect_right(rising, commit.began_ns, key=lambda one: one.from_ns) - 1
+        later = rising[index] if index >= 0 and commit.token else None
+        if later is None or later.token <= commit.token or later.member_id == commit.member_id:
+            return None
+        return later
 
 
 def _look(found: Findings, one: Operation, later: Evidence | None) -> None:

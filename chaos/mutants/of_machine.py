@@ -21,7 +21,7 @@ from coordinator.machine.evolve_history import last_round
 from coordinator.machine.identity import refuse_identity
 from coordinator.machine.requests import joining_id
 from coordinator.machine.shard_state import ShardState
-from coordinator.machine.state import Group
+from coordinator.machine.state import Group, Member
 
 _decide = import_module("coordinator.machine.decide")  # the package has a function of that name
 _decide_offset_delete, _decide_timer = _decide.decide_offset_delete, _decide.decide_timer
@@ -67,6 +67,16 @@ def _any_holder(group: Group, member_id: str, instance_id: str) -> Decision | No
     if instance_id in group.instances:
         return None
     return refuse_identity(group, member_id, instance_id)
+
+
+def _generation_again(group: Group, _member: Member) -> int:
+    """The fencing token is the generation, whichever process of a static member is asked about."""
+    return group.generation
+
+
+def _kept_token(group: Group, _member: Member) -> int:
+    """A process that replaces a static member has its token too."""
+    return group.token or group.generation
 
 
 def _any_timer(group: Group | None, command: CloseRound, env: Envelope) -> Decision:
@@ -132,6 +142,12 @@ BUILDS = (
         _any_holder.__doc__ or "",
         ((decide_commit, "refuse_identity", _any_holder),),
     ),
+    Build(
+        "generation_token",
+        _generation_again.__doc__ or "",
+        ((Group, "token_of", _generation_again),),
+    ),
+    Build("kept_token", _kept_token.__doc__ or "", ((Group, "token_of", _kept_token),)),
     Build(
         "generation_floor",
         _no_floor.__doc__ or "",

@@ -38,22 +38,23 @@ INVARIANTS = (
     Invariant(
         "I4",
         "one owner per partition",
-        "In one generation a partition has one owner. Across generations no two live members that "
+        "In one generation a partition has one owner, of one static member one process after the "
+        "other. Across generations no two live members that "
         "confirmed to own it overlap. A member that the group has declared dead may not know it "
         "yet: such overlaps are counted apart, and fencing (I6, I7) makes them harmless.",
     ),
     Invariant(
         "I5",
         "tokens of a partition never fall",
-        "A partition's fencing token never falls, and two owners never share one.",
-        "assignment by the server; with the classic protocol the token is the group's generation, "
-        "and I3 checks it",
+        "A later owner of a partition has a larger fencing token than every one before, and two "
+        "owners never share one. Owners are processes: two of one static member are two.",
     ),
     Invariant(
         "I6",
         "a fenced member commits nothing",
         "Once a commit of a later generation was accepted, no commit of an earlier one that was "
-        "sent afterwards is, and no heartbeat.",
+        "sent afterwards is, and no heartbeat. Once another process has a partition under a later "
+        "fencing token, no commit of it under an earlier one that is sent afterwards is accepted.",
     ),
     Invariant(
         "I7",

@@ -57,6 +57,21 @@ def _operating(setting: Setting) -> Plan:
     return cast
 
 
+TURNS_S = (1.0, 2.0)
+
+
+def _taking_turns(setting: Setting) -> Plan:
+    """Also W4, whose static member changes its process every second or two."""
+    cast = _cast(setting, "W4")
+    cast.jobs = [
+        replace(job, settings={**job.settings, "back_s": TURNS_S})
+        if "back_s" in job.settings
+        else job
+        for job in cast.jobs
+    ]
+    return cast
+
+
 @dataclass(frozen=True, slots=True)
 class Drill:
     """A fixed schedule, the network it is played in, and who is at work."""
@@ -125,6 +140,15 @@ OPERATOR = Drill(
     cast=_operating,
     calm_s=6.0,
 )
+# Nothing need break. Some ten turns by the end, all in one generation but for a pause of others.
+TURNS = Drill(
+    "turns",
+    (("transfer_leadership", 0.0),),
+    lambda _: Loopback(),
+    ALWAYS | {"I5", "I7"},
+    cast=_taking_turns,
+    calm_s=12.0,
+)
 POWER = Drill("power", (("power_loss_all", 0.5),), lambda _: Loopback(), ALWAYS, needs_disks=True)
 # Twenty seconds in which the node has to find out; the pulse asks it some ten times a second.
 EIO = Drill("eio", (("eio", 0.5),), lambda _: Loopback(), ALWAYS | {"I16"}, needs_disks=True)
@@ -132,6 +156,7 @@ DRILLS = {
     "ack_before_commit": CUTS,
     "disk_error_ignored": EIO,
     "generation_fence": CUTS,
+    "kept_token": TURNS,
     "majority": CUTS,
     "mark_unread": FLIP,
     "read_round": CUTS,
@@ -146,6 +171,7 @@ PROMISES = {
     "ack_before_commit": ("I15", "I6", *_LOST),
     "disk_error_ignored": ("I16",),
     "generation_fence": ("I6",),
+    "kept_token": ("I5", "I7"),
     "majority": ("I15", "I10", *_LOST),
     "mark_unread": ("I14",),
     "read_round": ("I15", *_LOST),

@@ -25,8 +25,9 @@ PURPOSE = {
     "W8": ("reset", "delete", "set", "grow", "kick"),
 }
 """By workload: figures of it, or operations that were done."""
-PAUSES = 16
-"""After so many pauses of W4's zombie one at least has tried to write; about half do."""
+PAUSES = 32
+"""After so many pauses in W4 one process at least has tried to write: half of the zombie's do,
+and of the static member's two processes only the one that has the instance id."""
 FAULTS = 3
 """Of so many faults of a kind one at least has a visible effect; a single one may meet nobody."""
 CERTAIN = frozenset({Group.DISK, Group.CLOCK, Group.RESOURCE})

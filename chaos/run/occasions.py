@@ -32,11 +32,13 @@ def no_occasion(invariant: str, plan: Plan, kinds: Collection[str], *, own: bool
     What every run has (probe, pulse, watcher, replay) is enough for I1, I2, I3, I6, I10, I11, I13.
     """
     whose = "no fault of this run" if own else "on a cluster of yours no fault that the run knows"
+    owning = (
+        any(job.kind in _MEMBERS for job in plan.jobs),
+        "no workload of this run has members that own partitions",
+    )
     occasions = {
-        "I4": (
-            any(job.kind in _MEMBERS for job in plan.jobs),
-            "no workload of this run has members that own partitions",
-        ),
+        "I4": owning,
+        "I5": owning,
         "I7": (
             any(job.kind == "stores" for job in plan.jobs),
             "no workload of this run writes to a store",

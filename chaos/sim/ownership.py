@@ -18,6 +18,7 @@ acknowledged, until it knows a generation after the one that gave the partition 
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from chaos.sim.checks import ShardChecker
 from chaos.sim.stale_joins import StaleJoins
@@ -46,6 +47,13 @@ class Holding:
     since_s: float
 
 
+class Grant(NamedTuple):
+    """Who was told of a fencing token, and in which generation."""
+
+    process: str
+    generation: int
+
+
 @dataclass(slots=True)
 class Ownerships:
     """Of one shard's groups."""
@@ -55,6 +63,7 @@ class Ownerships:
     counts: Counter[str] = field(default_factory=Counter)
     """`zombie`: overlaps that are allowed; `taken`, `revoked`, `lost`."""
     _held: dict[Place, dict[str, Holding]] = field(default_factory=dict)
+    _tokens: dict[Place, dict[int, Grant]] = field(default_factory=dict)
     _seen: int = 0
     _removed: dict[tuple[str, str], None] = field(default_factory=dict)
     _formed: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
@@ -65,9 +74,18 @@ class Ownerships:
 
     # ---- what the members say
 
-    def take(self, group: str, partition: int, member_id: str, generation: int, who: str) -> None:
-        """inv-I4: a process is told that it owns a partition."""
+    def take(
+        self,
+        group: str,
+        partition: int,
+        member_id: str,
+        generation: int,
+        who: str,
+        token: int,
+    ) -> None:
+        """inv-I4, inv-I5: a process is told that it owns a partition under a fencing token."""
         place = (group, partition)
+        self._grant(place, token, Grant(who, generation))
         held = self._held.setdefault(place, {})
         self.counts["taken"] += 1
         for other in held.values():
@@ -87,6 +105,26 @@ class Ownerships:
                 )
         held[who] = Holding(who, member_id, generation, round(self.shard.now, 4))
         self._came_back(place, member_id, generation)
+
+    def _grant(self, place: Place, token: int, grant: Grant) -> None:
+        """inv-I5: two processes never share a token; a later generation's is larger.
+
+        Processes hear of their generations in any order, so the numbers are compared.
+        """
+        known = self._tokens.setdefault(place, {})
+        before = known.setdefault(token, grant)
+        if before.process != grant.process:
+            self._broken("H-token-shared", place, (token, before), (token, grant))
+        for other, one in known.items():
+            if one.generation != grant.generation and (one.generation < grant.generation) != (
+                other < token
+            ):
+                self._broken("H-token-fell", place, (other, one), (token, grant))
+
+    def _broken(
+        self, kind: str, place: Place, first: tuple[int, Grant], second: tuple[int, Grant]
+    ) -> None:
+        self.shard.violated(kind, group=place[0], partition=place[1], first=first, second=second)
 
     def _is_stale(self, place: Place, one: Holding, two: Holding) -> bool:
         """Whether the later generation gave it away for a stale Join of the other's member."""

@@ -59,6 +59,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "generation_fence": _OFFSET_LOST,
     "commit_seq": _OFFSET_LOST,
     "static_fence": _OFFSET_LOST,
+    "generation_token": ("H-token-shared",),
+    "kept_token": ("H-token-shared",),
     "generation_floor": ("H-generation-used-twice", "H-generation-went-back"),
     "deletion": ("H-deleted-came-back",),
     "retention": ("H-expired-early",),

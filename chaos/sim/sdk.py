@@ -312,6 +312,7 @@ class Worker(RebalanceListener):
                 assignment.member_id,
                 assignment.generation,
                 self.process.name,
+                assignment.fencing_token,
             )
 
     async def revoked(self, group: Any, assignment: Assignment) -> None:

@@ -242,6 +242,11 @@ def _w4(made: Plan, setting: Setting) -> None:
         Job("W4-owner", "members", settings),
         Job("W4-zombie", "members", settings, zombie),
     ]
+    # Two processes that have one instance id in turns: the other one takes over, also from one that
+    # stands still within its session. The member is the same, in the same generation.
+    turns = {**settings, "instance": "worker", "back_s": (4.0, 9.0)}
+    still = Disturbance("pause", (5.0, 10.0), (SESSION_MS / 1000 - 3, SESSION_MS / 1000 - 1))
+    made.jobs += [Job(f"W4-static-{n}", "members", turns, still) for n in range(2)]
 
 
 @workload("W5", "static members through rolling restarts")

@@ -35,6 +35,9 @@ class MemberSettings(Settings):
     rebalance_ms: int = 10_000
     instance: str = ""
     """Not empty: static members with this and their number as instance id."""
+    back_s: tuple[float, float] | None = None
+    """None: who is fenced leaves for good; else it takes its instance id back after a time between
+    these."""
     every_s: float = 0.1
     """Mean time between two pieces of work of one member."""
     whole_share: float = 0.1
@@ -72,6 +75,7 @@ class Member(RebalanceListener):
         self._going = False
         """Out of the membership of now."""
         self._slow_share = settings.slow_share
+        self._back_s = settings.back_s
         self._joining_ns: int | None = None
         self._store: StoreClient | None = None
 
@@ -91,9 +95,9 @@ class Member(RebalanceListener):
         working = asyncio.create_task(self._work(client))
         try:
             while not self._leaving:
-                await self._membership(client)
+                away_s = await self._membership(client)
                 if not self._leaving:
-                    await asyncio.sleep(self._worker.rng.uniform(*self.settings.away_s))
+                    await asyncio.sleep(self._worker.rng.uniform(*away_s))
         finally:
             working.cancel()
             await asyncio.wait([working])
@@ -103,8 +107,9 @@ class Member(RebalanceListener):
             working.result()
 
     async def calm(self) -> None:
-        """Be slow no more; one that comes and goes leaves for good."""
+        """Be slow no more; one that comes and goes leaves for good, one that is fenced too."""
         self._slow_share = 0.0
+        self._back_s = None
         if self.settings.stay_s is not None:
             await self.stop()
 
@@ -116,8 +121,10 @@ class Member(RebalanceListener):
 
     # ---- a membership
 
-    async def _membership(self, client: Client) -> None:
+    async def _membership(self, client: Client) -> tuple[float, float]:
+        """Be a member until something ends that; returns for how long it is away then."""
         settings, rng = self.settings, self._worker.rng
+        away_s = settings.away_s
         self._going = False
         self._joining_ns = time.monotonic_ns()
         group = self._group = client.group(
@@ -142,12 +149,14 @@ class Member(RebalanceListener):
             # Whatever else ends a membership ends this process, and fails the run.
             self._worker.track.note("call", kind="join", outcome="fail", error=name_of(error))
             if isinstance(error, FencedInstanceId):
-                self._leaving = True
+                self._leaving = self._back_s is None
+                away_s = self._back_s or away_s
         finally:
             following.cancel()
             await asyncio.wait([following])
             await group.close()
             self._release_all("left")
+        return away_s
 
     async def _follow(self, group: Group) -> None:
         with contextlib.suppress(GroupClosed):
@@ -170,6 +179,7 @@ class Member(RebalanceListener):
                 assignment.generation,
                 self._instance,
                 client=self._name,
+                token=assignment.fencing_token,
             )
         if self._joining_ns is not None and assignment.partitions:
             took_ns = time.monotonic_ns() - self._joining_ns
@@ -273,6 +283,7 @@ class Member(RebalanceListener):
                 generation=held.generation,
                 client=self._name,
                 numbered=True,
+                token=held.fencing_token,
             )
             for key, value in offsets.items()
         }

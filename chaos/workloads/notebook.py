@@ -71,6 +71,7 @@ class Notebook:
         node: int | None = None,
         client: str = "",
         numbered: bool = False,
+        token: int = 0,
     ) -> Note:
         """An operation is about to be sent."""
         number = self.recorder.invoke(
@@ -82,14 +83,22 @@ class Notebook:
             generation=generation,
             node=node,
             numbered=numbered,
+            token=token,
         )
         return Note(self.recorder, number)
 
     def own(
-        self, key: Key, member_id: str, generation: int, instance_id: str = "", client: str = ""
+        self,
+        key: Key,
+        member_id: str,
+        generation: int,
+        instance_id: str = "",
+        client: str = "",
+        token: int = 0,
     ) -> Own:
         """A member was told that it owns this."""
-        number = self.recorder.owns(client or self.client, key, member_id, generation, instance_id)
+        who = client or self.client
+        number = self.recorder.owns(who, key, member_id, generation, instance_id, token)
         return Own(self.recorder, number)
 
     def told(self, group: str, generation: int, owner: str, assigned: tuple[Key, ...]) -> None:

@@ -142,7 +142,7 @@ def _not_found(group_id: str) -> Decision:
 
 
 def _deleted(group: Group, ending: Ending) -> GroupDeleted:
-    return GroupDeleted(group.group_id, group.generation, ending)
+    return GroupDeleted(group.group_id, group.generation, ending, group.fence)
 
 
 def _removed(group: Group, key: tuple[str, int], stored: Offset, ending: Ending) -> OffsetRemoved:

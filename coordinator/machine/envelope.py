@@ -6,13 +6,15 @@ from coordinator.machine.limits import Limits
 
 FORMAT = 1
 """Of entries: how they are written."""
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Of `decide`: a changed outcome stands behind `if env.rules_version >= n`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """`time_ms` is shard time, `wall_ms` a person's; `generation_floor` is put in at apply.
+
+    The floor is one for generations and fencing tokens: no group goes on below it with either.
 
     `topics_version` is that of the topic registry as the proposer knew it: the sum of all partition
     counts, which only rises and names one state of the registry.

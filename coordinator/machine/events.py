@@ -77,7 +77,8 @@ class MemberReplaced:
     """A static member came back under a new id and takes the place of the old one (gp-2.2.4).
 
     Assignment, place in join order and the group leader's role go over; the parked calls of
-    `replaced_id` are answered FENCED_INSTANCE_ID.
+    `replaced_id` are answered FENCED_INSTANCE_ID. `token` is the new one's fencing token; 0 = the
+    generation is (rules 1 and 2).
     """
 
     group_id: str
@@ -92,6 +93,7 @@ class MemberReplaced:
     subscribed_topics: tuple[str, ...]
     joined_round: int
     time_ms: int = 0
+    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,8 @@ class GenerationFormed:
     """The join barrier completed with at least one member; parked joins are answered.
 
     `member_ids` are in join order; `deadline_ms` is the sync timer's. The group leader is told
-    partition counts of `topics_version` at least; 0 = not known (rules 1).
+    partition counts of `topics_version` at least; 0 = not known (rules 1). `token` is the fencing
+    token of all its members; 0 = their generation is (rules 1 and 2).
     """
 
     group_id: str
@@ -183,6 +186,7 @@ class GenerationFormed:
     deadline_ms: int
     topics_version: int = 0
     time_ms: int = 0
+    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,12 +271,14 @@ class OffsetRemoved:
 class GroupDeleted:
     """The group and all that was left of it is gone.
 
-    Its shard's generation floor is at least `generation` from now on.
+    Its shard's generation floor is at least `generation`, and `fence`, from now on: the last
+    fencing token that it took, 0 = none (rules 1 and 2).
     """
 
     group_id: str
     generation: int
     ending: Ending
+    fence: int = 0
 
 
 @dataclass(frozen=True, slots=True)

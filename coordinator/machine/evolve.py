@@ -86,6 +86,7 @@ def rejoined(member: Member, event: MemberRejoined) -> Member:
         instance_id=member.instance_id,
         replaced_id=member.replaced_id,
         joined_ms=event.time_ms,
+        token=member.token,
     )
 
 
@@ -106,6 +107,7 @@ def replaced(member: Member, event: MemberReplaced) -> Member:
         instance_id=member.instance_id,
         replaced_id=member.member_id,
         joined_ms=event.time_ms,
+        token=event.token,
     )
 
 
@@ -227,6 +229,7 @@ def _member_replaced(group: Group, event: MemberReplaced) -> None:
         bool(event.group_instance_id) and before.instance_id == event.group_instance_id,
         "replaced by another instance (I3)",
     )
+    _take_token(group, event.token)
     after = replaced(before, event)
     group.tally.add(group, before, -1)
     group.members = {
@@ -271,12 +274,23 @@ def _generation_formed(group: Group, event: GenerationFormed) -> None:
     invariant(group.has_joined(group.members[event.leader_id]), "led by an absent member (gp-3.3)")
     note_generation(group, event)
     _move(group, Phase.COMPLETING_REBALANCE)
+    _take_token(group, event.token)
+    group.token = event.token
     group.generation = event.generation
     group.protocol_name = event.protocol_name
     group.leader_id = event.leader_id
     group.topics_version = event.topics_version
     group.tally.joined = group.tally.synced = 0
     _arm(group, RoundTimer.SYNC, event.deadline_ms)
+
+
+def _take_token(group: Group, token: int) -> None:
+    """None (0) is taken only under rules 1 and 2, which never follow later ones."""
+    invariant(
+        token > max(group.fence, group.generation) or not (token or group.fence),
+        "a fencing token is taken once (I9)",
+    )
+    group.fence = token
 
 
 def _member_synced(group: Group, event: MemberSynced) -> None:
@@ -319,6 +333,7 @@ def _group_deleted(group: Group, event: GroupDeleted) -> None:
     """What it leaves behind is its generation, in the shard's floor (shard_state.py)."""
     invariant(group.phase is Phase.EMPTY, "a group is deleted with members (gp-2.11)")
     invariant(event.generation == group.generation, "another generation goes into the floor (I6)")
+    invariant(event.fence == group.fence, "another token goes into the floor (I9)")
     _move(group, Phase.DEAD)
 
 

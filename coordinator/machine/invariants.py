@@ -23,11 +23,11 @@ def invariant(condition: bool, message: str) -> None:
 
 
 def check(group: Group, *, at_rest: bool = True) -> None:
-    """The group invariants I1-I5, I7 and I8 of gp-1.4 that one state can show.
+    """The group invariants I1-I5, I7 and I8 of gp-1.4, and I9, that one state can show.
 
-    I6 (generations rise) and I8 (one vector per generation) concern two states: `evolve` guards
-    them. `at_rest` is False between the events of one decision, where a member may be in (or out)
-    before the round opens for it.
+    I6 (generations rise), I8 (one vector per generation) and I9 (a fencing token is taken once)
+    concern two states: `evolve` guards them. `at_rest` is False between the events of one decision,
+    where a member may be in (or out) before the round opens for it.
     """
     where = f"group {quoted(group.group_id)} in {group.phase}: "
     _check_members(group, where)
@@ -37,6 +37,8 @@ def check(group: Group, *, at_rest: bool = True) -> None:
         not any(member_id in group.members for member_id in group.pending),
         where + "a member's id is pending (I4)",
     )
+    tokens = (group.token, *(member.token for member in group.members.values()))
+    invariant(0 <= min(tokens) <= max(tokens) <= group.fence, where + "a token not taken yet (I9)")
     _check_timer(group, where, at_rest=at_rest)
     _check_history(group, where)
     if at_rest:

@@ -20,7 +20,8 @@ from coordinator.machine.state import Blob, Group, Member, Offset, Phase
 
 _VERSION = bytes((RECORD_VERSION,))
 _LONGER_VERSION = RECORD_VERSION + 1
-"""Of a record with one field more: when a member joined, where an offset's partition starts."""
+"""Of a record with one field more: when a member joined, where an offset's partition starts, a
+static member's own token."""
 _LONGER = bytes((_LONGER_VERSION,))
 
 
@@ -117,14 +118,16 @@ def take_member(member_id: str, reader: Reader) -> Member:
 
 def put_static(member: Member) -> bytes:
     """What makes a member static."""
-    return _VERSION + put_text(member.instance_id) + put_text(member.replaced_id)
+    version, token = (_LONGER, put_int(member.token)) if member.token else (_VERSION, b"")
+    return version + put_text(member.instance_id) + put_text(member.replaced_id) + token
 
 
 def take_static(member: Member, reader: Reader) -> None:
     """Back from `put_static`, into the member."""
-    reader.version()
+    longer = reader.version(_LONGER_VERSION) == _LONGER_VERSION
     member.instance_id = reader.text()
     member.replaced_id = reader.text()
+    member.token = reader.integer() if longer else 0
     reader.end()
 
 
@@ -200,6 +203,19 @@ def take_config(reader: Reader) -> dict[str, int]:
     config = {reader.text(): reader.integer() for _ in range(reader.count())}
     reader.end()
     return config
+
+
+def put_fence(group: Group) -> bytes:
+    """The fencing tokens: its generation's, and the last one."""
+    return _VERSION + put_int(group.token) + put_int(group.fence)
+
+
+def take_fence(group: Group, reader: Reader) -> None:
+    """Back from `put_fence`, into the group."""
+    reader.version()
+    group.token = reader.integer()
+    group.fence = reader.integer()
+    reader.end()
 
 
 def put_number(number: int) -> bytes:

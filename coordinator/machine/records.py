@@ -9,6 +9,7 @@ Keys are relative to the shard:
     b"g" + group id           + b"p" + member id            an id handed out, not used yet
     b"g" + group id           + b"r" + round                one of its last rounds (history.py)
     b"g" + group id           + b"s" + member id            a static member's instance
+    b"g" + group id           + b"t"                        its fencing tokens, if it took any
     b"g" + group id           + b"u"                        the registry its generation formed under
     b"g" + group id           + b"v" + member id            its assignment, if it has one
     b"g" + group id           + b"w"                        since when it is Empty, if known
@@ -22,7 +23,8 @@ The group id and the topic of a key carry their length, so the records of one gr
 with no others. What static members and pending ids added has records of its own: a group without
 them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
 fields in declared order, without what the key says. A member that says when it joined has one field
-and one version more, and so has an offset that says where its partition starts.
+and one version more, and so has an offset that says where its partition starts, and a static member
+that took a fencing token of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -63,6 +65,7 @@ from coordinator.machine.record_forms import (
     put_assignment,
     put_blob,
     put_config,
+    put_fence,
     put_header,
     put_member,
     put_number,
@@ -71,6 +74,7 @@ from coordinator.machine.record_forms import (
     take_assignment,
     take_blob,
     take_config,
+    take_fence,
     take_header,
     take_member,
     take_number,
@@ -97,6 +101,7 @@ _EMPTIED = b"w"
 _BLOB = b"x"
 _CONFIG = b"k"
 _TOPICS = b"u"
+_FENCE = b"t"
 _NO_BLOB = Blob()
 _T = TypeVar("_T")
 
@@ -134,6 +139,7 @@ class Own(Enum):
     BLOB = _BLOB
     CONFIG = _CONFIG
     TOPICS = _TOPICS
+    FENCE = _FENCE
 
 
 Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | RoundOf | Own
@@ -182,7 +188,7 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
             return put_assignment(member.assignment)
         case StaticOf():
             member = group.members.get(ref.member_id)
-            if member is None or not (member.instance_id or member.replaced_id):
+            if member is None or not (member.instance_id or member.replaced_id or member.token):
                 return None
             return put_static(member)
         case PendingOf():
@@ -206,6 +212,8 @@ def _own_value(group: Group, own: Own) -> bytes | None:
             return put_config(group.config) if group.config else None
         case Own.TOPICS:
             return put_number(group.topics_version) if group.topics_version else None
+        case Own.FENCE:
+            return put_fence(group) if group.fence or group.token else None
         case _:
             assert_never(own)
 
@@ -262,7 +270,7 @@ def touched(  # noqa: PLR0912 - one arm per event
             return (None, *_records_of(event.member_id), *_missed(group, event))
         case MemberReplaced():
             old, new = _records_of(event.replaced_id), _records_of(event.member_id)
-            return (None, *old, *new)
+            return (None, Own.FENCE, *old, *new)
         case PendingRemoved():
             return (PendingOf(event.member_id), *_missed(group, event))
         case PendingAdded():
@@ -279,7 +287,7 @@ def touched(  # noqa: PLR0912 - one arm per event
         case GroupEmptied():
             return (None, Own.EMPTIED, RoundOf(event.round))
         case GenerationFormed():
-            return (None, Own.TOPICS, RoundOf(event.round))
+            return (None, Own.TOPICS, Own.FENCE, RoundOf(event.round))
         case RoundExtended():
             return (None,)
         case RebalanceStarted() | AssignmentPublished():
@@ -381,6 +389,8 @@ def _take_own(group: Group, kind: bytes, value: bytes) -> None:
         group.config = take_config(Reader(value))
     elif kind == _TOPICS:
         group.topics_version = take_number(value)
+    elif kind == _FENCE:
+        take_fence(group, Reader(value))
     else:
         raise RecordError(f"a record of unknown kind {kind.hex()}")
 

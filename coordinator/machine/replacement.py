@@ -1,10 +1,13 @@
 """A static member comes back without its member id and takes its own place (gp-2.2.4, KIP-345)."""
 
+from dataclasses import replace
+
 from coordinator.machine.commands import JoinGroup
 from coordinator.machine.decision import Decision
 from coordinator.machine.envelope import Envelope
 from coordinator.machine.events import MemberReplaced, Trigger
 from coordinator.machine.evolve import replaced
+from coordinator.machine.fencing import next_token
 from coordinator.machine.identity import fenced
 from coordinator.machine.protocols import select
 from coordinator.machine.replies import PARKED, place_of
@@ -14,7 +17,7 @@ from coordinator.machine.state import Group, Member, Phase
 
 
 def decide_replacement(group: Group, holder: Member, command: JoinGroup, env: Envelope) -> Decision:
-    """Fence the holder of the instance id and put the caller in its place.
+    """Fence the holder of the instance id and put the caller in its place, under its own token.
 
     In Stable nobody else notices, as long as the same protocol would be selected (KIP-345); the
     group leader is told to keep the assignment (KIP-814). A late first Join of the process that
@@ -23,7 +26,7 @@ def decide_replacement(group: Group, holder: Member, command: JoinGroup, env: En
     member_id = joining_id(command)
     if member_id == holder.replaced_id:
         return fenced(group, holder.instance_id)
-    kept = _event(holder, member_id, command, holder.joined_round, env)
+    kept = _event(group, holder, member_id, command, env)
     if group.phase is Phase.STABLE:
         roster = Roster(group, put=replaced(holder, kept), gone=(holder.member_id,))
         members, leader_id = roster.members(), roster.leader_id
@@ -31,14 +34,14 @@ def decide_replacement(group: Group, holder: Member, command: JoinGroup, env: En
         if select(members, leader) == group.protocol_name:
             return Decision((kept,), place_of(group, replaced(holder, kept), leader_id, members))
     opens = group.phase is not Phase.PREPARING_REBALANCE
-    event = _event(holder, member_id, command, group.round + 1 if opens else group.round, env)
+    event = replace(kept, joined_round=group.round + 1 if opens else group.round)
     roster = Roster(group, put=replaced(holder, event), gone=(holder.member_id,))
     events = rebalance(group, env, roster, Trigger.STATIC_REPLACED, member_id, command.reason)
     return Decision((event, *events), PARKED)
 
 
 def _event(
-    holder: Member, member_id: str, command: JoinGroup, joined_round: int, env: Envelope
+    group: Group, holder: Member, member_id: str, command: JoinGroup, env: Envelope
 ) -> MemberReplaced:
     return MemberReplaced(
         group_id=command.group_id,
@@ -51,6 +54,7 @@ def _event(
         rebalance_timeout_ms=command.rebalance_timeout_ms,
         protocols=command.protocols,
         subscribed_topics=command.subscribed_topics,
-        joined_round=joined_round,
+        joined_round=holder.joined_round,
         time_ms=env.noted_ms,
+        token=next_token(group, env),
     )

@@ -41,7 +41,7 @@ class Joined:
     """A place in `generation`. `members`: for the group leader alone, in join order (gp-2.2.3).
 
     `skip_assignment`: the group leader is a static member that came back, and the assignment
-    stands (KIP-814).
+    stands (KIP-814). `token` is this member's fencing token.
     """
 
     generation: int
@@ -51,6 +51,7 @@ class Joined:
     member_id: str
     members: tuple[JoinedMember, ...]
     skip_assignment: bool = False
+    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,13 @@ class IdGiven:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """A member's assignment in `generation`."""
+    """A member's assignment in `generation`, and its fencing token there."""
 
     generation: int
     protocol_type: str
     protocol_name: str
     assignment: bytes
+    token: int = 0
 
 
 class LeaveResult(NamedTuple):
@@ -162,14 +164,17 @@ def place_of(group: Group, member: Member, leader_id: str, members: Iterable[Mem
         if leads
         else (),
         skip_assignment=leads and bool(member.instance_id) and group.phase is Phase.STABLE,
+        token=group.token_of(member),
     )
 
 
 def sync_reply(group: Group, member_id: str) -> Synced:
     """A member's assignment, from applied state (Stable)."""
+    member = group.members[member_id]
     return Synced(
         generation=group.generation,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
-        assignment=group.members[member_id].assignment,
+        assignment=member.assignment,
+        token=group.token_of(member),
     )

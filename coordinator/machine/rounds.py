@@ -12,6 +12,7 @@ from coordinator.machine.events import (
     RebalanceStarted,
     Trigger,
 )
+from coordinator.machine.fencing import next_token
 from coordinator.machine.invariants import invariant
 from coordinator.machine.protocols import select
 from coordinator.machine.state import Group, Member, Phase
@@ -158,4 +159,5 @@ def close(
         deadline_ms=env.time_ms + rebalance_timeout_ms(members),
         topics_version=env.topics_version,
         time_ms=env.noted_ms,
+        token=next_token(group, env, max(member.token for member in members)),
     )

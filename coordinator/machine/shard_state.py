@@ -188,11 +188,12 @@ def evolve_counted(
 
 
 def _raise_floor_counted(state: ShardState, events: Iterable[GroupEvent]) -> tuple[Write, ...]:
-    """A group that comes back goes on above every generation that it had (gp-5.6.6).
+    """A group that comes back goes on above every generation and token that it had (gp-5.6.6).
 
     The floor is the shard's, so no group's part of the history: replay leaves its record out.
     """
-    floor = max((e.generation for e in events if isinstance(e, GroupDeleted)), default=0)
+    deleted = [event for event in events if isinstance(event, GroupDeleted)]
+    floor = max((max(event.generation, event.fence) for event in deleted), default=0)
     if floor <= state.generation_floor:
         return ()
     old = put_number(state.generation_floor) if state.generation_floor else None

@@ -35,11 +35,11 @@ timer SYNC            -         -                     drop unsynced, round  the 
 unknown = UNKNOWN_MEMBER_ID, in progress = REBALANCE_IN_PROGRESS; an id = MEMBER_ID_REQUIRED, and
 until it is used or expires no round but an initial one closes before its timer. (1): the group
 leader opens a round, others get the current generation. (2): the new member takes the place of the
-static one, which is fenced. (3): a round only where another protocol would be selected, else the
-current generation. The timer JOIN drops dynamic members alone; while nobody has joined and static
-members remain it waits again. (4): of topics that are not subscribed; NON_EMPTY_GROUP where the
-protocol type is not "consumer". (5): of topics that are not subscribed, where due. (6): a round,
-where the topic is subscribed and the generation formed before. Expiry and
+static one, which is fenced, and a token of its own. (3): a round only where another protocol would
+be selected, else the current generation. The timer JOIN drops dynamic members alone; while nobody
+has joined and static members remain it waits again. (4): of topics that are not subscribed;
+NON_EMPTY_GROUP where the protocol type is not "consumer". (5): of topics that are not subscribed,
+where due. (6): a round, where the topic is subscribed and the generation formed before. Expiry and
 timers that name what is past do nothing. A
 round closes to CompletingRebalance, or to Empty without members. Dead answers
 COORDINATOR_NOT_AVAILABLE and is not left. Where there is no group the answers are Empty's, but a
@@ -98,7 +98,8 @@ class Member:
     `joined_round` is the last round it joined, `synced_generation` the last generation it synced in
     (both replicated, so that an open round survives a failover: architecture section 3, rule 5).
     `instance_id` is "" for a dynamic member; `replaced_id` whose place a static one took last.
-    `joined_ms` is the shard time of its last Join, 0 under rules 1.
+    `joined_ms` is the shard time of its last Join, 0 under rules 1. `token` is the fencing token
+    that it took when it replaced another process; 0: none but its generation's (`Group.token_of`).
     """
 
     member_id: str
@@ -115,6 +116,7 @@ class Member:
     instance_id: str = ""
     replaced_id: str = ""
     joined_ms: int = 0
+    token: int = 0
 
     def supports(self, name: str) -> bool:
         """True where `name` is among this member's protocols."""
@@ -222,7 +224,9 @@ class Group:
     differ from one that was not. `emptied_wall_ms` says since when it is Empty, 0 where it is not,
     or where nobody knows (rules 1, or never had members). `rebalances` are the last rounds by
     number, with what became of them (history.py). `topics_version` is that of the topic registry
-    under which the generation formed, `config` the group's overrides by name (configs.py).
+    under which the generation formed, `config` the group's overrides by name (configs.py). `token`
+    is the fencing token that the generation took, `fence` the last one that was taken; 0 while the
+    generation is the token (rules 1 and 2).
     `instances` says who holds each instance id: like `tally` it follows from the members.
     """
 
@@ -245,6 +249,8 @@ class Group:
     blob: Blob = field(default_factory=Blob)
     topics_version: int = 0
     config: dict[str, int] = field(default_factory=dict)
+    token: int = 0
+    fence: int = 0
     rebalances: dict[int, Rebalance | bytes] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally, metadata={"derived": True})
     instances: dict[str, str] = field(default_factory=dict, metadata={"derived": True})
@@ -261,6 +267,13 @@ class Group:
     def has_synced(self, member: Member) -> bool:
         """True where `member` has synced in the current generation."""
         return member.synced_generation == self.generation
+
+    def token_of(self, member: Member) -> int:
+        """The fencing token of `member` in the current generation.
+
+        Tokens only rise, so its own counts until a generation took a later one for everybody.
+        """
+        return max(member.token, self.token or self.generation)
 
 
 def recount(group: Group) -> Tally:

@@ -45,7 +45,7 @@ def check_takeovers(evidence: Evidence) -> Check:
         "lines_read_twice": sum(twice),
         "each": [
             {
-                "generation": note.token,
+                "token": note.token,
                 "partition": note.partition,
                 "from": members.get(note.former_member),
                 "to": members.get(note.member),
@@ -86,14 +86,14 @@ def _takeovers(evidence: Evidence) -> Iterator[tuple[Note, int]]:
 
 
 def _in_groups(evidence: Evidence, takeovers: list[tuple[Note, int]]) -> tuple[str, ...]:
-    """A line per generation and pair of workers, with each partition in it."""
+    """A line per fencing token and pair of workers, with each partition in it."""
     members = members_of(evidence)
     groups: dict[str, list[tuple[int, str]]] = {}
     for note, twice in takeovers:
         pair = f"{members.get(note.former_member)} -> {members.get(note.member)}"
         again = f" ({twice} lines read twice)" if twice else ""
         place = f"{note.partition} at {note.offset:,}{again}"
-        groups.setdefault(f"generation {note.token}, {pair}", []).append((note.partition, place))
+        groups.setdefault(f"token {note.token}, {pair}", []).append((note.partition, place))
     return tuple(
         f"{pair}: partition {', '.join(place for _, place in sorted(places))}"
         for pair, places in sorted(groups.items())

@@ -54,6 +54,7 @@ MEMBER_COLUMNS = (
     "LEADER",
     "JOINED",
     "SYNCED",
+    "FENCING-TOKEN",
 )
 
 
@@ -205,6 +206,7 @@ def member_table(groups: Sequence[Group]) -> Table:
             "LEADER": member.member_id == group.leader_id,
             "JOINED": member.joined,
             "SYNCED": member.synced,
+            "FENCING-TOKEN": member.fencing_token,
             AWAITED_COLUMN: member.awaited,
         }
         for group in groups
@@ -247,6 +249,7 @@ def member_item(member: Member) -> dict[str, object]:
         "rebalance_timeout_ms": member.rebalance_timeout_ms,
         "joined": member.joined,
         "synced": member.synced,
+        "fencing_token": member.fencing_token,
         "awaited": member.awaited,
         "assignment": None
         if member.partitions is None

@@ -18,7 +18,8 @@ CONSUMER = "consumer"
 class Member:
     """A member with its partitions; `partitions` is None where the assignment cannot be read.
 
-    `instance_id` is None for a dynamic member.
+    `instance_id` is None for a dynamic member, `fencing_token` for one that has not synced in the
+    current generation.
     """
 
     member_id: str
@@ -30,6 +31,7 @@ class Member:
     joined: bool
     synced: bool
     awaited: bool
+    fencing_token: int | None
     partitions: tuple[Partition, ...] | None
 
 
@@ -46,6 +48,7 @@ def members_of(group: Group) -> list[Member]:
             joined=member.joined,
             synced=member.synced,
             awaited=member.awaited,
+            fencing_token=member.fencing_token or None,
             partitions=_partitions(group.protocol_type, member.assignment),
         )
         for member in group.members

@@ -144,11 +144,11 @@ class Consumer:
 
     @property
     def fencing_token(self) -> int:
-        """What a store compares before it takes a write: the generation in which it was told last.
+        """What a store compares before it takes a write, as it was told last.
 
         -1 before the first assignment.
         """
-        return self._teller.generation
+        return self._teller.fencing_token
 
     def memberid(self) -> str:
         """Its id in the group; "" before the first answered Join."""

@@ -39,7 +39,7 @@ class News:
 
     kind: Kind
     partitions: tuple[TopicPartition, ...]
-    generation: int = -1
+    fencing_token: int = -1
     error: Exception | None = None
     told: "asyncio.Future[None] | None" = None
     """Who waits until the user was told."""
@@ -172,7 +172,7 @@ class Member(RebalanceListener):
         told = asyncio.get_running_loop().create_future()
         self._telling.add(told)
         partitions = tuple(TopicPartition(*key) for key in assignment.partitions)
-        self.mailbox.put(News(kind, partitions, assignment.generation, told=told))
+        self.mailbox.put(News(kind, partitions, assignment.fencing_token, told=told))
         try:
             await told
         finally:

@@ -23,7 +23,7 @@ class Teller:
     def __init__(self, member: Member) -> None:
         self.callbacks: dict[Kind, Callback | None] = {}
         self.owned: frozenset[TopicPartition] = frozenset()
-        self.generation = -1
+        self.fencing_token = -1
         self._member = member
         self._lock = threading.Lock()  # one thread at a time is told
         self._in_callback: int | None = None  # the thread
@@ -116,7 +116,7 @@ class Teller:
                 return True
             if news.kind is Kind.ASSIGNED:
                 self.owned |= frozenset(given)
-                self.generation = news.generation
+                self.fencing_token = news.fencing_token
             callback = self.callbacks[news.kind]
             if callback is not None:
                 callback(consumer, given)

@@ -46,6 +46,7 @@ class Member:
     assignment: bytes = b""
     open_calls: int = 0
     instance_id: str = ""
+    fencing_token: int = 0
     parked_join: "asyncio.Future[group_pb2.JoinGroupResponse] | None" = None
     parked_syncs: "list[asyncio.Future[group_pb2.SyncGroupResponse]]" = field(default_factory=list)
 
@@ -73,6 +74,8 @@ class Group:
         self.group_id = group_id
         self.phase = Phase.EMPTY
         self.generation = 0
+        self.fence = 0
+        """The last fencing token that was taken."""
         self.protocol_name = ""
         self.leader_id = ""
         self.members: dict[str, Member] = {}
@@ -140,6 +143,7 @@ class Group:
     ) -> "group_pb2.JoinGroupResponse | asyncio.Future[group_pb2.JoinGroupResponse]":
         """A static member is back under another id (section 2.2.4)."""
         old_id, member.member_id = member.member_id, member_id
+        member.fencing_token = self._next_token()
         self.members = {one.member_id: one for one in self.members.values()}
         if self.leader_id == old_id:
             self.leader_id = member_id
@@ -158,6 +162,11 @@ class Group:
         if self.phase is not Phase.PREPARING:
             self._prepare()
         return self._park_join(member)
+
+    def _next_token(self) -> int:
+        """One for all of a generation, one for who replaces a static member; none twice."""
+        self.fence = max(self.fence, self.generation) + 1
+        return self.fence
 
     def _may_repeat(self, member: Member) -> bool:
         """A known member that lost its answer gets the same one (section 2.17)."""
@@ -195,6 +204,7 @@ class Group:
             return
         if not all(member.joined for member in self.members.values()):
             return
+        token = self._next_token()
         self.generation += 1
         if not self.members:
             self.phase = Phase.EMPTY
@@ -207,6 +217,7 @@ class Group:
         self.protocol_name = max(sorted(set(votes)), key=votes.count)
         for member in self.members.values():
             member.assignment = b""
+            member.fencing_token = token
             self.hear(member)
             if member.parked_join is not None and not member.parked_join.done():
                 member.parked_join.set_result(self._join_answer(member))
@@ -221,6 +232,7 @@ class Group:
             leader_id=self.leader_id,
             member_id=member.member_id,
             previous_generation=self.generation - 1,
+            fencing_token=member.fencing_token,
         )
         if member.member_id == self.leader_id:
             for one in self.members.values():
@@ -273,6 +285,7 @@ class Group:
             protocol_name=self.protocol_name,
             assignment=member.assignment,
             generation=self.generation,
+            fencing_token=member.fencing_token,
         )
 
     def _answer_syncs(self, member: Member, code: ErrorCode) -> None:

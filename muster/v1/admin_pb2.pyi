@@ -345,6 +345,7 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         SYNCED_FIELD_NUMBER: builtins.int
         GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
         SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
+        FENCING_TOKEN_FIELD_NUMBER: builtins.int
         AWAITED_FIELD_NUMBER: builtins.int
         member_id: builtins.str
         client_id: builtins.str
@@ -359,6 +360,8 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
         """in the current generation"""
         group_instance_id: builtins.str
         """of a static member"""
+        fencing_token: builtins.int
+        """What a store compares before it takes a write of this member; 0: it has not synced in the current generation."""
         awaited: builtins.bool
         """the round waits for its Join or its Sync, see Wait"""
         @property
@@ -377,9 +380,10 @@ class DescribeGroupsResponse(google.protobuf.message.Message):
             synced: builtins.bool = ...,
             group_instance_id: builtins.str = ...,
             subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
+            fencing_token: builtins.int = ...,
             awaited: builtins.bool = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "client_id", b"client_id", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "synced", b"synced"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "awaited", b"awaited", "client_id", b"client_id", "fencing_token", b"fencing_token", "group_instance_id", b"group_instance_id", "host", b"host", "joined", b"joined", "member_id", b"member_id", "metadata", b"metadata", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "synced", b"synced"]) -> None: ...
 
     @typing.final
     class Wait(google.protobuf.message.Message):

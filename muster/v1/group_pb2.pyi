@@ -236,6 +236,7 @@ class JoinGroupResponse(google.protobuf.message.Message):
     SKIP_ASSIGNMENT_FIELD_NUMBER: builtins.int
     ASSIGNMENT_FIELD_NUMBER: builtins.int
     PREVIOUS_GENERATION_FIELD_NUMBER: builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: builtins.int
     generation: builtins.int
     """-1 on error"""
     protocol_type: builtins.str
@@ -252,6 +253,10 @@ class JoinGroupResponse(google.protobuf.message.Message):
     previous_generation: builtins.int
     """The group's generation before this one; 0: none, or not known any more. A member that holds partitions of an earlier
     one missed a generation, in which another may have had them.
+    """
+    fencing_token: builtins.int
+    """What a store compares before it takes a write: no two processes ever hold a partition under one token, and who holds
+    it later has the larger one.
     """
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
@@ -278,9 +283,10 @@ class JoinGroupResponse(google.protobuf.message.Message):
         skip_assignment: builtins.bool = ...,
         assignment: builtins.bytes | None = ...,
         previous_generation: builtins.int = ...,
+        fencing_token: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "generation", b"generation", "leader_id", b"leader_id", "member_id", b"member_id", "members", b"members", "park_again", b"park_again", "partition_counts", b"partition_counts", "previous_generation", b"previous_generation", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "skip_assignment", b"skip_assignment", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "fencing_token", b"fencing_token", "generation", b"generation", "leader_id", b"leader_id", "member_id", b"member_id", "members", b"members", "park_again", b"park_again", "partition_counts", b"partition_counts", "previous_generation", b"previous_generation", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "skip_assignment", b"skip_assignment", "status", b"status"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_assignment", b"_assignment"]) -> typing.Literal["assignment"] | None: ...
 
 global___JoinGroupResponse = JoinGroupResponse
@@ -352,11 +358,14 @@ class SyncGroupResponse(google.protobuf.message.Message):
     ASSIGNMENT_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
     PARK_AGAIN_FIELD_NUMBER: builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: builtins.int
     protocol_type: builtins.str
     protocol_name: builtins.str
     assignment: builtins.bytes
     generation: builtins.int
     park_again: builtins.bool
+    fencing_token: builtins.int
+    """this member's, as JoinGroupResponse has it"""
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
     def __init__(
@@ -368,9 +377,10 @@ class SyncGroupResponse(google.protobuf.message.Message):
         assignment: builtins.bytes = ...,
         generation: builtins.int = ...,
         park_again: builtins.bool = ...,
+        fencing_token: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "generation", b"generation", "park_again", b"park_again", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "fencing_token", b"fencing_token", "generation", b"generation", "park_again", b"park_again", "protocol_name", b"protocol_name", "protocol_type", b"protocol_type", "status", b"status"]) -> None: ...
 
 global___SyncGroupResponse = SyncGroupResponse
 

@@ -1023,6 +1023,7 @@ class MemberReplaced(google.protobuf.message.Message):
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     JOINED_ROUND_FIELD_NUMBER: builtins.int
     TIME_MS_FIELD_NUMBER: builtins.int
+    TOKEN_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     replaced_id: builtins.str
     member_id: builtins.str
@@ -1034,6 +1035,8 @@ class MemberReplaced(google.protobuf.message.Message):
     joined_round: builtins.int
     time_ms: builtins.int
     """shard time; 0 under rules 1"""
+    token: builtins.int
+    """the fencing token that it took; 0 under rules 1 and 2"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -1053,8 +1056,9 @@ class MemberReplaced(google.protobuf.message.Message):
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         joined_round: builtins.int = ...,
         time_ms: builtins.int = ...,
+        token: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms", "token", b"token"]) -> None: ...
 
 global___MemberReplaced = MemberReplaced
 
@@ -1213,6 +1217,7 @@ class GenerationFormed(google.protobuf.message.Message):
     DEADLINE_MS_FIELD_NUMBER: builtins.int
     TOPICS_VERSION_FIELD_NUMBER: builtins.int
     TIME_MS_FIELD_NUMBER: builtins.int
+    TOKEN_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     round: builtins.int
     generation: builtins.int
@@ -1224,6 +1229,8 @@ class GenerationFormed(google.protobuf.message.Message):
     """the entry's; 0 = not known (rules 1)"""
     time_ms: builtins.int
     """shard time; 0 under rules 1"""
+    token: builtins.int
+    """the fencing token that its members took; 0 under rules 1 and 2"""
     @property
     def member_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """in join order"""
@@ -1240,8 +1247,9 @@ class GenerationFormed(google.protobuf.message.Message):
         deadline_ms: builtins.int = ...,
         topics_version: builtins.int = ...,
         time_ms: builtins.int = ...,
+        token: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "member_ids", b"member_ids", "protocol_name", b"protocol_name", "round", b"round", "time_ms", b"time_ms", "topics_version", b"topics_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deadline_ms", b"deadline_ms", "generation", b"generation", "group_id", b"group_id", "leader_id", b"leader_id", "member_ids", b"member_ids", "protocol_name", b"protocol_name", "round", b"round", "time_ms", b"time_ms", "token", b"token", "topics_version", b"topics_version"]) -> None: ...
 
 global___GenerationFormed = GenerationFormed
 
@@ -1446,17 +1454,21 @@ class GroupDeleted(google.protobuf.message.Message):
     GROUP_ID_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
     ENDING_FIELD_NUMBER: builtins.int
+    FENCE_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     generation: builtins.int
     ending: global___Ending.ValueType
+    fence: builtins.int
+    """the last fencing token that it took; 0 under rules 1 and 2"""
     def __init__(
         self,
         *,
         group_id: builtins.str = ...,
         generation: builtins.int = ...,
         ending: global___Ending.ValueType = ...,
+        fence: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["ending", b"ending", "generation", b"generation", "group_id", b"group_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ending", b"ending", "fence", b"fence", "generation", b"generation", "group_id", b"group_id"]) -> None: ...
 
 global___GroupDeleted = GroupDeleted
 

@@ -53,6 +53,7 @@ def _billing(cluster) -> Described.Group:
                 rebalance_timeout_ms=60000,
                 joined=True,
                 synced=True,
+                fencing_token=12,
             ),
             Described.Member(
                 member_id="worker-2-bb",
@@ -65,6 +66,7 @@ def _billing(cluster) -> Described.Group:
                 rebalance_timeout_ms=60000,
                 joined=True,
                 synced=True,
+                fencing_token=13,
             ),
         ],
     )

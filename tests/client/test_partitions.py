@@ -14,7 +14,15 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def assignment(generation, *keys):
     """What member m of group g owns."""
-    return Assignment("g", generation, "m", keys, "cooperative-sticky", is_group_leader=False)
+    return Assignment(
+        "g",
+        generation,
+        "m",
+        keys,
+        "cooperative-sticky",
+        is_group_leader=False,
+        fencing_token=generation,
+    )
 
 
 class World:

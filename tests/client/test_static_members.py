@@ -8,6 +8,7 @@ from muster import TopicPartition
 from muster.actions import JoinAnswered, SendJoin, SendSync, Start
 from muster.embedded import decode_assignment, encode_subscription
 from muster.errors import FencedInstanceId, InvalidConfig
+from muster.testing import groups
 from tests.client.listening import Journal
 from tests.client.scenario import membership
 
@@ -61,6 +62,31 @@ async def test_a_second_process_takes_over_and_the_first_is_told(open_cluster):
         await first.close(leave=True)
         assert second.assignment is not None
         await second.commit({T[0]: 1})
+
+
+async def test_a_store_that_checks_tokens_refuses_the_process_that_was_replaced(open_cluster):
+    """One number per owner: two processes of one static member never hold a partition under one."""
+    async with open_cluster(1) as (_, client):
+        first = client.group("g", ["t"], group_instance_id="i")
+        mine = await first.next_assignment()
+        second = client.group("g", ["t"], group_instance_id="i")
+        theirs = await second.next_assignment()
+        assert (theirs.generation, theirs.partitions) == (mine.generation, mine.partitions)
+        stored = 0
+        taken = []
+        for token in (mine.fencing_token, theirs.fencing_token, mine.fencing_token):
+            if stored <= token:  # what a store does: UPDATE ... WHERE token <= ?
+                stored = token
+                taken.append(token)
+        assert taken == [mine.fencing_token, theirs.fencing_token]
+
+
+async def test_where_a_coordinator_names_no_token_the_generation_is_it(open_cluster, monkeypatch):
+    """A worker may be upgraded before the coordinators: 0 would be refused by every store."""
+    monkeypatch.setattr(groups.Group, "_next_token", lambda _: 0)
+    async with open_cluster(1) as (_, client):
+        alone = await client.group("g", ["t"]).next_assignment()
+        assert alone.fencing_token == alone.generation > 0
 
 
 async def test_a_dynamic_member_may_stay_and_a_static_one_may_leave(open_cluster):

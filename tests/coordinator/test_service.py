@@ -308,6 +308,7 @@ async def test_a_static_member_that_comes_back_is_told_to_keep_the_assignment():
         assert (await node.groups.SyncGroup(sync)).assignment == b"A"
         described = await node.admin.DescribeGroups(admin.DescribeGroupsRequest(group_ids=["g"]))
         assert described.groups[0].members[0].group_instance_id == "i"
+        assert described.groups[0].members[0].fencing_token == new.fencing_token > old.fencing_token
         left = await node.groups.LeaveGroup(
             pb.LeaveGroupRequest(
                 group_id="g",

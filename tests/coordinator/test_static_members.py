@@ -95,6 +95,24 @@ def test_a_restart_within_the_session_is_no_rebalance(rig):
     assert rig.shard.heartbeat(key, before) is Error.UNKNOWN_MEMBER_ID
 
 
+def test_who_takes_over_has_a_token_of_its_own(rig):
+    """arch-3.8: in the same generation, in Join and Sync answers, at the next coordinator too."""
+    stable(rig, join("a"), back("b"))
+    old, other = rig.answers["sync 1"].token, rig.answers["sync 0"].token
+    generation = group_of(rig).generation
+    rig.ask("new", back("c"))
+    rig.turn()
+    rig.ask("sync", sync("c", generation))
+    rig.turn()
+    assert rig.answers["new"].generation == generation
+    assert rig.answers["new"].token == rig.answers["sync"].token > old == other
+    rig.ask("late", back("c"))  # a retry of its first Join
+    rig.ask("same", sync("a", generation))
+    rig.turn()
+    assert rig.answers["late"].token == rig.answers["sync"].token
+    assert rig.answers["same"].token == other
+
+
 def test_the_newcomers_own_session_timeout_counts(rig):
     """sc-S29: from its answer on, the timeout it asked for.
 

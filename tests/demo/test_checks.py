@@ -370,14 +370,14 @@ def test_the_longest_gap_is_measured_from_the_last_commit_before_the_kill(proofs
 
 
 def test_takeovers_are_told_with_their_offset_and_the_lines_read_twice(proofs):
-    """One line per generation and pair of workers."""
+    """One line per fencing token and pair of workers."""
     check = next(check for check in run_checks(proofs.sound()) if check.name == TAKEOVERS)
     assert check.each == (
-        "generation 2, worker-1 -> worker-2: partition 0 at 5 (2 lines read twice)",
-        "generation 3, worker-2 -> worker-3: partition 1 at 5",
+        "token 2, worker-1 -> worker-2: partition 0 at 5 (2 lines read twice)",
+        "token 3, worker-2 -> worker-3: partition 1 at 5",
     )
     assert check.figures["each"][0] == {
-        "generation": 2,
+        "token": 2,
         "partition": 0,
         "from": "worker-1",
         "to": "worker-2",

@@ -65,6 +65,9 @@ HISTORY = ("wall_ms", "client_id", "group_instance_id", "members_before")
 """What a round that opens says for its history alone."""
 
 
+TOKENS = ("token", "fence")
+
+
 def put_event(event: Event) -> str:
     """The event's name and every field that is neither empty nor as usual."""
     parts = [type(event).__name__]
@@ -76,6 +79,8 @@ def put_event(event: Event) -> str:
             continue
         if field.name == "topics_version" and not value:
             continue  # no topic is registered
+        if field.name in TOKENS and not value:
+            continue  # rules 1 and 2
         if field.name == "time_ms" or (
             isinstance(event, RebalanceStarted) and field.name in HISTORY
         ):
@@ -100,13 +105,13 @@ def put_reply(reply: object) -> str:  # noqa: PLR0911
             return (
                 f"joined generation={reply.generation} {reply.protocol_type}/{reply.protocol_name} "
                 f"leader={reply.leader_id} me={reply.member_id} members=[{members}]"
-                + " skip"
-                * reply.skip_assignment
+                + " skip" * reply.skip_assignment
+                + _token(reply)
             )
         case Synced():
             return (
                 f"synced generation={reply.generation} {reply.protocol_type}/{reply.protocol_name} "
-                f"assignment={reply.assignment.decode()!r}"
+                f"assignment={reply.assignment.decode()!r}" + _token(reply)
             )
         case Left():
             return "left " + " ".join(
@@ -131,6 +136,11 @@ def put_reply(reply: object) -> str:  # noqa: PLR0911
             return "parked"
 
 
+def _token(reply: Joined | Synced) -> str:
+    """Where it is another number than the generation."""
+    return f" token={reply.token}" if reply.token != reply.generation else ""
+
+
 def _at(instance_id: str) -> str:
     return f"@{instance_id}" if instance_id else ""
 
@@ -143,6 +153,7 @@ def put_group(group: Group) -> Iterator[str]:
         f"{group.phase} generation={group.generation} round={group.round}"
         f" leader={group.leader_id or '-'} {group.protocol_type or '-'}/"
         f"{group.protocol_name or '-'}{timer}{extra}{' newcomer' * group.new_member_added}"
+        + (f" token={group.token} fence={group.fence}" if group.fence else "")
     )
     for member in group.members.values():
         words = [
@@ -152,6 +163,7 @@ def put_group(group: Group) -> Iterator[str]:
         words += ["joined"] if group.has_joined(member) else []
         words += ["synced"] if group.has_synced(member) else []
         words += [f"assignment={put_value(member.assignment)}"] if member.assignment else []
+        words += [f"token={member.token}"] if member.token else []
         yield " ".join(words)
     for member_id, timeout_ms in group.pending.items():
         yield f"  {member_id} pending for {timeout_ms}"

@@ -326,6 +326,27 @@ def test_generations_rise_and_name_one_member_set(history):
 
 @SETTINGS
 @given(HISTORIES)
+def test_no_two_processes_of_a_group_hold_one_instance_under_one_token(history):
+    """arch-3.8: who replaces another has a larger one, and a member's own never falls."""
+    state, now_ms = ShardState(), 0
+    owners: dict[tuple[str, str, int], str] = {}
+    highest: dict[tuple[str, str], int] = {}
+    for index, step in enumerate(history):
+        now_ms += step["elapsed"]
+        apply_entry(state, entry_of(make(step, state, now_ms), now_ms), index)
+        for group in state.groups.values():
+            for member in group.members.values():
+                if not group.generation:
+                    continue
+                token = group.token_of(member)
+                seat = group.group_id, member.instance_id or member.member_id
+                assert owners.setdefault((*seat, token), member.member_id) == member.member_id
+                assert token >= highest.get(seat, 0)
+                highest[seat] = token
+
+
+@SETTINGS
+@given(HISTORIES)
 def test_an_offset_changes_only_by_an_accepted_commit(history):
     """Every other command leaves every offset; an accepted one says so to its caller."""
     state, now_ms = ShardState(), 0

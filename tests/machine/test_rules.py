@@ -1,5 +1,6 @@
 """Single rules that a scenario would hide: limits, refusals' messages, broken invariants."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -31,7 +32,9 @@ from coordinator.machine.envelope import FORMAT, RULES_VERSION
 from coordinator.machine.errors import Error
 from coordinator.machine.events import (
     AssignmentPublished,
+    Ending,
     GenerationFormed,
+    GroupDeleted,
     GroupEmptied,
     MemberJoined,
     MemberRemoved,
@@ -265,7 +268,8 @@ def test_selection_needs_members():
 
 def formed(group, **changes):
     """A GenerationFormed that would fit an open round of two, but for `changes`."""
-    event = GenerationFormed("g", group.round, group.generation + 1, "range", "a-1", (), 0)
+    number, token = group.generation + 1, group.fence + 1
+    event = GenerationFormed("g", group.round, number, "range", "a-1", (), 0, token=token)
     return replace(event, **{"member_ids": tuple(group.members), **changes})
 
 
@@ -299,6 +303,8 @@ ILLEGAL = {
     "an id handed out twice": lambda _: PendingAdded("g", "p-1", 1),
     "sc-G25 an unknown id dropped": lambda _: PendingRemoved("g", "z-1", RemovalCause.LEFT, ""),
     "an extension of another timer": lambda g: RoundExtended("g", g.round, RoundTimer.JOIN, 1, 0),
+    "I9 a token taken twice": lambda g: _replaced(g, "b-1", "i", token=g.fence),
+    "I9 no token under rules 3": lambda g: _replaced(g, "b-1", "i", token=0),
     "another group's event": lambda g: MemberSynced("h", "a-1", g.generation),
 }
 
@@ -309,15 +315,15 @@ def _static(group, member_id, instance_id):
     )
 
 
-def _replaced(group, old_id, instance_id, by="c-1"):
+def _replaced(group, old_id, instance_id, by="c-1", token=9):
     return MemberReplaced(
-        group.group_id, old_id, by, instance_id, "c", "h", 1, 1, (), (), group.round
+        group.group_id, old_id, by, instance_id, "c", "h", 1, 1, (), (), group.round, token=token
     )
 
 
 @pytest.mark.parametrize("name", ILLEGAL)
 def test_an_event_that_does_not_fit_stops_the_process(name):
-    """sc-G02 and the guards of I2, I3, I4, I6, I8: evolve never applies what the rules forbid."""
+    """sc-G02, the guards of I2, I3, I4, I6, I8, I9: evolve never applies what the rules forbid."""
     world = World()
     for line in (
         *("join a", "join b instance=i", "fire", "fire", "sync a-1 a-1:A b-1:B", "sync b-1"),
@@ -385,6 +391,8 @@ BROKEN = {
     "tally of the protocols": lambda g: g.tally.support.clear(),
     "tally of the metadata": lambda g: setattr(g.tally, "metadata_bytes", 1),
     "tally of the names": lambda g: setattr(g.tally, "naming_bytes", 1),
+    "I9 a generation's token not taken": lambda g: setattr(g, "token", 9),
+    "I9 a member's token not taken": lambda g: setattr(g.members["a-1"], "token", 9),
     "newcomer without initial": lambda g: setattr(g, "new_member_added", True),
 }
 
@@ -524,6 +532,26 @@ def test_an_old_entry_is_decided_by_its_own_rules():
     old = replace(world.envelope(), rules_version=1)
     assert decide(group, newcomer, old).reply.error is Error.GROUP_MAX_SIZE_REACHED
     assert decide(group, newcomer, world.envelope()).reply is PARKED
+
+
+def test_a_deleted_groups_last_token_is_in_the_floor():
+    """gp-5.6.6: a floor of its generation alone would let a store refuse all that come after."""
+    world = World()
+    world.run("join a instance=i")
+    world.run("fire")
+    for nonce in range(2, 9):
+        world.run(f"join a instance=i nonce={nonce}")
+    group = world.state.groups["g"]
+    fence = group.fence
+    assert fence > group.generation
+    world.run(f"leave {group.leader_id}")
+    assert (
+        evolve(deepcopy(group), GroupDeleted("g", group.generation, Ending.DELETED, fence)) is None
+    )
+    with pytest.raises(InvariantError, match="another token"):
+        evolve(group, GroupDeleted("g", group.generation, Ending.DELETED))
+    world.run("delete-group")
+    assert world.state.generation_floor == fence
 
 
 def test_an_instance_id_has_the_length_of_an_id():

@@ -1,10 +1,10 @@
-"""inv-I3, inv-I4, inv-I6, inv-I8, inv-I9: generations and owners."""
+"""inv-I3 to inv-I6, inv-I8, inv-I9: generations, owners and their tokens."""
 
 from dataclasses import replace
 
 import pytest
 
-from chaos.check import cooperative, generations, owned_again, owners, tokens
+from chaos.check import cooperative, fences, generations, owned_again, owners, tokens
 from chaos.history import FaultSpan, Key, Outcome
 from tests.chaos.check.made import (
     KEY,
@@ -221,12 +221,88 @@ def test_a_static_member_that_comes_back_is_the_same_owner():
     assert owners.check(made).passed
 
 
+def two_of_one(ended="lost", until=8, token=2):
+    """Two processes of one static member in one generation, of which the first stood still."""
+    return [
+        owns("a1", 1, 0, until, ended, instance_id="i", token=1),
+        owns("a2", 1, 4, None, instance_id="i", token=token),
+    ]
+
+
+@pytest.mark.parametrize("ended", ["lost", "revoked"])
+def test_the_process_that_was_replaced_is_a_zombie(ended):
+    """The group gives an instance to one process at a time: the older one was removed."""
+    verdict = owners.check(history(ownerships=two_of_one(ended)))
+    assert verdict.passed
+    assert "1 overlaps with owners that had been removed" in verdict.note
+    third = owns("b", 2, 6, None, token=3)
+    assert owners.check(history(ownerships=[*two_of_one(ended)[:1], third])).passed is (
+        ended == "lost"
+    )
+    replaced = [*two_of_one(ended)[:1], replace(two_of_one()[1], until_ns=5 * S, ended="revoked")]
+    assert owners.check(history(ownerships=[*replaced, third])).passed
+
+
+def test_a_replaced_process_that_is_never_told_is_told():
+    """15 s after the newer one began a live process knows."""
+    for end, passes in [(18, True), (20, False)]:
+        made = history(
+            ownerships=two_of_one(until=None), expected=[expected()], facts={"ended_ns": end * S}
+        )
+        assert owners.check(made).passed is passes
+
+
+def test_two_processes_of_one_member_under_one_token_are_told():
+    """One instance in one generation, and still two owners: they are processes."""
+    made = history(ownerships=two_of_one(token=1))
+    assert "two owners in generation 1: instance:i of client-a1" in only(owners.check(made))
+    assert only(fences.check(made)) == (
+        "g/t/0: two owners under one token: a1 of client-a1 had token 1 (generation 1, "
+        "+0.000000 s .. +8.000000 s), and a2 of client-a2 had token 1 (generation 1, "
+        "+4.000000 s .. open)"
+    )
+
+
 def test_without_ownerships_nothing_was_looked_at():
     """It has not passed."""
     assert not owners.check(history()).passed
 
 
+# -- inv-I5
+
+
+def test_tokens_that_rise_with_generation_and_process_pass():
+    """Who hears of its generation late has the token of that one."""
+    late = owns("b", 2, 9, None, token=3)
+    verdict = fences.check(history(ownerships=[*two_of_one(), owns("c", 3, 8, 9, token=4), late]))
+    assert verdict.passed
+    assert verdict.looked_at == 4
+
+
+def test_a_token_that_fell_is_told():
+    """From generation to generation, and of one process."""
+    made = history(ownerships=[*two_of_one(), owns("c", 2, 9, None, token=1)])
+    told_of = [one.what for one in fences.check(made).violations]
+    assert any("the token fell: c of client-c had token 1 (generation 2" in one for one in told_of)
+    again = history(ownerships=[owns("c", 2, 3, None, token=4), owns("c", 3, 5, None, token=3)])
+    assert "the token fell" in fences.check(again).violations[0].what
+
+
+def test_ownerships_without_a_token_are_not_looked_at():
+    """As in histories from before: what proves nothing has not passed."""
+    assert not fences.check(history(ownerships=[owns("a", 1, 0, None)])).passed
+
+
 # -- inv-I6
+
+
+def test_a_commit_under_an_earlier_token_after_a_later_one_is_told():
+    """In one generation, where the member is the same and the process another."""
+    for began, who, passes in [(3, "a1", True), (5, "a1", False), (5, "a2", True)]:
+        late = commit(7, began, began + 1, member_id=who, generation=1, token=1)
+        verdict = tokens.check(history(late, ownerships=two_of_one()))
+        assert verdict.passed is passes
+        assert passes or "although a2 of client-a2 had token 2" in only(verdict)
 
 
 def test_commits_under_rising_generations_pass():

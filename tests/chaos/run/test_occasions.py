@@ -31,7 +31,9 @@ def test_what_every_run_has_is_looked_at_in_every_run(workload):
 def test_members_and_stores_are_looked_at_where_the_plan_has_them():
     """Also where the history shows none of them."""
     assert "members" in missing("I4", "W2")
+    assert "members" in missing("I5", "W2")
     assert missing("I4", "W1") == missing("I4", "W8") == missing("I8", "W5") == ""
+    assert missing("I5", "W1") == missing("I5", "W4") == ""
     assert missing("I7", "W4") == missing("I9", "W3") == missing("I17", "W8") == ""
     assert "store" in missing("I7", "W1")
     assert "cooperative" in missing("I9", "W1")

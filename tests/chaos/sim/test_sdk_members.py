@@ -101,21 +101,45 @@ def _kinds(checker: ShardChecker) -> list[str]:
 def test_two_owners_that_the_group_counts_are_noticed() -> None:
     """inv-I4: whatever their generations, and not where the first has let go."""
     checker, owners = _owners()
-    owners.take("g", 0, "a", 1, "p1")
-    owners.take("g", 1, "a", 1, "p1")
+    owners.take("g", 0, "a", 1, "p1", 1)
+    owners.take("g", 1, "a", 1, "p1", 1)
     owners.drop("g", 1, "p1", "revoked")
-    owners.take("g", 1, "b", 2, "p2")
+    owners.take("g", 1, "b", 2, "p2", 2)
     assert _kinds(checker) == []
-    owners.take("g", 0, "b", 2, "p2")
+    owners.take("g", 0, "b", 2, "p2", 2)
     assert _kinds(checker) == ["H-owners-overlap"]
+
+
+def test_two_processes_that_had_one_token_are_noticed() -> None:
+    """inv-I5: also where the first is long gone, and in one generation."""
+    checker, owners = _owners()
+    owners.take("g", 0, "a", 1, "p1", 1)
+    owners.take("g", 1, "a", 1, "p1", 1)
+    owners.drop_all("p1", "died")
+    owners.take("g", 0, "b", 1, "p2", 2)
+    assert _kinds(checker) == []
+    owners.take("g", 1, "b", 1, "p2", 1)
+    assert _kinds(checker) == ["H-token-shared"]
+
+
+def test_a_token_of_a_later_generation_that_is_smaller_is_noticed() -> None:
+    """inv-I5: in whatever order the processes hear of them."""
+    checker, owners = _owners()
+    owners.take("g", 0, "b", 2, "p2", 3)
+    owners.drop_all("p2", "died")
+    owners.take("g", 0, "a", 1, "p1", 2)
+    owners.drop_all("p1", "died")
+    assert _kinds(checker) == []
+    owners.take("g", 0, "c", 1, "p3", 4)
+    assert _kinds(checker) == ["H-token-fell"]
 
 
 @pytest.mark.parametrize("removed", ["a", "b"])
 def test_a_zombie_may_overlap_and_may_not_commit(removed: str) -> None:
     """inv-I6: the one that the group removed, whether it was told first or last."""
     checker, owners = _owners(_removed(removed))
-    owners.take("g", 0, "a", 1, "p1")
-    owners.take("g", 0, "b", 2, "p2")
+    owners.take("g", 0, "a", 1, "p1", 1)
+    owners.take("g", 0, "b", 2, "p2", 2)
     assert _kinds(checker) == []
     assert owners.is_removed("g", removed)
     owners.acknowledged("g", 0, "p", sent_as_zombie=owners.is_removed("g", removed))
@@ -143,16 +167,16 @@ def test_a_partition_that_comes_back_for_nothing_is_noticed() -> None:
         ]
         checker, owners = _owners(*formed)
         owners.moves("g", 0, "a", 4)
-        owners.take("g", 0, "a", 5, "p1")
+        owners.take("g", 0, "a", 5, "p1", 5)
         assert _kinds(checker) == kinds
 
 
 def test_what_nobody_owns_is_named() -> None:
     """inv-I8: nobody's, and what two processes own."""
     _, owners = _owners(_removed("a"))
-    owners.take("g", 0, "a", 1, "p1")
-    owners.take("g", 1, "a", 1, "p1")
-    owners.take("g", 1, "b", 2, "p2")
+    owners.take("g", 0, "a", 1, "p1", 1)
+    owners.take("g", 1, "a", 1, "p1", 1)
+    owners.take("g", 1, "b", 2, "p2", 2)
     assert owners.unowned({"g": 3}) == [("g", 1), ("g", 2)]
 
 

@@ -79,13 +79,13 @@ class World:
             self.counts(request)
         self.forms(1, names)
         self.knows = dict.fromkeys(names, 1)
-        self.owners.take("g", 0, "a", 1, "pa")
+        self.owners.take("g", 0, "a", 1, "pa", 1)
         return requests
 
     def gives_away(self, generation: int = 2, partition: int = 0) -> list[str]:
         """Member b is told that a's partition is its own; what the checker says of it."""
         self.knows["b"] = generation
-        self.owners.take("g", partition, "b", generation, "pb")
+        self.owners.take("g", partition, "b", generation, "pb", generation)
         return [one.kind for one in self.checker.violations]
 
 
@@ -121,7 +121,7 @@ def test_it_excuses_also_where_the_later_owner_is_told_first() -> None:
     world = overlapped()
     world.owners.drop("g", 0, "pa", "revoked")
     assert world.gives_away() == []
-    world.owners.take("g", 0, "a", 1, "pa")
+    world.owners.take("g", 0, "a", 1, "pa", 1)
     assert world.checker.violations == []
     assert world.checker.counts.stale_join == 1
     assert world.owners.is_fenced("g", 0, "a", "pa")
@@ -139,7 +139,7 @@ def static(*, claims: bool) -> World:
         world.counts(request)
     world.forms(1)
     world.knows = {"a": 1, "b": 1}
-    world.owners.take("g", 0, "a", 1, "pa")
+    world.owners.take("g", 0, "a", 1, "pa", 1)
     if claims:
         world.counts(world.sends("a", b"partition 0", "i"))
     world.counts(world.sends("b", b"nothing"))
@@ -244,8 +244,8 @@ def test_it_does_not_excuse_a_partition_given_to_two_in_one_generation() -> None
     """Member a was given partition 1 by generation 2, old claim or not."""
     world = overlapped()
     world.knows["a"] = 2
-    world.owners.take("g", 1, "a", 2, "pa")
-    assert world.gives_away(2, partition=1) == ["H-owners-overlap"]
+    world.owners.take("g", 1, "a", 2, "pa", 2)
+    assert world.gives_away(2, partition=1) == ["H-token-shared", "H-owners-overlap"]
 
 
 def test_a_member_that_knows_the_generation_has_yet_to_give_up_what_moves() -> None:
@@ -273,7 +273,7 @@ def test_an_old_join_excuses_the_generation_alone_of_whose_round_it_was() -> Non
     world.counts(world.sends("a", b"nothing"), PROXY_HOST)
     world.forms(1)
     world.knows["a"] = 1
-    world.owners.take("g", 0, "a", 1, "pa")
+    world.owners.take("g", 0, "a", 1, "pa", 1)
     world.forms(2)
     assert world.gives_away() == ["H-owners-overlap"]
 
@@ -292,7 +292,7 @@ def test_who_was_overlapped_may_not_commit_until_it_knows_a_later_generation() -
     """inv-I6: as a zombie, and only the partition that was given away."""
     world = overlapped()
     owners = world.owners
-    owners.take("g", 1, "a", 1, "pa")
+    owners.take("g", 1, "a", 1, "pa", 1)
     assert not owners.is_fenced("g", 0, "a", "pa")
     assert world.gives_away() == []
     assert owners.is_fenced("g", 0, "a", "pa")
