@@ -132,25 +132,27 @@ MUTANTS = {
 }
 
 KNOWN_SEEDS = {
-    "deletion": 4,
+    "admission": 6,
+    "deletion": 2,
     "deposed_expiry": 4,
     "extra_round": 2,
     "generation_fence": 4,
     "generation_floor": 1,
     "forgotten_match": 22,
     "introduction": 6,
-    "join_dedupe": 3,
+    "join_dedupe": 1,
     "losses": 1,
-    "no_fsync": 3,
-    "read_of_many": 5,
+    "majority": 5,
+    "no_fsync": 39,
+    "read_of_many": 52,
     "read_round": 1,
     "retention": 1,
     "shard_time_cap": 4,
     "snapshot_commit_cap": 11,
     "static_fence": 4,
     "sticky_voters": 1,
-    "unknown_topic": 7,
+    "unknown_topic": 42,
     "unsorted_history": 1,
-    "zombie_fence": 26,
+    "zombie_fence": 125,
 }
 """By build, the seed that is tried first; 0 for those that are not listed."""
