@@ -1,6 +1,8 @@
 """Every correctness bug that was ever found in this project: `chaos/bugs.toml`."""
 
 import tomllib
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from typing import Any
@@ -20,6 +22,10 @@ LAYERS = {
 """Where a bug was, in the order of the table."""
 
 
+FINDERS = ("reader", "simulator", "chaos", "test", "bench", "user", "unknown")
+"""Who or what finds bugs."""
+
+
 class BugTableError(Exception):
     """The table is not what it has to be; the message names the row."""
 
@@ -34,11 +40,20 @@ class Bug:
     symptom: str
     """What a user would have seen."""
     cause: str
+    finder: str
+    """One of FINDERS."""
     found_by: str
+    """The same in words: which seed, test, reader."""
     test: str
     """What fails without the mend: `FILE::FUNCTION`, `FILE`, or `sim:SCENARIO:SEED`."""
     mended: str
     """The commit that mended it; for what cannot occur here, why."""
+
+
+def by_finder(bugs: Iterable[Bug]) -> dict[str, int]:
+    """How many each of FINDERS has found, those with none left out."""
+    counts = Counter(bug.finder for bug in bugs)
+    return {finder: counts[finder] for finder in FINDERS if counts[finder]}
 
 
 def read() -> list[Bug]:
@@ -67,6 +82,8 @@ def parse(text: str) -> list[Bug]:
             raise BugTableError(f"{name}: it has a {', '.join(more)}")
         if row["layer"] not in LAYERS:
             raise BugTableError(f"{name}: there is no layer {row['layer']!r}")
+        if row["finder"] not in FINDERS:
+            raise BugTableError(f"{name}: {row['finder']!r} is none of {', '.join(FINDERS)}")
         if name in found:
             raise BugTableError(f"{name} stands twice")
         found[name] = Bug(**row)

@@ -247,6 +247,16 @@ def _figures(inputs: Inputs) -> Iterable[Figure]:
     violations = sum(v.violations_count for run in runs for v in run.verdicts)
     yield Figure("violations", "violations", violations if runs else None)
     yield Figure("faults_injected", "faults injected", len(faults) if runs else None)
+    tried = {fault.kind for fault in faults}
+    broken = {
+        fault.kind
+        for run in runs
+        for fault in run.faults
+        if fault.injected and any(verdict.violations_count for verdict in run.verdicts)
+    }
+    survived = len(tried - broken) if runs else None
+    yield Figure("fault_kinds_survived", "kinds of faults survived", survived)
+    yield Figure("fault_kinds_tried", "kinds of faults tried", len(tried) if runs else None)
     for key, label, among, of in (
         ("gap_hit", "no commit, groups of a hit node", faults, _hit),
         ("gap_other", "no commit, other groups", faults, _other),

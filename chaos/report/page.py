@@ -9,7 +9,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from chaos.report import pictures
-from chaos.report.bugs import LAYERS
+from chaos.report.bugs import LAYERS, by_finder
 from chaos.report.figures import Figure, Report
 from chaos.report.svg import short_ms
 from chaos.run.result import Spread
@@ -50,6 +50,7 @@ def html(report: Report) -> str:
             (soak, [_drawn(pictures.memory(soak, kind)) for kind in ("node", "worker")])
             for soak in report.soaks
         ],
+        finders=by_finder(report.bugs),
         layers=[(LAYERS[key], [b for b in report.bugs if b.layer == key]) for key in LAYERS],
     )
 

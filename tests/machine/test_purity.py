@@ -59,7 +59,13 @@ USES = {
         "sorted(group.pending)": "ids, by code points",
         "max(0, len(group.rebalances) + 1 - HISTORY_ROUNDS)": "ints",
     },
-    "invariants": {"sorted(group.rebalances)": "numbers of rounds"},
+    "evolve": {"max(group.fence, group.generation)": "ints"},
+    "fencing": {"max(group.fence, group.generation, env.generation_floor, taken)": "ints"},
+    "invariants": {
+        "sorted(group.rebalances)": "numbers of rounds",
+        "max(tokens)": "ints",
+        "min(tokens)": "ints",
+    },
     "protocols": {"max(votes, key=votes.__getitem__)": "the first of those with the most votes"},
     "quoting": {
         "_RUNS.split()": "blanks of our own",
@@ -77,10 +83,13 @@ USES = {
         "max((member.rebalance_timeout_ms for member in members), default=0)": "ints",
         "max(timeout_ms - delay_ms, 0)": "ints",
         "max(group.generation, env.generation_floor)": "ints",
+        "max((member.token for member in members))": "ints",
     },
     "shard_state": {
-        "max((e.generation for e in events if isinstance(e, GroupDeleted)), default=0)": "ints",
+        "max((max(event.generation, event.fence) for event in deleted), default=0)": "ints",
+        "max(event.generation, event.fence)": "ints",
     },
+    "state": {"max(member.token, self.token or self.generation)": "ints"},
 }
 """By file, what was read by a person and is the same from every Python, and why."""
 

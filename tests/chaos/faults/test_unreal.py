@@ -14,7 +14,7 @@ from chaos.world.errors import WorldError
 from chaos.world.loopback import Loopback
 
 HELD_S = 8.0
-DAMAGES = {"eio", "torn_tail", "flipped_byte", "torn_write", "whole_disk_lost"}
+DAMAGES = {"eio", "torn_tail", "flipped_byte", "torn_write", "whole_disk_lost", "older_copy"}
 """What became of the node is in their facts; a torn write that tears nothing is not injected."""
 POWER = {"lost_unsynced", "power_loss_all"}
 """They tell what was lost, which may be nothing."""

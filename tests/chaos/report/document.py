@@ -40,7 +40,8 @@ def _table(columns, rows):
 
 def bug_table(rows):
     """A table per layer."""
-    parts = [f"{len(rows)} in all."]
+    found = ", ".join(f"{name} {count}" for name, count in bugs.by_finder(rows).items())
+    parts = [f"{len(rows)} in all. Found by: {found}."]
     for layer, title in bugs.LAYERS.items():
         mine = [bug for bug in rows if bug.layer == layer]
         if not mine:
@@ -51,7 +52,7 @@ def bug_table(rows):
                 bug.id,
                 f"**{bug.title}.** {bug.symptom}",
                 bug.cause,
-                bug.found_by,
+                f"{bug.finder}: {bug.found_by}",
                 f"`{bug.test}`",
                 bug.mended,
             ]

@@ -20,6 +20,7 @@ layer = "raft"
 title = "t"
 symptom = "s"
 cause = "c"
+finder = "reader"
 found_by = "f"
 test = "tests/a.py::test_a"
 mended = "0123456"
@@ -67,6 +68,14 @@ def test_every_flaw_of_pysyncobj_has_its_row():
     assert {bug.id for bug in BUGS if bug.layer == "pysyncobj"} == flaws
 
 
+def test_who_finds_bugs_is_counted():
+    """All of them, and the document and the page say so."""
+    counts = bugs.by_finder(BUGS)
+    assert sum(counts.values()) == len(BUGS)
+    assert counts["reader"] == sum(bug.finder == "reader" for bug in BUGS)
+    assert f"reader {counts['reader']}" in document.TARGET.read_text("utf-8")
+
+
 def test_the_document_is_in_step():
     """`make chaos-doc` would change nothing."""
     text = document.TARGET.read_text("utf-8")
@@ -78,6 +87,7 @@ def test_the_document_is_in_step():
     [
         (ROW + ROW, "R1 stands twice"),
         (ROW.replace('"raft"', '"ratf"'), "no layer 'ratf'"),
+        (ROW.replace('"reader"', '"redaer"'), "'redaer' is none of reader, simulator"),
         (ROW.replace('cause = "c"\n', ""), "R1: it has no cause"),
         (ROW.replace('"c"', '""'), "R1: it has no cause"),
         (ROW + 'colour = "blue"\n', "R1: it has a colour"),

@@ -230,6 +230,25 @@ def test_faults_that_were_not_injected_or_cannot_be_had_are_named():
     assert "packet_loss: the kernel has no nft numgen" in told
 
 
+def test_a_kind_of_fault_is_survived_where_no_run_with_it_broke_a_promise():
+    """One run that did is enough; what was planned and not injected was not tried."""
+    bad = made_up.run(
+        made_up.verdict("I1", "lost"),
+        faults=[made_up.fault("kill_leader", 5.0, 500.0), made_up.fault("eio", 6.0, 50.0)],
+        passed=False,
+        reasons=["I1"],
+    )
+    bad.faults[1].injected = False
+    good = made_up.run()
+    told = {one.key: one.value for one in report(good, bad).figures}
+    kinds = {fault.kind for fault in good.faults if fault.injected}
+    assert told["fault_kinds_tried"] == len(kinds)
+    assert told["fault_kinds_survived"] == len(kinds - {"kill_leader"})
+    assert f"Kinds survived / kinds tried: {len(kinds) - 1} / {len(kinds)}." in words(
+        tree(report(good, bad))
+    )
+
+
 def test_faults_of_a_kind_share_a_row_over_all_runs():
     """Median, p95 and longest of the gaps of both runs."""
     later = made_up.run(faults=[made_up.fault("kill_leader", 5.0, 500.0)])
