@@ -39,6 +39,7 @@ class Quarantine:
             if conflict and not shard.digest_conflict:
                 log.error("replicas differ, and no majority agrees", shard=shard.number)
             shard.digest_conflict = conflict
+            shard.log.withhold_state(conflict)
 
     def _begin(self, shard: Shard, majority: Sequence[int]) -> None:
         if shard.number not in self._open:

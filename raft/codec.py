@@ -16,6 +16,8 @@ Message = dict[str, Any]
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 HELLO_BYTES_MAX = 4096
+COUNT_END = 1 << 62
+"""Lives and epochs are smaller; a greater one would be taken for a promise that nobody can keep."""
 
 
 class CodecError(Exception):
@@ -62,7 +64,14 @@ def decode_frame(data: bytes) -> tuple[Sender, list[tuple[int, Message]]]:
         if kind is None:
             raise CodecError("unknown_type", "a peer message of no known kind")
         messages.append((one.shard, _DECODERS[kind](one)))
+    _refuse_absurd(frame.life, frame.epoch)
     return Sender(frame.sender, frame.life, frame.epoch), messages
+
+
+def _refuse_absurd(*counts: int) -> None:
+    """Raise CodecError for a life or an epoch that no store can have come to."""
+    if max(counts) >= COUNT_END:
+        raise CodecError("garbage", f"a life or an epoch of {max(counts)}")
 
 
 def encode_hello(hello: pb.Hello) -> bytes:
@@ -74,6 +83,7 @@ def decode_hello(data: bytes) -> pb.Hello:
     """Raises CodecError."""
     hello = pb.Hello()
     _parse(hello, data, HELLO_BYTES_MAX)
+    _refuse_absurd(hello.life, hello.opened_epoch, hello.lost_life)
     return hello
 
 
@@ -336,6 +346,7 @@ def _put_store_lost(out: pb.PeerMessage, m: Message) -> None:
 
 def _get_store_lost(one: pb.PeerMessage) -> Message:
     body = one.store_lost
+    _refuse_absurd(body.life, body.known_life)
     return {
         "type": "store_lost",
         "term": one.term,

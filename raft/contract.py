@@ -160,6 +160,13 @@ class ReplicatedLog(Protocol):
         """
         ...
 
+    def withhold_state(self, withheld: bool) -> None:
+        """While `withheld`, send nobody the applied state: replicas differ and nobody is outvoted.
+
+        Who took it would vote for it, though it is no witness of its own.
+        """
+        ...
+
     def transfer_leadership(self, to: NodeId | None = None) -> bool:
         """Ask a caught-up follower to take over (thesis 3.10). False if there is none now."""
         ...

@@ -98,7 +98,7 @@ class Driver:
         self.loss_observers: list[Callable[[int, Loss], None]] = []
         """Called with a node, this one or a peer, and the loss of its store, where that is news."""
         now = clock()
-        self._tell_at = self._lives_at = now
+        self._tell_at = self._lives_at = self._epoch_at = now
         self._told_epoch = 0
         self._sync_watch = SyncWatch(now)
         self._soft_since: float | None = None
@@ -194,6 +194,8 @@ class Driver:
     def accept_hello(self, peer: pb.Hello) -> str | None:
         """Judge a peer's hello: None if it is welcome, else the reason, which is also kept."""
         reason = hello.refusal(self.identity, self.book, peer)
+        if reason is None and self.lives.is_outdated(peer):
+            return f"node {peer.node_id} said hello before it knew that its store forgot"
         if reason is None:
             self.book.meet(peer.node_id, peer.store_uuid)
             for said in hello.replacements(self.identity, peer):
@@ -247,11 +249,12 @@ class Driver:
                 observe(node, loss)
         return news
 
-    def _told_of_loss(self, message: Message) -> None:
+    def _told_of_loss(self, peer: int, message: Message) -> None:
         """A peer knows that this store forgot something: it counts anew, as of a life above all."""
         own, store = self.identity.node_id, self.store
         if message["life"] != store.life:
-            return  # of another hello than the last: it was told before
+            self.link.hang_up(peer)  # it judged an older hello than the last
+            return
         store.raise_life(max(store.life, message["known_life"]) + 1)
         self._lose(own, Loss(store.life, accepted=False))
         for replica in self.replicas.values():
@@ -270,9 +273,10 @@ class Driver:
         loss = self.book.loss(own)
         if loss is None or not self.book.learner_shards(own):
             return False
+        learners = [replica for replica in self.replicas.values() if replica.learner]
         if not self._lose(own, Loss(loss.life, accepted=True)):
             return False
-        for replica in self.replicas.values():
+        for replica in learners:
             replica.skip_terms()
         for node in self.identity.peers:
             self.link.hang_up(node)
@@ -286,6 +290,7 @@ class Driver:
             replica.peer_connected(node)
         self._introduction.ask((node,))
         self._tell_forgetful()
+        self.link.send(node, codec.encode_frame(self.sender(), ()), False)
         self._wake()
 
     def disconnected(self, node: int, control: bool) -> None:
@@ -319,6 +324,8 @@ class Driver:
         if now >= self._lives_at:
             self._lives_at = now + self._seconds(self.settings.lives_ms)
             self.lives.note()
+        if now >= self._epoch_at:
+            self._epoch_at = now + self._seconds(self.settings.epoch_ms)
             self._tell_epoch()
 
     def _tell_epoch(self) -> None:
@@ -364,7 +371,7 @@ class Driver:
 
     def _receive_of_store(self, node: int, message: Message) -> None:
         if message["type"] == "store_lost":
-            self._told_of_loss(message)
+            self._told_of_loss(node, message)
         elif self._introduction.received(node, message):
             self._set_first_deadlines()
 
@@ -373,6 +380,8 @@ class Driver:
         known = self.book.store_uuid(node)
         if known is None or codec.sender_tag(known) != sender.tag or node in self._forgetful:
             return False
+        if sender.life > self.lives.known_life(node):
+            self.link.hang_up(node)  # its hello was on its way when that life began
         return self.lives.hear(node, sender)
 
     def allow_replacement(self, said: Replacement) -> None:

@@ -5,7 +5,7 @@ replica on it has forgotten entries that it acknowledged, and maybe its term and
 unsafe with such a voter, as it is with a wiped one (raft/introduction.py), but here the store's
 uuid is the right one. So each store counts its starts, its *life*, on the disk before the first
 hello; each frame names the life and the epoch up to which its sender's disk has everything, and
-each node sends one to all once a second, since a follower has nothing else to tell the others; and
+each node sends one to all where that has risen, since a follower has nothing else to tell them; and
 each hello names the life and the epoch at which the store was found. Peers keep the greatest they
 heard, and take for a loss
 
@@ -82,8 +82,8 @@ class PeerLives:
         A store that says by itself that it counts anew, as of a life nobody knows, is no news.
         """
         known = self._known.get(hello.node_id)
-        if known is None or known.store_uuid != hello.store_uuid:
-            return None
+        if known is None or known.store_uuid != hello.store_uuid or not hello.life:
+            return None  # never met, or of a version that counts no lives
         if hello.run_id == known.run_id and hello.life >= known.life:
             return None
         if hello.life <= known.life:
@@ -91,6 +91,11 @@ class PeerLives:
         if hello.opened_epoch < known.epoch and hello.lost_life <= known.life:
             return known.life
         return None
+
+    def is_outdated(self, hello: pb.Hello) -> bool:
+        """Whether the process that says hello has begun a later life since; it was on its way."""
+        known = self._known.get(hello.node_id)
+        return known is not None and hello.run_id == known.run_id and hello.life < known.life
 
     def meet(self, hello: pb.Hello) -> bool:
         """Note the sender's life; True, and hard, where it is not the known one."""
@@ -106,6 +111,11 @@ class PeerLives:
         self._keep(hello.node_id, met)
         self._store.mark_hard()
         return True
+
+    def known_life(self, node: int) -> int:
+        """The newest life of `node` that is known; 0 where it was never met."""
+        known = self._known.get(node)
+        return 0 if known is None else known.life
 
     def hear(self, node: int, sender: Sender) -> bool:
         """Take what a frame says of its sender; False where it comes from another life."""

@@ -24,7 +24,7 @@ from raft.contract import (
     ShardId,
     StateMachine,
 )
-from raft.core import FOLLOWER, LEADER, NEVER, Host, PeerNode
+from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Host, PeerNode
 from raft.journal import KIND_COMMAND, Journal
 from raft.ticking import Ticking
 from storage.invariant import invariant
@@ -286,8 +286,9 @@ class Replica(Ticking):
                 self._uncapped[peer] = 0
             self._next[peer] = self._log.last_index + 1
             self._last_response[peer] = self._progress[peer].heard_at = -NEVER
-        self._votes_from.discard(node)
         self._pre_votes_from.discard(node)
+        if self._state == CANDIDATE and node in self._votes_from:
+            self._step_down(self._term)  # a vote that was counted is forgotten
 
     def lose(self) -> None:
         """This node's store lost what it had synced: it leads nothing more (raft/lives.py)."""

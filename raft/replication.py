@@ -47,6 +47,8 @@ class Replication(Voting):
             peer: Progress(host.settings, host.budget(peer.id)) for peer in self._peers
         }
         self._snapshots = Snapshots(host, shard, journal)
+        self._withheld = False
+        """Replicas differ and nobody knows which are right, so none may multiply."""
         self._serializer = self._snapshots
 
     # Receiving appends, as a follower.
@@ -175,7 +177,6 @@ class Replication(Voting):
         term, voted_for = self._term, self._voted_for
         if term < admission.term or (term == admission.term and voted_for is None):
             self._set_term(admission.term, admission.leader)
-        self._host.store.mark_hard()
 
     def _append_commit(self, leader_commit: int, verified: int) -> int:
         """Commit cap: never beyond what this append has verified (thesis Figure 3.1, 5)."""
@@ -383,8 +384,15 @@ class Replication(Voting):
 
     # Snapshots (raft/snapshots.py has the how).
 
+    def withhold_state(self, withheld: bool) -> None:
+        """Send nobody the applied state while `withheld`; see the contract."""
+        if withheld and not self._withheld:
+            self._snapshots.cancel_all()
+        self._withheld = withheld
+
     def _start_snapshot(self, peer: PeerNode) -> None:
-        if not self._rebuilding and self._snapshots.start(peer.id):
+        unsure = self._rebuilding or self._withheld
+        if not unsure and self._snapshots.start(peer.id):
             self._send_chunks(peer)
 
     def _on_wanted(self, peer: PeerNode, message: Message) -> None:

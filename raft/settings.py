@@ -82,6 +82,8 @@ class RaftSettings:
     write_bytes: int = 512 * KIB
     """Soft data is written at this age or size."""
     mark_ms: int = 500
+    epoch_ms: int = 100
+    """How often a node tells all others what is on its disk, where that has risen."""
     lives_ms: int = 1000
     """How often the epochs that peers say are on their disks are noted (raft/lives.py)."""
     sync_stall_ms: int = 3000

@@ -32,6 +32,13 @@ class SendingAnyState(Replica):
             self._rebuilding = rebuilding
 
 
+class MultiplyingInConflict(Replica):
+    """Sends its state to followers while nobody knows whose state is right."""
+
+    def withhold_state(self, withheld: bool) -> None:
+        del withheld
+
+
 class TakingAnyState(Replica):
     """Replaces a wrong state by that of whoever leads, and hands over to anybody."""
 
@@ -65,6 +72,7 @@ BUILDS: dict[str, Build] = {
             Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
             for name, build in (
                 ("wrong_state_sent", SendingAnyState),
+                ("conflict_multiplied", MultiplyingInConflict),
                 ("any_state_taken", TakingAnyState),
                 ("quarantine_forgotten", ForgettingQuarantine),
             )

@@ -145,7 +145,7 @@ KNOWN_SEEDS = {
     "majority": 5,
     "no_fsync": 39,
     "read_of_many": 52,
-    "read_round": 1,
+    "read_round": 2,
     "retention": 1,
     "shard_time_cap": 4,
     "snapshot_commit_cap": 11,

@@ -96,6 +96,9 @@ class FakeLog:
     def rebuild(self, trusted):
         self.trusted, self.loading = tuple(trusted), True
 
+    def withhold_state(self, withheld):
+        self.withheld = withheld
+
     def loaded(self, view):
         """A leader's whole state has come."""
         self.trusted = ()

@@ -58,9 +58,13 @@ class Asked:
 class ShardCluster(MemoryCluster):
     """One shard on every node; `judge` is what each node does every 10 s."""
 
-    def __init__(self, nodes):
+    def __init__(self, nodes, settings=None):
         self.verifiers, self.quarantines, self.asked, self.life = {}, {}, {}, {}
-        super().__init__(nodes, machine=lambda: Shard(0, Desk(), lambda: WALL_MS, lambda _: None))
+        super().__init__(
+            nodes,
+            settings=settings,
+            machine=lambda: Shard(0, Desk(), lambda: WALL_MS, lambda _: None),
+        )
         for node in self.ids:
             self._attach(node)
 
@@ -141,12 +145,12 @@ class ShardCluster(MemoryCluster):
         return {n: dict(self.replica(n).stored().scan()) for n in self.ids}
 
 
-def grown(nodes, wrong):
+def grown(nodes, wrong, settings=None):
     """A cluster with one offset committed, where nodes hold another: node -> what they hold.
 
     What is wrong was changed on disk while the node was down.
     """
-    cluster = ShardCluster(nodes)
+    cluster = ShardCluster(nodes, settings)
     cluster.ask(CreateTopic("t", 3))
     cluster.ask(commit("", -1, FIRST))
     cluster.run(cluster.converged)

@@ -16,9 +16,19 @@ from coordinator.verify import Verifier
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
 from raft.contract import NodeId, Role
+from raft.settings import RaftSettings
 from tests.coordinator.fakes import Rig, commit
 from tests.coordinator.shard_cluster import FIRST, grown, offset_of
 from tests.raft import test_rebuild
+
+SHORT_LOG = RaftSettings(
+    log_disk_bytes=4096,
+    log_trim_bytes=512,
+    log_memory_bytes=1024,
+    apply_ms=0,
+    apply_least_ms=0,
+)
+"""Who was away for long needs a snapshot."""
 
 A, B, C = (bytes([letter]) * 16 for letter in b"abc")
 STORE, LATER_STORE = b"1" * 16, b"2" * 16
@@ -51,6 +61,29 @@ def test_of_five_nodes_the_two_that_differ_alike_take_the_state_of_the_three(wro
     cluster.judge()
     assert cluster.quarantined() == []
     assert not any(cluster.shard(n).digest_conflict for n in cluster.ids)
+
+
+@pytest.mark.parametrize(("nodes", "wrong"), [(3, [0]), (5, [0, 1])])
+def test_who_comes_back_behind_the_log_is_no_witness_for_a_leader_that_may_be_wrong(nodes, wrong):
+    """It would be sent the leader's state, vote for it, and the others would be outvoted."""
+    cluster = grown(nodes, dict.fromkeys(wrong, FIRST - 1), SHORT_LOG)
+    cluster.lead(0)
+    away = nodes - 1
+    cluster.crash(away)
+    for offset in range(300):
+        cluster.ask(commit("", -1, offset, partition=1))
+    cluster.checkpoint()
+    here = [n for n in cluster.ids if n != away]
+    cluster.judge(*here)
+    assert all(cluster.shard(n).digest_conflict for n in here)
+    cluster.restart(away)
+    cluster.run_for(3.0)
+    assert cluster.replica(away).applied_index < cluster.replica(0).applied_index
+    cluster.checkpoint()
+    cluster.judge()
+    assert cluster.quarantined() == []
+    right = [n for n in here if n not in wrong]
+    assert {offset_of(cluster, n) for n in right} == {FIRST}
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 2])
@@ -262,6 +295,10 @@ def _two_of_five():
     test_of_five_nodes_the_two_that_differ_alike_take_the_state_of_the_three((0, 1))
 
 
+def _copies():
+    test_who_comes_back_behind_the_log_is_no_witness_for_a_leader_that_may_be_wrong(3, [0])
+
+
 def _restart():
     test_a_restart_does_not_end_the_quarantine(leads=False)
 
@@ -273,6 +310,7 @@ CAUGHT_BY = {
         test_a_replica_that_loads_learns_or_is_in_quarantine_says_nothing,
     ),
     "wrong_state_sent": (test_rebuild.test_a_leader_whose_state_is_wrong_sends_it_to_nobody,),
+    "conflict_multiplied": (_copies,),
     "any_state_taken": (
         _two_of_five,
         test_rebuild.test_a_wrong_state_is_not_replaced_by_that_of_another_wrong_leader,

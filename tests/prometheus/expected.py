@@ -153,6 +153,7 @@ EXPECTED: dict[str, Expected] = {
 """By panel and query of deploy/grafana/cluster.json."""
 
 CONSTANT = {
+    "Oldest write that is not synced / A": "0: no fsync hangs; others end sooner",
     "Stores that forgot / A": "0: no disk forgets; that takes an older copy of one",
     "Shards with learners / A": "0: every node counts in every shard",
     "Replicas in quarantine / A": "0: no replica differs; that takes damage on disk",

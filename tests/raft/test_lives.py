@@ -2,6 +2,8 @@
 
 import pytest
 
+from muster.v1 import peer_pb2 as pb
+from raft import codec
 from raft.contract import Applied, Role, ShardId
 from raft.peers import Loss
 from storage.memory import MemoryStore
@@ -275,3 +277,118 @@ def test_an_older_copy_is_another_life_of_the_same_store():
     assert (store.life, store.opened_epoch) == (0, 0)
     copy = store.copy()
     assert (copy.life, copy.opened_epoch, copy.crash().life) == (1, 0, 2)
+
+
+def late_hello(cluster, known):
+    """A forgetful node's first hello is on its way to the leader while another one tells it.
+
+    `known`: whether the leader can see from it that something was forgotten. Returns the number of
+    the forgetful node, and that of the third.
+    """
+    leader, (number, third) = followers(cluster)
+    copy = cluster.nodes[number].store.copy()
+    cluster.commit(ENTRIES)
+    cluster.run(cluster.converged)
+    cluster.run_for(1.5)
+    cluster.crash(number)
+    cluster.nodes[number].store = copy
+    cluster.nodes[number].start()
+    forgot, leads = cluster.nodes[number].driver, cluster.nodes[leader].driver
+    if not known:
+        leads.lives._known.pop(number)
+    late = forgot.hello(pb.LANE_CONTROL)
+    link = frozenset((number, leader))
+    cluster.cut.add(link)
+    cluster.connect(number, third)
+    cluster.run(lambda: forgot.book.loss(number) is not None)
+    cluster.cut.clear()
+    cluster.hung_up.discard(link)
+    assert leads.accept_hello(late) is None
+    assert forgot.accept_hello(leads.hello(pb.LANE_CONTROL)) is None
+    cluster.links.add(link)
+    leads.connected(number)
+    forgot.connected(leader)
+    return number, third
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_hello_that_was_on_its_way_when_the_life_changed_deafens_nobody(known):
+    """Both stay connected, and each takes what the other sends for another life's."""
+    cluster = MemoryCluster()
+    number, third = late_hello(cluster, known)
+    cluster.run(lambda: repaired(cluster, number))
+    cluster.crash(third)
+    assert isinstance(cluster.propose(b"next"), Applied)
+
+
+def test_a_hello_of_an_earlier_life_of_the_same_process_is_turned_away():
+    """It was late on the other lane; taken for the present one it would void all that is said."""
+    cluster = MemoryCluster()
+    leader, (number, _) = followers(cluster)
+    copy = cluster.nodes[number].store.copy()
+    cluster.commit(ENTRIES)
+    cluster.crash(number)
+    cluster.nodes[number].store = copy
+    cluster.nodes[number].start()
+    late = cluster.nodes[number].driver.hello(pb.LANE_BULK)
+    cluster.connect_all()
+    cluster.run(lambda: repaired(cluster, number))
+    assert "before it knew" in cluster.nodes[leader].driver.accept_hello(late)
+    assert isinstance(cluster.propose(b"next"), Applied)
+
+
+def test_a_restart_amid_an_admission_leaves_nothing_that_is_never_synced():
+    """A batch that is hard and empty is never written, and looks like a disk that hangs."""
+    cluster = MemoryCluster()
+    leader, (number, other) = followers(cluster)
+    forgetful(cluster, number)
+    cluster.run(lambda: knows_loss(cluster, number, number) and not cluster.replica(number).learner)
+    cluster.nodes[number].store.write()
+    cluster.nodes[number].store.sync()
+    for one in (leader, other, number):
+        cluster.crash(one)
+    cluster.nodes[number].start()
+    cluster.run_for(5.0)
+    assert not cluster.nodes[number].driver.disk_hangs
+
+
+def test_an_accepted_loss_raises_no_term_where_the_node_counts():
+    """Leaders of such shards go on."""
+    cluster = MemoryCluster(shards=2)
+    _leader, (number, _) = followers(cluster)
+    copy = cluster.nodes[number].store.copy()
+    cluster.commit(ENTRIES)
+    cluster.commit(ENTRIES, shard=1)
+    put_back(cluster, number, copy)
+    cluster.run(lambda: repaired(cluster, number) and counts_everywhere(cluster, number, 1))
+    terms = [cluster.replica(number, shard).term for shard in (0, 1)]
+    assert not cluster.nodes[number].driver.accept_loss()
+    assert [cluster.replica(number, shard).term for shard in (0, 1)] == terms
+
+
+def test_a_life_that_no_store_can_have_come_to_closes_the_connection():
+    """Noted, it would keep the node from ever starting again."""
+    absurd = codec.encode_frame(
+        codec.Sender(1, 1, 1),
+        [(0, {"type": "store_lost", "term": 0, "life": 1, "known_life": 1 << 62})],
+    )
+    for frame in (absurd, codec.encode_frame(codec.Sender(1, 1 << 62, 1), [])):
+        with pytest.raises(codec.CodecError):
+            codec.decode_frame(frame)
+
+
+def test_who_connects_is_told_at_once_what_this_disk_has():
+    """What was told while the link was down would not be told again."""
+    cluster = MemoryCluster()
+    _leader, (number, other) = followers(cluster)
+    link = frozenset((number, other))
+    cluster.cut.add(link)
+    cluster.disconnect(number, other)
+    cluster.commit(ENTRIES)
+    cluster.run_for(2.0)
+    cluster.cut.clear()
+    cluster.connect(number, other)
+    cluster.step()
+    cluster.step()
+    told = cluster.nodes[other].driver.lives._known[number].epoch
+    assert told == cluster.nodes[number].driver.sender().epoch
