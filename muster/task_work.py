@@ -124,10 +124,11 @@ class Worker:
         revoking = asyncio.create_task(partition.revoking.wait())
         try:
             while not revoking.done():
+                if slot.definition is not None:
+                    await partition.resumed()  # what the slot holds may be another one then
                 changed = asyncio.create_task(slot.changed())
                 try:
                     if slot.definition is not None:
-                        await partition.resumed()
                         last = Task(partition, slot.definition, _progress(slot, last))
                         await self._run(last, changed, revoking)
                     await asyncio.wait((changed, revoking), return_when=asyncio.FIRST_COMPLETED)

@@ -5,6 +5,7 @@ Nor the Python that runs it: replicas may differ in that while a cluster is upgr
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -134,8 +135,9 @@ def offences(source: str) -> list[str]:
 
 def of_its_python(source: str, reviewed: dict[str, str]) -> list[str]:
     """What in this source another version of Python could answer otherwise."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    found = [f"line {node.lineno}: text of what is no text" for node in _hidden_reprs(tree)]
+    for node in ast.walk(tree):
         match node:
             case ast.FormattedValue(conversion=conversion) if chr(max(conversion, 0)) in "ra":
                 found.append(f"line {node.lineno}: !{chr(conversion)}")
@@ -155,6 +157,18 @@ def of_its_python(source: str, reviewed: dict[str, str]) -> list[str]:
             case _:
                 pass
     return found
+
+
+def _hidden_reprs(tree: ast.AST) -> Iterator[ast.expr]:
+    """Containers in an f-string, whose parts are asked for their repr, and codecs of all kinds."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FormattedValue(value=ast.List() | ast.Tuple() | ast.Dict() | ast.Set()):
+                yield node
+            case ast.Call(func=ast.Attribute(attr="encode" | "decode"), args=[_, *_]):
+                yield node
+            case _:
+                pass
 
 
 def _formats(node: ast.AST) -> bool:
@@ -207,6 +221,9 @@ def test_what_was_reviewed_is_there(path):
         "x = f'topic {y!a}'",
         "x = repr(y)",
         "x = map(repr, y)",
+        "x = f'topics {[y]}'",
+        "x = f'{(y, z)}'",
+        "x = y.encode('ascii', 'namereplace')",
         "x = ascii(y)",
         "x = format(y)",
         "x = '%s' % y",
