@@ -200,13 +200,13 @@ class OlderCopy(_Damaged):
         self._hit = [node_id]
         before = _losses(world, node_id)
         world.kill(node_id)
-        shutil.copytree(node.folder.resolve(), copy)
+        shutil.copytree(node.folder, copy)
         try:
             world.start(node_id)
             self._outcome(world, node_id)
             _vouched(node.folder)  # by then the others have noted what this disk has
             world.kill(node_id)
-            damage.put_back(copy, node.folder.resolve())
+            damage.put_back(copy, node.folder)
         finally:
             shutil.rmtree(copy)
         injected = self._start_on(world, node_id, damage.Damage("db", 0, 0), "an older copy")
