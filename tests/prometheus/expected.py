@@ -66,6 +66,21 @@ class Typically:
 
 
 @dataclass(frozen=True)
+class Stays:
+    """There are values while idle and under load, and each is at least 0 and less than `below`.
+
+    For what is bad from there on, and mostly 0 when it is looked at.
+    """
+
+    below: float
+
+    def holds(self, idle: Values, load: Values) -> bool:
+        """The comparison."""
+        seen = every(idle) + every(load)
+        return bool(every(idle)) and all(0 <= value < self.below for value in seen)
+
+
+@dataclass(frozen=True)
 class Appears:
     """A series that has no value while idle has some under load, none below `at_least`.
 
@@ -144,6 +159,7 @@ EXPECTED: dict[str, Expected] = {
     "Sessions that timed out / A": Rises(to=0.2),
     "Generation / A": Rises(to=3),
     "Offset commits / A": Rises(to=50),
+    "Oldest write that is not synced / A": Stays(below=3.0),
     "Offset commit duration / A": Appears(1e-4),
     "Offset commit duration / B": Appears(1e-4),
     "Fenced requests / A": Rises(to=0.2),
@@ -153,7 +169,6 @@ EXPECTED: dict[str, Expected] = {
 """By panel and query of deploy/grafana/cluster.json."""
 
 CONSTANT = {
-    "Oldest write that is not synced / A": "0: no fsync hangs; others end sooner",
     "Stores that forgot / A": "0: no disk forgets; that takes an older copy of one",
     "Shards with learners / A": "0: every node counts in every shard",
     "Replicas in quarantine / A": "0: no replica differs; that takes damage on disk",
