@@ -1,5 +1,6 @@
 """Damage to the files of a node that does not run: truncated ends, flipped bits."""
 
+import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -144,10 +145,16 @@ def half_written(data: Path, before: tuple[str, bytes], rng: Random) -> Damage |
 
 
 def put_back(copy: Path, data: Path) -> None:
-    """Give a stopped node the files of an older copy, and no others."""
+    """Give a stopped node the files of an older copy, and no others; all are synced."""
     for one in data.iterdir():
         if one.is_dir():
             shutil.rmtree(one)
         else:
             one.unlink()
     shutil.copytree(copy, data, dirs_exist_ok=True)
+    for path in (data, *data.rglob("*")):  # the next power loss must not take what was restored
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
