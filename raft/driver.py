@@ -178,9 +178,9 @@ class Driver:
 
     def hello(self, lane: "pb.Lane.ValueType") -> pb.Hello:
         """What this node says first on a connection."""
-        said = hello.make_hello(self.identity, self.book, self.store, self.client_endpoint, lane)
-        said.run_id = self.run_id
-        return said
+        return hello.make_hello(
+            self.identity, self.book, self.store, self.client_endpoint, lane, self.run_id
+        )
 
     def sender(self) -> codec.Sender:
         """What a frame that leaves now says of this node.

@@ -15,8 +15,9 @@ def make_hello(
     store: Store,
     client_endpoint: str,
     lane: "pb.Lane.ValueType",
+    run_id: bytes,
 ) -> pb.Hello:
-    """What this node says of itself; the caller adds the `run_id`."""
+    """What this node says of itself; `run_id` names its process."""
     loss = book.loss(identity.node_id)
     return pb.Hello(
         format=identity.format,
@@ -27,6 +28,7 @@ def make_hello(
         nodes=identity.nodes,
         client_endpoint=client_endpoint,
         lane=lane,
+        run_id=run_id,
         replacements=[
             pb.Replacement(node_id=one.node, store_uuid=one.store_uuid, as_of=one.as_of)
             for one in book.replacements()

@@ -22,10 +22,10 @@ node holds both, hence the log of a leader whose term is at least the greatest o
 starts with a vote for that leader. Of a majority that lost something nobody is elected, because
 none of them counts, until an operator accepts the loss.
 
-Losses that are not found out: of what the store said to nobody who still knows it, so those of the
-last second before that peer, too, lost its power. Whatever was found or not, what a peer
-acknowledged in an earlier life is forgotten when a new life says hello, so that a leader sends it
-again.
+Losses that are not found out: of what nobody who runs was told, which is what was acknowledged to a
+leader that is away now, up to a tenth of a second before; and of the last second where all that
+were told lost their power. Whatever was found or not, what a peer acknowledged in an earlier life
+is forgotten when a new life says hello, so that a leader sends it again.
 """
 
 from dataclasses import dataclass

@@ -366,6 +366,24 @@ def test_an_accepted_loss_raises_no_term_where_the_node_counts():
     assert [cluster.replica(number, shard).term for shard in (0, 1)] == terms
 
 
+def test_a_candidate_leads_by_no_vote_of_a_life_that_is_over():
+    """The voter may have forgotten it, and vote for another in the same term."""
+    cluster = MemoryCluster(5)
+    _, (candidate, voter, next_voter, _) = followers(cluster)
+    cluster.cut.update(frozenset((candidate, one)) for one in cluster.ids if one != candidate)
+    replica = cluster.replica(candidate)
+    cluster.run(lambda: replica._pre_vote_term is not None)
+    granted = {"type": "pre_vote_reply", "term": replica.term, "next_term": replica.term + 1}
+    for one in (voter, next_voter):
+        replica.receive(one, {**granted, "granted": True})
+    cluster.run(lambda: replica.role is Role.CANDIDATE)
+    vote = {"type": "response_vote", "term": replica.term}
+    replica.receive(voter, vote)
+    replica.peer_started_anew(voter)
+    replica.receive(next_voter, vote)
+    assert replica.role is Role.FOLLOWER
+
+
 def test_a_life_that_no_store_can_have_come_to_closes_the_connection():
     """Noted, it would keep the node from ever starting again."""
     absurd = codec.encode_frame(
