@@ -1,4 +1,4 @@
-"""The broken builds that a real server can be: all of them, and some that need real files.
+"""The broken builds that a real server can be: all of them, and some for real servers alone.
 
 Without fsync on a real disk means: the write-ahead log stays in the page cache, and the durable
 mark, which would find that out at the next start, is not renewed.
@@ -9,6 +9,7 @@ from typing import Any
 
 from chaos.mutants.build import Build
 from chaos.mutants.builds import BUILDS
+from chaos.mutants.of_groups import BUILDS as OF_GROUPS
 from storage.rocks import _STALLED, RocksStore
 
 _open_store, _write_mark = RocksStore._open, RocksStore._write_mark_file
@@ -73,6 +74,7 @@ def _believe(_store: RocksStore) -> None:
 
 PROCESS_BUILDS: dict[str, Build] = {
     **BUILDS,
+    **{build.name: build for build in OF_GROUPS},
     "no_fsync": Build(
         "no_fsync",
         "Acknowledges, votes and commits on what is in the page cache.",

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from chaos.run.schedule import Schedule, Step
-from chaos.workloads.catalog import Job, Plan, Setting, plan
+from chaos.workloads.catalog import Disturbance, Job, Plan, Setting, plan
 from chaos.world.loopback import Loopback
 from chaos.world.network import Network
 from chaos.world.proxied import Proxied
 
 NODES = 3
 PULSE_EVERY_S = 0.02
+WATCHES_EVERY_S = 0.2
 
 
 def _cast(setting: Setting, *workloads: str) -> Plan:
@@ -72,6 +73,57 @@ def _taking_turns(setting: Setting) -> Plan:
     return cast
 
 
+SLOW_S = 1.5
+STAYS_S, AWAY_S = (2.0, 3.0), (3.0, 4.0)
+
+
+def _coming_and_going(setting: Setting) -> Plan:
+    """Also W1, W11, and a cooperative group of two that stay and one that comes and goes.
+
+    They are slow to give something up: a generation that takes something away lasts long enough for
+    the watcher to see it, and nobody comes or goes meanwhile.
+    """
+    cast = _cast(setting, "W1", "W3", "W11")
+    _pace(cast, "watcher", WATCHES_EVERY_S)
+    slow = {"slow_share": 1.0, "slow_s": SLOW_S}
+    coming = {**slow, "stay_s": STAYS_S, "away_s": AWAY_S}
+    cast.jobs = [
+        replace(
+            job,
+            settings={**job.settings, **(coming if job.name == "W3-killed-1" else slow)},
+            disturbed=None,
+        )
+        if job.name.startswith("W3-")
+        else job
+        for job in cast.jobs
+    ]
+    return cast
+
+
+SHORT_MS = 2_000
+
+
+def _killed(setting: Setting) -> Plan:
+    """Also W3 with short timeouts, two of whose processes are killed every few seconds."""
+    cast = _cast(setting, "W3")
+    often = Disturbance("kill", (1.5, 3.0), (0.2, 0.5))
+    cast.jobs = [
+        replace(
+            job,
+            settings={**job.settings, "session_ms": SHORT_MS, "rebalance_ms": SHORT_MS},
+            disturbed=often if job.disturbed else None,
+        )
+        if job.name.startswith("W3-")
+        else job
+        for job in cast.jobs
+    ]
+    cast.expected = [
+        replace(one, session_timeout_ms=SHORT_MS, rebalance_timeout_ms=SHORT_MS)
+        for one in cast.expected
+    ]
+    return cast
+
+
 @dataclass(frozen=True, slots=True)
 class Drill:
     """A fixed schedule, the network it is played in, and who is at work."""
@@ -89,6 +141,8 @@ class Drill:
     """Before the first fault."""
     choice: int | None = None
     """The seed of what each fault chooses; None: by the run's."""
+    quiet_s: float = 0.0
+    """At the end, without a fault: for what has to come back by itself."""
 
     def schedule(self, seed: int) -> Schedule:
         """One after the other; each waits until the cluster has settled from the one before."""
@@ -149,20 +203,46 @@ TURNS = Drill(
     cast=_taking_turns,
     calm_s=12.0,
 )
+# Nothing need break. A group is made anew some five times.
+RECREATED = replace(OPERATOR, name="recreated", looks=ALWAYS)
+# Nothing need break. A cooperative member comes and goes every six seconds, others of W11 oftener.
+GROUPS = Drill(
+    "groups",
+    (("transfer_leadership", 0.0),),
+    lambda _: Loopback(),
+    ALWAYS | {"I4", "I9", "I11"},
+    cast=_coming_and_going,
+    calm_s=14.0,
+)
+# Nothing need break but members. Nine seconds are allowed for all to be owned again.
+KILLED = Drill(
+    "killed",
+    (("transfer_leadership", 0.0),),
+    lambda _: Loopback(),
+    ALWAYS | {"I8"},
+    cast=_killed,
+    calm_s=8.0,
+    quiet_s=2 * SHORT_MS / 1000 + 6.0,
+)
 POWER = Drill("power", (("power_loss_all", 0.5),), lambda _: Loopback(), ALWAYS, needs_disks=True)
 # Twenty seconds in which the node has to find out; the pulse asks it some ten times a second.
 EIO = Drill("eio", (("eio", 0.5),), lambda _: Loopback(), ALWAYS | {"I16"}, needs_disks=True)
 DRILLS = {
     "ack_before_commit": CUTS,
     "disk_error_ignored": EIO,
+    "empty_assignment": GROUPS,
+    "endless": KILLED,
     "generation_fence": CUTS,
+    "generation_floor": RECREATED,
     "kept_token": TURNS,
     "majority": CUTS,
     "mark_unread": FLIP,
     "read_round": CUTS,
     "applied_ahead": CRASH,
     "no_fsync": POWER,
+    "shared_assignment": GROUPS,
     "silent_setting": OPERATOR,
+    "unnoted_leave": GROUPS,
 }
 """By build."""
 
@@ -170,13 +250,18 @@ _LOST = ("I1", "I2", "I13")
 PROMISES = {
     "ack_before_commit": ("I15", "I6", *_LOST),
     "disk_error_ignored": ("I16",),
+    "empty_assignment": ("I9",),
+    "endless": ("I8",),
     "generation_fence": ("I6",),
+    "generation_floor": ("I3",),
     "kept_token": ("I5", "I7"),
     "majority": ("I15", "I10", *_LOST),
     "mark_unread": ("I14",),
     "read_round": ("I15", *_LOST),
     "applied_ahead": (*_LOST, "I10"),
     "no_fsync": _LOST,
+    "shared_assignment": ("I4",),
     "silent_setting": ("I17",),
+    "unnoted_leave": ("I11",),
 }
 """By build, the invariants that its missing rule is there to keep: any of them catches it."""

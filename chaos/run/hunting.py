@@ -145,7 +145,7 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
                 own=True,
                 skipped={},
             )
-            pace = BROKEN_PACE if build else PACE
+            pace = replace(BROKEN_PACE if build else PACE, quiet_s=drill.quiet_s)
             played = Conductor(stage, cast, schedule, folder, seed, _Silent(), pace).play()
         finally:
             stage.close()

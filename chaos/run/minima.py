@@ -22,7 +22,7 @@ PURPOSE = {
     "W4": ("pause",),
     "W5": ("restart",),
     "W6": ("slow_revocations",),
-    "W8": ("reset", "delete", "set", "grow", "kick"),
+    "W8": ("reset", "delete", "set", "grow", "kick", "deleted_groups"),
 }
 """By workload: figures of it, or operations that were done."""
 PAUSES = 32

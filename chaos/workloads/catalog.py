@@ -277,6 +277,8 @@ def _w8(made: Plan, setting: Setting) -> None:
     made.watched.append(f"{settings['group']}-members")
     made.operated.append((f"{settings['group']}-members", settings["topic"]))
     made.jobs.append(Job("W8-operator", "admin", {**settings, "partitions": 4}))
+    recreated = {"group": f"{setting.prefix}-w8-recreated"}
+    made.jobs.append(Job("W8-recreated", "recreated", recreated))
 
 
 @workload("W10", "many groups of one member each")

@@ -9,6 +9,7 @@ from chaos.workloads.member import Members
 from chaos.workloads.offsets import Reads, Simple
 from chaos.workloads.probe import Probe
 from chaos.workloads.pulse import Pulse
+from chaos.workloads.recreated import Recreated
 from chaos.workloads.replay import Replay
 from chaos.workloads.store import Stores
 from chaos.workloads.watcher import Watcher
@@ -22,6 +23,7 @@ KINDS: dict[str, type[Worker]] = {
     "probe": Probe,
     "pulse": Pulse,
     "reads": Reads,
+    "recreated": Recreated,
     "replay": Replay,
     "simple": Simple,
     "stores": Stores,

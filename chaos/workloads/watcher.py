@@ -25,6 +25,8 @@ class WatcherSettings(Settings):
 
     groups: tuple[str, ...] = ()
     """Whose whole generations are written down, `GROUPS_MAX` at most."""
+    every_s: float = GROUPS_EVERY_S
+    """How often the nodes are asked for them."""
 
 
 class Watcher(Worker):
@@ -39,7 +41,7 @@ class Watcher(Worker):
         self._channels = {node: open_channel(at, self.tls) for at, node in self.brief.nodes.items()}
         self._admins = {node: _stub(one) for node, one in self._channels.items()}
         self._digests: set[tuple[int, int, int]] = set()
-        self._told: set[tuple[str, int]] = set()
+        self._told: set[tuple[str, int, tuple[str, ...]]] = set()
         self._leaders: dict[int, int] = {}
         self.spawn(self._watch_leaders())
         self.spawn(self._watch_checkpoints())
@@ -102,7 +104,7 @@ class Watcher(Worker):
 
     async def _watch_groups(self) -> None:
         while self._groups:
-            await asyncio.sleep(GROUPS_EVERY_S)
+            await asyncio.sleep(self._settings.every_s)
             await asyncio.gather(*(self._describe(node) for node in self._admins))
 
     async def _describe(self, node: int) -> None:
@@ -115,18 +117,20 @@ class Watcher(Worker):
             return
         for group in answer.groups:
             whole = int(group.status.code) == ErrorCode.NONE and group.next_member == 0
-            known = (group.group_id, group.generation)
-            if whole and group.state == "Stable" and known not in self._told:
-                self._told.add(known)
-                owners = sorted(
+            owners = tuple(
+                sorted(
                     f"instance:{one.group_instance_id}" if one.group_instance_id else one.member_id
                     for one in group.members
                 )
+            )
+            known = (group.group_id, group.generation, owners)
+            if whole and group.state == "Stable" and known not in self._told:
+                self._told.add(known)
                 self.book.recorder.record(
                     Generation(
                         group.group_id,
                         group.generation,
-                        tuple(owners),
+                        owners,
                         time.monotonic_ns(),
                         f"node-{node}",
                         whole=True,

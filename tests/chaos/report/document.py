@@ -133,7 +133,8 @@ def drill_table():
     named = {one for promises in PROMISES.values() for one in promises}
     never = [one.id for one in INVARIANTS if not one.waits_for and one.id not in named]
     table = _table(["build", "what it does wrong", "schedule", "caught by any of"], rows)
-    return f"{table}\n\nOn made-up histories alone (`tests/chaos/check`): {', '.join(never)}."
+    alone = ", ".join(never) or "none"
+    return f"{table}\n\nOn made-up histories alone (`tests/chaos/check`): {alone}."
 
 
 def _number(invariant):

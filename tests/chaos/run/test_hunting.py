@@ -13,6 +13,7 @@ from chaos.faults.contract import create
 from chaos.mutants.hunt import layers
 from chaos.mutants.installed import BrokenBuild
 from chaos.mutants.process_builds import PROCESS_BUILDS
+from chaos.report.invariants import INVARIANTS
 from chaos.run import hunting
 from chaos.workloads.admin import AdminSettings
 from chaos.workloads.catalog import Setting
@@ -84,6 +85,12 @@ def test_every_build_names_invariants_that_there_are() -> None:
     for name, promises in hunting.PROMISES.items():
         assert set(promises) <= set(CHECKERS)
         assert set(promises) & hunting.DRILLS[name].looks
+
+
+def test_every_promise_that_applies_is_broken_by_a_real_server() -> None:
+    """No checker has met made-up histories alone."""
+    promised = {one for promises in hunting.PROMISES.values() for one in promises}
+    assert promised == {one.id for one in INVARIANTS if not one.waits_for}
 
 
 def test_what_a_crash_took_is_read_oftener_than_it_is_committed_again(tmp_path) -> None:

@@ -1,0 +1,33 @@
+"""The watcher writes down what nodes say of whole groups."""
+
+import asyncio
+from types import SimpleNamespace
+
+from chaos.workloads.watcher import Watcher, WatcherSettings
+from muster.v1 import admin_pb2
+
+
+class _Node:
+    """A node whose group g is stable in generation 3, with other members each time."""
+
+    def __init__(self, *members: str) -> None:
+        self._members = list(members)
+
+    async def DescribeGroups(self, request, timeout):  # noqa: N802 - gRPC's name
+        """One member at a time."""
+        answer = admin_pb2.DescribeGroupsResponse()
+        group = answer.groups.add(group_id="g", generation=3, state="Stable")
+        group.members.add(member_id=self._members.pop(0))
+        return answer
+
+
+def test_a_generation_that_is_given_twice_is_written_down_with_each_set_of_members() -> None:
+    """Once each: inv-I3 has to see that a number came back with others."""
+    written = []
+    watcher = Watcher.__new__(Watcher)
+    watcher._settings, watcher._groups, watcher._told = WatcherSettings(), ("g",), set()
+    watcher._admins = {0: _Node("a", "a", "b")}
+    watcher.book = SimpleNamespace(recorder=SimpleNamespace(record=written.append))
+    for _ in range(3):
+        asyncio.run(watcher._describe(0))
+    assert [(one.generation, one.members) for one in written] == [(3, ("a",)), (3, ("b",))]
