@@ -13,7 +13,7 @@ class _Node:
     def __init__(self, *members: str) -> None:
         self._members = list(members)
 
-    async def DescribeGroups(self, request, timeout):  # noqa: N802 - gRPC's name
+    async def DescribeGroups(self, request, timeout):  # noqa: N802, ASYNC109 - as gRPC has it
         """One member at a time."""
         answer = admin_pb2.DescribeGroupsResponse()
         group = answer.groups.add(group_id="g", generation=3, state="Stable")
