@@ -1,4 +1,4 @@
-"""Builds whose quarantine lacks a rule. The simulator compares no checkpoints: tests catch them."""
+"""Builds whose quarantine lacks a rule. The simulator compares no checkpoints: unit tests do."""
 
 from collections.abc import Collection
 
@@ -55,28 +55,24 @@ class ForgettingQuarantine(Replica):
         self._rebuilding, self._snapshots.trusted = False, frozenset()
 
 
-BUILDS: dict[str, Build] = {
-    build.name: build
-    for build in (
-        Build(
-            "two_suffice",
-            "Takes two equal others for a majority, of however many nodes.",
-            ((Verifier, "_are_majority", _two_are_majority),),
-        ),
-        Build(
-            "stale_votes",
-            "Counts what was recorded of a state that was replaced since, or is being replaced.",
-            ((coordinator.verify, "_vouched", _all_recorded),),
-        ),
-        *(
-            Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
-            for name, build in (
-                ("wrong_state_sent", SendingAnyState),
-                ("conflict_multiplied", MultiplyingInConflict),
-                ("any_state_taken", TakingAnyState),
-                ("quarantine_forgotten", ForgettingQuarantine),
-            )
-        ),
-    )
-}
-"""By name; tests/coordinator/test_quarantine.py says what catches each."""
+BUILDS = (
+    Build(
+        "two_suffice",
+        "Takes two equal others for a majority, of however many nodes.",
+        ((Verifier, "_are_majority", _two_are_majority),),
+    ),
+    Build(
+        "stale_votes",
+        "Counts what was recorded of a state that was replaced since, or is being replaced.",
+        ((coordinator.verify, "_vouched", _all_recorded),),
+    ),
+    *(
+        Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
+        for name, build in (
+            ("wrong_state_sent", SendingAnyState),
+            ("conflict_multiplied", MultiplyingInConflict),
+            ("any_state_taken", TakingAnyState),
+            ("quarantine_forgotten", ForgettingQuarantine),
+        )
+    ),
+)

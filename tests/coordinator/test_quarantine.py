@@ -7,7 +7,6 @@ import grpc
 import pytest
 
 import coordinator.quarantine
-from chaos.mutants.of_quarantine import BUILDS
 from coordinator.peers import PeerCheckpoints
 from coordinator.persist import CheckpointRecord
 from coordinator.routing import Directory
@@ -19,7 +18,6 @@ from raft.contract import NodeId, Role
 from raft.settings import RaftSettings
 from tests.coordinator.fakes import Rig, commit
 from tests.coordinator.shard_cluster import FIRST, grown, offset_of
-from tests.raft import test_rebuild
 
 SHORT_LOG = RaftSettings(
     log_disk_bytes=4096,
@@ -286,51 +284,3 @@ async def _ask_one_node():
     finally:
         await peers.close()
         await server.stop(0)
-
-
-# ---- without a rule
-
-
-def _two_of_five():
-    test_of_five_nodes_the_two_that_differ_alike_take_the_state_of_the_three((0, 1))
-
-
-def _copies():
-    test_who_comes_back_behind_the_log_is_no_witness_for_a_leader_that_may_be_wrong(3, [0])
-
-
-def _restart():
-    test_a_restart_does_not_end_the_quarantine(leads=False)
-
-
-CAUGHT_BY = {
-    "two_suffice": (_two_of_five, test_without_a_majority_nobody_stops_and_all_say_so),
-    "stale_votes": (
-        test_what_was_recorded_before_the_state_was_loaded_is_no_vote,
-        test_a_replica_that_loads_learns_or_is_in_quarantine_says_nothing,
-    ),
-    "wrong_state_sent": (test_rebuild.test_a_leader_whose_state_is_wrong_sends_it_to_nobody,),
-    "conflict_multiplied": (_copies,),
-    "any_state_taken": (
-        _two_of_five,
-        test_rebuild.test_a_wrong_state_is_not_replaced_by_that_of_another_wrong_leader,
-        test_rebuild.test_a_hand_over_to_one_that_is_not_trusted_is_ended,
-    ),
-    "quarantine_forgotten": (
-        _restart,
-        test_rebuild.test_a_restart_does_not_forget_that_the_state_is_wrong,
-    ),
-}
-CATCHES = [(build, test) for build, tests in CAUGHT_BY.items() for test in tests]
-
-
-@pytest.mark.parametrize(("build", "test"), CATCHES, ids=[f"{b}-{t.__name__}" for b, t in CATCHES])
-def test_a_build_without_a_rule_is_caught(build, test):
-    """What passes on the shipped build fails on one that lacks the rule."""
-    with BUILDS[build].installed(), pytest.raises(AssertionError):
-        test()
-
-
-def test_every_build_is_caught_by_a_test():
-    """None is listed for nothing."""
-    assert set(CAUGHT_BY) == set(BUILDS)
