@@ -162,6 +162,10 @@ def test_consensus_is_shown_as_it_stands(rig, metrics):
     assert _value(page, "muster_raft_peer_active", peer="2") == 1
     assert _value(page, "muster_raft_peer_active", peer="3") == 0
     assert _value(page, "muster_raft_elections_total", shard="0", result="won") == 1
+    assert _value(page, "muster_store_losses_total", node="1") == 0
+    assert _value(page, "muster_store_losses_total", node="2") == 1
+    assert _value(page, "muster_learner_shards", node="1") == 0
+    assert _value(page, "muster_learner_shards", node="2") == 3
     assert _value(page, "muster_wal_bytes") == 4096
     assert _value(page, "muster_build_info", version="9.9", node="1") == 1
 
