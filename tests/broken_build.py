@@ -26,14 +26,20 @@ def pytest_configure() -> None:
 def pytest_runtest_makereport(item, call):
     """A failed assertion of the test itself is told from all other ends."""
     report = yield
-    if report.when == "call" or report.outcome != "passed":
-        is_own = (
-            report.when == "call" and call.excinfo and call.excinfo.errisinstance(AssertionError)
-        )
+    if report.when == "call" or not report.passed:
+        is_own = report.when == "call" and _is_asserted(call.excinfo)
         how = unit.FAILED if is_own else unit.PASSED if report.passed else _otherwise(call)
         with item.config.getoption("--outcomes").open("a", encoding="utf-8") as file:
             file.write(json.dumps([report.nodeid, how]) + "\n")
     return report
+
+
+def _is_asserted(excinfo):
+    """By `assert` or `pytest.raises`; a time limit ends a test by `pytest.fail`, too."""
+    error = None if excinfo is None else excinfo.value
+    if isinstance(error, pytest.fail.Exception):
+        return "DID NOT RAISE" in error.msg
+    return isinstance(error, AssertionError)
 
 
 def _otherwise(call):

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chaos.child import command_with_parent
-from chaos.mutants import of_hung_sync, of_quarantine
+from chaos.mutants import of_hung_sync, of_lives, of_quarantine
 from chaos.mutants.build import Build
 from chaos.mutants.hunt import Caught, Layer
 
@@ -32,6 +32,7 @@ PLAY_S_MAX = 900.0
 
 _QUARANTINE = "tests/coordinator/test_quarantine.py"
 _REBUILD = "tests/raft/test_rebuild.py"
+_LIVES = "tests/raft/test_lives.py"
 _SYNC_STALL = "tests/raft/test_sync_stall.py"
 _ENDING = "tests/coordinator/test_ending.py"
 _TWO_OF_FIVE = (
@@ -42,12 +43,13 @@ _NO_WITNESS = (
     f"{_QUARANTINE}::"
     "test_who_comes_back_behind_the_log_is_no_witness_for_a_leader_that_may_be_wrong"
 )
+_DEAFENS = f"{_LIVES}::test_a_hello_that_was_on_its_way_when_the_life_changed_deafens_nobody"
 _CONNECTIONS_END = (
     f"{_ENDING}::test_connections_end_and_new_ones_are_refused_while_the_kernel_keeps_the_process"
 )
 
 BUILDS: dict[str, Build] = {
-    build.name: build for build in (*of_quarantine.BUILDS, *of_hung_sync.BUILDS)
+    build.name: build for build in (*of_quarantine.BUILDS, *of_hung_sync.BUILDS, *of_lives.BUILDS)
 }
 
 CAUGHT_BY: dict[str, tuple[str, ...]] = {
@@ -77,6 +79,15 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "sockets_open": (_CONNECTIONS_END,),
     "sigterm_waits": (f"{_ENDING}::test_sigterm_ends_a_node_whose_sync_hangs",),
     "readiness_stays": (f"{_ENDING}::test_a_node_whose_sync_hangs_is_not_ready",),
+    "deafening_hello": (f"{_DEAFENS}[True]", f"{_DEAFENS}[False]"),
+    "outdated_hello": (
+        f"{_LIVES}::test_a_hello_of_an_earlier_life_of_the_same_process_is_turned_away",
+    ),
+    "absurd_life": (f"{_LIVES}::test_a_life_that_no_store_can_have_come_to_closes_the_connection",),
+    "votes_kept": (f"{_LIVES}::test_a_candidate_leads_by_no_vote_of_a_life_that_is_over",),
+    "empty_hard_batch": (
+        f"{_LIVES}::test_a_restart_amid_an_admission_leaves_nothing_that_is_never_synced",
+    ),
 }
 """By build, the tests that have to fail: all of them, each by its id as pytest writes it."""
 

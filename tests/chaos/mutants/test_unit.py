@@ -19,6 +19,9 @@ def lost():
 def test_passes(): pass
 def test_asserts(): assert 1 == 2
 def test_raises(): raise TypeError
+def test_expects():
+    with pytest.raises(TypeError): pass
+def test_takes_too_long(): pytest.fail("Timeout (>300.0s) from pytest-timeout.")
 def test_is_skipped(): pytest.skip("no")
 def test_lacks_a_fixture(lost): pass
 """
@@ -76,12 +79,22 @@ def test_only_an_assertion_of_the_test_itself_counts_as_failed(tmp_path, monkeyp
     found = [str(unit.ROOT), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(found))
     monkeypatch.setattr(unit, "ROOT", tmp_path)
-    names = ("passes", "asserts", "raises", "is_skipped", "lacks_a_fixture")
+    names = (
+        "passes",
+        "asserts",
+        "raises",
+        "expects",
+        "takes_too_long",
+        "is_skipped",
+        "lacks_a_fixture",
+    )
     ends = unit.play(tuple(f"test_them.py::test_{name}" for name in names))
     assert list(ends.values()) == [
         unit.PASSED,
         unit.FAILED,
         "call: TypeError",
+        unit.FAILED,
+        "call: Failed",
         "call: Skipped",
         "setup: AssertionError",
     ]
