@@ -150,6 +150,23 @@ def _nothing(cluster, here, wrong):
     """No event."""
 
 
+def test_a_leader_that_nobody_agreed_with_yet_brings_up_who_is_behind_the_log():
+    """Two of three are up, and nothing can commit before the second has the first one's state."""
+    cluster = grown(3, {}, SHORT_LOG)
+    cluster.lead(0)
+    cluster.crash(2)
+    for offset in range(300):
+        cluster.ask(commit("", -1, offset, partition=1))
+    cluster.crash(1)
+    cluster.crash(0)
+    cluster.restart(0)
+    cluster.restart(2)
+    cluster.ask(commit("", -1, 50))
+    cluster.run(cluster.converged)
+    assert cluster.replica(2).copy_of == 0
+    assert [offset_of(cluster, n) for n in (0, 2)] == [50, 50]
+
+
 def test_a_doubt_that_was_seen_is_not_over_because_somebody_does_not_answer():
     """The alert would come and go with every question."""
     cluster = grown(3, {0: FIRST - 1})
