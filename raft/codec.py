@@ -83,7 +83,9 @@ def decode_hello(data: bytes) -> pb.Hello:
     """Raises CodecError."""
     hello = pb.Hello()
     _parse(hello, data, HELLO_BYTES_MAX)
-    _refuse_absurd(hello.life, hello.opened_epoch, hello.lost_life)
+    _refuse_absurd(
+        hello.life, hello.lost_life, *(n for s in hello.starts for n in (s.life, s.epoch))
+    )
     return hello
 
 

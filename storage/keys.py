@@ -15,7 +15,8 @@ IDENTITY = b"i"
 SEQUENCE = b"n"
 """META: the epoch of the newest batch, in every batch; the store's own."""
 LIFE = b"l"
-"""META: how often the store was opened since it was made; the store's own."""
+"""META: how often the store was opened since it was made, and how far it reached each time
+(storage/life.py); the store's own."""
 INTRODUCED = b"k"
 """META: present once every peer has this store's uuid on its disk (raft/introduction.py)."""
 

@@ -108,6 +108,8 @@ class Operator:
         As at a checkpoint: two other voters agree, so they are well and not far behind. (Were the
         only state that reaches far enough the wrong one, nobody could help.)
         """
+        if len(self._world.nodes) < 3:
+            return False  # a node alone has nobody who could outvote it, or give it a state
         if not all(node.alive for node in self._world.nodes) or not self._is_admitted():
             return False
         for shard in self._shards:
