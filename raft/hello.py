@@ -4,6 +4,7 @@ from muster.v1 import peer_pb2 as pb
 from raft.identity import STORE_UUID_BYTES, Identity
 from raft.lives import RUN_ID_BYTES
 from raft.peers import PeerBook, Replacement
+from storage.life import STARTS_MAX
 from storage.store import Store
 
 ENDPOINT_BYTES_MAX = 300
@@ -37,7 +38,7 @@ def make_hello(
             pb.StoreOf(node_id=node, store_uuid=store_uuid) for node, store_uuid in book.known()
         ],
         life=store.life,
-        opened_epoch=store.opened_epoch,
+        starts=[pb.Start(life=one.life, epoch=one.epoch) for one in store.starts],
         lost_life=0 if loss is None else loss.life,
         loss_accepted=loss is not None and loss.accepted,
     )
@@ -78,6 +79,8 @@ def _malformed(hello: pb.Hello) -> str | None:
         return f"node {hello.node_id} names no lane"
     if len(hello.run_id) != RUN_ID_BYTES:
         return f"node {hello.node_id} does not name its process"
+    if len(hello.starts) > STARTS_MAX:
+        return f"node {hello.node_id} names {len(hello.starts)} starts, {STARTS_MAX} at most"
     return None
 
 

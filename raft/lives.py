@@ -6,11 +6,13 @@ unsafe with such a voter, as it is with a wiped one (raft/introduction.py), but 
 uuid is the right one. So each store counts its starts, its *life*, on the disk before the first
 hello; each frame names the life and the epoch up to which its sender's disk has everything, and
 each node sends one to all where that has risen, since a follower has nothing else to tell them; and
-each hello names the life and the epoch at which the store was found. Peers keep the greatest they
-heard, and take for a loss
+each hello names the life and the last starts, with the epoch at which each found the store. Peers
+keep the greatest they heard, and take for a loss
 
 - a life that is not above the known one, in another process than the known one, and
-- a new life that was found at an epoch below one that the peer was told of.
+- a new life where one that began since the known one found the store at an epoch below one that the
+  peer was told of. The last start alone would say little: each one writes, so a second one that
+  nobody hears of makes up for what the first one lacked.
 
 A node that is told so (`StoreLost`) notes durably that its store counts anew as of a new life,
 greater than all that its peers know of, and says so in each hello. From then on it is treated as a
@@ -23,9 +25,10 @@ starts with a vote for that leader. Of a majority that lost something nobody is 
 none of them counts, until an operator accepts the loss.
 
 Losses that are not found out: of what nobody who runs was told, which is what was acknowledged to a
-leader that is away now, up to a tenth of a second before; and of the last second where all that
-were told lost their power. Whatever was found or not, what a peer acknowledged in an earlier life
-is forgotten when a new life says hello, so that a leader sends it again.
+leader that is away now, up to a tenth of a second before (while two followers have no connection,
+longer); and of the last second where all that were told ended, and not in good order. Whatever was
+found or not, what a peer acknowledged in an earlier life is forgotten when a new life says hello,
+so that a leader sends it again.
 """
 
 from dataclasses import dataclass
@@ -35,6 +38,7 @@ from muster.v1 import peer_pb2 as pb
 from raft.codec import Sender
 from raft.identity import Identity
 from storage import keys
+from storage.life import STARTS_MAX
 from storage.store import Family, Store
 
 RUN_ID_BYTES = 16
@@ -60,6 +64,14 @@ class PeerLife:
     def decode(cls, value: bytes) -> "PeerLife":
         """What `encode` gave."""
         return cls(*_LIFE.unpack(value))
+
+
+def _lowest_since(hello: pb.Hello, life: int) -> int:
+    """Return the lowest epoch of the starts after `life`; -1 where not all of them are named."""
+    starts = hello.starts
+    if len(starts) == STARTS_MAX and starts[0].life > life + 1:
+        return -1
+    return min((start.epoch for start in starts if start.life > life), default=-1)
 
 
 class PeerLives:
@@ -88,7 +100,7 @@ class PeerLives:
             return None
         if hello.life <= known.life:
             return known.life
-        if hello.opened_epoch < known.epoch and hello.lost_life <= known.life:
+        if hello.lost_life <= known.life and _lowest_since(hello, known.life) < known.epoch:
             return known.life
         return None
 
@@ -106,7 +118,8 @@ class PeerLives:
             hello.run_id,
         ):
             return False
-        met = PeerLife(hello.store_uuid, hello.life, hello.opened_epoch, hello.run_id)
+        epoch = hello.starts[-1].epoch if hello.starts else 0
+        met = PeerLife(hello.store_uuid, hello.life, epoch, hello.run_id)
         self._known[hello.node_id] = met
         self._keep(hello.node_id, met)
         self._store.mark_hard()

@@ -90,8 +90,9 @@ class LoopRunner:
         self._timer_handle = self._loop.call_at(self._timer_due, self._timer)
 
     def stop(self) -> None:
-        """No more turns."""
+        """No more turns: what the driver still has to keep is in the store's pending batch."""
         self._driver.wake = _nothing
+        self._driver.stop()
         for handle in (self._turn_handle, self._timer_handle):
             if handle is not None:
                 handle.cancel()

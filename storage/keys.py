@@ -15,7 +15,8 @@ IDENTITY = b"i"
 SEQUENCE = b"n"
 """META: the epoch of the newest batch, in every batch; the store's own."""
 LIFE = b"l"
-"""META: how often the store was opened since it was made; the store's own."""
+"""META: how often the store was opened since it was made, and how far it reached each time
+(storage/life.py); the store's own."""
 INTRODUCED = b"k"
 """META: present once every peer has this store's uuid on its disk (raft/introduction.py)."""
 
@@ -74,6 +75,11 @@ def snapshot_id_key(shard: int) -> bytes:
 def distrusted_key(shard: int) -> bytes:
     """META: present while the shard's state is known to be wrong; whose state may replace it."""
     return b"w" + _U32.pack(shard)
+
+
+def copy_key(shard: int) -> bytes:
+    """META: present while the shard's state is an unconfirmed copy; of which node's."""
+    return b"c" + _U32.pack(shard)
 
 
 def peer_key(node: int) -> bytes:

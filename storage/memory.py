@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from storage import keys
 from storage.invariant import invariant
+from storage.life import Life, Start
 from storage.store import Batch, Family, StoreError
 
 _PUT, _DELETE, _DELETE_RANGE = range(3)
@@ -116,8 +117,7 @@ class MemoryStore:
         self._hard = 0
         self._written = 0
         self._synced = 0
-        self.opened_epoch = 0
-        self._life = 0
+        self._life = Life()
         self._mark: bytes | None = None
         self._mark_wanted: bytes | None = None
         self._callbacks: list[Callable[[int], None]] = []
@@ -155,13 +155,18 @@ class MemoryStore:
     @property
     def life(self) -> int:
         """How often the store came back from a crash, or what `raise_life` set since."""
-        return self._life
+        return self._life.number
+
+    @property
+    def starts(self) -> tuple[Start, ...]:
+        """When it came back from crashes, and with what."""
+        return self._life.starts
 
     def raise_life(self, life: int) -> None:
         """Set a greater life, in the pending batch."""
         invariant(life > self.life, "a life never goes back")
-        self._life = life
-        self._batch.put(Family.META, keys.LIFE, life.to_bytes(8, "big"))
+        self._life = self._life.raised(life)
+        self._batch.put(Family.META, keys.LIFE, self._life.encode())
         self.mark_hard()
 
     def mark_hard(self) -> None:
@@ -224,12 +229,12 @@ class MemoryStore:
         return found
 
     def _open(self, epoch: int, mark: bytes | None) -> None:
-        """Begin a life on what is durable."""
+        """Begin a life on what is durable, which is a write of its own."""
         meta = self._durable[Family.META]
-        self._life = int.from_bytes(meta.values.get(keys.LIFE, b""), "big") + 1
-        meta.put(keys.LIFE, self._life.to_bytes(8, "big"))
+        self._life = Life.decode(meta.values.get(keys.LIFE)).begun(epoch)
+        meta.put(keys.LIFE, self._life.encode())
         self._tables = {family: _Table(table.values) for family, table in self._durable.items()}
-        self._written = self._synced = self._hard = self.opened_epoch = epoch
+        self._written = self._synced = self._hard = epoch + 1
         self._mark = mark
 
     def on_synced(self, callback: Callable[[int], None]) -> None:

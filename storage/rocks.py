@@ -32,6 +32,7 @@ from rocksdict import (
 from storage import keys, manifest
 from storage.cells import read_until
 from storage.invariant import invariant
+from storage.life import Life, Start
 from storage.store import Batch, CorruptStoreError, Family, StoreError
 
 MIB = 1024 * 1024
@@ -141,9 +142,8 @@ class RocksStore:
         self._batch = _RocksBatch()
         sequence = self.get(Family.META, keys.SEQUENCE)
         self._written = self._synced = self._hard = _U64.unpack(sequence)[0] if sequence else 0
-        self.opened_epoch = self._written
         self._mark_payload = self._read_mark_file()
-        self._life = 0
+        self._life = Life()
         if not create:
             self._begin_life()
         self._mark_wanted: bytes | None = None
@@ -209,9 +209,8 @@ class RocksStore:
 
     def _begin_life(self) -> None:
         """Count this start, on the disk before anything else is."""
-        life = self.get(Family.META, keys.LIFE)
-        self._life = (_U64.unpack(life)[0] if life else 0) + 1
-        self._batch.put(Family.META, keys.LIFE, _U64.pack(self._life))
+        self._life = Life.decode(self.get(Family.META, keys.LIFE)).begun(self._written)
+        self._batch.put(Family.META, keys.LIFE, self._life.encode())
         try:
             self._db.write(self._raw(self._batch), WriteOptions())
             self._db.flush_wal(True)
@@ -260,13 +259,18 @@ class RocksStore:
     @property
     def life(self) -> int:
         """How often this database was opened; see the contract."""
-        return self._life
+        return self._life.number
+
+    @property
+    def starts(self) -> tuple[Start, ...]:
+        """When this database was opened, and with what; see the contract."""
+        return self._life.starts
 
     def raise_life(self, life: int) -> None:
         """Set a greater life, in the pending batch."""
-        invariant(life > self._life, "a life never goes back")
-        self._life = life
-        self._batch.put(Family.META, keys.LIFE, _U64.pack(life))
+        invariant(life > self.life, "a life never goes back")
+        self._life = self._life.raised(life)
+        self._batch.put(Family.META, keys.LIFE, self._life.encode())
         self.mark_hard()
 
     def mark_hard(self) -> None:

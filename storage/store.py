@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Protocol
 
+from storage.life import Start
+
 
 class Family(IntEnum):
     """Column families of a node's one database."""
@@ -106,8 +108,8 @@ class Store(Protocol):
         ...
 
     @property
-    def opened_epoch(self) -> int:
-        """The newest epoch that was found when the store was opened."""
+    def starts(self) -> tuple[Start, ...]:
+        """The last `STARTS_MAX` openings, the oldest first, and how far it reached at each."""
         ...
 
     def raise_life(self, life: int) -> None:

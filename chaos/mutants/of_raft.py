@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import raft.driver
+import raft.lives
 import raft.ticking
 from chaos.mutants.build import Build
 from muster.v1 import peer_pb2 as pb
@@ -88,6 +89,10 @@ class WithoutLosses(PeerLives):
 
     def forgotten(self, hello: pb.Hello) -> int | None:
         return None
+
+
+def _at_last_start(hello: pb.Hello, _life: int) -> int:
+    return hello.starts[-1].epoch if hello.starts else -1
 
 
 class WithoutEveryVoter(Admitting):
@@ -184,6 +189,11 @@ BUILDS = (
     _replica("log_comparison", WithoutLogComparison),
     _replica("admission", WithoutAdmission),
     Build("losses", WithoutLosses.__doc__ or "", ((raft.driver, "PeerLives", WithoutLosses),)),
+    Build(
+        "last_start_only",
+        "Looks at how far a store reached at its last start, and at no start before.",
+        ((raft.lives, "_lowest_since", _at_last_start),),
+    ),
     Build(
         "loss_noted_by_all",
         WithoutEveryVoter.__doc__ or "",

@@ -62,7 +62,18 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_QUARANTINE}::test_a_replica_that_loads_learns_or_is_in_quarantine_says_nothing",
     ),
     "wrong_state_sent": (f"{_REBUILD}::test_a_leader_whose_state_is_wrong_sends_it_to_nobody",),
-    "conflict_multiplied": (f"{_NO_WITNESS}[3-wrong0]",),
+    "copies_vote": (
+        *(
+            f"{_NO_WITNESS}[3-wrong0-{event}]"
+            for event in ("none", "unjudged", "right_restarts", "leader_restarts", "unanswered")
+        ),
+        f"{_QUARANTINE}::test_copies_of_one_state_are_one_witness",
+    ),
+    "copy_forgotten": (
+        f"{_NO_WITNESS}[3-wrong0-copy_restarts]",
+        f"{_REBUILD}::test_a_restart_does_not_forget_whose_state_a_copy_is",
+    ),
+    "copies_of_copies_vote": (f"{_REBUILD}::test_a_copy_of_a_copy_names_where_the_state_is_from",),
     "any_state_taken": (
         _TWO_OF_FIVE,
         f"{_REBUILD}::test_a_wrong_state_is_not_replaced_by_that_of_another_wrong_leader",

@@ -77,6 +77,7 @@ WORLDS = {
     "log_comparison": FIFO3,
     "admission": REPLACEMENTS,
     "losses": FORGETFUL[0],
+    "last_start_only": FORGETFUL[0],
     "loss_noted_by_all": FORGETFUL[1],
     "loss_log_held": FORGETFUL[1],
     "forgotten_match": FORGETFUL[0],

@@ -34,6 +34,8 @@ from storage.store import Family
 if TYPE_CHECKING:
     from chaos.sim.operator import Operator
 
+UNHEARD_STARTS = 4
+"""An older copy was started fewer times than this before anybody hears of it."""
 CODE_S = 5e-5
 """What one look at the clock costs, so that no loop sees time stand still."""
 
@@ -128,7 +130,12 @@ class SimNode:
         self.store.sync()
 
     def put_back(self, copy: MemoryStore) -> None:
-        """The disk of a node that is down is an older one from now on."""
+        """The disk of a node that is down is an older one from now on.
+
+        It was started up to three times before, and ended before it reached anybody.
+        """
+        for _ in range(self.store.life % UNHEARD_STARTS):
+            copy = copy.crash()
         self.lost, self.store = self.store, copy
         self._lost_above = max(self.lost.life, self._lost_above)
 
@@ -139,7 +146,7 @@ class SimNode:
             return False
         known = PeerLife.decode(value)
         return known.store_uuid == node.store_uuid == load_identity(copy).store_uuid and (
-            known.life >= copy.life or known.epoch > copy.opened_epoch
+            known.life >= copy.life or known.epoch > copy.starts[-1].epoch
         )
 
     def begin_again(self) -> None:

@@ -36,6 +36,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "log_comparison": ("H-leader-completeness",),
     "admission": _LOST,
     "losses": (*_LOST, "H-voted-twice"),
+    "last_start_only": (*_LOST, "H-voted-twice"),
     "loss_noted_by_all": ("H-admitted-too-early",),
     "loss_log_held": ("H-admitted-too-early",),
     "forgotten_match": _STOPPED,

@@ -61,7 +61,7 @@ class Hello(google.protobuf.message.Message):
     RUN_ID_FIELD_NUMBER: builtins.int
     KNOWN_FIELD_NUMBER: builtins.int
     LIFE_FIELD_NUMBER: builtins.int
-    OPENED_EPOCH_FIELD_NUMBER: builtins.int
+    STARTS_FIELD_NUMBER: builtins.int
     LOST_LIFE_FIELD_NUMBER: builtins.int
     LOSS_ACCEPTED_FIELD_NUMBER: builtins.int
     format: builtins.int
@@ -78,8 +78,6 @@ class Hello(google.protobuf.message.Message):
     """16 bytes, drawn by each process: tells a node from a copy of its directory"""
     life: builtins.int
     """starts of the sender's store; see raft/lives.py"""
-    opened_epoch: builtins.int
-    """the epoch at which the store was found at this start"""
     lost_life: builtins.int
     """the store lost what it had synced, before this life; 0: never"""
     loss_accepted: builtins.bool
@@ -93,6 +91,10 @@ class Hello(google.protobuf.message.Message):
     @property
     def known(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StoreOf]:
         """the stores of peers that the sender has met or heard of"""
+
+    @property
+    def starts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Start]:
+        """the last starts of the sender's store, 64 at most, the oldest first"""
 
     def __init__(
         self,
@@ -110,13 +112,33 @@ class Hello(google.protobuf.message.Message):
         run_id: builtins.bytes = ...,
         known: collections.abc.Iterable[global___StoreOf] | None = ...,
         life: builtins.int = ...,
-        opened_epoch: builtins.int = ...,
+        starts: collections.abc.Iterable[global___Start] | None = ...,
         lost_life: builtins.int = ...,
         loss_accepted: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_endpoint", b"client_endpoint", "cluster_id", b"cluster_id", "format", b"format", "known", b"known", "lane", b"lane", "life", b"life", "loss_accepted", b"loss_accepted", "lost_life", b"lost_life", "node_id", b"node_id", "nodes", b"nodes", "opened_epoch", b"opened_epoch", "refused", b"refused", "replacements", b"replacements", "run_id", b"run_id", "shards", b"shards", "store_uuid", b"store_uuid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_endpoint", b"client_endpoint", "cluster_id", b"cluster_id", "format", b"format", "known", b"known", "lane", b"lane", "life", b"life", "loss_accepted", b"loss_accepted", "lost_life", b"lost_life", "node_id", b"node_id", "nodes", b"nodes", "refused", b"refused", "replacements", b"replacements", "run_id", b"run_id", "shards", b"shards", "starts", b"starts", "store_uuid", b"store_uuid"]) -> None: ...
 
 global___Hello = Hello
+
+@typing.final
+class Start(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LIFE_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    life: builtins.int
+    """that began with it"""
+    epoch: builtins.int
+    """at which the store was found"""
+    def __init__(
+        self,
+        *,
+        life: builtins.int = ...,
+        epoch: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "life", b"life"]) -> None: ...
+
+global___Start = Start
 
 @typing.final
 class StoreOf(google.protobuf.message.Message):
@@ -553,6 +575,9 @@ class SnapshotHeader(google.protobuf.message.Message):
 
     ENTRY_FIELD_NUMBER: builtins.int
     ADMISSIONS_FIELD_NUMBER: builtins.int
+    COPY_OF_FIELD_NUMBER: builtins.int
+    copy_of: builtins.int
+    """the node whose state the sender's is an unconfirmed copy of; absent: its own"""
     @property
     def entry(self) -> global___LogEntry:
         """the last one that the state holds"""
@@ -564,9 +589,11 @@ class SnapshotHeader(google.protobuf.message.Message):
         *,
         entry: global___LogEntry | None = ...,
         admissions: collections.abc.Iterable[global___Admission] | None = ...,
+        copy_of: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["entry", b"entry"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["admissions", b"admissions", "entry", b"entry"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_copy_of", b"_copy_of", "copy_of", b"copy_of", "entry", b"entry"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_copy_of", b"_copy_of", "admissions", b"admissions", "copy_of", b"copy_of", "entry", b"entry"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_copy_of", b"_copy_of"]) -> typing.Literal["copy_of"] | None: ...
 
 global___SnapshotHeader = SnapshotHeader
 

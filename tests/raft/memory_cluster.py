@@ -157,6 +157,14 @@ class MemoryCluster:
                 self.disconnect(number, other)
         node.store = node.store.crash(survivors)
 
+    def stop(self, number):
+        """An orderly end: the store's last write is synced."""
+        node = self.nodes[number]
+        node.driver.stop()
+        node.store.write()
+        node.store.sync()
+        self.crash(number)
+
     def restart(self, number):
         self.nodes[number].start()
         self.connect_all()

@@ -6,6 +6,7 @@ from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.contract import Applied, Role, ShardId
 from raft.peers import Loss
+from storage.life import STARTS_MAX
 from storage.memory import MemoryStore
 from tests.raft.memory_cluster import MemoryCluster
 
@@ -63,6 +64,56 @@ def test_what_a_forgetful_follower_acknowledged_survives_the_leaders_death(nodes
     cluster.run(cluster.converged)
     for node in cluster.alive:
         assert cluster.applied(node.number) == [*ENTRIES, b"next"]
+
+
+@pytest.mark.parametrize("starts", [0, 1, STARTS_MAX - 2, STARTS_MAX + 1])
+def test_starts_that_nobody_hears_of_hide_no_loss(starts):
+    """Each start writes; so many of them reach as far as what the first one lacked."""
+    cluster = MemoryCluster()
+    leader, (number, away) = followers(cluster)
+    copy = cluster.nodes[number].store.copy()
+    cluster.crash(away)
+    cluster.commit(ENTRIES)
+    cluster.run_for(0.5)
+    for _ in range(starts):
+        copy = copy.crash()
+    put_back(cluster, number, copy)
+    cluster.run(lambda: knows_loss(cluster, leader, number))
+    assert not counts_everywhere(cluster, number)
+
+
+def test_a_store_that_was_started_often_and_lost_nothing_counts():
+    """Nobody heard of these starts, and all are named."""
+    cluster = MemoryCluster()
+    leader, (number, _) = followers(cluster)
+    cluster.commit(ENTRIES)
+    cluster.run(cluster.converged)
+    cluster.crash(number)
+    for _ in range(STARTS_MAX - 1):
+        cluster.nodes[number].store = cluster.nodes[number].store.crash()
+    cluster.restart(number)
+    cluster.commit([b"next"])
+    cluster.run(cluster.converged)
+    assert not knows_loss(cluster, leader, number)
+    assert counts_everywhere(cluster, number)
+
+
+def test_what_was_told_a_moment_before_an_orderly_stop_is_remembered():
+    """Else the disk of the other one, which forgot meanwhile, would be believed."""
+    cluster = MemoryCluster()
+    leader, (number, away) = followers(cluster)
+    cluster.crash(away)
+    noted = cluster.nodes[leader].driver._lives_at
+    cluster.run(lambda: cluster.nodes[leader].driver._lives_at != noted)
+    copy = cluster.nodes[number].store.copy()
+    cluster.commit(ENTRIES[:1])
+    cluster.crash(number)
+    cluster.nodes[number].store = copy
+    cluster.stop(leader)
+    for one in (leader, number):
+        cluster.nodes[one].start()
+    cluster.connect_all()
+    cluster.run(lambda: knows_loss(cluster, leader, number))
 
 
 def test_a_leader_that_forgot_leads_nothing_until_it_is_admitted():
@@ -274,9 +325,9 @@ def test_a_cluster_at_rest_writes_nothing_because_of_what_its_nodes_say_of_their
 def test_an_older_copy_is_another_life_of_the_same_store():
     """It opens at the epoch at which it was made."""
     store = MemoryStore()
-    assert (store.life, store.opened_epoch) == (0, 0)
+    assert (store.life, store.starts) == (0, ())
     copy = store.copy()
-    assert (copy.life, copy.opened_epoch, copy.crash().life) == (1, 0, 2)
+    assert (copy.life, copy.starts, copy.crash().starts) == (1, ((1, 0),), ((1, 0), (2, 1)))
 
 
 def late_hello(cluster, known):

@@ -205,9 +205,10 @@ def test_a_wiped_node_and_one_that_starts_late_are_silent_over_real_sockets(tmp_
                 lambda: late.driver.book.awaited == wiped.driver.book.awaited == [0]
             )
             await first.start()
-            await cluster.until(lambda: late.driver.book.introduced)
+            await cluster.until(
+                lambda: late.driver.book.introduced and first.driver.book.awaited == [1]
+            )
             assert wiped.driver.book.awaited == [0]
-            assert first.driver.book.awaited == [1]
             assert all(r.term == 0 for node in cluster.nodes for r in node.driver.replicas.values())
 
     asyncio.run(scenario())

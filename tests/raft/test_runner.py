@@ -24,6 +24,9 @@ class Driver:
     def timer(self):
         return HOUR_S
 
+    def stop(self):
+        """Nothing is kept."""
+
 
 @pytest.fixture
 def driver():

@@ -26,7 +26,8 @@ def test_a_crash_keeps_what_was_synced_and_loses_the_rest():
     store.batch.put(Family.LOG, b"c", b"pending")
     found = store.crash()
     assert [key for key, _ in found.scan(Family.LOG, b"", b"z")] == [b"a"]
-    assert found.synced_epoch == found.written_epoch == 1
+    assert found.starts == ((1, 1),)
+    assert found.synced_epoch == found.written_epoch == 2
 
 
 def test_a_crash_may_spare_the_oldest_unsynced_writes_but_never_a_younger_one_alone():

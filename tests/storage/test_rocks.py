@@ -52,7 +52,7 @@ def test_what_is_written_is_read_back_after_a_restart(loop, tmp_path: Path):
     store.close()
     store = loop.open(tmp_path)
     assert [store.get(family, b"k") for family in Family] == [b"LOG", b"STATE", b"META"]
-    assert store.opened_epoch == epoch
+    assert store.starts == ((1, epoch),)
     assert store.pending_epoch == epoch + 2
     store.close()
 
