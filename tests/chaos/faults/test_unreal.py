@@ -1,5 +1,8 @@
 """A fault that broke nothing says so, and its run counts it. Worlds are made up: nothing runs."""
 
+import re
+from fnmatch import fnmatch
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
@@ -12,6 +15,8 @@ from chaos.faults.watched import Watched
 from chaos.run.stage import Healed, OwnWorld
 from chaos.world.errors import WorldError
 from chaos.world.loopback import Loopback
+
+DOCS = Path(__file__).parents[3] / "docs" / "chaos.md"
 
 HELD_S = 8.0
 DAMAGES = {"eio", "torn_tail", "flipped_byte", "torn_write", "whole_disk_lost", "older_copy"}
@@ -51,6 +56,14 @@ def test_a_fault_that_does_nothing_when_it_is_injected_is_unreal():
     assert looking == ours - DAMAGES - POWER - RESETS
     for name in looking:
         assert create(name).unreal() == "nobody looked"
+
+
+def test_the_document_says_of_every_kind_how_it_is_seen():
+    """A row names it, or a pattern that it matches."""
+    _, _, text = DOCS.read_text("utf-8").partition("### How a fault is seen")
+    rows = re.findall(r"^\| (`.*?) \|", text.partition("\n\nA single fault")[0], re.MULTILINE)
+    named = [pattern for row in rows for pattern in re.findall(r"`([^`]+)`", row)]
+    assert [name for name in kinds() if not any(fnmatch(name, one) for one in named)] == []
 
 
 # ---- clocks
