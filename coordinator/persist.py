@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from coordinator.machine.commands import Checkpoint
 from coordinator.machine.digest import DIGEST_BYTES, DIGEST_MODULUS, record_digest
 from coordinator.machine.encoding import RecordError
 from coordinator.machine.events import CheckpointTaken
@@ -74,9 +75,10 @@ class Persist:
         changed: dict[bytes, bytes | None] = {}
         for result in results:
             changed.update(result.writes)
-            for event in result.events:
-                if isinstance(event, CheckpointTaken):
-                    self._keep(batch, CheckpointRecord(index, event.digest))
+            if isinstance(result.command, Checkpoint):
+                for event in result.events:
+                    if isinstance(event, CheckpointTaken):
+                        self._keep(batch, CheckpointRecord(index, event.digest))
         for key, value in changed.items():
             if value is None:
                 batch.delete(key)

@@ -465,7 +465,7 @@ class Shard:
         if call is not None and reply is PARKED:
             self.park(call)
         group_id: str | None = getattr(command, "group_id", None)
-        if group_id is not None and events:
+        if group_id is not None and events and not isinstance(command, OffsetCommit):
             group = self.state.groups.get(group_id)
             for event in events:
                 self._watch_members(event)
