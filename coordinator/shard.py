@@ -397,6 +397,8 @@ class Shard:
 
     def _flush(self, time_ms: int) -> None:
         self.proposer.flush(time_ms, self._wall_ms(), self.propose)
+        if self.proposer.waiting and self.proposer.open:
+            self.wake()  # the turn had enough
         if self._settling:  # what the log refuses has ended, too
             self._settle()
 
