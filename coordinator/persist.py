@@ -72,18 +72,17 @@ class Persist:
         """Put everything that the entry at `index` changed; `state` is as it left it."""
         if state.time_ms:
             batch.put(*time_record(state))
-        changed: dict[bytes, bytes | None] = {}
+        put, delete = batch.put, batch.delete
         for result in results:
-            changed.update(result.writes)
+            for key, value in result.writes:
+                if value is None:
+                    delete(key)
+                else:
+                    put(key, value)
             if isinstance(result.command, Checkpoint):
                 for event in result.events:
                     if isinstance(event, CheckpointTaken):
                         self._keep(batch, CheckpointRecord(index, event.digest))
-        for key, value in changed.items():
-            if value is None:
-                batch.delete(key)
-            else:
-                batch.put(key, value)
 
     def _keep(self, batch: StateBatch, checkpoint: CheckpointRecord) -> None:
         """The newest of two checkpoints in one entry stands, under the one index."""

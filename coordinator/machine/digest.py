@@ -29,9 +29,13 @@ def end_records(
 ) -> list[int]:
     """What `record_digest` is of each whole key and its value."""
     digests = []
+    size, size_said = -1, b""
     for start, key_rest, value in zip(begun, key_rests, values, strict=True):
+        if len(value) != size:  # of neighbours it is mostly the same
+            size = len(value)
+            size_said = b"%d:" % size
         hashed = start.copy()
-        hashed.update(b"%b%d:%b" % (key_rest, len(value), value))
+        hashed.update(key_rest + size_said + value)
         digests.append(int.from_bytes(hashed.digest(), "big"))
     return digests
 

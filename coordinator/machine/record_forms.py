@@ -3,6 +3,7 @@
 A field added later makes a form longer under a version of its own; a form never changes.
 """
 
+from collections.abc import Iterable
 from struct import Struct
 
 from coordinator.machine.commands import Protocol, RoundTimer
@@ -143,13 +144,27 @@ def put_writer(member_id: str, generation: int, commit_seq: int, wall_ms: int) -
 
 
 def put_committed(
+    offsets: Iterable[int],
+    metadata: Iterable[str],
+    end_offsets: Iterable[int | None],
+    start_offsets: Iterable[int | None],
+    writer: bytes,
+) -> list[bytes]:
+    """Stored offsets that one commit wrote (`put_writer`), each as `put_offset` puts it."""
+    values = []
+    for offset, text, end, start in zip(offsets, metadata, end_offsets, start_offsets, strict=True):
+        if text or start is not None:
+            values.append(_put_offset(offset, text, end, start, writer))
+        elif end is None:  # the same bytes, and nearly all that is put
+            values.append(_OFFSET.pack(RECORD_VERSION, offset, 0, 0) + writer)
+        else:
+            values.append(_OFFSET_AND_END.pack(RECORD_VERSION, offset, 0, 1, end) + writer)
+    return values
+
+
+def _put_offset(
     offset: int, metadata: str, end_offset: int | None, start_offset: int | None, writer: bytes
 ) -> bytes:
-    """A stored offset, and who wrote it (`put_writer`)."""
-    if not metadata and start_offset is None:  # the same bytes as below, and nearly all that is put
-        if end_offset is None:
-            return _OFFSET.pack(RECORD_VERSION, offset, 0, 0) + writer
-        return _OFFSET_AND_END.pack(RECORD_VERSION, offset, 0, 1, end_offset) + writer
     version, start = (_VERSION, b"") if start_offset is None else (_LONGER, put_int(start_offset))
     parts = (version, put_int(offset), put_text(metadata), put_optional(end_offset), writer, start)
     return b"".join(parts)
@@ -157,7 +172,7 @@ def put_committed(
 
 def put_offset(offset: Offset) -> bytes:
     """A stored offset."""
-    return put_committed(
+    return _put_offset(
         offset.offset,
         offset.metadata,
         offset.end_offset,

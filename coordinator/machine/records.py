@@ -29,7 +29,6 @@ that took a fencing token of its own.
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from itertools import repeat
 from typing import NamedTuple, TypeVar, assert_never
 
 from coordinator.machine.commit_events import CommitEvents
@@ -228,7 +227,7 @@ def offset_records(commit: CommitEvents) -> OffsetRecords:
     key_ends = list(map(put_int, partitions))
     writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
     columns = (commit.offsets, commit.metadata, commit.end_offsets, commit.start_offsets)
-    values = list(map(put_committed, *columns, repeat(writer)))
+    values = put_committed(*columns, writer)
     keys = [start_of[topic] + end for topic, end in zip(topics, key_ends, strict=True)]
     digests = end_records(map(begun.__getitem__, topics), key_ends, values)
     return OffsetRecords(keys, values, digests)
