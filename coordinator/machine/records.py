@@ -27,7 +27,7 @@ and one version more, and so has an offset that says where its partition starts,
 that took a fencing token of its own.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple, TypeVar, assert_never
 
@@ -364,25 +364,36 @@ def group_of_key(key: bytes) -> str:
     return Reader(key[len(GROUP_PREFIX) :]).text()
 
 
-def load_groups(records: Iterable[tuple[bytes, bytes]]) -> Iterator[Group]:
-    """Groups from their records in key order. Raises RecordError where one cannot be read."""
-    group: Group | None = None
-    topics: dict[str, str] = {}
-    for key, value in records:
+class GroupLoading:
+    """Groups from their records, which are taken one by one, in key order."""
+
+    __slots__ = ("_group", "_topics")
+
+    def __init__(self) -> None:
+        self._group: Group | None = None
+        self._topics: dict[str, str] = {}
+
+    def take(self, key: bytes, value: bytes) -> Group | None:
+        """Take one record; the group before it, where it is the first of the next.
+
+        Raises RecordError where it cannot be read.
+        """
         reader = Reader(key[len(GROUP_PREFIX) :])
         group_id = reader.text()
         kind = reader.take(1)
         if kind == HEADER:
             reader.end()
-            if group is not None:
-                yield _finished(group)
-            group = take_header(group_id, Reader(value))
-            continue
-        if group is None or group.group_id != group_id:
+            before = self.end()
+            self._group = take_header(group_id, Reader(value))
+            return before
+        if self._group is None or self._group.group_id != group_id:
             raise RecordError(f"a record of group {quoted(group_id)} before its header")
-        _take_part(group, kind, reader, value, topics)
-    if group is not None:
-        yield _finished(group)
+        _take_part(self._group, kind, reader, value, self._topics)
+        return None
+
+    def end(self) -> Group | None:
+        """The group whose records were taken last; None where there is none."""
+        return None if self._group is None else _finished(self._group)
 
 
 def _take_part(

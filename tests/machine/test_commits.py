@@ -17,6 +17,7 @@ from coordinator.machine.digest import record_digest
 from coordinator.machine.envelope import RULES_VERSION, Envelope
 from coordinator.machine.events import OffsetSuperseded
 from coordinator.machine.limits import LIMITS
+from coordinator.machine.shard_records import load_in_slices
 from coordinator.machine.shard_state import (
     ShardState,
     evolve_counted,
@@ -140,6 +141,19 @@ def test_offsets_share_the_name_of_their_topic():
     state, _ = stored(3)
     loaded = load_state(sorted(shard_records(state)))
     assert len({id(topic) for topic, _ in loaded.groups["g"].offsets}) == 1
+
+
+def test_a_group_of_many_offsets_is_loaded_in_slices():
+    """100,000 offsets of one group took a second, in one slice, while the node served nobody."""
+    state, _ = stored(1_000)
+    loaded = []
+
+    def load():
+        loaded.append((yield from load_in_slices(sorted(shard_records(state)), slice_records=100)))
+
+    assert sum(1 for _ in load()) == 10
+    assert loaded == [state]
+    assert loaded[0].digest == state.digest
 
 
 def test_one_partition_that_is_late_is_found_among_the_others():
