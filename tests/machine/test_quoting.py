@@ -1,6 +1,5 @@
 """Text in quotation marks is Python 3.11's, whichever Python runs the machine."""
 
-import dataclasses
 import itertools
 import sys
 import unicodedata
@@ -12,18 +11,11 @@ from hypothesis import strategies as st
 from coordinator.machine import quoting
 from coordinator.machine.digest import digest_bytes
 from coordinator.machine.quoting import quoted
+from tests.machine.later import LATER, LaterText, LaterWorld
 from tests.machine.world import World
 
 UNICODE = "14.0.0"
 """What Python 3.11 knows."""
-LATER = {
-    "\U0001fae8": 15.0,  # a shaking face, printable since Python 3.12
-    "\U00011f00": 15.0,  # a Kawi sign
-    "\u2ffc": 15.1,  # an ideographic description character, since Python 3.13
-    "\U0001fae9": 16.0,  # a face with bags under its eyes, since Python 3.14
-}
-"""Characters that were not assigned in Unicode 14, and since when they are."""
-
 of_this_python = pytest.mark.skipif(
     unicodedata.unidata_version != UNICODE, reason="another Python's characters"
 )
@@ -67,43 +59,6 @@ def test_a_character_that_later_pythons_can_print_stays_an_escape(character):
     code = ord(character)
     escape = f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     assert quoted(f"a{character}") == f"'a{escape}'"
-
-
-class LaterText(str):
-    """Text as a later Python has it: what it can print, and what its `repr` is."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        shown = super().__repr__()
-        for character in LATER:
-            shown = shown.replace(ascii(character)[1:-1], character)
-        return shown
-
-    def __iter__(self):
-        return map(LaterText, super().__iter__())
-
-    def isprintable(self) -> bool:
-        return all(one in LATER or str(one).isprintable() for one in self)
-
-
-def as_later(what):
-    """The same command, all whose texts are a later Python's."""
-    if type(what) is str:
-        return LaterText(what)
-    if type(what) is tuple:
-        return tuple(map(as_later, what))
-    if dataclasses.is_dataclass(what):
-        fields = {f.name: as_later(getattr(what, f.name)) for f in dataclasses.fields(what)}
-        return dataclasses.replace(what, **fields)
-    return what
-
-
-class LaterWorld(World):
-    """What one shard comes to where a later Python runs the machine."""
-
-    def apply(self, *commands):
-        return super().apply(*map(as_later, commands))
 
 
 @pytest.mark.parametrize("character", LATER)
