@@ -191,6 +191,15 @@ class Applying(Replication):
         """Whether the applied state is known to be wrong; see the contract."""
         return self._rebuilding
 
+    @property
+    def copy_of(self) -> NodeId | None:
+        """Whose state the applied one is an unconfirmed copy of; see the contract."""
+        return self._snapshots.copy_of
+
+    def confirm_copy(self) -> None:
+        """The applied state is this node's own from now on; see the contract."""
+        self._snapshots.confirm()
+
     def _trusts(self, peer: PeerNode) -> bool:
         """Whether this state, where it is wrong, may be replaced by that of `peer`."""
         return not self._rebuilding or peer.id in self._snapshots.trusted

@@ -45,6 +45,9 @@ class AgainstAll:
     def conflict(self, shard):
         return True
 
+    def confirmed(self, shard):
+        return False
+
 
 @pytest.fixture
 def rig():
