@@ -112,7 +112,7 @@ cross-check: venv $(VENV)/porcupine ## porcupine and our own checker say the sam
 	$(BIN)/python -m tests.chaos.porcupine $(VENV)/porcupine $(RUNS) --runs
 
 .PHONY: mutants-machine
-mutants-machine: venv ## wrong edits of the machine: golden files and tables must catch all but 2; the last line is JSON
+mutants-machine: venv ## wrong edits of the machine: golden files, tables and commits must catch all but 2; the last line is JSON
 	$(BIN)/python -m tests.machine.mutants
 
 .PHONY: soak

@@ -55,6 +55,10 @@ class Limits:
     max_held_heartbeats: int = 32_768
     queue_max_commands: int = 4_096
     queue_max_bytes: int = 8 * MIB
+    queue_max_partitions: int = 5_000
+    """That callers' commands in a shard's queue name: what applying them takes, in some 20 ms."""
+    entry_max_partitions: int = 1_000
+    """That the commands of one log entry name: so it is applied in a few ms."""
     session_timeout_min_ms: int = 1_000
     session_timeout_max_ms: int = 30 * 60 * 1000
     session_timeout_ms: int = 10_000

@@ -172,6 +172,11 @@ class Rig:
         self.shard.turn(Turn(self.clock_ms, lag_ms, self.loop_round))
         self.log.run()
 
+    def drain(self):
+        """As many turns as it takes to propose all that was asked."""
+        while self.shard.proposer.waiting:
+            self.turn(ms=1)
+
     def run(self, ms):
         """Turns of 10 ms."""
         end_ms = self.clock_ms + ms

@@ -24,7 +24,6 @@ SHORT_LOG = RaftSettings(
     log_trim_bytes=512,
     log_memory_bytes=1024,
     apply_ms=0,
-    apply_least_ms=0,
 )
 """Who was away for long needs a snapshot."""
 

@@ -6,13 +6,22 @@ import pytest
 
 from coordinator import intake
 from coordinator.answers import Shed
-from coordinator.machine.commands import SyncGroup
+from coordinator.machine.commands import (
+    ExpireOffsets,
+    PartitionCommit,
+    SyncGroup,
+    TopicPartition,
+)
 from coordinator.machine.errors import Error
 from coordinator.machine.invariants import InvariantError
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Committed, Joined, Refused
 from coordinator.machine.shard_state import recount
-from coordinator.proposer import COMMAND_OVERHEAD_BYTES, ENTRY_OVERHEAD_BYTES
+from coordinator.proposer import (
+    COMMAND_OVERHEAD_BYTES,
+    ENTRY_OVERHEAD_BYTES,
+    TURN_PARTITIONS_MAX,
+)
 from raft.contract import ENTRY_BYTES_MAX
 from tests.coordinator.fakes import Rig, commit, id_of, join
 from tests.coordinator.test_heartbeats import Held
@@ -47,7 +56,7 @@ def test_commands_in_the_queue(rig, step):
         rig.ask(number, simple(number))
     refused = {count - 1: Shed("the shard's queue of commands")} if step > 0 else {}
     assert rig.answers == refused
-    rig.turn()
+    rig.drain()
     assert sum(isinstance(a, Committed) for a in rig.answers.values()) == count - len(refused)
     assert [offset_of(rig, n) for n in (0, count - 1)] == [1, None if refused else 1]
     rig.ask("again", simple(count - 1, offset=2))
@@ -73,6 +82,67 @@ def test_bytes_in_the_queue(rig, step):
     assert rig.shard.proposer.bytes == 0
     assert offset_of(rig, "small" if expected else "last") == 1
     assert (offset_of(rig, "last") is None) == bool(expected)
+
+
+def wide(number, partitions, offset=1):
+    """A commit of so many partitions, in a group of its own."""
+    wanted = tuple(PartitionCommit("t", p, offset, "", None) for p in range(partitions))
+    return replace(simple(number), partitions=wanted)
+
+
+@limit("queue_max_partitions")
+def test_partitions_in_the_queue(rig, step):
+    """What applying them takes is bounded, however short they are; one that fits is taken."""
+    most, each = LIMITS.queue_max_partitions, LIMITS.commit_max_partitions
+    for number in range(most // each - 1):
+        rig.ask(number, wide(number, each))
+    rig.ask("last but one", wide("last but one", each - 10))
+    rig.ask("last", wide("last", 10 + step))
+    expected = {"last": Shed("the partitions in the shard's queue")} if step > 0 else {}
+    assert rig.answers == expected
+    rig.ask("small", wide("small", 1 if step else 10))
+    assert (rig.answers.get("small") is None) == (step != 0)
+    for _ in range(most // each):
+        rig.turn()
+    assert rig.shard.proposer.work == 0
+    assert (offset_of(rig, "last") is None) == bool(expected)
+
+
+def test_what_the_coordinator_itself_proposes_is_not_shed_by_partitions(rig):
+    """A sweep of old offsets is what makes room."""
+    for number in range(LIMITS.queue_max_partitions // LIMITS.commit_max_partitions):
+        rig.ask(number, wide(number, LIMITS.commit_max_partitions))
+    sweep = ExpireOffsets("g0", 1, 1, (TopicPartition("t", 0),))
+    assert rig.shard.proposer.offer(sweep, 100) is None
+
+
+@limit("entry_max_partitions")
+def test_partitions_of_an_entry(rig, step):
+    """Two commands share an entry up to the limit; the largest has one of its own."""
+    most = LIMITS.entry_max_partitions
+    assert most >= LIMITS.commit_max_partitions
+    rig.ask(0, wide(0, most - 10))
+    rig.ask(1, wide(1, 10 + step))
+    rig.turn()
+    assert len(rig.log.entries) == (2 if step > 0 else 1)
+    assert [offset_of(rig, n) for n in (0, 1)] == [1, 1]
+
+
+def test_a_turn_closes_entries_over_a_part_of_a_long_queue_and_asks_for_the_next(rig):
+    """Encoding them holds up the node, too; the order stays."""
+    each = LIMITS.entry_max_partitions
+    count = LIMITS.queue_max_partitions // each
+    for number in range(count):
+        rig.ask(number, wide(number, each))
+    closed = []
+    while len(rig.log.entries) < count:
+        before = len(rig.log.entries)
+        rig.turn()
+        closed.append(len(rig.log.entries) - before)
+        assert len(closed) <= count
+    assert max(closed) == TURN_PARTITIONS_MAX // each
+    assert [offset_of(rig, n) for n in range(count)] == [1] * count
+    assert list(rig.answers) == list(range(count))
 
 
 @limit("command_max_bytes")
@@ -121,8 +191,8 @@ def test_parked_calls(rig, step):
     for number in range(count):
         rig.ask(number, join(f"m{number}", group=f"g{number % groups}"))
         if number % LIMITS.queue_max_commands == LIMITS.queue_max_commands - 1:
-            rig.turn(ms=1)
-    rig.turn(ms=1)
+            rig.drain()
+    rig.drain()
     assert rig.answers == ({count - 1: Shed("parked calls")} if step > 0 else {})
     members = sum(len(group.members) for group in rig.shard.state.groups.values())
     assert members == rig.desk.parked.used == count - max(step, 0)
