@@ -143,7 +143,9 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_group_generation": _gauge("The group's generation.", "group"),
         "muster_group_rebalancing": _gauge("1 while a rebalance is under way.", "group"),
         "muster_group_partitions_unassigned": _gauge(
-            "Partitions of subscribed topics that no member owns.", "group"
+            "Partitions of subscribed topics that no member owns, and all of a group whose workers "
+            "died. For (other) only the latter.",
+            "group",
         ),
         "muster_group_rebalances_total": _counter(
             "Rounds opened, by what caused them.", "group", "trigger"
