@@ -11,12 +11,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import grpc
 
 from coordinator.admission import CALL, Admission, Admitted
 from coordinator.grpc_seam import Calls, Stopped
-from coordinator.timeouts import REQUEST_MS_MAX
+from coordinator.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
+from coordinator.untaken import ANSWER, Untaken
 
 MS: Final = 1_000
 TAKEN_AT_ONCE: Final = 64
@@ -30,7 +32,31 @@ PATIENT: Final = frozenset(
 )
 """A group's members send them at once; see admission.py."""
 
+READS: Final = frozenset(
+    {
+        "OffsetFetch",
+        "DescribeGroups",
+        "DescribeGroupConfigs",
+        "DescribeRebalances",
+        "ListGroups",
+        "ListTopics",
+        "DescribeTopics",
+    }
+)
+"""Methods whose answers may be long while nothing is changed by them."""
+
+READS_AT_ONCE_MAX: Final = 16
+"""Of one connection. Others wait for their turn, and those before them to be taken, so that no
+work goes into answers that would be dropped."""
+
 OVERLOADED: Final = "this node has more calls than it can serve: nothing was done; repeat later."
+NOT_TAKEN: Final = (
+    "this connection does not take its answers: nothing was done; read them, then repeat."
+)
+DROPPED: Final = (
+    "the answer was dropped: this connection does not take those before it, or too many wait on "
+    "this node; the call may have been carried out."
+)
 
 Handler = Any
 
@@ -45,10 +71,12 @@ class Door:
         self,
         server: grpc.aio.Server,
         admission: Admission,
+        untaken: Untaken,
         interceptors: tuple[grpc.aio.ServerInterceptor, ...],
         ended: Callable[["asyncio.Task[None]"], None],
     ) -> None:
         """`interceptors`: the server's own. `ended` is told of each taker that has ended."""
+        self.untaken = untaken
         self._server = server
         self._taker_ended = ended
         self._admission = admission
@@ -56,7 +84,9 @@ class Door:
         self._handlers: dict[str, Handler] = {}
         self._loop = asyncio.get_running_loop()
         self._taken: deque[tuple[float, Admitted]] = deque()
+        self._gates = _Gates()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
 
     def add_generic_rpc_handlers(self, handlers: tuple[grpc.GenericRpcHandler, ...]) -> None:
         """As `grpc.aio.Server` has it; called by generated code."""
@@ -64,8 +94,12 @@ class Door:
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Handler]) -> None:
         """As `grpc.aio.Server` has it; called by generated code."""
-        self._server.add_registered_method_handlers(service, handlers)
-        self._handlers.update({f"/{service}/{name}": one for name, one in handlers.items()})
+        bounded = {
+            name: _bounded(self.untaken, one, self._gates if name in READS else None)
+            for name, one in handlers.items()
+        }
+        self._server.add_registered_method_handlers(service, bounded)
+        self._handlers.update({f"/{service}/{name}": one for name, one in bounded.items()})
 
     def start(self) -> None:
         """Take calls from now on, until the server stops."""
@@ -75,9 +109,13 @@ class Door:
                 taker = asyncio.create_task(self._take(calls, method))
                 taker.add_done_callback(self._taker_ended)
                 self._keep(taker)
+        self._looking = asyncio.create_task(self._look())
+        self._looking.add_done_callback(self._taker_ended)
 
     async def stop(self) -> None:
         """After the server's stop: nothing is open any more."""
+        if self._looking is not None:
+            self._looking.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -98,8 +136,14 @@ class Door:
                     task.add_done_callback(admitted.left)
                     self._taken.append((self._loop.time(), admitted))
             else:
-                await calls.refuse(state, OVERLOADED)
+                # Beside this task: a caller that reads nothing must not keep it from taking calls.
+                self._keep(asyncio.create_task(calls.refuse(state, OVERLOADED)))
             del state
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(UNTAKEN_LOOK_MS / MS)
+            self.untaken.look()
 
     def _give_up_unread(self) -> None:
         """Calls whose request is not there after a while give their places to others.
@@ -115,3 +159,69 @@ class Door:
     def _keep(self, task: "asyncio.Task[None]") -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def open_answers() -> Untaken:
+    """The account of a door that will be on the running loop."""
+    return Untaken(asyncio.get_running_loop().time, Calls.end)
+
+
+class _Gates:
+    """Each connection's gate for reads, as long as one of them is at it."""
+
+    def __init__(self) -> None:
+        self._by_peer: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def of(self, peer: str) -> asyncio.Semaphore:
+        """To be entered for the time of a read."""
+        gate = self._by_peer.get(peer)
+        if gate is None:
+            gate = self._by_peer[peer] = asyncio.Semaphore(READS_AT_ONCE_MAX)
+        return gate
+
+
+def _bounded(untaken: Untaken, handler: Handler, gates: _Gates | None) -> Handler:
+    """A unary method whose answers are counted; streams (health's Watch) are small and let be.
+
+    The answer is encoded here, and not a second time by gRPC. The task that runs a handler ends
+    when its answer is written, or cannot be.
+    """
+    if handler.unary_unary is None:
+        return handler
+    behaviour, encode = handler.unary_unary, handler.response_serializer
+
+    async def handle(request: Any, context: Any) -> Any:
+        if gates is None:
+            return await answered(request, context, context.peer())
+        peer = context.peer()
+        async with gates.of(peer):
+            return await answered(request, context, peer)
+
+    async def answered(request: Any, context: Any, peer: str) -> Any:
+        if untaken.refuses(peer):
+            del request  # what is raised here keeps this frame for a while
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, NOT_TAKEN)
+        response = await behaviour(request, context)
+        answer = untaken.keep(encode(response), peer, context)
+        if answer is None:
+            del request, response
+            await context.abort(grpc.StatusCode.UNAVAILABLE, DROPPED)
+            return None
+        ANSWER.set(answer)
+        _call_task().add_done_callback(lambda _: untaken.let_go(answer))
+        return response
+
+    def encoded(response: Any) -> bytes:
+        answer = ANSWER.get()
+        return encode(response) if answer is None else answer.handed_over()
+
+    return grpc.unary_unary_rpc_method_handler(
+        handle, request_deserializer=handler.request_deserializer, response_serializer=encoded
+    )
+
+
+def _call_task() -> "asyncio.Task[Any]":
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a handler runs in a task")
+    return task

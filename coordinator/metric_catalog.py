@@ -122,7 +122,8 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_heartbeats_total": _counter("Heartbeat calls taken."),
         "muster_throttled_requests_total": _counter(
             "Requests refused because a limit was reached: active_calls (too many, or waiting too "
-            "long), parked_calls, shard_queue.",
+            "long), parked_calls, shard_queue, untaken_answers (the caller does not take its "
+            "answers).",
             "limit",
         ),
         "muster_fenced_requests_total": _counter(

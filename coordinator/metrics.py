@@ -37,6 +37,7 @@ from coordinator.metric_catalog import counter, gauge, histogram
 from coordinator.raft_metrics import LeaderWatcher, MeasuredLog, MeasuredMachine, Proposals
 from coordinator.shard import Shard
 from coordinator.topics import Topics
+from coordinator.untaken import Untaken
 from raft.contract import NodeId, Role, StateMachine
 
 GROUPS_PER_SLICE: Final = 500
@@ -72,6 +73,7 @@ class Sources:
     heartbeats: Heartbeats
     admission: Admission
     desk: Desk
+    untaken: Untaken
 
 
 @dataclass(slots=True)
@@ -248,6 +250,8 @@ class NodeMetrics:
         throttled = counter("muster_throttled_requests_total")
         throttled.add_metric(["active_calls"], sources.admission.refused_total)
         throttled.add_metric(["parked_calls"], sources.desk.parked.refused_total)
+        waiting = sources.untaken.refused_total + sources.untaken.ended_total
+        throttled.add_metric(["untaken_answers"], waiting)
         shed = sum(shard.proposer.shed_total for shard in sources.shards)
         throttled.add_metric(["shard_queue"], shed)
         fenced = counter("muster_fenced_requests_total")

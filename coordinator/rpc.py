@@ -17,7 +17,7 @@ LIVE: Final = "muster.live"
 READY: Final = "muster.ready"
 """Every shard has a leader and this node has applied what it knows to be committed."""
 
-STREAMS_PER_CONNECTION_MAX: Final = 2_048
+STREAMS_PER_CONNECTION_MAX: Final = 1_024
 """One connection's calls at a time; more wait in the client, where they cost this node nothing."""
 
 PENDING_CALLS_MAX: Final = 65_536

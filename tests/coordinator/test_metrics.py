@@ -17,6 +17,7 @@ from coordinator.metrics_page import encode
 from coordinator.quarantine import Quarantine
 from coordinator.raft_metrics import LeaderWatcher, Proposals
 from coordinator.topics import Topics
+from coordinator.untaken import Untaken
 from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, ShardId, Unknown
 from tests.coordinator.fakes import FakeLog, Rig, commit, join
 
@@ -72,6 +73,7 @@ def metrics(rig, tmp_path):
             heartbeats=Heartbeats([rig.shard], BreakMeter()),
             admission=Admission(),
             desk=rig.desk,
+            untaken=Untaken(lambda: 0.0, lambda _: None),
         )
     )
     return metrics
@@ -239,6 +241,7 @@ def test_the_rest_of_the_groups_is_one_series(tmp_path):
             Heartbeats([rig.shard], BreakMeter()),
             Admission(),
             rig.desk,
+            Untaken(lambda: 0.0, lambda _: None),
         )
     )
     rig.log.lead()

@@ -1,0 +1,84 @@
+"""A client that asks for what is large and never reads: the node's memory stays, and comes back."""
+
+import asyncio
+import contextlib
+import time
+
+import grpc
+import psutil
+import pytest
+
+from chaos.world.cluster import Cluster
+from coordinator.config import split_address
+from muster.v1 import group_pb2 as pb
+from muster.v1.group_pb2_grpc import GroupCoordinatorStub
+from tests.coordinator.deaf import Deaf
+
+pytestmark = pytest.mark.processes
+
+TOPIC, GROUP = "wide", "large"
+PARTITIONS = 1_800
+PER_COMMIT = 900
+METADATA = "m" * 500
+"""Together an answer of a page, 1 MiB."""
+FETCH = "/muster.v1.GroupCoordinator/OffsetFetch"
+CALLS = 350
+RISE_MAX_BYTES = 64 << 20
+WAIT_S = 60
+LOOK_S = 0.05
+
+
+async def _fill(stub):
+    for start in range(0, PARTITIONS, PER_COMMIT):
+        request = pb.OffsetCommitRequest(group_id=GROUP, generation=-1)
+        for partition in range(start, start + PER_COMMIT):
+            request.partitions.add(topic=TOPIC, partition=partition, offset=7, metadata=METADATA)
+        answer = await stub.OffsetCommit(request)
+        assert not answer.status.code, answer.status
+        assert not any(one.status.code for one in answer.partitions)
+
+
+async def _until(condition):
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(LOOK_S)
+
+
+async def _scene(cluster):
+    node = cluster.nodes[0]
+    process, highest = psutil.Process(node.pid), 0
+    fetch = pb.OffsetFetchRequest(group_id=GROUP, all=True)
+    async with grpc.aio.insecure_channel(node.endpoint) as channel:
+        stub = GroupCoordinatorStub(channel)
+        await _fill(stub)
+        before = process.memory_info().rss
+        async with Deaf() as deaf:
+            await deaf.connect(int(split_address(node.endpoint)[1]))
+            asked = {deaf.ask(FETCH, fetch) for _ in range(CALLS)}
+
+            def ended():
+                nonlocal highest
+                highest = max(highest, process.memory_info().rss)
+                return asked <= deaf.statuses.keys() | deaf.resets
+
+            answers = 0
+            end = asyncio.create_task(_until(ended))
+            while not end.done():  # others are served meanwhile
+                with contextlib.suppress(grpc.aio.AioRpcError):  # the burst is an overload
+                    answers += bool((await stub.OffsetFetch(fetch, timeout=WAIT_S)).partitions)
+                await asyncio.sleep(LOOK_S)
+            await end
+            assert answers > 1
+            assert deaf.data_bytes == 0
+            assert deaf.resets
+        assert highest - before < RISE_MAX_BYTES
+        await _until(lambda: process.memory_info().rss - before < RISE_MAX_BYTES // 2)
+
+
+def test_a_client_that_never_reads_does_not_take_a_nodes_memory():
+    """350 answers of 1 MiB on one connection, none of them read: every call ends in seconds."""
+    began_s = time.monotonic()
+    with Cluster(1, 1) as cluster:
+        cluster.create_topic(TOPIC, PARTITIONS)
+        asyncio.run(_scene(cluster))
+    assert time.monotonic() - began_s < 3 * WAIT_S
