@@ -83,6 +83,11 @@ class Calls:
         )
         return scheduled
 
+    def peer(self, state: State) -> str:
+        """The other end of the call's connection, before anything of the call is read."""
+        context = cygrpc._ServicerContext(state, None, None, self._loop)  # noqa: SLF001
+        return str(context.peer())
+
     @staticmethod
     def end(context: Any) -> None:
         """Cancel the call of a handler's `context`, whatever is under way: its caller sees a reset.

@@ -200,9 +200,15 @@ class Node:
             GroupService(core),
             self._door,  # type: ignore[arg-type]  # as far as generated code knows, a server
         )
-        admin_pb2_grpc.add_TopicsServicer_to_server(TopicService(core), self._server)
+        admin_pb2_grpc.add_TopicsServicer_to_server(
+            TopicService(core),
+            self._door,  # type: ignore[arg-type]  # the same
+        )
         admin = AdminService(core, self, self._verifier)
-        admin_pb2_grpc.add_AdminServicer_to_server(admin, self._server)
+        admin_pb2_grpc.add_AdminServicer_to_server(
+            admin,
+            self._door,  # type: ignore[arg-type]  # the same
+        )
         if settings.dev:
             names = [
                 service.full_name

@@ -33,6 +33,8 @@ OPTIONS: Final[Sequence[tuple[str, Any]]] = (
     ("grpc.max_receive_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_send_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+    # A request that is not read yet takes 64 KiB at most, whatever the connection could carry.
+    ("grpc.http2.bdp_probe", 0),
     # Calls that wait inside the library are ours to refuse (door.py): its own refusals look
     # like cancelled calls, and nobody could tell them from a broken coordinator.
     ("grpc.server.max_pending_requests", PENDING_CALLS_MAX),

@@ -66,16 +66,16 @@ def test_a_client_that_never_reads_keeps_a_few_answers_and_no_more():
 
     async def test():
         async with Bounded() as case, Deaf() as deaf:
-            await deaf.connect(case.port)
+            await deaf.connect("127.0.0.1", case.port)
             for _ in range(CALLS):
-                deaf.ask(FETCH, pb.OffsetFetchRequest())
+                await deaf.ask(FETCH, pb.OffsetFetchRequest())
             kept = CONNECTION_BYTES_MAX // LARGE
             await case.until(lambda: len(deaf.statuses) == CALLS - kept)
             assert set(deaf.statuses.values()) <= {EXHAUSTED, UNAVAILABLE}
             assert len(case.untaken) == kept
             assert case.untaken.bytes < CONNECTION_BYTES_MAX + LARGE + ANSWER_BYTES
             fetches = case.groups.fetches
-            late = deaf.ask(FETCH, pb.OffsetFetchRequest())
+            late = await deaf.ask(FETCH, pb.OffsetFetchRequest())
             await case.until(lambda: late in deaf.statuses)
             assert deaf.statuses[late] == EXHAUSTED
             assert case.groups.fetches == fetches <= kept + door.READS_AT_ONCE_MAX
@@ -88,9 +88,9 @@ def test_a_call_whose_answer_is_not_taken_is_ended(soon):
 
     async def test():
         async with Bounded() as case, Deaf() as deaf:
-            await deaf.connect(case.port)
+            await deaf.connect("127.0.0.1", case.port)
             for _ in range(2):
-                asked = [deaf.ask(FETCH, pb.OffsetFetchRequest()) for _ in range(2)]
+                asked = [await deaf.ask(FETCH, pb.OffsetFetchRequest()) for _ in range(2)]
                 await case.until(lambda asked=asked: set(asked) <= deaf.resets)
                 assert len(case.untaken) == case.untaken.bytes == 0
             assert case.groups.fetches == case.untaken.ended_total == 4
@@ -106,9 +106,9 @@ def test_who_reads_is_served_beside_one_who_does_not():
 
     async def test():
         async with Bounded() as case, Deaf() as deaf:
-            await deaf.connect(case.port)
+            await deaf.connect("127.0.0.1", case.port)
             for _ in range(CALLS):
-                deaf.ask(FETCH, pb.OffsetFetchRequest())
+                await deaf.ask(FETCH, pb.OffsetFetchRequest())
             for _ in range(20):
                 answer = await case.stub.OffsetFetch(pb.OffsetFetchRequest())
                 assert len(answer.partitions[0].metadata) == LARGE
@@ -123,8 +123,8 @@ def test_a_connection_that_is_gone_keeps_nothing():
     async def test():
         async with Bounded() as case:
             async with Deaf() as deaf:
-                await deaf.connect(case.port)
-                deaf.ask(FETCH, pb.OffsetFetchRequest())
+                await deaf.connect("127.0.0.1", case.port)
+                await deaf.ask(FETCH, pb.OffsetFetchRequest())
                 await case.until(lambda: len(case.untaken) == 1)
             await case.until(lambda: len(case.untaken) == 0)
             assert case.untaken.bytes == 0
