@@ -17,8 +17,9 @@ LIVE: Final = "muster.live"
 READY: Final = "muster.ready"
 """Every shard has a leader and this node has applied what it knows to be committed."""
 
-STREAMS_PER_CONNECTION_MAX: Final = 1_024
-"""One connection's calls at a time; more wait in the client, where they cost this node nothing."""
+STREAMS_PER_CONNECTION_MAX: Final = 2_048
+"""One connection's calls at a time; more wait in the client, where they cost this node nothing. All
+members of a group may be one process's, and a round waits for each (docs/adr/0016)."""
 
 PENDING_CALLS_MAX: Final = 65_536
 """Calls that no handler has seen: beyond it gRPC's core cancels new ones."""
