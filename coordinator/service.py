@@ -322,6 +322,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             beats,
             core.bridge.settle(future),
             at_once=request.at_once,
+            connection=context.peer(),
         )
         if call is None:
             await shed(context, "held heartbeats on this node")

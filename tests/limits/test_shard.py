@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator import intake
+from coordinator import heartbeats, intake
 from coordinator.answers import Shed
 from coordinator.machine.commands import (
     ExpireOffsets,
@@ -22,6 +22,8 @@ from coordinator.proposer import (
     ENTRY_OVERHEAD_BYTES,
     TURN_PARTITIONS_MAX,
 )
+from coordinator.timeouts import UNTAKEN_ROOM_MS
+from coordinator.untaken import ANSWER_BYTES, Untaken
 from raft.contract import ENTRY_BYTES_MAX
 from tests.coordinator.fakes import Rig, commit, id_of, join
 from tests.coordinator.test_heartbeats import Held
@@ -203,9 +205,80 @@ def test_parked_calls(rig, step):
     assert id_of(f"m{LIMITS.max_parked_calls}") not in rig.shard.state.groups["g0"].members
 
 
+@limit("held_heartbeats_per_connection")
+def test_held_heartbeats_of_a_connection(step):
+    """One more is refused; another connection has places of its own."""
+    node = Held()
+    members = [f"m{number}" for number in range(LIMITS.held_heartbeats_per_connection + step)]
+    node.stable(*members, "b")
+    held = [node.beat(m, 1, m, nonce=m, connection="c") is not None for m in members]
+    assert held == [True] * (len(held) - max(step, 0)) + [False] * max(step, 0)
+    assert node.beat("b", 1, "b", connection="d") is not None
+
+
+@limit("held_members_per_connection")
+def test_members_in_the_held_heartbeats_of_a_connection(step):
+    """However they are spread over calls."""
+    node = Held()
+    node.stable("a", "b")
+    count = LIMITS.held_members_per_connection + step - 2_000
+    first = ["a", *(f"x{number}" for number in range(count - 1))]
+    node.beat("1", 1, *first, nonce="1", connection="c")
+    node.beat("1 again", 2, *first, nonce="1", connection="c")
+    rest = ["b", *(f"y{number}" for number in range(1_999))]
+    node.beat("2", 1, *rest, nonce="2", connection="c")
+    last = node.beat("2 again", 2, *rest, nonce="2", connection="c")
+    assert (last is not None) == (step <= 0)
+    assert node.beats.held == 2 - max(step, 0)
+
+
+@limit("held_heartbeats_per_member")
+def test_held_heartbeats_of_a_member(step):
+    """So many processes may say that they are it."""
+    node = Held()
+    node.stable("a")
+    count = LIMITS.held_heartbeats_per_member + step
+    held = [node.beat(n, 1, "a", nonce=f"p{n}") is not None for n in range(count)]
+    assert held == [True] * (count - max(step, 0)) + [False] * max(step, 0)
+
+
+@limit("untaken_connection_max_bytes")
+def test_bytes_of_answers_that_a_connection_has_not_taken(step):
+    """With so many waiting it is refused; what others ask for is answered."""
+    untaken = Untaken(lambda: 0.0, lambda _: None)
+    size = LIMITS.untaken_connection_max_bytes - ANSWER_BYTES + step
+    assert not untaken.refuses("c")
+    answer = untaken.keep(bytes(size), "c", None)
+    assert answer is not None
+    assert untaken.refuses("c") == (step >= 0)
+    assert (untaken.keep(b"", "c", None) is None) == (step >= 0)
+    assert untaken.keep(b"", "d", None) is not None
+    untaken.let_go(answer)
+    assert not untaken.refuses("c")
+
+
+@limit("untaken_max_bytes")
+def test_bytes_of_answers_that_a_node_keeps(step):
+    """One more byte is dropped; when the oldest have waited for a second, they make room."""
+    now_s, ended = [0.0], []
+    untaken = Untaken(lambda: now_s[0], ended.append)
+    each = LIMITS.untaken_connection_max_bytes
+    full = LIMITS.untaken_max_bytes // each
+    for number in range(full - 1):
+        assert untaken.keep(bytes(each - ANSWER_BYTES), f"c{number}", number) is not None
+    last = bytes(each - ANSWER_BYTES + step)
+    assert (untaken.keep(last, "last", "last") is None) == (step > 0)
+    assert not ended
+    now_s[0] = UNTAKEN_ROOM_MS / 1_000 + 0.001
+    assert untaken.keep(bytes(2 * each - ANSWER_BYTES), "large", "large") is not None
+    assert ended == list(range(1 if step > 0 else 2))
+    assert untaken.bytes <= LIMITS.untaken_max_bytes
+
+
 @limit("max_held_heartbeats")
-def test_held_heartbeats(step):
+def test_held_heartbeats(step, monkeypatch):
     """One more is refused and holds nobody's session; the others are answered in their time."""
+    monkeypatch.setattr(heartbeats, "PER_MEMBER_MAX", 10**6)
     node = Held()
     node.stable("a")
     count = LIMITS.max_held_heartbeats + step

@@ -1,6 +1,7 @@
 """A fault that broke nothing says so, and its run counts it. Worlds are made up: nothing runs."""
 
 import re
+from contextlib import nullcontext
 from fnmatch import fnmatch
 from pathlib import Path
 from random import Random
@@ -386,3 +387,32 @@ def test_a_torn_write_that_tore_nothing_was_not_injected(monkeypatch):
     monkeypatch.setattr(disk.TornWrite, "_power_off", lambda *_: None)
     with pytest.raises(FaultError, match="nothing was unsynced"):
         create("torn_write").inject(world, Random(1))
+
+
+@pytest.mark.parametrize(("counts", "real"), [((3, 4), True), ((3, 3), False)])
+def test_a_client_that_was_never_refused_has_read(counts, real, monkeypatch):
+    """By the node's own count."""
+    told = iter(counts)
+    monkeypatch.setattr(resources, "_untaken", lambda *_: next(told))
+    monkeypatch.setattr(resources, "_memory", lambda _: 0)
+    child = SimpleNamespace(ready=lambda: {"calls": 350}, close=lambda: None)
+    monkeypatch.setattr(resources, "Child", lambda *_, **__: child)
+    world = Machine()
+    world.nodes[1].endpoint = world.client_command = None
+    assert (injected("unread_answers", world).unreal == "") is real
+
+
+@pytest.mark.parametrize(("rise_bytes", "fails"), [(1 << 20, False), (100 << 20, True)])
+def test_memory_that_rises_for_a_client_that_reads_nothing_fails_the_run(
+    rise_bytes, fails, monkeypatch
+):
+    """More than all else that goes on takes in these seconds."""
+    sizes = iter([80 << 20, (80 << 20) + rise_bytes])
+    monkeypatch.setattr(resources, "_untaken", lambda *_: 0)
+    monkeypatch.setattr(resources, "_memory", lambda _: next(sizes))
+    child = SimpleNamespace(ready=lambda: {"calls": 350}, close=lambda: None)
+    monkeypatch.setattr(resources, "Child", lambda *_, **__: child)
+    world = Machine()
+    world.nodes[1].endpoint = world.client_command = None
+    with pytest.raises(FaultError) if fails else nullcontext():
+        injected("unread_answers", world)
