@@ -38,8 +38,9 @@ def as_later(what):
     """The same command, all whose texts are a later Python's."""
     if type(what) is str:
         return LaterText(what)
-    if type(what) is tuple:
-        return tuple(map(as_later, what))
+    if isinstance(what, tuple):
+        make = getattr(what, "_make", tuple)
+        return make(map(as_later, what))
     if dataclasses.is_dataclass(what):
         fields = {f.name: as_later(getattr(what, f.name)) for f in dataclasses.fields(what)}
         return dataclasses.replace(what, **fields)
