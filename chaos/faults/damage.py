@@ -12,6 +12,7 @@ from random import Random
 from chaos.faults.choosing import one_of
 from chaos.faults.contract import FaultError, Group, Injected, fault
 from chaos.faults.disk import DiskFault, last_words
+from chaos.faults.watched import Watched
 from chaos.world import damage
 from chaos.world.damage import DamageError, Part
 from chaos.world.errors import WorldError
@@ -27,6 +28,8 @@ MARKS = 4
 begun before, and what is in the file may wait for the next sync."""
 MARKS_S_MAX = 10.0
 """An idle node renews none."""
+NOTICED_S_MAX = 10.0
+"""Until others have met a node that forgot something, and tell so on their page of metrics."""
 POLL_S = 0.05
 
 
@@ -183,7 +186,7 @@ class WholeDiskLost(_Damaged):
 
 
 @fault
-class OlderCopy(_Damaged):
+class OlderCopy(_Damaged, Watched):
     """A node forgets what it had on its disk, and is not given a new one."""
 
     kind = "older_copy"
@@ -192,7 +195,8 @@ class OlderCopy(_Damaged):
     def inject(self, world: World, rng: Random) -> Injected:
         """Kill, copy, start; some commits later kill, put the copy back, start.
 
-        Facts: `losses`, how often other nodes learnt of the loss.
+        Facts: `heard`, whether the others have noted for sure what is then forgotten; `losses`, how
+        often they learnt of the loss.
         """
         node_id = one_of(world, world.running(), rng)
         node = world.nodes[node_id]
@@ -203,21 +207,33 @@ class OlderCopy(_Damaged):
         shutil.copytree(node.folder, copy)
         try:
             world.start(node_id)
-            self._outcome(world, node_id)
-            _vouched(node.folder)  # by then the others have noted what this disk has
+            served = self._outcome(world, node_id)[0] == "serves"
+            # It writes what others send: they have its hello, and noted what this disk has.
+            self._facts["heard"] = _vouched(node.folder) is not None and served
             world.kill(node_id)
             damage.put_back(copy, node.folder)
         finally:
             shutil.rmtree(copy)
         injected = self._start_on(world, node_id, damage.Damage("db", 0, 0), "an older copy")
-        self._facts["losses"] = _losses(world, node_id) - before
+        losses = self._noticed(world, node_id, before)
+        outcome, code = self._outcome(world, node_id)  # since they have noticed
+        self._facts |= {"losses": losses, "outcome": outcome, "exit_code": code}
+        self._saw((losses > 0, f"others noticed the loss {losses} times; then: {outcome}"))
         return injected
 
+    @staticmethod
+    def _noticed(world: World, node_id: int, before: int) -> int:
+        deadline = time.monotonic() + NOTICED_S_MAX
+        while (losses := _losses(world, node_id) - before) <= 0 and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        return losses
+
     def heal(self, world: World) -> None:
-        """Nothing to undo where it serves: the others made it whole."""
-        if self._facts.get("outcome") == "serves":
-            self._hit.clear()
-        super().heal(world)
+        """Start it where it ended. A new store would hide that it does not come back by itself."""
+        while self._hit:
+            world.reap(self._hit[-1])
+            world.start_if_down(self._hit[-1])
+            self._hit.pop()
 
 
 def _losses(world: World, node_id: int) -> int:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.faults import clock, disk, resources, watched
+from chaos.faults import clock, damage, disk, resources, watched
 from chaos.faults.catalog import kinds
 from chaos.faults.contract import FaultError, Group, create
 from chaos.faults.watched import Watched
@@ -14,7 +14,7 @@ from chaos.world.errors import WorldError
 from chaos.world.loopback import Loopback
 
 HELD_S = 8.0
-DAMAGES = {"eio", "torn_tail", "flipped_byte", "torn_write", "whole_disk_lost", "older_copy"}
+DAMAGES = {"eio", "torn_tail", "flipped_byte", "torn_write", "whole_disk_lost"}
 """What became of the node is in their facts; a torn write that tears nothing is not injected."""
 POWER = {"lost_unsynced", "power_loss_all"}
 """They tell what was lost, which may be nothing."""
@@ -143,6 +143,9 @@ class Machine:
     def leaders(self):
         return {0: 2}
 
+    def metrics(self, _node_id):
+        return ""
+
     def equipped(self, _kind):
         return self
 
@@ -192,6 +195,56 @@ def test_a_disk_that_nobody_waits_for_does_not_hang(kind, monkeypatch):
     for count in (2, 0):
         monkeypatch.setattr(disk.waiting, "stuck", lambda pids, count=count: len([*pids]) * count)
         assert (injected(kind, Machine()).unreal == "") is (count > 0)
+
+
+class Forgetful:
+    """Two nodes; the other one counts so many losses more after the last start."""
+
+    probed = frozenset()
+
+    def __init__(self, folder, losses):
+        (folder / "db").mkdir(parents=True)
+        self.nodes = {1: SimpleNamespace(folder=folder, running=True)}
+        self.starts, self._losses, self.wiped = 0, losses, False
+
+    def running(self):
+        return [0, 1]
+
+    def kill(self, _node_id):
+        """It ends."""
+
+    def start(self, _node_id):
+        self.starts += 1
+
+    def reap(self, _node_id):
+        return None
+
+    def describe(self, _node_id):
+        return SimpleNamespace(shard_states=[SimpleNamespace(role="Follower")])
+
+    def metrics(self, _node_id):
+        count = 4 + self._losses * (self.starts == 2)
+        return f'muster_store_losses_total{{node="1"}} {count}\n'
+
+    def start_if_down(self, _node_id):
+        """It runs."""
+
+    def wipe(self, _node_id):
+        self.wiped = True
+
+
+@pytest.mark.parametrize("losses", [2, 0])
+def test_an_older_copy_that_nobody_noticed_is_unreal_and_not_rebuilt(losses, tmp_path, monkeypatch):
+    """What was lost is told by the others; a new store would hide that it does not come back."""
+    monkeypatch.setattr(damage, "one_of", lambda *_: 1)
+    monkeypatch.setattr(damage, "NOTICED_S_MAX", 0.05)
+    monkeypatch.setattr(damage, "MARKS_S_MAX", 0.05)
+    world = Forgetful(tmp_path / "node-1", losses)
+    fault = create("older_copy")
+    facts = fault.inject(world, Random(1)).facts
+    assert (healed(fault, world).unreal == "") is (losses > 0)
+    assert (facts["losses"], facts["heard"], facts["outcome"]) == (losses, False, "serves")
+    assert not world.wiped
 
 
 @pytest.mark.parametrize(("took_s", "real"), [(4.0, True), (0.04, False)])
