@@ -18,7 +18,7 @@ from muster.v1 import admin_pb2 as admin
 from muster.v1.errors_pb2 import ErrorCode
 from tests.e2e.bare import Member, Router
 
-SOURCE = Path(__file__).with_name("sleeping_clock.c")
+SOURCE = Path(__file__).parents[2] / "chaos/world/sleeping_clock.c"
 COMPILER = shutil.which("cc")
 SHARDS = 4
 SLEPT_S = 3600

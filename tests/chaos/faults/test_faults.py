@@ -120,6 +120,14 @@ def clocks_are_wrong(world, injected, load):
     load.wait_progress()
 
 
+def gives_up_what_it_led(world, injected, load):
+    """Each shard that it led has a leader of a later term."""
+    before = {int(shard): term for shard, term in injected.facts["terms"].items()}
+    assert before
+    until(world, load, lambda: all(world.terms().get(s, 0) > t for s, t in before.items()))
+    load.wait_progress()
+
+
 def hosts_are_busy(world, injected, load):
     """Busy processes have had processor time, and the cluster goes on."""
 
@@ -204,6 +212,7 @@ EVIDENCE = {
     "clock_back": clocks_are_wrong,
     "clock_slow": clocks_are_wrong,
     "clock_fast": clocks_are_wrong,
+    "suspend": gives_up_what_it_led,
     "cpu_starvation": starves,
     "busy_host": hosts_are_busy,
     "memory_short": memory_runs_out,

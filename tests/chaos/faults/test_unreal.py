@@ -163,6 +163,34 @@ class Machine:
         return self._counted[name]
 
 
+class Asleep(Machine):
+    """Node 1 leads two shards, one of which is in term 5, the other in a later one each time."""
+
+    def __init__(self, read, risen):
+        super().__init__()
+        self._read, self._terms = read, iter([{0: 5, 1: 7, 2: 3}, {0: 5 + risen, 1: 8, 2: 3}])
+
+    def terms(self):
+        return next(self._terms)
+
+    def leaders(self):
+        return {0: 1, 1: 1, 2: 0}
+
+    def sleep(self, pid, seconds):
+        assert (pid, seconds) == (1, clock.HOUR_S)
+
+    def read_by(self, _pid):
+        return self._read
+
+
+@pytest.mark.parametrize(
+    ("read", "risen", "real"), [(True, 1, True), (True, 0, False), (False, 1, False)]
+)
+def test_a_node_that_leads_on_after_its_machine_slept_is_told(read, risen, real):
+    """Each shard that it led has to be in a later term, and the node has to read that clock."""
+    assert (injected("suspend", Asleep(read, risen)).unreal == "") is real
+
+
 @pytest.fixture(autouse=True)
 def nobody_ends(monkeypatch):
     """A node of a made-up world ends with its `code`, at once or never."""

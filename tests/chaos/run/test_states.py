@@ -4,7 +4,7 @@ import pytest
 
 from chaos.check import disks
 from chaos.run.states import LEAVES_S, states_of
-from tests.chaos.check.made import commit, history
+from tests.chaos.check.made import S, commit, history
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_a_copy_that_nobody_could_know_to_be_older_says_nothing():
 @pytest.mark.parametrize(("leads", "passes"), [([], True), ([0, 3], False)])
 def test_a_node_whose_syncs_have_hung_for_long_leads_nothing(leads, passes):
     """What others have made durable it may have acknowledged meanwhile."""
-    facts = {"node": 1, "at_ns": 5, "unsynced_s": LEAVES_S, "leads": leads}
-    (state,) = states_of("leader_fsync_hangs", facts, 9)
+    facts = {"node": 1, "at_ns": 5 * S, "unsynced_s": LEAVES_S, "leads": leads}
+    (state,) = states_of("leader_fsync_hangs", facts, 9 * S)
     served = commit(1, 6, 7, node=1)
     assert disks.check_errors(history(served, node_states=[state])).passed is passes
 
