@@ -26,7 +26,7 @@ def check_corrupt(history: History) -> Verdict:
     return _check(
         found,
         history,
-        {"corrupt": "had damaged files", "forgot": "was started on an older copy of its files"},
+        {"corrupt": "had damaged files", "forgot": "was started without what it had synced last"},
     )
 
 

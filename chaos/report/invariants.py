@@ -101,8 +101,8 @@ INVARIANTS = (
         "I14",
         "damage is not served",
         "A node whose files are damaged refuses to start or takes its state from others. It serves "
-        "nothing of it. Of one that was started on an older copy of its files the others find out "
-        "by themselves, and make it whole.",
+        "nothing of it. Of one that lacks what it had synced, as on an older copy, the others find "
+        "out by themselves, and make it whole.",
     ),
     Invariant(
         "I15",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from chaos.history import NodeState
 
 _DAMAGES = frozenset({"torn_tail", "flipped_byte"})
+_FORGETFUL = frozenset({"older_copy", "lost_synced"})
 LEAVES_S = 5.0
 """A node whose sync has hung for so long leads nothing: it has 3 s, the others need an election."""
 _FOUND: Mapping[object, str] = {"refused": "refused", "serves": "running"}
@@ -31,7 +32,7 @@ def states_of(kind: str, facts: Mapping[str, object], until_ns: int) -> list[Nod
             found = "repaired"
         detail = f"{facts.get('how')}: {facts.get('file')} {message}".strip()
         return [NodeState(node, "corrupt", min(at_ns, until_ns), until_ns, found, detail)]
-    if kind == "older_copy" and isinstance(at_ns := facts.get("at_ns"), int):
+    if kind in _FORGETFUL and isinstance(at_ns := facts.get("at_ns"), int):
         return _forgot(node, facts, min(at_ns, until_ns), until_ns)
     if kind == "leader_fsync_hangs" and isinstance(at_ns := facts.get("at_ns"), int):
         return _hung(node, facts, at_ns, until_ns)

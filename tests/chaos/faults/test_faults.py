@@ -208,6 +208,7 @@ EVIDENCE = {
     "flipped_byte": damage_is_noticed,
     "whole_disk_lost": data_is_gone,
     "older_copy": loss_is_noticed,
+    "lost_synced": loss_is_noticed,
     "clock_forward": clocks_are_wrong,
     "clock_back": clocks_are_wrong,
     "clock_slow": clocks_are_wrong,

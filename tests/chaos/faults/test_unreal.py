@@ -232,7 +232,7 @@ class Forgetful:
 
     def __init__(self, folder, losses):
         (folder / "db").mkdir(parents=True)
-        self.nodes = {1: SimpleNamespace(folder=folder, running=True)}
+        self.nodes = {1: SimpleNamespace(folder=folder, running=True, pid=7)}
         self.starts, self._losses, self.wiped = 0, losses, False
 
     def running(self):
@@ -240,6 +240,12 @@ class Forgetful:
 
     def kill(self, _node_id):
         """It ends."""
+
+    def pause(self, _node_id):
+        """It stands still."""
+
+    def resume(self, _node_id):
+        self.starts += 1
 
     def start(self, _node_id):
         self.starts += 1
@@ -261,14 +267,16 @@ class Forgetful:
         self.wiped = True
 
 
+@pytest.mark.parametrize("kind", ["older_copy", "lost_synced"])
 @pytest.mark.parametrize("losses", [2, 0])
-def test_an_older_copy_that_nobody_noticed_is_unreal_and_not_rebuilt(losses, tmp_path, monkeypatch):
+def test_a_loss_that_nobody_noticed_is_unreal_and_not_rebuilt(losses, kind, tmp_path, monkeypatch):
     """What was lost is told by the others; a new store would hide that it does not come back."""
     monkeypatch.setattr(damage, "one_of", lambda *_: 1)
+    monkeypatch.setattr(damage.waiting, "stopped", lambda pid: pid == 7)
     monkeypatch.setattr(damage, "NOTICED_S_MAX", 0.05)
     monkeypatch.setattr(damage, "MARKS_S_MAX", 0.05)
     world = Forgetful(tmp_path / "node-1", losses)
-    fault = create("older_copy")
+    fault = create(kind)
     facts = fault.inject(world, Random(1)).facts
     assert (healed(fault, world).unreal == "") is (losses > 0)
     assert (facts["losses"], facts["heard"], facts["outcome"]) == (losses, False, "serves")

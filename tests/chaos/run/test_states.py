@@ -53,10 +53,11 @@ def test_a_node_on_a_disk_that_fails_has_to_end(code, passes):
         (2, "refused", "refused", False),
     ],
 )
-def test_a_node_on_an_older_copy_is_found_out_and_serves_again(losses, outcome, found, passes):
+@pytest.mark.parametrize("kind", ["older_copy", "lost_synced"])
+def test_a_node_that_forgot_is_found_out_and_serves_again(kind, losses, outcome, found, passes):
     """By others, who had heard of what it forgot."""
     facts = {"node": 1, "at_ns": 5, "outcome": outcome, "losses": losses, "heard": True}
-    (state,) = states_of("older_copy", facts, 9)
+    (state,) = states_of(kind, facts, 9)
     assert (state.kind, state.found) == ("forgot", found)
     assert disks.check_corrupt(history(node_states=[state])).passed is passes
 
