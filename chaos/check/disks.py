@@ -13,6 +13,8 @@ FOUND = {
     "sync_hangs": ("left",),
 }
 """What a node in such a state may be found to have done."""
+SILENCED = frozenset({"corrupt", "disk_error"})
+"""In these a node acknowledges nothing at all."""
 
 
 def check_corrupt(history: History) -> Verdict:
@@ -60,7 +62,7 @@ def _check(found: Findings, history: History, kinds: Mapping[str, str]) -> Verdi
             found.broken(
                 f"{where} and was found {state.found}, not {allowed}{detail}", state.from_ns
             )
-        if state.found not in {"repaired", "left", "leading"}:
+        if state.kind in SILENCED and state.found != "repaired":
             _answers(found, history, state, where)
     return found.verdict()
 

@@ -84,7 +84,7 @@ class _Damaged(DiskFault):
     group = Group.DISK
     needs = frozenset()
 
-    def _start_on(self, world: World, node_id: int, done: damage.Damage, how: str) -> Injected:
+    def _start_on(self, world: World, node_id: int, done: object, how: str) -> Injected:
         """Facts: `node`, `file`, `outcome` (refused, serves, silent), `exit_code`, `message`."""
         world.start(node_id)
         outcome, code = self._outcome(world, node_id)
@@ -218,7 +218,7 @@ class _Forgetful(_Damaged, Watched):
             damage.put_back(copy, node.folder)
         finally:
             shutil.rmtree(copy, ignore_errors=True)
-        injected = self._start_on(world, node_id, damage.Damage("db", 0, 0), self.how)
+        injected = self._start_on(world, node_id, "its directory", self.how)
         losses = self._noticed(world, node_id, before)
         outcome, code = self._outcome(world, node_id)  # since they have noticed
         self._facts |= {"losses": losses, "outcome": outcome, "exit_code": code}
