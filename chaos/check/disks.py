@@ -1,46 +1,68 @@
 """inv-I14 and inv-I16: a node whose files are damaged, or whose disk fails, serves nobody."""
 
+from collections.abc import Mapping
+
 from chaos.check.findings import Findings
 from chaos.history import History, NodeState, Outcome
 from chaos.verdict import Verdict
 
-FOUND = {"corrupt": ("refused", "repaired"), "disk_error": ("stopped",)}
+FOUND = {
+    "corrupt": ("refused", "repaired"),
+    "forgot": ("repaired",),
+    "disk_error": ("stopped",),
+    "sync_hangs": ("left",),
+}
 """What a node in such a state may be found to have done."""
+SILENCED = frozenset({"corrupt", "disk_error"})
+"""In these a node acknowledges nothing at all."""
 
 
 def check_corrupt(history: History) -> Verdict:
     """A node with damaged files refuses to start, or comes up with its peers' state.
 
     While it refuses it acknowledges nothing. That a repaired one has the right state is inv-I10's.
+    One on an older copy of its files cannot know: others have to find out, and make it whole.
     Looks at: damaged nodes.
     """
     found = Findings(history, "I14", "damaged files are refused or repaired, never served")
-    return _check(found, history, "corrupt", "had damaged files")
+    return _check(
+        found,
+        history,
+        {"corrupt": "had damaged files", "forgot": "was started without what it had synced last"},
+    )
 
 
 def check_errors(history: History) -> Verdict:
     """A node whose writes and syncs fail ends, and acknowledges nothing that began after that.
 
+    One whose syncs hang leads nothing after a while. What others made durable it may acknowledge.
     Looks at: failed disks.
     """
     found = Findings(history, "I16", "a disk error stops the node before it acknowledges more")
-    return _check(found, history, "disk_error", "had a failed disk")
+    return _check(
+        found,
+        history,
+        {"disk_error": "had a failed disk", "sync_hangs": "had a disk that ended no sync"},
+    )
 
 
-def _check(found: Findings, history: History, kind: str, words: str) -> Verdict:
-    states = [state for state in history.node_states if state.kind == kind]
+def _check(found: Findings, history: History, kinds: Mapping[str, str]) -> Verdict:
+    """By kind of state, what a node in it was said to have."""
+    states = [state for state in history.node_states if state.kind in kinds]
     if not states:
-        found.note(f"no node {words}")
+        found.note(f"no node {' or '.join(kinds.values())}")
     for state in states:
         found.looked_at += 1
-        where = f"node-{state.node} {words} ({found.span(state.from_ns, state.until_ns)})"
-        if state.found not in FOUND[kind]:
-            allowed = " or ".join(FOUND[kind])
+        where = (
+            f"node-{state.node} {kinds[state.kind]} ({found.span(state.from_ns, state.until_ns)})"
+        )
+        if state.found not in FOUND[state.kind]:
+            allowed = " or ".join(FOUND[state.kind])
             detail = f": {state.detail}" if state.detail else ""
             found.broken(
                 f"{where} and was found {state.found}, not {allowed}{detail}", state.from_ns
             )
-        if state.found != "repaired":
+        if state.kind in SILENCED and state.found != "repaired":
             _answers(found, history, state, where)
     return found.verdict()
 

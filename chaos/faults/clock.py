@@ -1,4 +1,4 @@
-"""Faults of the wall clock. Nothing may expire by them, and no round stall."""
+"""Faults of clocks: the wall clock, by which nothing may expire, and sleep of a machine."""
 
 import time
 from abc import abstractmethod
@@ -11,6 +11,7 @@ from chaos.faults.contract import FaultError, Group, Injected, fault
 from chaos.faults.watched import Sight, Watched
 from chaos.world.clock import HOUR_S, TRUE_TIME, FakeClock
 from chaos.world.network import node_place
+from chaos.world.sleep import SleepingClock
 from chaos.world.world import World
 
 JUMP_S_OFF_MAX = 60.0
@@ -158,3 +159,51 @@ class ClockFast(_ClockRate):
     kind = "clock_fast"
     title = "the wall clocks of some nodes run at three times their speed"
     rate = 3.0
+
+
+@fault
+class Suspend(Watched):
+    """A machine sleeps, and its monotonic clock stands still: who led there leads no more."""
+
+    kind = "suspend"
+    title = "the machine of the node that leads most slept for an hour: it gives up what it led"
+    group = Group.CLOCK
+    needs = frozenset({"sleep"})
+
+    def __init__(self) -> None:
+        """Nobody has slept."""
+        self._node: int | None = None
+        self._pid = 0
+        self._facts: dict[str, object] = {}
+        self._led: dict[int, int] = {}
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Let the clock that counts sleep jump.
+
+        Facts: `node`, `terms` of the shards that it led and, after heal, `terms_after`, by shard.
+        """
+        del rng
+        node_id = world.leader()
+        terms, leaders = world.terms(), world.leaders()
+        self._led = {one: terms[one] for one, leader in leaders.items() if leader == node_id}
+        self._facts |= {"node": node_id, "terms": {str(k): v for k, v in self._led.items()}}
+        self._node, self._pid = node_id, world.nodes[node_id].pid
+        world.equipped(SleepingClock).sleep(self._pid, HOUR_S)
+        return Injected((node_place(node_id),), "slept for an hour", facts=self._facts)
+
+    def heal(self, world: World) -> None:
+        """Look; nothing is to undo, since no clock that counts sleep ever goes back."""
+        if self._node is not None:
+            self._watch(self._look, world)
+        self._node = None
+
+    def _look(self, world: World) -> Sight:
+        """The node reads that clock, and each shard that it led is in a later term."""
+        if not world.equipped(SleepingClock).read_by(self._pid):
+            return False, f"node {self._node} does not read the clock that was set"
+        terms = world.terms()
+        after = {shard: terms.get(shard, 0) for shard in self._led}
+        self._facts["terms_after"] = {str(shard): term for shard, term in after.items()}
+        left = [shard for shard, term in self._led.items() if after[shard] > term]
+        what = f"{len(left)} of {len(self._led)} shards that it led are in a later term"
+        return 0 < len(self._led) == len(left), what

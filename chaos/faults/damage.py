@@ -6,13 +6,16 @@ serves wrong data. It is rebuilt as an operator would: new store, `muster cluste
 
 import shutil
 import time
+from abc import abstractmethod
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 from chaos.faults.choosing import one_of
 from chaos.faults.contract import FaultError, Group, Injected, fault
 from chaos.faults.disk import DiskFault, last_words
-from chaos.world import damage
+from chaos.faults.watched import Watched
+from chaos.world import damage, waiting
 from chaos.world.damage import DamageError, Part
 from chaos.world.errors import WorldError
 from chaos.world.world import World
@@ -27,6 +30,10 @@ MARKS = 4
 begun before, and what is in the file may wait for the next sync."""
 MARKS_S_MAX = 10.0
 """An idle node renews none."""
+STOPPED_S_MAX = 10.0
+"""A thread that waits for its disk stops when that has answered."""
+NOTICED_S_MAX = 10.0
+"""Until others have met a node that forgot something, and tell so on their page of metrics."""
 POLL_S = 0.05
 
 
@@ -77,7 +84,7 @@ class _Damaged(DiskFault):
     group = Group.DISK
     needs = frozenset()
 
-    def _start_on(self, world: World, node_id: int, done: damage.Damage, how: str) -> Injected:
+    def _start_on(self, world: World, node_id: int, done: object, how: str) -> Injected:
         """Facts: `node`, `file`, `outcome` (refused, serves, silent), `exit_code`, `message`."""
         world.start(node_id)
         outcome, code = self._outcome(world, node_id)
@@ -182,42 +189,95 @@ class WholeDiskLost(_Damaged):
         return self._injected("wiped")
 
 
-@fault
-class OlderCopy(_Damaged):
+class _Forgetful(_Damaged, Watched):
     """A node forgets what it had on its disk, and is not given a new one."""
 
-    kind = "older_copy"
-    title = "one node is started on a copy of its data that is some seconds old"
+    how: ClassVar[str]
+
+    @abstractmethod
+    def _copy(self, world: World, node_id: int, copy: Path) -> None:
+        """Copy the data of a node that runs, and have it run on."""
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Kill, copy, start; some commits later kill, put the copy back, start.
+        """Copy; some commits later kill, put the copy back, start.
 
-        Facts: `losses`, how often other nodes learnt of the loss.
+        Facts: `heard`, whether the others have noted for sure what is then forgotten; `losses`, how
+        often they learnt of the loss.
         """
         node_id = one_of(world, world.running(), rng)
         node = world.nodes[node_id]
         copy = node.folder.with_name(f"{node.folder.name}.copy")
         self._hit = [node_id]
         before = _losses(world, node_id)
-        world.kill(node_id)
-        shutil.copytree(node.folder, copy)
         try:
-            world.start(node_id)
-            self._outcome(world, node_id)
-            _vouched(node.folder)  # by then the others have noted what this disk has
+            self._copy(world, node_id, copy)
+            served = self._outcome(world, node_id)[0] == "serves"
+            # It writes what others send: they have its hello, and noted what this disk has.
+            self._facts["heard"] = _vouched(node.folder) is not None and served
             world.kill(node_id)
             damage.put_back(copy, node.folder)
         finally:
-            shutil.rmtree(copy)
-        injected = self._start_on(world, node_id, damage.Damage("db", 0, 0), "an older copy")
-        self._facts["losses"] = _losses(world, node_id) - before
+            shutil.rmtree(copy, ignore_errors=True)
+        injected = self._start_on(world, node_id, "its directory", self.how)
+        losses = self._noticed(world, node_id, before)
+        outcome, code = self._outcome(world, node_id)  # since they have noticed
+        self._facts |= {"losses": losses, "outcome": outcome, "exit_code": code}
+        self._saw((losses > 0, f"others noticed the loss {losses} times; then: {outcome}"))
         return injected
 
+    @staticmethod
+    def _noticed(world: World, node_id: int, before: int) -> int:
+        deadline = time.monotonic() + NOTICED_S_MAX
+        while (losses := _losses(world, node_id) - before) <= 0 and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        return losses
+
     def heal(self, world: World) -> None:
-        """Nothing to undo where it serves: the others made it whole."""
-        if self._facts.get("outcome") == "serves":
-            self._hit.clear()
-        super().heal(world)
+        """Start it where it ended. A new store would hide that it does not come back by itself."""
+        while self._hit:
+            world.reap(self._hit[-1])
+            world.start_if_down(self._hit[-1])
+            self._hit.pop()
+
+
+@fault
+class OlderCopy(_Forgetful):
+    """Its directory is put back from a backup: another life of the store goes on from there."""
+
+    kind = "older_copy"
+    title = "one node is started on a copy of its data that is some seconds old"
+    how = "an older copy"
+
+    def _copy(self, world: World, node_id: int, copy: Path) -> None:
+        world.kill(node_id)
+        shutil.copytree(world.nodes[node_id].folder, copy)
+        world.start(node_id)
+
+
+@fault
+class LostSynced(_Forgetful):
+    """Its disk acknowledged syncs and kept nothing of them: no start lies between."""
+
+    kind = "lost_synced"
+    title = "the disk of one node loses all that was synced within some seconds before it is killed"
+    how = "the synced tail is lost"
+
+    def _copy(self, world: World, node_id: int, copy: Path) -> None:
+        world.pause(node_id)  # what can be read of its files then is what a kill would leave
+        try:
+            _await_stopped(world.nodes[node_id].pid)
+            shutil.copytree(world.nodes[node_id].folder, copy)
+        finally:
+            world.resume(node_id)
+
+
+def _await_stopped(pid: int) -> None:
+    """Raises FaultError where a thread does not stop in `STOPPED_S_MAX`."""
+    deadline = time.monotonic() + STOPPED_S_MAX
+    while not waiting.stopped(pid):
+        if time.monotonic() > deadline:
+            raise FaultError(f"process {pid} did not stop")
+        time.sleep(POLL_S)
 
 
 def _losses(world: World, node_id: int) -> int:

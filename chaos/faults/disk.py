@@ -33,6 +33,7 @@ SLOW_WRITES_PER_S = (5, 40)
 SLOW_SHARE_MIN = 0.5
 """Of the time between two writes that a sync has to take on average; one that waits takes all."""
 _SYNCS = re.compile(r"^muster_wal_fsync_duration_seconds_(count|sum) (\S+)$", re.MULTILINE)
+_UNSYNCED = re.compile(r"^muster_wal_unsynced_seconds (\S+)$", re.MULTILINE)
 
 
 class DiskFault(Fault):
@@ -370,13 +371,14 @@ class LeaderFsyncHangs(_Slow):
     def inject(self, world: World, rng: Random) -> Injected:
         """Let its syncs hang.
 
-        Facts: `node`, and after heal `leads` (the shards that it still led) and `exit_code` (null
-        where it ran on).
+        Facts: `node`, `at_ns`, and after heal `unsynced_s` (how long its oldest write had waited,
+        by its own account), `leads` (the shards that it then still led) and `exit_code` (null where
+        it ran on).
         """
         del rng
         node_id = world.leader()
         self._hit = [node_id]
-        self._facts |= {"node": node_id, "exit_code": None}
+        self._facts |= {"node": node_id, "exit_code": None, "at_ns": time.monotonic_ns()}
         self._since = time.monotonic()
         world.equipped(WriteLimit).limit(node_id, bytes_per_s=STALL_BYTES_PER_S)
         return self._injected("no sync ends")
@@ -387,12 +389,20 @@ class LeaderFsyncHangs(_Slow):
             node_id = self._hit[-1]
             self._watch(self._look, world)
             ends = time.monotonic() - self._since >= ENDS_S
+            unsynced_s = self._unsynced_s(world, node_id)
             leads = [shard for shard, leader in world.leaders().items() if leader == node_id]
             world.equipped(WriteLimit).lift(node_id)
             code = wait_end(world, node_id, NOTICE_S if ends else 0.0)
-            self._facts |= {"leads": sorted(leads), "exit_code": code}
+            self._facts |= {"unsynced_s": unsynced_s, "leads": sorted(leads), "exit_code": code}
             world.start_if_down(node_id)
             self._hit.pop()
+
+    def _unsynced_s(self, world: World, node_id: int) -> float:
+        """As the node says; where it says nothing any more, as long as it was held."""
+        with contextlib.suppress(OSError):
+            if found := _UNSYNCED.search(world.metrics(node_id)):
+                return float(found[1])
+        return time.monotonic() - self._since
 
 
 @fault

@@ -101,7 +101,8 @@ INVARIANTS = (
         "I14",
         "damage is not served",
         "A node whose files are damaged refuses to start or takes its state from others. It serves "
-        "nothing of it.",
+        "nothing of it. Of one that lacks what it had synced, as on an older copy, the others find "
+        "out by themselves, and make it whole.",
     ),
     Invariant(
         "I15",
@@ -112,7 +113,8 @@ INVARIANTS = (
     Invariant(
         "I16",
         "a failed fsync ends the node",
-        "A node whose disk returned an error acknowledges nothing afterwards.",
+        "A node whose disk returned an error acknowledges nothing afterwards. One none of whose "
+        "syncs has ended for 5 s leads nothing.",
     ),
     Invariant(
         "I17",

@@ -227,6 +227,15 @@ KILLED = Drill(
 POWER = Drill("power", (("power_loss_all", 0.5),), lambda _: Loopback(), ALWAYS, needs_disks=True)
 # Twenty seconds in which the node has to find out; the pulse asks it some ten times a second.
 EIO = Drill("eio", (("eio", 0.5),), lambda _: Loopback(), ALWAYS | {"I16"}, needs_disks=True)
+OLDER = Drill("older", (("older_copy", 2.0),), lambda _: Loopback(), ALWAYS | {"I14"})
+# After 3 s it has to leave; by 5 s it is judged.
+HUNG = Drill(
+    "hung",
+    (("leader_fsync_hangs", 12.0),),
+    lambda _: Loopback(),
+    ALWAYS | {"I16"},
+    needs_disks=True,
+)
 DRILLS = {
     "ack_before_commit": CUTS,
     "disk_error_ignored": EIO,
@@ -234,7 +243,9 @@ DRILLS = {
     "endless": KILLED,
     "generation_fence": CUTS,
     "generation_floor": RECREATED,
+    "hung_leader": HUNG,
     "kept_token": TURNS,
+    "losses": OLDER,
     "majority": CUTS,
     "mark_unread": FLIP,
     "read_round": CUTS,
@@ -254,7 +265,9 @@ PROMISES = {
     "endless": ("I8",),
     "generation_fence": ("I6",),
     "generation_floor": ("I3",),
+    "hung_leader": ("I16",),
     "kept_token": ("I5", "I7"),
+    "losses": ("I14",),
     "majority": ("I15", "I10", *_LOST),
     "mark_unread": ("I14",),
     "read_round": ("I15", *_LOST),

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from chaos.history import NodeState
 
 _DAMAGES = frozenset({"torn_tail", "flipped_byte"})
+_FORGETFUL = frozenset({"older_copy", "lost_synced"})
+LEAVES_S = 5.0
+"""A node whose sync has hung for so long leads nothing: it has 3 s, the others need an election."""
 _FOUND: Mapping[object, str] = {"refused": "refused", "serves": "running"}
 """By what the fault says of the node that it started on damaged files."""
 
@@ -29,4 +32,27 @@ def states_of(kind: str, facts: Mapping[str, object], until_ns: int) -> list[Nod
             found = "repaired"
         detail = f"{facts.get('how')}: {facts.get('file')} {message}".strip()
         return [NodeState(node, "corrupt", min(at_ns, until_ns), until_ns, found, detail)]
+    if kind in _FORGETFUL and isinstance(at_ns := facts.get("at_ns"), int):
+        return _forgot(node, facts, min(at_ns, until_ns), until_ns)
+    if kind == "leader_fsync_hangs" and isinstance(at_ns := facts.get("at_ns"), int):
+        return _hung(node, facts, at_ns, until_ns)
     return []
+
+
+def _forgot(node: int, facts: Mapping[str, object], from_ns: int, until_ns: int) -> list[NodeState]:
+    found = _FOUND.get(facts.get("outcome"), "silent")
+    if found == "running" and facts.get("losses"):
+        found = "repaired"
+    elif found == "running" and not facts.get("heard"):
+        return []  # nobody could know: such a fault had no effect, and says so
+    detail = f"{facts.get('how')}, noticed {facts.get('losses')} times {facts.get('message')}"
+    return [NodeState(node, "forgot", from_ns, until_ns, found, detail.strip())]
+
+
+def _hung(node: int, facts: Mapping[str, object], from_ns: int, until_ns: int) -> list[NodeState]:
+    unsynced_s, leads = facts.get("unsynced_s"), facts.get("leads")
+    if not isinstance(unsynced_s, float) or unsynced_s < LEAVES_S or not isinstance(leads, list):
+        return []
+    detail = f"no sync ended for {unsynced_s:.1f} s, it leads {len(leads)} shards"
+    found = "leading" if leads else "left"
+    return [NodeState(node, "sync_hangs", from_ns, until_ns, found, detail)]

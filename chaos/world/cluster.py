@@ -32,6 +32,7 @@ from chaos.world.network import Addresses, Network, client_place, node_place
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 
 POLL_S = 0.05
+PRELOAD = "LD_PRELOAD"
 
 
 class ClusterError(WorldError):
@@ -155,7 +156,10 @@ class Cluster:
         environment = hashing.environment(self._seed, f"node-{node_id}")
         for kit in self.equipment:
             command = kit.command(node_id, command)
-            environment.update(kit.environment(node_id))
+            more = dict(kit.environment(node_id))
+            if PRELOAD in more and PRELOAD in environment:  # the earlier one is asked first
+                more[PRELOAD] = f"{environment[PRELOAD]}:{more[PRELOAD]}"
+            environment.update(more)
         node.process = subprocess.Popen(
             self.network.command(node_place(node_id), command),
             stdin=subprocess.DEVNULL,

@@ -5,6 +5,7 @@ from chaos.world.disk import SIZE_MB, LoopDisks
 from chaos.world.equipment import Equipment
 from chaos.world.keeping import Keeping
 from chaos.world.limits import CpuLimit, MemoryLimit, WriteLimit
+from chaos.world.sleep import SleepingClock
 
 
 def outfit(size_mb: int = SIZE_MB) -> tuple[Equipment, ...]:
@@ -16,6 +17,7 @@ def outfit(size_mb: int = SIZE_MB) -> tuple[Equipment, ...]:
     disks = LoopDisks(keeping, size_mb)
     return (
         disks,
+        SleepingClock(),
         FakeClock(),
         CpuLimit(keeping),
         MemoryLimit(keeping),

@@ -9,6 +9,7 @@ from pathlib import Path
 LOOK_S = 0.1
 """A write to a disk that is well takes less."""
 _DISK_SLEEP = "D"
+_STOPPED = "T"
 
 
 def stuck(pids: Iterable[int], proc: Path = Path("/proc")) -> int:
@@ -31,6 +32,15 @@ def _asleep(pids: Iterable[int], proc: Path) -> dict[str, int]:
                 if fields["State"].startswith(_DISK_SLEEP):
                     found[str(path)] = int(fields["voluntary_ctxt_switches"])
     return found
+
+
+def stopped(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Whether every thread of a process has stopped (SIGSTOP). Raises OSError where it has ended.
+
+    The signal takes hold of each at its next return from the kernel.
+    """
+    stats = (path / "stat" for path in (proc / str(pid) / "task").iterdir())
+    return all(path.read_text().rpartition(")")[2].split()[0] == _STOPPED for path in stats)
 
 
 def ran_s(pid: int, proc: Path = Path("/proc")) -> float:

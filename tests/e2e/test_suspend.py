@@ -21,7 +21,7 @@ from muster.v1.errors_pb2 import ErrorCode
 from tests.client.test_docs_groups import Program
 from tests.e2e.bare import Member, Router
 
-SOURCE = Path(__file__).with_name("sleeping_clock.c")
+SOURCE = Path(__file__).parents[2] / "chaos/world/sleeping_clock.c"
 WORKER = Path(__file__).with_name("sleeper.py")
 COMPILER = shutil.which("cc")
 SHARDS = 4

@@ -285,4 +285,11 @@ def test_groups_of_runs_that_are_gone_are_swept_and_others_left(tmp_path) -> Non
 def test_the_outfit_provides_what_the_faults_need() -> None:
     """Each capability once."""
     provided = [name for kit in outfit() for name in sorted(kit.provides)]
-    assert sorted(provided) == ["clock", "cpu_limit", "disk", "memory_limit", "write_limit"]
+    assert sorted(provided) == [
+        "clock",
+        "cpu_limit",
+        "disk",
+        "memory_limit",
+        "sleep",
+        "write_limit",
+    ]

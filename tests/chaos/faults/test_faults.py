@@ -121,6 +121,14 @@ def clocks_are_wrong(world, injected, load):
     load.wait_progress()
 
 
+def gives_up_what_it_led(world, injected, load):
+    """Each shard that it led has a leader of a later term."""
+    before = {int(shard): term for shard, term in injected.facts["terms"].items()}
+    assert before
+    until(world, load, lambda: all(world.terms().get(s, 0) > t for s, t in before.items()))
+    load.wait_progress()
+
+
 def hosts_are_busy(world, injected, load):
     """Busy processes have had processor time, and the cluster goes on."""
 
@@ -207,10 +215,12 @@ EVIDENCE = {
     "flipped_byte": damage_is_noticed,
     "whole_disk_lost": data_is_gone,
     "older_copy": loss_is_noticed,
+    "lost_synced": loss_is_noticed,
     "clock_forward": clocks_are_wrong,
     "clock_back": clocks_are_wrong,
     "clock_slow": clocks_are_wrong,
     "clock_fast": clocks_are_wrong,
+    "suspend": gives_up_what_it_led,
     "cpu_starvation": starves,
     "busy_host": hosts_are_busy,
     "memory_short": memory_runs_out,

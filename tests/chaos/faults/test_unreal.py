@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.faults import clock, disk, resources, watched
+from chaos.faults import clock, damage, disk, resources, watched
 from chaos.faults.catalog import kinds
 from chaos.faults.contract import FaultError, Group, create
 from chaos.faults.watched import Watched
@@ -20,7 +20,7 @@ from chaos.world.loopback import Loopback
 DOCS = Path(__file__).parents[3] / "docs" / "chaos.md"
 
 HELD_S = 8.0
-DAMAGES = {"eio", "torn_tail", "flipped_byte", "torn_write", "whole_disk_lost", "older_copy"}
+DAMAGES = {"eio", "torn_tail", "flipped_byte", "torn_write", "whole_disk_lost"}
 """What became of the node is in their facts; a torn write that tears nothing is not injected."""
 POWER = {"lost_unsynced", "power_loss_all"}
 """They tell what was lost, which may be nothing."""
@@ -157,6 +157,9 @@ class Machine:
     def leaders(self):
         return {0: 2}
 
+    def metrics(self, _node_id):
+        return ""
+
     def equipped(self, _kind):
         return self
 
@@ -172,6 +175,34 @@ class Machine:
         """A counter that is not new; resident memory and the like are such numbers, too."""
         self._counted[name] = self._counted.get(name, 40 - self._risen) + self._risen
         return self._counted[name]
+
+
+class Asleep(Machine):
+    """Node 1 leads two shards, one of which is in term 5, the other in a later one each time."""
+
+    def __init__(self, read, risen):
+        super().__init__()
+        self._read, self._terms = read, iter([{0: 5, 1: 7, 2: 3}, {0: 5 + risen, 1: 8, 2: 3}])
+
+    def terms(self):
+        return next(self._terms)
+
+    def leaders(self):
+        return {0: 1, 1: 1, 2: 0}
+
+    def sleep(self, pid, seconds):
+        assert (pid, seconds) == (1, clock.HOUR_S)
+
+    def read_by(self, _pid):
+        return self._read
+
+
+@pytest.mark.parametrize(
+    ("read", "risen", "real"), [(True, 1, True), (True, 0, False), (False, 1, False)]
+)
+def test_a_node_that_leads_on_after_its_machine_slept_is_told(read, risen, real):
+    """Each shard that it led has to be in a later term, and the node has to read that clock."""
+    assert (injected("suspend", Asleep(read, risen)).unreal == "") is real
 
 
 @pytest.fixture(autouse=True)
@@ -206,6 +237,64 @@ def test_a_disk_that_nobody_waits_for_does_not_hang(kind, monkeypatch):
     for count in (2, 0):
         monkeypatch.setattr(disk.waiting, "stuck", lambda pids, count=count: len([*pids]) * count)
         assert (injected(kind, Machine()).unreal == "") is (count > 0)
+
+
+class Forgetful:
+    """Two nodes; the other one counts so many losses more after the last start."""
+
+    probed = frozenset()
+
+    def __init__(self, folder, losses):
+        (folder / "db").mkdir(parents=True)
+        self.nodes = {1: SimpleNamespace(folder=folder, running=True, pid=7)}
+        self.starts, self._losses, self.wiped = 0, losses, False
+
+    def running(self):
+        return [0, 1]
+
+    def kill(self, _node_id):
+        """It ends."""
+
+    def pause(self, _node_id):
+        """It stands still."""
+
+    def resume(self, _node_id):
+        self.starts += 1
+
+    def start(self, _node_id):
+        self.starts += 1
+
+    def reap(self, _node_id):
+        return None
+
+    def describe(self, _node_id):
+        return SimpleNamespace(shard_states=[SimpleNamespace(role="Follower")])
+
+    def metrics(self, _node_id):
+        count = 4 + self._losses * (self.starts == 2)
+        return f'muster_store_losses_total{{node="1"}} {count}\n'
+
+    def start_if_down(self, _node_id):
+        """It runs."""
+
+    def wipe(self, _node_id):
+        self.wiped = True
+
+
+@pytest.mark.parametrize("kind", ["older_copy", "lost_synced"])
+@pytest.mark.parametrize("losses", [2, 0])
+def test_a_loss_that_nobody_noticed_is_unreal_and_not_rebuilt(losses, kind, tmp_path, monkeypatch):
+    """What was lost is told by the others; a new store would hide that it does not come back."""
+    monkeypatch.setattr(damage, "one_of", lambda *_: 1)
+    monkeypatch.setattr(damage.waiting, "stopped", lambda pid: pid == 7)
+    monkeypatch.setattr(damage, "NOTICED_S_MAX", 0.05)
+    monkeypatch.setattr(damage, "MARKS_S_MAX", 0.05)
+    world = Forgetful(tmp_path / "node-1", losses)
+    fault = create(kind)
+    facts = fault.inject(world, Random(1)).facts
+    assert (healed(fault, world).unreal == "") is (losses > 0)
+    assert (facts["losses"], facts["heard"], facts["outcome"]) == (losses, False, "serves")
+    assert not world.wiped
 
 
 @pytest.mark.parametrize(("took_s", "real"), [(4.0, True), (0.04, False)])

@@ -24,6 +24,7 @@ NEEDS = {
     "memory_limit": "root, control groups",
     "partition": "",
     "reset": "",
+    "sleep": "Linux, a C compiler",
     "write_limit": "root, control groups",
 }
 """What each capability takes, in words; "" where namespaces and proxies both have it."""

@@ -253,7 +253,7 @@ def test_builds_on_real_processes_are_those_of_the_launcher() -> None:
     assert len(layer.rules) >= 5
     assert all(layer.rules.values())
     on_disks = {name for name in layer.rules if hunting.DRILLS[name].needs_disks}
-    assert on_disks == {"disk_error_ignored", "no_fsync"}
+    assert on_disks == {"disk_error_ignored", "hung_leader", "no_fsync"}
     assert not layer.lacks("majority")
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from chaos.check import disks
-from chaos.run.states import states_of
-from tests.chaos.check.made import history
+from chaos.run.states import LEAVES_S, states_of
+from tests.chaos.check.made import S, commit, history
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,47 @@ def test_a_node_on_a_disk_that_fails_has_to_end(code, passes):
     """By itself."""
     (state,) = states_of("eio", {"node": 1, "refuses_ns": 5, "exit_code": code}, 9)
     assert disks.check_errors(history(node_states=[state])).passed is passes
+
+
+@pytest.mark.parametrize(
+    ("losses", "outcome", "found", "passes"),
+    [
+        (2, "serves", "repaired", True),
+        (0, "serves", "running", False),
+        (2, "silent", "silent", False),
+        (0, "silent", "silent", False),
+        (2, "refused", "refused", False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["older_copy", "lost_synced"])
+def test_a_node_that_forgot_is_found_out_and_serves_again(kind, losses, outcome, found, passes):
+    """By others, who had heard of what it forgot."""
+    facts = {"node": 1, "at_ns": 5, "outcome": outcome, "losses": losses, "heard": True}
+    (state,) = states_of(kind, facts, 9)
+    assert (state.kind, state.found) == ("forgot", found)
+    assert disks.check_corrupt(history(node_states=[state])).passed is passes
+
+
+def test_a_copy_that_nobody_could_know_to_be_older_says_nothing():
+    """The fault had no effect, and says so."""
+    facts = {"node": 1, "at_ns": 5, "outcome": "serves", "losses": 0, "heard": False}
+    assert states_of("older_copy", facts, 9) == []
+
+
+@pytest.mark.parametrize(("leads", "passes"), [([], True), ([0, 3], False)])
+def test_a_node_whose_syncs_have_hung_for_long_leads_nothing(leads, passes):
+    """What others have made durable it may have acknowledged meanwhile."""
+    facts = {"node": 1, "at_ns": 5 * S, "unsynced_s": LEAVES_S, "leads": leads}
+    (state,) = states_of("leader_fsync_hangs", facts, 9 * S)
+    served = commit(1, 6, 7, node=1)
+    assert disks.check_errors(history(served, node_states=[state])).passed is passes
+
+
+def test_a_node_whose_syncs_hang_has_some_seconds_to_leave():
+    """Held for a shorter time, or not healed: nothing is said."""
+    facts = {"node": 1, "at_ns": 5, "unsynced_s": LEAVES_S - 0.1, "leads": [0]}
+    assert states_of("leader_fsync_hangs", facts, 9) == []
+    assert states_of("leader_fsync_hangs", {"node": 1, "at_ns": 5}, 9) == []
 
 
 def test_other_faults_and_those_that_got_nowhere_say_nothing():

@@ -50,3 +50,15 @@ def test_this_process_is_read_as_it_is():
     """The kernel's own files have this shape."""
     assert waiting.ran_s(os.getpid()) > 0
     assert waiting.stuck([os.getpid()]) == 0
+
+
+def test_a_process_has_stopped_once_each_of_its_threads_has(tmp_path) -> None:
+    """By the state of each, whatever its name."""
+    for states, all_stopped in ((("T", "T"), True), (("T", "D"), False), (("R", "T"), False)):
+        for number, state in enumerate(states):
+            thread = tmp_path / "7/task" / str(number)
+            thread.mkdir(parents=True, exist_ok=True)
+            (thread / "stat").write_text(f"{number} (a) T (b) {state} 1 7 7")
+        assert waiting.stopped(7, tmp_path) is all_stopped
+    with pytest.raises(FileNotFoundError):
+        waiting.stopped(8, tmp_path)
