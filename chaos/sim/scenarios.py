@@ -4,11 +4,15 @@ from dataclasses import replace
 
 from chaos.sim.faults import FIRST_START_WEIGHTS, FORGETFUL_WEIGHTS, WEIGHTS
 from chaos.sim.sdk_scenarios import SCRIPTED, SDK
-from chaos.sim.simulation import GROUPS_SETTINGS, SETTINGS, Scenario
+from chaos.sim.simulation import BY_SEED, GROUPS_SETTINGS, SETTINGS, Scenario
 
-THREE_NODES = tuple(Scenario(f"{net}3", network=net) for net in ("fifo", "late", "udp"))
+THREE_NODES, FIVE_NODES = (
+    tuple(Scenario(f"{net}{nodes}", nodes=nodes, network=net) for net in ("fifo", "late", "udp"))
+    for nodes in (3, 5)
+)
 FIFO3, _, UDP3 = THREE_NODES
 ONE_NODE = Scenario("fifo1", nodes=1)
+TWO_SHARDS = Scenario("late-two-shards", network="late", shards=2)
 
 SPLIT_VOTES = Scenario(
     "split-votes",
@@ -189,10 +193,9 @@ SCENARIOS = {
     scenario.name: scenario
     for scenario in (
         *THREE_NODES,
+        *FIVE_NODES,
         ONE_NODE,
-        Scenario("fifo5", nodes=5),
-        Scenario("udp5", nodes=5, network="udp"),
-        Scenario("late3x2", network="late", shards=2),
+        TWO_SHARDS,
         REPLACEMENTS,
         REPLACED_AGAIN,
         NEWCOMER_AWAY,
@@ -218,3 +221,18 @@ SCENARIOS = {
         *SCRIPTED,
     )
 }
+"""By name. Those that say no number of nodes have three on even seeds and five on odd ones."""
+
+
+def named(name: str) -> Scenario:
+    """`WORLD`, or `WORLD@3` and `WORLD@5` of a world whose size is the seed's.
+
+    Raises KeyError where there is none.
+    """
+    world, _, nodes = name.partition("@")
+    scenario = SCENARIOS[world]
+    if name == world:
+        return scenario
+    if scenario.nodes != BY_SEED or nodes not in ("3", "5"):
+        raise KeyError(name)
+    return scenario.of_size(int(nodes))
