@@ -71,6 +71,20 @@ FORGETFUL = tuple(
 )
 """Disks lose the end of what they had synced, or all since an older copy of them."""
 
+LANES = Scenario(
+    "lanes",
+    weights={
+        "dead_bulk": 10,
+        "garbage": 10,
+        "rebuild": 6,
+        "crash": 5,
+        "isolation": 3,
+        "transfer": 3,
+    },
+    pause_s=0.25,
+)
+"""Bulk connections that carry nothing while control does, and peers that send what is no frame."""
+
 LOST_LINKS = Scenario("lost-links", weights={"reconnect": 90, "pause": 5, "stall": 5}, pause_s=0.1)
 """A leader that both followers lose at once is deposed before it notices."""
 
@@ -202,6 +216,7 @@ SCENARIOS = {
         *FORGETFUL,
         FIRST_START,
         SPLIT_VOTES,
+        LANES,
         LOST_LINKS,
         RETURNING,
         *GROUPS,

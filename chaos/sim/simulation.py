@@ -384,6 +384,19 @@ class Simulation:
                 delay = soon * (0.1 + self.rng.random())
                 self.schedule(delay, self.net.connect, number, other)
 
+    def hang_up(self, src: int, dst: int) -> None:
+        """`dst` closes its connection to `src` over garbage; soon they are connected again."""
+        self.count("garbage")
+        self.tell(f"garbage from node {src}: node {dst} hangs up")
+        self.net.disconnect(src, dst)
+        self.schedule(0.05 + 0.25 * self.rng.random(), self._call_again, src, dst)
+
+    def _call_again(self, src: int, dst: int) -> None:
+        self.net.connect(src, dst)
+        alive = self.nodes[src].alive and self.nodes[dst].alive
+        if alive and not self.net.is_up(src, dst):
+            self.checkers[0].violated("A-peer-shut-out", peers=[src, dst])
+
     def start_late(self) -> None:
         """Start the node that has never run, if one is left."""
         late, self._late = self._late, None

@@ -1,11 +1,16 @@
 """The simulator within the test suite: 25 seeds each of three networks, and one node."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 from chaos.sim.checks import ShardChecker
+from chaos.sim.network import Network
+from chaos.sim.node import SimNode
 from chaos.sim.phases import Open, Phases, goes_on
 from chaos.sim.run import (
     ALL_SEEDS,
@@ -27,6 +32,7 @@ from chaos.sim.scenarios import (
     FORGETFUL,
     GROUPS,
     KILLS,
+    LANES,
     ONE_NODE,
     REMOVALS,
     RETURNING,
@@ -43,6 +49,7 @@ from chaos.sim.simulation import BY_SEED, Scenario, Simulation
 from coordinator.machine.commands import Assignment
 from coordinator.machine.events import AssignmentPublished, GenerationFormed, RebalanceStarted
 from coordinator.machine.state import Phase
+from raft import codec
 
 SEEDS = 25
 
@@ -171,6 +178,78 @@ def test_a_round_that_does_not_go_on_is_noticed() -> None:
 def test_other_clusters_keep_every_promise_under_faults(name: str) -> None:
     """Five nodes, two shards on one disk, replaced nodes, split votes: a few seeds of each."""
     _run(SCENARIOS[name], range(2))
+
+
+def test_garbage_after_a_hello_and_dead_bulk_connections_harm_nobody() -> None:
+    """The one ends a connection, which comes back; control goes on beside the other."""
+    totals = _run(LANES, range(FAULT_SEEDS))
+    assert not totals.too_little(MINIMA[LANES.name])
+
+
+def test_a_peer_that_takes_garbage_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads as a frame of no messages what is none, and leaves the connection open."""
+    decode = codec.decode_frame
+
+    def lenient(frame: bytes) -> tuple[codec.Sender, list[tuple[int, codec.Message]]]:
+        try:
+            return decode(frame)
+        except codec.CodecError:
+            return codec.Sender(0, 0, 0), []
+
+    monkeypatch.setattr(codec, "decode_frame", lenient)
+    kinds = [one.kind for one in run_one((LANES.name, 0)).violations]
+    assert kinds == ["S-garbage-taken"]
+
+
+def test_a_peer_that_is_not_let_in_again_after_garbage_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever refuses every later hello of a peer that sent garbage once."""
+    spoken: set[tuple[int, int]] = set()
+    hang_up, greets = Simulation.hang_up, SimNode.greets
+
+    def remember(self: Simulation, src: int, dst: int) -> None:
+        spoken.add((dst, src))
+        hang_up(self, src, dst)
+
+    def unforgiving(self: SimNode, peer: SimNode) -> bool:
+        return (self.number, peer.number) not in spoken and greets(self, peer)
+
+    monkeypatch.setattr(Simulation, "hang_up", remember)
+    monkeypatch.setattr(SimNode, "greets", unforgiving)
+    assert "A-peer-shut-out" in {one.kind for one in run_one((LANES.name, 0)).violations}
+
+
+def test_a_dead_bulk_connection_carries_nothing_and_control_does() -> None:
+    """In both directions, until its time is over or the world is healed."""
+    clock, received = [0.0], []
+    todo: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+    end = SimpleNamespace(
+        alive=True,
+        receive=lambda _src, frame: received.append(frame),
+        greets=lambda _: True,
+        connected=lambda _: None,
+    )
+    net = Network(
+        "fifo", Random(1), lambda: clock[0], lambda _s, run, *a: todo.append((run, a)), [end, end]
+    )
+    net.connect(0, 1)
+    net.kill_bulk(0, 1, 2.0)
+
+    def sent(frame: bytes, *, bulk: bool) -> bool:
+        net.send(1, 0, frame, bulk=bulk)
+        run, arguments = todo.pop()
+        run(*arguments)
+        return frame in received
+
+    assert not sent(b"a", bulk=True)
+    assert sent(b"b", bulk=False)
+    assert net.counts["dead_bulk"] == 1
+    clock[0] = 2.5
+    assert sent(b"c", bulk=True)
+    net.kill_bulk(0, 1, 2.0)
+    net.heal()
+    assert sent(b"d", bulk=True)
 
 
 def _sizes(runs: list[Job]) -> dict[str, Totals]:
