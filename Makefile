@@ -69,7 +69,7 @@ sim: venv ## simulate SEEDS runs of each network; its last line is JSON
 TURN ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 
 .PHONY: mutants
-mutants: venv ## builds with one safety rule removed, all simulated and every third as real servers: each must be caught; the last line says how many
+mutants: venv ## builds with one safety rule removed, all simulated or by unit tests and every third as real servers: each must be caught; the last line says how many
 	$(BIN)/python -m chaos.mutants --turn $(TURN) --report $(CHAOS_RESULTS)/mutants.json
 
 .PHONY: mutants-all
@@ -112,7 +112,7 @@ cross-check: venv $(VENV)/porcupine ## porcupine and our own checker say the sam
 	$(BIN)/python -m tests.chaos.porcupine $(VENV)/porcupine $(RUNS) --runs
 
 .PHONY: mutants-machine
-mutants-machine: venv ## wrong edits of the machine: golden files and tables must catch all but 2; the last line is JSON
+mutants-machine: venv ## wrong edits of the machine: golden files, tables and commits must catch all but 2; the last line is JSON
 	$(BIN)/python -m tests.machine.mutants
 
 .PHONY: soak

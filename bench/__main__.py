@@ -12,6 +12,7 @@ NAMES = {
     "idle": "CPU and memory of a node with 100 members that only heartbeat",
     "rebalance": "100 and 1,000 members start; one leaves, one joins, a fifth leaves, one dies",
     "assignors": "what each assignor moves and stops in 1,000 membership changes; no cluster",
+    "large_commits": "200 clients commit 1,000 partitions each, as fast as they can",
     "commits": "acknowledged offset commits per second beside a bare gRPC echo",
 }
 
@@ -23,7 +24,7 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        epilog="\n".join(f"  {name:10} {what}" for name, what in NAMES.items()),
+        epilog="\n".join(f"  {name:13} {what}" for name, what in NAMES.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", choices=NAMES, metavar="NAME")

@@ -9,6 +9,7 @@ refused, never skipped: replicas that skipped different things would diverge sil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from enum import IntEnum
+from sys import intern
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -194,7 +195,7 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
         commit = message.offset_commit
         partitions = tuple(
             commands.PartitionCommit(
-                one.topic,
+                intern(one.topic),  # or each offset would hold a copy of the name
                 one.partition,
                 one.offset,
                 one.metadata,

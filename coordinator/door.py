@@ -10,17 +10,27 @@ call costs that does nothing (docs/adr/0004).
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import grpc
 
 from coordinator.admission import CALL, Admission, Admitted
-from coordinator.grpc_seam import Calls, Stopped
-from coordinator.timeouts import REQUEST_MS_MAX
+from coordinator.grpc_seam import Calls, State, Stopped
+from coordinator.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
+from coordinator.untaken import ANSWER, Untaken
 
 MS: Final = 1_000
 TAKEN_AT_ONCE: Final = 64
 """Requests for a call that are open per method: so many calls are taken in one pass."""
+
+MEMBERS: Final = "/muster.v1.GroupCoordinator/"
+"""What members call. Operators' calls come one by one: each says itself whether it is refused when
+the node is full, as an operator's question what is wrong is not."""
+
+RARE_TAKEN_AT_ONCE: Final = 4
+"""The same for a method that members do not call."""
 
 EXEMPT: Final = frozenset({"/muster.v1.GroupCoordinator/Heartbeat"})
 """Cheap, bounded elsewhere, and a member that cannot be heard would expire for our slowness."""
@@ -30,7 +40,34 @@ PATIENT: Final = frozenset(
 )
 """A group's members send them at once; see admission.py."""
 
+READS: Final = frozenset(
+    {
+        "/muster.v1.GroupCoordinator/OffsetFetch",
+        "/muster.v1.Admin/DescribeGroups",
+        "/muster.v1.Admin/DescribeGroupConfigs",
+        "/muster.v1.Admin/DescribeRebalances",
+        "/muster.v1.Admin/ListGroups",
+        "/muster.v1.Topics/ListTopics",
+        "/muster.v1.Topics/DescribeTopics",
+    }
+)
+"""Methods whose answers may be long while nothing is changed by them."""
+
+READS_AT_ONCE_MAX: Final = 8
+"""Of one connection. Others wait for their turn, unread, so that no work goes into answers that
+would be dropped."""
+
+READS_WAITING_MAX: Final = 128
+"""Of one connection; more are refused unread."""
+
 OVERLOADED: Final = "this node has more calls than it can serve: nothing was done; repeat later."
+NOT_TAKEN: Final = (
+    "this connection does not take its answers: nothing was done; read them, then repeat."
+)
+DROPPED: Final = (
+    "the answer was dropped: this connection does not take those before it, or too many wait on "
+    "this node; the call may have been carried out."
+)
 
 Handler = Any
 
@@ -45,10 +82,12 @@ class Door:
         self,
         server: grpc.aio.Server,
         admission: Admission,
+        untaken: Untaken,
         interceptors: tuple[grpc.aio.ServerInterceptor, ...],
         ended: Callable[["asyncio.Task[None]"], None],
     ) -> None:
         """`interceptors`: the server's own. `ended` is told of each taker that has ended."""
+        self.untaken = untaken
         self._server = server
         self._taker_ended = ended
         self._admission = admission
@@ -56,7 +95,9 @@ class Door:
         self._handlers: dict[str, Handler] = {}
         self._loop = asyncio.get_running_loop()
         self._taken: deque[tuple[float, Admitted]] = deque()
+        self._gates = _Gates()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
 
     def add_generic_rpc_handlers(self, handlers: tuple[grpc.GenericRpcHandler, ...]) -> None:
         """As `grpc.aio.Server` has it; called by generated code."""
@@ -64,25 +105,31 @@ class Door:
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Handler]) -> None:
         """As `grpc.aio.Server` has it; called by generated code."""
-        self._server.add_registered_method_handlers(service, handlers)
-        self._handlers.update({f"/{service}/{name}": one for name, one in handlers.items()})
+        bounded = {name: _bounded(self.untaken, one) for name, one in handlers.items()}
+        self._server.add_registered_method_handlers(service, bounded)
+        self._handlers.update({f"/{service}/{name}": one for name, one in bounded.items()})
 
     def start(self) -> None:
         """Take calls from now on, until the server stops."""
         calls = Calls(self._server, self._handlers, self._interceptors)
         for method in self._handlers:
-            for _ in range(TAKEN_AT_ONCE):
+            for _ in range(TAKEN_AT_ONCE if method.startswith(MEMBERS) else RARE_TAKEN_AT_ONCE):
                 taker = asyncio.create_task(self._take(calls, method))
                 taker.add_done_callback(self._taker_ended)
                 self._keep(taker)
+        self._looking = asyncio.create_task(self._look())
+        self._looking.add_done_callback(self._taker_ended)
 
     async def stop(self) -> None:
         """After the server's stop: nothing is open any more."""
+        if self._looking is not None:
+            self._looking.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def _take(self, calls: Calls, method: str) -> None:
-        key, exempt, patient = method.encode(), method in EXEMPT, method in PATIENT
+        key, patient = method.encode(), method in PATIENT
+        exempt = method in EXEMPT or not method.startswith(MEMBERS)
         while True:
             try:
                 state = await calls.next(key)
@@ -92,14 +139,42 @@ class Door:
             admitted = None if exempt else self._admission.enter(patient=patient)
             if exempt or admitted is not None:
                 CALL.set(admitted)  # the handler's task inherits it
-                task = asyncio.create_task(calls.handle(state, method))
+                task = asyncio.create_task(
+                    self._read(calls, state, method)
+                    if method in READS
+                    else calls.handle(state, method)
+                )
                 self._keep(task)
                 if admitted is not None:
                     task.add_done_callback(admitted.left)
                     self._taken.append((self._loop.time(), admitted))
             else:
-                await calls.refuse(state, OVERLOADED)
+                # Beside this task: a caller that reads nothing must not keep it from taking calls.
+                self._keep(asyncio.create_task(calls.refuse(state, OVERLOADED)))
             del state
+
+    async def _read(self, calls: Calls, state: State, method: str) -> None:
+        """Handle a read in its turn, which is over when its answer is made."""
+        peer = calls.peer(state)
+        gate = self._gates.of(peer)
+        if gate.waiting >= READS_WAITING_MAX:
+            await calls.refuse(state, OVERLOADED)
+            return
+        await gate.enter()
+        turn = Turn(gate.release)
+        try:
+            if self.untaken.refuses(peer):
+                await calls.refuse(state, NOT_TAKEN)
+                return
+            TURN.set(turn)
+            await calls.handle(state, method)
+        finally:
+            turn.over()
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(UNTAKEN_LOOK_MS / MS)
+            self.untaken.look()
 
     def _give_up_unread(self) -> None:
         """Calls whose request is not there after a while give their places to others.
@@ -115,3 +190,98 @@ class Door:
     def _keep(self, task: "asyncio.Task[None]") -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def open_answers() -> Untaken:
+    """The account of a door that will be on the running loop."""
+    return Untaken(asyncio.get_running_loop().time, Calls.end)
+
+
+class _Gate(asyncio.Semaphore):
+    """Lets READS_AT_ONCE_MAX in."""
+
+    def __init__(self) -> None:
+        super().__init__(READS_AT_ONCE_MAX)
+        self.waiting = 0
+
+    async def enter(self) -> None:
+        """Wait for a place, in order."""
+        self.waiting += 1
+        try:
+            await self.acquire()
+        finally:
+            self.waiting -= 1
+
+
+class _Gates:
+    """Each connection's gate for reads, as long as one of them is at it."""
+
+    def __init__(self) -> None:
+        self._by_peer: WeakValueDictionary[str, _Gate] = WeakValueDictionary()
+
+    def of(self, peer: str) -> _Gate:
+        """To be entered for the time of a read."""
+        gate = self._by_peer.get(peer)
+        if gate is None:
+            gate = self._by_peer[peer] = _Gate()
+        return gate
+
+
+class Turn:
+    """A read's place in its connection's gate."""
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self._leave: Callable[[], None] | None = leave
+
+    def over(self) -> None:
+        """The next one may come. A second time changes nothing."""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
+
+TURN: Final[ContextVar[Turn | None]] = ContextVar("turn", default=None)
+"""Of the read that the running handler serves."""
+
+
+def _bounded(untaken: Untaken, handler: Handler) -> Handler:
+    """A unary method whose answers are counted; streams (health's Watch) are small and let be.
+
+    The answer is encoded here, and not a second time by gRPC. The task that runs a handler ends
+    when its answer is written, or cannot be.
+    """
+    if handler.unary_unary is None:
+        return handler
+    behaviour, encode = handler.unary_unary, handler.response_serializer
+
+    async def handle(request: Any, context: Any) -> Any:
+        peer = context.peer()
+        if untaken.refuses(peer):
+            del request  # what is raised here keeps this frame for a while
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, NOT_TAKEN)
+        response = await behaviour(request, context)
+        answer = untaken.keep(encode(response), peer, context)
+        if (turn := TURN.get()) is not None:
+            turn.over()
+        if answer is None:
+            del request, response
+            await context.abort(grpc.StatusCode.UNAVAILABLE, DROPPED)
+            return None
+        ANSWER.set(answer)
+        _call_task().add_done_callback(lambda _: untaken.let_go(answer))
+        return response
+
+    def encoded(response: Any) -> bytes:
+        answer = ANSWER.get()
+        return encode(response) if answer is None else answer.handed_over()
+
+    return grpc.unary_unary_rpc_method_handler(
+        handle, request_deserializer=handler.request_deserializer, response_serializer=encoded
+    )
+
+
+def _call_task() -> "asyncio.Task[Any]":
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a handler runs in a task")
+    return task

@@ -28,6 +28,8 @@ from coordinator.machine.events import (
     RemovalCause,
     Trigger,
 )
+from coordinator.machine.evolve_history import last_round
+from coordinator.machine.history import Ended
 from coordinator.machine.shard_state import CommandResult, Entry
 from coordinator.machine.state import Group, Phase
 from coordinator.routing import shard_of
@@ -43,6 +45,11 @@ RIVALS_MAX: Final = 10_000
 ROUND_S: Final = 60.0
 """How often the most active groups are chosen anew."""
 OPEN_ROUNDS_MAX: Final = 100_000
+DEATHS: Final = frozenset(
+    {RemovalCause.SESSION_EXPIRED, RemovalCause.NOT_REJOINED, RemovalCause.NOT_SYNCED}
+)
+"""How members go that did not say so, and that nobody removed."""
+DEATH_TRIGGERS: Final = frozenset({Trigger.SESSION_EXPIRY, Trigger.SYNC_TIMEOUT})
 COMMIT_RESULTS: Final = ("ok", "superseded", "fenced", "rejected", "retriable")
 
 Partition = tuple[str, int]
@@ -217,15 +224,25 @@ class GroupMeter:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Of a Stable group of protocol type "consumer": partitions of its topics, and members."""
+    """Of a group of protocol type "consumer": partitions of its topics, and members.
+
+    Of a group whose workers died nothing is owned, and nobody is idle.
+    """
 
     unassigned: int
     idle_members: int
 
 
 def ownership(group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> Ownership | None:
-    """Who owns nothing, what nobody owns; None while the group rebalances or is not readable."""
-    if group.phase is not Phase.STABLE or group.protocol_type != "consumer":
+    """Who owns nothing, what nobody owns.
+
+    None while the group rebalances, is not readable, or all its members left on their own.
+    """
+    if group.protocol_type != "consumer":
+        return None
+    if workers_died(group):
+        return Ownership(abandoned(group, counts.owners, topics), 0)
+    if group.phase is not Phase.STABLE:
         return None
     if counts.owners_generation != group.generation:
         counts.owners = owners_of((m.member_id, m.assignment) for m in group.members.values())
@@ -237,6 +254,32 @@ def ownership(group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> O
     unassigned = sum(max(0, topics.get(t, 0) - owned.get(t, 0)) for t in sorted(subscribed))
     busy = set(counts.owners.values())
     return Ownership(unassigned, sum(1 for member in group.members if member not in busy))
+
+
+def workers_died(group: Group) -> bool:
+    """True for a group without members whose last ones were not all heard to leave.
+
+    The round that emptied it says so: it opened because somebody fell silent, or somebody did
+    while it was open. Of more than NAMES_MAX that were missed in it only so many are looked at.
+    """
+    if group.phase is not Phase.EMPTY:
+        return False
+    last = last_round(group)
+    if last is None or last.ended is not Ended.EMPTIED:
+        return False
+    return last.trigger in DEATH_TRIGGERS or any(
+        missing.cause in DEATHS for missing in last.missing.values()
+    )
+
+
+def abandoned(group: Group, owners: Mapping[Partition, str], topics: Mapping[str, int]) -> int:
+    """Partitions that nobody reads since a group's workers died: of the topics that they owned.
+
+    A coordinator that has not seen them goes by the topics with offsets. Where it knows of no topic
+    at all, at least one partition was somebody's.
+    """
+    read = {topic for topic, _ in owners} or {topic for topic, _ in group.offsets}
+    return sum(topics.get(topic, 0) for topic in sorted(read)) if read else 1
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ any other is refused when this module is imported.
 """
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -43,6 +44,14 @@ def check(version: str) -> None:
 check(grpc.__version__)
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """An answer that could not be written: its caller is gone, or took none and was ended."""
+    return not str(record.msg).startswith("ExecuteBatchError raised in core by servicer method")
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
+
+
 class Calls:
     """The calls of one started server."""
 
@@ -74,6 +83,25 @@ class Calls:
         )
         return scheduled
 
+    def peer(self, state: State) -> str:
+        """The other end of the call's connection, before anything of the call is read."""
+        context = cygrpc._ServicerContext(state, None, None, self._loop)  # noqa: SLF001
+        return str(context.peer())
+
+    @staticmethod
+    def end(context: Any) -> None:
+        """Cancel the call of a handler's `context`, whatever is under way: its caller sees a reset.
+
+        grpc.aio keeps its calls out of reach; the one place where it shows one is the argument of
+        the function that reads the identities of a peer.
+        """
+        shown = cygrpc.peer_identities
+        try:
+            cygrpc.peer_identities = _cancel
+            context.peer_identities()
+        finally:
+            cygrpc.peer_identities = shown
+
     async def refuse(self, state: State, message: str) -> None:
         """Answer RESOURCE_EXHAUSTED. The request is not read, and no handler is told."""
         try:
@@ -87,3 +115,7 @@ class Calls:
             )
         except cygrpc.InternalError:
             return  # the caller has gone, there is nobody to tell
+
+
+def _cancel(call: Any) -> None:
+    call.cancel(cygrpc.StatusCode.cancelled, "the answer was not taken")

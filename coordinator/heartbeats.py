@@ -6,10 +6,10 @@ Nothing here is replicated and nothing is written: a heartbeat is answered from 
 check quorum (group-protocol 2.4 and 5.6.4; architecture 4, Heartbeat).
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from coordinator.answers import Loading, NotHere
 from coordinator.breaks import BreakMeter
@@ -31,10 +31,15 @@ CLIENT_IDLE_MS_MIN: Final = 1_000
 """Where the table of clients is full, one that is idle for this long makes room."""
 
 HELD_MAX: Final = LIMITS.max_held_heartbeats
+PER_CONNECTION_MAX: Final = LIMITS.held_heartbeats_per_connection
+MEMBERS_PER_CONNECTION_MAX: Final = LIMITS.held_members_per_connection
+PER_MEMBER_MAX: Final = LIMITS.held_heartbeats_per_member
 
 CLIENTS_MAX: Final = 2 * HELD_MAX
 
 Status = Error | NotHere | Loading
+
+T = TypeVar("T")
 
 
 class HeartbeatShard(Protocol):
@@ -91,9 +96,49 @@ class HeldCall:
     beats: tuple[Beat, ...]
     respond: Callable[[BeatAnswer], None]
     interval_ms: int
+    connection: str
     holding: list[Beat] = field(default_factory=list)
     held: bool = False
     ended: bool = False
+
+
+class _Places:
+    """Held calls by who takes their places, so that no one client takes all of them.
+
+    A member that several calls name counts for each, one that nobody knows as well.
+    """
+
+    def __init__(self) -> None:
+        self._calls: Counter[str] = Counter()
+        self._members: Counter[str] = Counter()
+        self._of_member: Counter[MemberKey] = Counter()
+
+    def free(self, call: HeldCall) -> bool:
+        """Whether its connection and its members have one left for it."""
+        return (
+            self._calls[call.connection] < PER_CONNECTION_MAX
+            and self._members[call.connection] + len(call.beats) <= MEMBERS_PER_CONNECTION_MAX
+            and all(self._of_member[beat.key] < PER_MEMBER_MAX for beat in call.beats)
+        )
+
+    def take(self, call: HeldCall) -> None:
+        """It is held."""
+        self._calls[call.connection] += 1
+        self._members[call.connection] += len(call.beats)
+        self._of_member.update(beat.key for beat in call.beats)
+
+    def give(self, call: HeldCall) -> None:
+        """It is held no more. What is 0 is forgotten."""
+        _less(self._calls, call.connection, 1)
+        _less(self._members, call.connection, len(call.beats))
+        for beat in call.beats:
+            _less(self._of_member, beat.key, 1)
+
+
+def _less(counts: Counter[T], key: T, by: int) -> None:
+    counts[key] -= by
+    if not counts[key]:
+        del counts[key]
 
 
 @dataclass(slots=True)
@@ -115,6 +160,7 @@ class Heartbeats:
         self._breaks = breaks
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._ends: KeyedHeap[str] = KeyedHeap()
+        self._places = _Places()
         self._by_group: dict[tuple[int, str], dict[str, HeldCall]] = {}
         self._clock_ms = 0
         self.heard_total = 0
@@ -133,17 +179,26 @@ class Heartbeats:
         respond: Callable[[BeatAnswer], None],
         *,
         at_once: bool = False,
+        connection: str = "",
     ) -> HeldCall | None:
         """Take a heartbeat: answer it now, or hold it unless it is to be answered `at_once`.
 
-        The held call is returned so that it can be abandoned.
+        One whose members nobody knows is answered, never held. `connection` is what the call came
+        by. The held call is returned so that it can be abandoned.
 
-        Returns None, having answered nothing, where no more calls can be held.
+        Returns None, having answered nothing, where no more calls can be held: of this node, of the
+        connection, or of a member. The sessions count from now all the same.
         """
-        call = HeldCall(nonce, tuple(beats), respond, self._interval_ms(beats))
+        call = HeldCall(nonce, tuple(beats), respond, self._interval_ms(beats), connection)
+        known = any(self._known(beat) for beat in beats)
         client = self._clients.get(nonce)
         if client is not None and call_seq < client.call_seq:
             self._supersede(call)
+            return call
+        if client is None and not known:
+            self.heard_total += 1
+            call.ended = True
+            respond(BeatAnswer(self._statuses(call), call.interval_ms))
             return call
         if client is None:
             if len(self._clients) >= CLIENTS_MAX and not self._forget_oldest(CLIENT_IDLE_MS_MIN):
@@ -161,14 +216,15 @@ class Heartbeats:
             self._supersede(older)
             for beat in older.beats:  # it did not wait: what it was told may have been lost
                 client.told.pop(beat, None)
-        if at_once or self._news(client, call, statuses):
+        if at_once or not known or self._news(client, call, statuses):
             self._answer(client, call, statuses)
             return call
-        if len(self._ends) >= HELD_MAX:
+        if len(self._ends) >= HELD_MAX or not self._places.free(call):
             self._release(call, replied=True)
             return None
         client.call = call
         call.held = True
+        self._places.take(call)
         self._breaks.opened()
         self._ends.arm(nonce, self._clock_ms + call.interval_ms)
         for beat in call.beats:
@@ -255,6 +311,10 @@ class Heartbeats:
             return True
         return not call.beats
 
+    def _known(self, beat: Beat) -> bool:
+        """Whether there is such a member, as far as this node has applied."""
+        return self._shards[beat.shard].session_timeout_ms(beat.key) is not None
+
     def _interval_ms(self, beats: Sequence[Beat]) -> int:
         shortest_ms = min(
             (
@@ -296,6 +356,7 @@ class Heartbeats:
     def _release(self, call: HeldCall, *, replied: bool) -> None:
         call.ended = True
         if call.held:
+            self._places.give(call)
             self._breaks.closed()
         for beat in call.holding:
             self._shards[beat.shard].liveness.call_closed(beat.key, replied=replied)

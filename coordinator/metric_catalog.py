@@ -122,7 +122,8 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_heartbeats_total": _counter("Heartbeat calls taken."),
         "muster_throttled_requests_total": _counter(
             "Requests refused because a limit was reached: active_calls (too many, or waiting too "
-            "long), parked_calls, shard_queue.",
+            "long), parked_calls, shard_queue, untaken_answers (the caller does not take its "
+            "answers).",
             "limit",
         ),
         "muster_fenced_requests_total": _counter(
@@ -143,7 +144,9 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_group_generation": _gauge("The group's generation.", "group"),
         "muster_group_rebalancing": _gauge("1 while a rebalance is under way.", "group"),
         "muster_group_partitions_unassigned": _gauge(
-            "Partitions of subscribed topics that no member owns.", "group"
+            "Partitions of subscribed topics that no member owns, and all of a group whose workers "
+            "died. For (other) only the latter.",
+            "group",
         ),
         "muster_group_rebalances_total": _counter(
             "Rounds opened, by what caused them.", "group", "trigger"

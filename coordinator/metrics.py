@@ -23,8 +23,10 @@ from coordinator.group_metrics import (
     OTHER,
     GroupCounts,
     GroupMeter,
+    abandoned,
     offsets_by_topic,
     ownership,
+    workers_died,
 )
 from coordinator.grpc_metrics import GrpcMetrics
 from coordinator.heartbeats import Heartbeats
@@ -35,6 +37,7 @@ from coordinator.metric_catalog import counter, gauge, histogram
 from coordinator.raft_metrics import LeaderWatcher, MeasuredLog, MeasuredMachine, Proposals
 from coordinator.shard import Shard
 from coordinator.topics import Topics
+from coordinator.untaken import Untaken
 from raft.contract import NodeId, Role, StateMachine
 
 GROUPS_PER_SLICE: Final = 500
@@ -70,6 +73,7 @@ class Sources:
     heartbeats: Heartbeats
     admission: Admission
     desk: Desk
+    untaken: Untaken
 
 
 @dataclass(slots=True)
@@ -246,6 +250,8 @@ class NodeMetrics:
         throttled = counter("muster_throttled_requests_total")
         throttled.add_metric(["active_calls"], sources.admission.refused_total)
         throttled.add_metric(["parked_calls"], sources.desk.parked.refused_total)
+        waiting = sources.untaken.refused_total + sources.untaken.ended_total
+        throttled.add_metric(["untaken_answers"], waiting)
         shed = sum(shard.proposer.shed_total for shard in sources.shards)
         throttled.add_metric(["shard_queue"], shed)
         fenced = counter("muster_fenced_requests_total")
@@ -261,15 +267,19 @@ class NodeMetrics:
 
     # ---- groups
 
-    def _all_groups(self, _sources: Sources) -> Pages:
+    def _all_groups(self, sources: Sources) -> Pages:
         self.groups.choose()
         yield None
         states = {(phase, kind): 0 for phase in Phase for kind in ("classic", "simple")}
-        total = others = 0
+        topics = sources.topics.all()
+        total = others = unowned = 0
         for total, group in enumerate(self.groups.led(), start=1):
             states[group.phase, "classic" if group.protocol_type else "simple"] += 1
             if group.group_id not in self.groups.own:
                 others += len(group.members)
+                if workers_died(group):
+                    unowned += abandoned(group, {}, topics)
+                    yield None
             if total % GROUPS_PER_SLICE == 0:
                 yield None
         groups = gauge("muster_groups")
@@ -277,7 +287,7 @@ class NodeMetrics:
             groups.add_metric([phase.value, kind], count)
         dropped = gauge("muster_metrics_groups_dropped")
         dropped.add_metric([], max(0, total - self._groups_max))
-        self._other_members = others
+        self._other_members, self._other_unowned = others, unowned
         yield from (groups, dropped)
 
     def _own_groups(self, sources: Sources) -> Pages:
@@ -292,6 +302,7 @@ class NodeMetrics:
                 yield None
         page.counters(OTHER, self.groups.other)
         page.members.add_metric([OTHER], self._other_members)
+        page.unassigned.add_metric([OTHER], self._other_unowned)
         yield from page.families()
         for name, removed in (
             ("muster_groups_removed_total", self.groups.groups_removed),

@@ -17,7 +17,7 @@ from coordinator import export_cursor
 from coordinator.admin import AdminService, LogView, NodeView
 from coordinator.assembly import Assembly, assemble
 from coordinator.config import ConfigError, Settings, split_address
-from coordinator.door import Door
+from coordinator.door import Door, open_answers
 from coordinator.ending import ends_within
 from coordinator.metrics import NodeMetrics, Sources
 from coordinator.metrics_page import MetricsPage
@@ -104,6 +104,7 @@ class Node:
         self.driver.loss_observers.append(self._store_lost)
         pace = Pace(self.assembly.core.admission)
         self._runner = LoopRunner(self.driver, self._fail, pace.rest_s)
+        self._untaken = open_answers()
         self._attach_metrics()
         self.driver.start()
         freeze_heap()
@@ -120,7 +121,9 @@ class Node:
         self._probe = Probe(core.admission, settings.data_dir)
         interceptors = (self._probe, self.metrics.grpc)
         self._server = make_server(interceptors, reuse_port=settings.dev)
-        self._door = Door(self._server, core.admission, interceptors, self._task_ended)
+        self._door = Door(
+            self._server, core.admission, self._untaken, interceptors, self._task_ended
+        )
         self._health = Health(self._server)
         self._page = MetricsPage(self.metrics.families)
         self._tasks: list[asyncio.Task[None]] = []
@@ -149,6 +152,7 @@ class Node:
                 heartbeats=core.heartbeats,
                 admission=core.admission,
                 desk=self.assembly.desk,
+                untaken=self._untaken,
             )
         )
         self._store.sync_observers.append(self.metrics.timings.fsync.observe)
@@ -196,9 +200,15 @@ class Node:
             GroupService(core),
             self._door,  # type: ignore[arg-type]  # as far as generated code knows, a server
         )
-        admin_pb2_grpc.add_TopicsServicer_to_server(TopicService(core), self._server)
+        admin_pb2_grpc.add_TopicsServicer_to_server(
+            TopicService(core),
+            self._door,  # type: ignore[arg-type]  # the same
+        )
         admin = AdminService(core, self, self._verifier)
-        admin_pb2_grpc.add_AdminServicer_to_server(admin, self._server)
+        admin_pb2_grpc.add_AdminServicer_to_server(
+            admin,
+            self._door,  # type: ignore[arg-type]  # the same
+        )
         if settings.dev:
             names = [
                 service.full_name

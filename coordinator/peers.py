@@ -20,6 +20,7 @@ log = structlog.get_logger()
 class _Answer:
     store_uuid: bytes
     shards: Mapping[int, Mapping[int, bytes]]
+    copies: Mapping[int, NodeId]
 
 
 class PeerCheckpoints:
@@ -44,10 +45,13 @@ class PeerCheckpoints:
 
     def checkpoints(self, node: NodeId, shard: int) -> Mapping[int, bytes]:
         """Index -> digest, as the node said when it was asked last, in the store that it is in."""
-        answer = self._answers.get(node)
-        if answer is None or answer.store_uuid != self._store_uuid(node):
-            return {}
-        return answer.shards.get(shard, {})
+        answer = self._valid(node)
+        return answer.shards.get(shard, {}) if answer else {}
+
+    def copy_of(self, node: NodeId, shard: int) -> NodeId | None:
+        """Whose state these checkpoints are of, where they are of a copy."""
+        answer = self._valid(node)
+        return answer.copies.get(shard) if answer else None
 
     async def refresh(self) -> None:
         """Ask every other node now; one that does not answer has said nothing."""
@@ -59,15 +63,22 @@ class PeerCheckpoints:
         for channel in channels.values():
             await channel.close()
 
+    def _valid(self, node: NodeId) -> _Answer | None:
+        answer = self._answers.get(node)
+        return answer if answer and answer.store_uuid == self._store_uuid(node) else None
+
     async def _ask(self, node: NodeId) -> None:
         answer = await self._answer(node)
         if answer is None:
             self._answers.pop(node, None)
             return
         shards: dict[int, dict[int, bytes]] = {}
+        copies: dict[int, NodeId] = {}
         for point in answer.checkpoints:
             shards.setdefault(point.shard, {})[point.index] = point.digest
-        self._answers[node] = _Answer(answer.store_uuid, shards)
+            if point.HasField("copy_of"):
+                copies[point.shard] = NodeId(point.copy_of)
+        self._answers[node] = _Answer(answer.store_uuid, shards, copies)
 
     async def _answer(self, node: NodeId) -> pb.CheckpointsResponse | None:
         endpoint = self._directory.endpoint(node)

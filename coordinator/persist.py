@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from coordinator.machine.commands import Checkpoint
 from coordinator.machine.digest import DIGEST_BYTES, DIGEST_MODULUS, record_digest
 from coordinator.machine.encoding import RecordError
 from coordinator.machine.events import CheckpointTaken
@@ -71,17 +72,17 @@ class Persist:
         """Put everything that the entry at `index` changed; `state` is as it left it."""
         if state.time_ms:
             batch.put(*time_record(state))
-        changed: dict[bytes, bytes | None] = {}
+        put, delete = batch.put, batch.delete
         for result in results:
-            changed.update(result.writes)
-            for event in result.events:
-                if isinstance(event, CheckpointTaken):
-                    self._keep(batch, CheckpointRecord(index, event.digest))
-        for key, value in changed.items():
-            if value is None:
-                batch.delete(key)
-            else:
-                batch.put(key, value)
+            for key, value in result.writes:
+                if value is None:
+                    delete(key)
+                else:
+                    put(key, value)
+            if isinstance(result.command, Checkpoint):
+                for event in result.events:
+                    if isinstance(event, CheckpointTaken):
+                        self._keep(batch, CheckpointRecord(index, event.digest))
 
     def _keep(self, batch: StateBatch, checkpoint: CheckpointRecord) -> None:
         """The newest of two checkpoints in one entry stands, under the one index."""

@@ -14,7 +14,13 @@ from typing import Final
 from coordinator.answers import Answer
 from coordinator.calls import Call
 from coordinator.codec import encode_entry
-from coordinator.machine.commands import Command, SyncGroup
+from coordinator.machine.commands import (
+    Command,
+    ExpireOffsets,
+    OffsetCommit,
+    OffsetDelete,
+    SyncGroup,
+)
 from coordinator.machine.envelope import FORMAT, RULES_VERSION
 from coordinator.machine.invariants import invariant
 from coordinator.machine.limits import LIMITS, LIMITS_VERSION
@@ -30,6 +36,9 @@ ENTRY_OVERHEAD_BYTES: Final = 80
 COMMAND_OVERHEAD_BYTES: Final = 8
 """A command's tag and length inside an entry."""
 
+TURN_PARTITIONS_MAX: Final = 2_000
+"""A turn closes no more entries of a shard once they name so many: it encodes each."""
+
 Propose = Callable[[bytes, Callable[[Outcome], None]], None]
 
 
@@ -37,11 +46,12 @@ Propose = Callable[[bytes, Callable[[Outcome], None]], None]
 class Pending:
     """A command on its way; `call` is None for what the coordinator itself proposes.
 
-    `size` is in bytes.
+    `size` is in bytes, `work` in partitions.
     """
 
     command: Command
     size: int
+    work: int
     call: Call | None
     offered_s: float = 0.0
     number: int = 0
@@ -57,10 +67,14 @@ class Flight:
     """What decoding `encoded` gives: the leader need not do it."""
     pending: tuple[Pending, ...]
     size: int
+    work: int
 
 
 class Proposer:
-    """The queue of one shard: at most 4,096 commands or 8 MiB, waiting or under way."""
+    """The queue of one shard: at most 4,096 commands, 8 MiB or 5,000 partitions.
+
+    Waiting or under way. What applying a command takes goes with its partitions, not its bytes.
+    """
 
     def __init__(
         self,
@@ -78,6 +92,8 @@ class Proposer:
         self._groups: Counter[str] = Counter()
         self.commands = 0
         self.bytes = 0
+        self.work = 0
+        """In partitions, as `work_of` counts them."""
         self.clock_s: Callable[[], float] = float
         """For `waited` alone, which is told how long each command waited; metrics set both."""
         self.waited: Callable[[float], None] = _unmeasured
@@ -107,8 +123,10 @@ class Proposer:
     @property
     def drains(self) -> bool:
         """True where the next flush closes entries over all that waits, with room to spare."""
-        in_flight = sum(flight.size for flight in self._flights)
-        return self.open and self.bytes - in_flight < ENTRY_BYTES_MAX // 2
+        size = self.bytes - sum(flight.size for flight in self._flights)
+        work = self.work - sum(flight.work for flight in self._flights)
+        spare = size < ENTRY_BYTES_MAX // 2 and work < LIMITS.entry_max_partitions // 2
+        return self.open and spare
 
     def offer(self, command: Command, size: int, call: Call | None = None) -> str | None:
         """Queue a command whose encoding is at most `size` bytes.
@@ -123,18 +141,24 @@ class Proposer:
         if self.bytes + size > LIMITS.queue_max_bytes:
             self.shed_total += 1
             return "the bytes in the shard's queue"
+        work = work_of(command)
+        if call is not None and self.work + work > LIMITS.queue_max_partitions:
+            self.shed_total += 1
+            return "the partitions in the shard's queue"
         self.offered_total += 1
-        self._queue.append(Pending(command, size, call, self.clock_s(), self.offered_total))
+        self._queue.append(Pending(command, size, work, call, self.clock_s(), self.offered_total))
         self.commands += 1
         self.bytes += size
+        self.work += work
         group_id = getattr(command, "group_id", None)
         if group_id is not None:
             self._groups[group_id] += 1
         return None
 
     def flush(self, time_ms: int, wall_ms: int, propose: Propose) -> None:
-        """Close entries over what is queued, as long as the log takes more."""
-        while self._queue and self.open:
+        """Close entries over what is queued, as long as the log takes more, and the turn does."""
+        turn_work = 0
+        while self._queue and self.open and turn_work < TURN_PARTITIONS_MAX:
             taken = self._close_entry()
             entry = Entry(
                 format=FORMAT,
@@ -147,7 +171,9 @@ class Proposer:
             )
             encoded = encode_entry(entry)
             invariant(len(encoded) < ENTRY_BYTES_MAX, "an entry never takes PySyncObj's chunk path")
-            flight = Flight(encoded, entry, taken, sum(pending.size for pending in taken))
+            size, work = sum(p.size for p in taken), sum(p.work for p in taken)
+            flight = Flight(encoded, entry, taken, size, work)
+            turn_work += work
             self._flights.append(flight)
             self.entries_total += 1
             propose(encoded, partial(self._done, flight))
@@ -171,11 +197,12 @@ class Proposer:
                 pending.call.answer(answer)
 
     def _close_entry(self) -> tuple[Pending, ...]:
-        size = ENTRY_OVERHEAD_BYTES
+        size, work = ENTRY_OVERHEAD_BYTES, 0
         taken: list[Pending] = []
         while self._queue:
             size += self._queue[0].size + COMMAND_OVERHEAD_BYTES
-            if taken and size >= ENTRY_BYTES_MAX:
+            work += self._queue[0].work
+            if taken and (size >= ENTRY_BYTES_MAX or work > LIMITS.entry_max_partitions):
                 break
             taken.append(self._queue.popleft())
         now_s = self.clock_s()
@@ -196,11 +223,19 @@ class Proposer:
         self.commands -= len(pending)
         for item in pending:
             self.bytes -= item.size
+            self.work -= item.work
             group_id = getattr(item.command, "group_id", None)
             if group_id is not None:
                 self._groups[group_id] -= 1
                 if not self._groups[group_id]:
                     del self._groups[group_id]
+
+
+def work_of(command: Command) -> int:
+    """What applying it takes, in partitions: as many as it names; 1 for anything else."""
+    if isinstance(command, OffsetCommit | OffsetDelete | ExpireOffsets):
+        return max(1, len(command.partitions))
+    return 1
 
 
 def _unmeasured(_seconds: float) -> None:

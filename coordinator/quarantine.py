@@ -35,11 +35,13 @@ class Quarantine:
             if majority:
                 shard.log.rebuild(majority)
                 self._begin(shard, majority)
+            if self._verifier.confirmed(shard):
+                shard.log.confirm_copy()
             conflict = self._verifier.conflict(shard)
             if conflict and not shard.digest_conflict:
                 log.error("replicas differ, and no majority agrees", shard=shard.number)
-            shard.digest_conflict = conflict
-            shard.log.withhold_state(conflict)
+            if conflict is not None:
+                shard.digest_conflict = conflict
 
     def _begin(self, shard: Shard, majority: Sequence[int]) -> None:
         if shard.number not in self._open:

@@ -18,7 +18,8 @@ READY: Final = "muster.ready"
 """Every shard has a leader and this node has applied what it knows to be committed."""
 
 STREAMS_PER_CONNECTION_MAX: Final = 2_048
-"""One connection's calls at a time; more wait in the client, where they cost this node nothing."""
+"""One connection's calls at a time; more wait in the client, where they cost this node nothing. All
+members of a group may be one process's, and a round waits for each (docs/adr/0017)."""
 
 PENDING_CALLS_MAX: Final = 65_536
 """Calls that no handler has seen: beyond it gRPC's core cancels new ones."""
@@ -33,6 +34,8 @@ OPTIONS: Final[Sequence[tuple[str, Any]]] = (
     ("grpc.max_receive_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_send_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+    # A request that is not read yet takes 64 KiB at most, whatever the connection could carry.
+    ("grpc.http2.bdp_probe", 0),
     # Calls that wait inside the library are ours to refuse (door.py): its own refusals look
     # like cancelled calls, and nobody could tell them from a broken coordinator.
     ("grpc.server.max_pending_requests", PENDING_CALLS_MAX),

@@ -42,6 +42,7 @@ from coordinator.machine.requests import joining_id, refuse_request
 from coordinator.machine.subscriptions import named_topics
 from coordinator.routing import shard_of
 from coordinator.shard import FIRING_BYTES, Shard
+from coordinator.slices import Slices
 from coordinator.timeouts import FIND_COORDINATOR_HOLD_MS, JOIN_TO_SYNC_MS_MAX
 from coordinator.topics import BEHIND
 from muster.v1 import group_pb2 as pb
@@ -321,6 +322,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             beats,
             core.bridge.settle(future),
             at_once=request.at_once,
+            connection=context.peer(),
         )
         if call is None:
             await shed(context, "held heartbeats on this node")
@@ -371,12 +373,14 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             refused = translate.too_large(size) or translate.too_many_committed(request)
             if refused is not None:
                 return pb.OffsetCommitResponse(status=core.statuses.of(refused))
-            command = translate.commit(request)
-            refused = refuse_request(command, LIMITS)
-            if refused is not None:
-                return pb.OffsetCommitResponse(status=core.statuses.of(refused))
-            shard = core.shard_for(command.group_id)
-            unknown = core.topics.split(command)
+            async with Slices(core.one_long_read) as slices:
+                await slices.commit(len(request.partitions))
+                command = translate.commit(request)
+                refused = refuse_request(command, LIMITS)
+                if refused is not None:
+                    return pb.OffsetCommitResponse(status=core.statuses.of(refused))
+                shard = core.shard_for(command.group_id)
+                unknown = core.topics.split(command)
             if unknown.results and not core.topics.is_current:
                 elsewhere = await core.confirmed(shard)
                 return pb.OffsetCommitResponse(status=core.statuses.of(elsewhere or BEHIND))
@@ -384,7 +388,9 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
                 return _commit_response(unknown.results)
             answer = await core.ask(shard, unknown.remainder, size, admitted)
             if isinstance(answer, Committed):
-                return _commit_response(unknown.merge(answer.partitions))
+                async with Slices(core.one_long_read) as slices:
+                    await slices.commit(len(answer.partitions))
+                    return _commit_response(unknown.merge(answer.partitions))
             if isinstance(answer, Shed):
                 await shed(context, answer.what)
             return pb.OffsetCommitResponse(status=core.statuses.of(translate.failure(answer)))

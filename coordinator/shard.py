@@ -397,6 +397,8 @@ class Shard:
 
     def _flush(self, time_ms: int) -> None:
         self.proposer.flush(time_ms, self._wall_ms(), self.propose)
+        if self.proposer.waiting and self.proposer.open:
+            self.wake()  # the turn had enough
         if self._settling:  # what the log refuses has ended, too
             self._settle()
 
@@ -465,7 +467,7 @@ class Shard:
         if call is not None and reply is PARKED:
             self.park(call)
         group_id: str | None = getattr(command, "group_id", None)
-        if group_id is not None and events:
+        if group_id is not None and events and not isinstance(command, OffsetCommit):
             group = self.state.groups.get(group_id)
             for event in events:
                 self._watch_members(event)

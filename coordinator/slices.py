@@ -11,6 +11,12 @@ KEYS_PER_ENTRY: Final = 50
 """So many keys are looked at in the time that one entry takes."""
 
 
+PARTITIONS_AT_ONCE: Final = 50
+"""Of a commit that is read, or answered, in any pass of the loop: one of more waits for its turn.
+
+1,000 take more than a millisecond each time, and 64 calls are taken in one pass."""
+
+
 class Slices:
     """The work of one call. Of all calls on a node one has a slice at a time, after its first.
 
@@ -45,6 +51,13 @@ class Slices:
     async def looked_at(self, keys: int) -> None:
         """The same, in keys that were compared."""
         await self.did(keys // KEYS_PER_ENTRY)
+
+    async def commit(self, partitions: int) -> None:
+        """Say, before it is done, that a commit of so many partitions is read or answered next."""
+        if partitions > PARTITIONS_AT_ONCE:
+            await self._one_at_a_time.acquire()
+            self._held = True
+            await asyncio.sleep(0)  # with the place held, or the next would have it in this pass
 
     async def pause(self) -> None:
         """Let the loop go round once at least."""

@@ -44,6 +44,15 @@ BREAK_WINDOW_MS: Final = 1_000
 REQUEST_MS_MAX: Final = 500
 """A call whose request has not come by then gives its place among the active calls to others."""
 
+UNTAKEN_MS_MAX: Final = 10_000
+"""A call whose answer its caller has not taken by then is ended."""
+
+UNTAKEN_ROOM_MS: Final = 1_000
+"""A node that has too many bytes of answers waiting ends those that have waited for so long."""
+
+UNTAKEN_LOOK_MS: Final = 500
+"""How often the answers that nobody takes are looked at."""
+
 PROBE_INTERVAL_MS: Final = 20
 """A busy node measures so often how long a call waits to be taken (coordinator/probe.py)."""
 

@@ -5,6 +5,7 @@ Pure; no checks of the group's state.
 
 import re
 from collections.abc import Mapping
+from sys import intern
 from typing import Final, cast
 
 from coordinator.answers import Answer
@@ -168,7 +169,7 @@ def commit(request: pb.OffsetCommitRequest) -> OffsetCommit:
         commit_seq=request.commit_seq,
         partitions=tuple(
             PartitionCommit(
-                p.topic,
+                intern(p.topic),  # or each offset would hold a copy of the name
                 p.partition,
                 p.offset,
                 p.metadata,

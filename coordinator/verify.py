@@ -4,7 +4,9 @@ Checkpoints compared between nodes, digests recomputed from the keys on disk.
 
 Architecture 3 rule 9. A replica is quarantined where more than half of all nodes agree with each
 other and not with it; where there is no majority nobody stops. A record counts only for the state
-that its replica holds now. `muster cluster verify` asks every node and compares group by group.
+that its replica holds now; replicas whose states are copies of one replica's count as that one,
+until a majority agreed with them (docs/adr/0016-a-copy-is-no-witness.md). `muster cluster verify`
+asks every node and compares group by group.
 """
 
 import asyncio
@@ -56,6 +58,10 @@ class Peers(Protocol):
         """Index -> digest, as the node said last of the state that it holds."""
         ...
 
+    def copy_of(self, node: NodeId, shard: int) -> NodeId | None:
+        """Whose state that is, where it is an unconfirmed copy (raft/contract.py)."""
+        ...
+
     @property
     def nodes(self) -> Sequence[NodeId]:
         """The other nodes, by id."""
@@ -76,7 +82,7 @@ class Verifier:
     """Compares this node's shards with its own disk and with the other nodes."""
 
     def __init__(self, node_id: int, shards: Sequence[Shard], disk: Disk, peers: Peers) -> None:
-        self._node_id = node_id
+        self._node_id = NodeId(node_id)
         self._shards = shards
         self._disk = disk
         self._peers = peers
@@ -92,7 +98,10 @@ class Verifier:
         wanted = set(shards) or set(range(len(self._shards)))
         return [
             pb.CheckpointsResponse.Checkpoint(
-                shard=shard.number, index=record.index, digest=record.digest
+                shard=shard.number,
+                index=record.index,
+                digest=record.digest,
+                copy_of=shard.log.copy_of,
             )
             for shard in self._shards
             if shard.number in wanted
@@ -119,40 +128,60 @@ class Verifier:
         The newest index at which a majority agrees decides; nobody, where that is this node's, too.
         Of a shard in quarantine, whose own state counts for nothing: those that agree.
         """
-        own = {record.index: record.digest for record in _vouched(shard)}
-        for index, votes in self._votes(shard):
-            for digest, nodes in votes.items():
-                agrees = own.get(index) == digest
-                if self._are_majority(len(nodes) + agrees):
-                    if agrees:
+        for votes in self._votes(shard):
+            for nodes in votes.values():
+                if self._are_majority(shard, nodes):
+                    if self._node_id in nodes:
                         return ()
-                    if shard.quarantined or index in own:
+                    if shard.quarantined or any(self._node_id in one for one in votes.values()):
                         return nodes
         return ()
 
-    def conflict(self, shard: Shard) -> bool:
-        """True where replicas differ, and no majority has agreed there or later."""
-        own = {record.index: record.digest for record in _vouched(shard)}
-        for index, votes in self._votes(shard):
-            counts = {digest: len(nodes) for digest, nodes in votes.items()}
-            if index in own:
-                counts[own[index]] = counts.get(own[index], 0) + 1
-            if self._are_majority(max(counts.values())):
+    def conflict(self, shard: Shard) -> bool | None:
+        """True where replicas differ, and no majority has agreed there or later.
+
+        None where nothing shows either: a doubt that was seen is not over.
+        """
+        for votes in self._votes(shard):
+            if any(self._are_majority(shard, nodes) for nodes in votes.values()):
                 return False
-            if len(counts) > 1:
+            if len(votes) > 1:
                 return True
-        return False
+        return None
 
-    def _are_majority(self, count: int) -> bool:
-        return 2 * count > len(self._peers.nodes) + 1
+    def confirmed(self, shard: Shard) -> bool:
+        """True where this replica's state is a copy, and need not be called one any longer.
 
-    def _votes(self, shard: Shard) -> list[tuple[int, dict[bytes, list[NodeId]]]]:
-        """By index, the newest first, which other nodes recorded which digest."""
+        A majority of witnesses, or else every node, recorded the same digest since it came.
+        """
+        if shard.log.copy_of is None:
+            return False
+        return any(
+            self._node_id in nodes
+            and (self._are_majority(shard, nodes) or len(nodes) == len(self._peers.nodes) + 1)
+            for votes in self._votes(shard)
+            for nodes in votes.values()
+        )
+
+    def _are_majority(self, shard: Shard, nodes: Sequence[NodeId]) -> bool:
+        """Whether so many replicas agree independently: copies count as what they are copies of."""
+        origins = ((node, self._copy_of(shard, node)) for node in nodes)
+        witnesses = {node if origin is None else origin for node, origin in origins}
+        return 2 * len(witnesses) > len(self._peers.nodes) + 1
+
+    def _copy_of(self, shard: Shard, node: NodeId) -> NodeId | None:
+        own = node == self._node_id
+        return shard.log.copy_of if own else self._peers.copy_of(node, shard.number)
+
+    def _votes(self, shard: Shard) -> list[dict[bytes, list[NodeId]]]:
+        """By index, the newest first, which nodes recorded which digest; this node is the last."""
+        by_node = [(n, self._peers.checkpoints(n, shard.number)) for n in self._peers.nodes]
+        by_node.append((self._node_id, {one.index: one.digest for one in _vouched(shard)}))
         votes: dict[int, dict[bytes, list[NodeId]]] = {}
-        for node in self._peers.nodes:
-            for index, digest in self._peers.checkpoints(node, shard.number).items():
+        for node, points in by_node:
+            for index, digest in points.items():
                 votes.setdefault(index, {}).setdefault(digest, []).append(node)
-        return sorted(votes.items(), reverse=True)
+        return [votes[index] for index in sorted(votes, reverse=True)]
 
     async def verify(self, numbers: Sequence[int]) -> pb.VerifyResponse:
         """Answer `muster cluster verify` for these shards, or for all."""
@@ -161,6 +190,9 @@ class Verifier:
         await self._catch_up(shards)
         response = pb.VerifyResponse(node_id=self._node_id)
         for shard in shards:
+            for node in (self._node_id, *self._peers.nodes):
+                if (origin := self._copy_of(shard, node)) is not None:
+                    response.copies.add(shard=shard.number, node_id=node, copy_of=origin)
             differs = self._compare_checkpoints(shard, response)
             await self._compare_disk(shard, response, show_groups=differs)
         return response

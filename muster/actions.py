@@ -1,10 +1,10 @@
 """The vocabulary of `muster.membership`: its inputs, and the actions that it asks for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from muster.assignors import Assignor, is_cooperative, wants_owned
+from muster.assignors import Assignor, Subscriber, is_cooperative, wants_owned
 from muster.errors import ErrorCode, MusterError
 from muster.types import Assignment, TopicPartition
 
@@ -53,6 +53,9 @@ class Refusal:
 OK = Refusal(ErrorCode.NONE)
 """A heartbeat that was answered NONE."""
 
+Assignments = tuple[tuple[str, bytes], ...]
+"""Member id and encoded assignment of every member, as they go into Sync."""
+
 # ---- inputs
 
 
@@ -88,6 +91,30 @@ class JoinRefused:
     refusal: Refusal
     member_id: str = ""
     held_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """What Assign asked for."""
+
+    call_id: int
+    assignments: Assignments
+
+
+@dataclass(frozen=True, slots=True)
+class AssignRefused:
+    """The assignor failed, or shared out what would break the group."""
+
+    call_id: int
+    error: MusterError
+
+
+@dataclass(frozen=True, slots=True)
+class AssignLate:
+    """The assignor did not end within its limit; `reason` says so."""
+
+    call_id: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +190,9 @@ Input = (
     Start
     | JoinAnswered
     | JoinRefused
+    | Assigned
+    | AssignRefused
+    | AssignLate
     | SyncAnswered
     | SyncRefused
     | HeartbeatAnswered
@@ -197,6 +227,16 @@ class SendJoin:
     join_nonce: str
     reason: str
     claim: Claim = Claim()
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Run an assignor that may take its time; feed Assigned, AssignRefused or AssignLate."""
+
+    call_id: int
+    assignor: Assignor
+    subscribers: Sequence[Subscriber]
+    partition_counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +326,7 @@ class Ended:
 
 Action = (
     SendJoin
+    | Assign
     | SendSync
     | SendLeave
     | KeepAlive

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from muster.actions import JoinAnswered
+from muster.actions import Assignments, JoinAnswered
 from muster.embedded import decode_assignment
 from muster.errors import InconsistentGroupProtocol, InvalidConfig
-from muster.kinds import Assignments, Kind, encoded, members_of, said, tell, to_json, told
+from muster.kinds import Kind, encoded, members_of, said, tell, to_json, told
 from muster.types import TopicPartition
 
 KEY = TopicPartition("leader", 0)

@@ -13,6 +13,7 @@ from muster import admin, tasks, timeouts
 from muster.actions import (
     AbandonCalls,
     Action,
+    Assign,
     Close,
     Ended,
     Fail,
@@ -37,6 +38,7 @@ from muster.actions import (
     SyncRefused,
     TimerFired,
 )
+from muster.assigning import AssignorThread
 from muster.calls import Caller
 from muster.committer import Committer, CoordinatorHook
 from muster.errors import (
@@ -101,6 +103,7 @@ class Group:
             config, draw_nonce=lambda: secrets.token_hex(16), jitter=random.random
         )
         self._rounds = Rounds(caller, options.join)
+        self._assignor = AssignorThread(options.join.rebalance_timeout_ms)
         self._committer = Committer(
             caller,
             config.group_id,
@@ -109,7 +112,7 @@ class Group:
             refused=self._feed,
         )
         self._pulse: Pulse | None = None
-        self._round: asyncio.Task[None] | None = None  # the Join or Sync that counts
+        self._round: asyncio.Task[None] | None = None  # the Join, assignor or Sync that counts
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -440,7 +443,7 @@ class Group:
 
     def _do(self, action: Action) -> None:  # noqa: C901 - one arm per action
         match action:
-            case SendJoin() | SendSync():
+            case SendJoin() | SendSync() | Assign():
                 self._abandon_round()
                 self._round = self._spawn(self._call(action))
             case SendLeave():
@@ -497,7 +500,10 @@ class Group:
     def _on_heartbeat(self, identity: Identity, refusal: Refusal) -> None:
         self._feed(HeartbeatAnswered(identity, refusal))
 
-    async def _call(self, action: SendJoin | SendSync) -> None:
+    async def _call(self, action: SendJoin | SendSync | Assign) -> None:
+        if isinstance(action, Assign):
+            self._feed(await self._assignor.run(action))
+            return
         sent = Moment.now()
         if isinstance(action, SendSync):
             self._answered(await self._rounds.sync(action), sent)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from google.protobuf.message import DecodeError
 
-from muster.actions import JoinAnswered
+from muster.actions import Assignments, JoinAnswered
 from muster.assignors import Subscriber
 from muster.embedded import (
     PROTOCOL_TYPE,
@@ -23,9 +23,6 @@ from muster.embedded import (
 from muster.errors import InconsistentGroupProtocol
 from muster.types import TopicPartition
 from muster.v1 import group_pb2
-
-Assignments = tuple[tuple[str, bytes], ...]
-"""Member id and encoded assignment, as they go into Sync."""
 
 
 class Kind:

@@ -7,7 +7,7 @@ rules, section 6.7):
     UNJOINED   not in a round: at the start, or waiting before another Join
     RELEASING  the user is giving up partitions; they may still be committed, unless lost
     JOINING    Join sent (Kafka: PREPARING_REBALANCE); its answer may bring the assignment, too
-    SYNCING    Join answered, Sync sent (Kafka: COMPLETING_REBALANCE)
+    SYNCING    Join answered, Sync sent, or the assignor at work (Kafka: COMPLETING_REBALANCE)
     STABLE     owns an assignment
     CLOSING    the user is giving everything up, then the member leaves
     LEAVING    Leave sent
@@ -22,7 +22,7 @@ Every answer names the call or the identity it was asked under and is dropped wh
 ("if unchanged", KAFKA-9823): a late answer never touches a newer identity.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
@@ -30,6 +30,11 @@ from muster import backoff
 from muster.actions import (
     AbandonCalls,
     Action,
+    Assign,
+    Assigned,
+    AssignLate,
+    Assignments,
+    AssignRefused,
     Claim,
     Close,
     CommitRefused,
@@ -59,7 +64,7 @@ from muster.actions import (
     SyncRefused,
     TimerFired,
 )
-from muster.assignors import Assignor, checked_shares, withheld
+from muster.assignors import Assignor, Subscriber, checked_shares, is_own, withheld
 from muster.embedded import (
     NotOurMetadataError,
     decode_assignment,
@@ -168,7 +173,7 @@ class Membership:
         """
         return {} if self._lost else self._since
 
-    def handle(self, given: Input) -> list[Action]:  # noqa: C901 - one arm per input
+    def handle(self, given: Input) -> list[Action]:  # noqa: C901, PLR0912 - one arm per input
         """Take one input; what the caller must do now, in order."""
         self._out = []
         match given:
@@ -178,6 +183,8 @@ class Membership:
                 self._on_join_answered(given)
             case JoinRefused():
                 self._on_join_refused(given)
+            case Assigned() | AssignRefused() | AssignLate():
+                self._on_assign_answered(given)
             case SyncAnswered():
                 self._on_sync_answered(given)
             case SyncRefused():
@@ -257,33 +264,45 @@ class Membership:
             self._send_sync(())
             return
         try:
-            shares = self._shares(answer, assignor)
-        except (MusterError, NotOurMetadataError) as error:
-            self._fail(
-                error if isinstance(error, MusterError) else InconsistentGroupProtocol(str(error))
-            )
+            subscribers = [decode_subscription(*member) for member in answer.members]
+        except NotOurMetadataError as error:
+            self._fail(InconsistentGroupProtocol(str(error)))
             return
-        if shares is None:
+        missing = {t for s in subscribers for t in s.topics} - answer.partition_counts.keys()
+        if missing and self._topic_lookups < TOPIC_LOOKUPS_MAX:
             self._topic_lookups += 1
             self._reason = "a subscribed topic is not known to the coordinator yet"
             self._wait(backoff.JOIN.delay_ms(self._topic_lookups, self._jitter))
             return
+        self._assign(assignor, subscribers, answer.partition_counts)
+
+    def _assign(
+        self, assignor: Assignor, subscribers: list[Subscriber], counts: Mapping[str, int]
+    ) -> None:
+        """At once; one of the user's own may take its time."""
+        if is_own(assignor):
+            self._call_id += 1
+            self.state = State.SYNCING
+            self._out.append(Assign(self._call_id, assignor, subscribers, counts))
+            return
+        try:
+            shares = shared(assignor, subscribers, counts)
+        except MusterError as error:
+            self._fail(error)
+            return
         self._send_sync(shares)
 
-    def _shares(
-        self, answer: JoinAnswered, assignor: Assignor
-    ) -> tuple[tuple[str, bytes], ...] | None:
-        """Every member's encoded assignment; None where a topic is not known there yet."""
-        subscribers = [decode_subscription(*member) for member in answer.members]
-        missing = {t for s in subscribers for t in s.topics} - answer.partition_counts.keys()
-        if missing and self._topic_lookups < TOPIC_LOOKUPS_MAX:
-            return None
-        shares = checked_shares(assignor, subscribers, answer.partition_counts)
-        waits = withheld(shares, subscribers)
-        return tuple(
-            (s.member_id, encode_assignment(p for p in shares[s.member_id] if p not in waits))
-            for s in subscribers
-        )
+    def _on_assign_answered(self, answer: Assigned | AssignRefused | AssignLate) -> None:
+        if self.state is not State.SYNCING or answer.call_id != self._call_id:
+            return
+        match answer:
+            case Assigned():
+                self._send_sync(answer.assignments)
+            case AssignRefused():
+                self._fail(answer.error)
+            case AssignLate():
+                refusal = Refusal(ErrorCode.REBALANCE_IN_PROGRESS, answer.reason)
+                self._rejoin(refusal, at_once=False)
 
     def _on_join_refused(self, answer: JoinRefused) -> None:
         if self.state is not State.JOINING or answer.call_id != self._call_id:
@@ -574,6 +593,22 @@ class Membership:
         self.state = State.LEFT
         self._call_id += 1
         self._out += [StopKeepAlive(), AbandonCalls(), Ended()]
+
+
+def shared(
+    assignor: Assignor, subscribers: Sequence[Subscriber], partition_counts: Mapping[str, int]
+) -> Assignments:
+    """Every member's encoded assignment, as it goes into Sync.
+
+    Raises:
+        InvalidAssignment: see `checked_shares`.
+    """
+    shares = checked_shares(assignor, subscribers, partition_counts)
+    waits = withheld(shares, subscribers)
+    return tuple(
+        (s.member_id, encode_assignment(p for p in shares[s.member_id] if p not in waits))
+        for s in subscribers
+    )
 
 
 def one_line(error: BaseException) -> str:

@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from muster.actions import JoinAnswered
+from muster.actions import Assignments, JoinAnswered
 from muster.assignors import FunctionAssignor, Shares, Subscriber, in_order, sticky_shares
 from muster.errors import InconsistentGroupProtocol
-from muster.kinds import Assignments, Kind, encoded, members_of, said, tell, to_json, told
+from muster.kinds import Kind, encoded, members_of, said, tell, to_json, told
 from muster.task_store import PROGRESS, TaskSet
 from muster.types import TopicPartition
 

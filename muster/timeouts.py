@@ -37,6 +37,10 @@ REQUEST_MS = 30_000
 JOIN_REQUEST_MS = 60_000
 """A Join or Sync as the membership sees it; then it backs off and tries again."""
 
+ASSIGNOR_MS = 10_000
+"""The group leader waits so long for an assignor of the user's own, and for half of its rebalance
+timeout at most."""
+
 LEAVE_REQUEST_MS = 3_000
 """Closing waits so long for the answer to Leave, at most."""
 

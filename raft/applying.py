@@ -47,14 +47,19 @@ class Applying(Replication):
         return self._reloading or super()._is_behind
 
     def _SyncObj__applyLogEntries(self) -> bool:
-        """Apply what is committed, at most so many entries and milliseconds in one tick."""
+        """Apply what is committed, at most so many entries and milliseconds in one tick.
+
+        One entry, or one slice of a load, at least, unless the turn's time was over before.
+        """
+        if self._host.apply_over:
+            return False
         if self._reloading and not self._continue_reload():
             return False
         if self._rebuilding:
             return False
         if self._commit <= self._applied:
             return False
-        deadline = self._slice_end()
+        deadline = self._host.apply_until
         left = self._settings.apply_entries
         while left > 0 and self._applied < self._commit:
             count = min(left, self._commit - self._applied, _APPLY_READ)
@@ -66,11 +71,6 @@ class Applying(Replication):
                     break
         self._keep_applied()
         return False
-
-    def _slice_end(self) -> float:
-        """Until when this shard may apply or load: of 16 that catch up, none holds up the node."""
-        least = self._clock() + self._ms(self._settings.apply_least_ms)
-        return max(self._host.apply_until, least)
 
     def _keep_applied(self) -> None:
         """State and applied index travel in one batch; soft, since the log can be applied again."""
@@ -158,11 +158,10 @@ class Applying(Replication):
             self._reload_epoch = None
             self._loading = self._reload()
             self._snapshots.drop_old()
-        deadline = self._slice_end()
         while self._loading is not None:
             if next(self._loading, self) is self:
                 self._loading = None
-            elif self._clock() > deadline:
+            elif self._clock() > self._host.apply_until:
                 return False
         return True
 
@@ -190,6 +189,15 @@ class Applying(Replication):
     def distrusted(self) -> bool:
         """Whether the applied state is known to be wrong; see the contract."""
         return self._rebuilding
+
+    @property
+    def copy_of(self) -> NodeId | None:
+        """Whose state the applied one is an unconfirmed copy of; see the contract."""
+        return self._snapshots.copy_of
+
+    def confirm_copy(self) -> None:
+        """The applied state is this node's own from now on; see the contract."""
+        self._snapshots.confirm()
 
     def _trusts(self, peer: PeerNode) -> bool:
         """Whether this state, where it is wrong, may be replaced by that of `peer`."""

@@ -253,7 +253,10 @@ def _get_timeout_now(one: pb.PeerMessage) -> Message:
 
 
 def _put_chunk(out: pb.PeerMessage, m: Message) -> None:
-    """snapshot_id, number, commit_index, pairs, last, crc32; chunk 0: entry, admissions."""
+    """snapshot_id, number, commit_index, pairs, last, crc32.
+
+    Chunk 0: entry, admissions, copy_of (None or a node).
+    """
     body = out.snapshot_chunk
     body.snapshot_id = m["snapshot_id"]
     body.number = m["number"]
@@ -267,6 +270,8 @@ def _put_chunk(out: pb.PeerMessage, m: Message) -> None:
         entry.index, entry.term, entry.command = index, term, command
         for admission in m["admissions"]:
             body.header.admissions.add().ParseFromString(admission)
+        if m["copy_of"] is not None:
+            body.header.copy_of = m["copy_of"]
 
 
 def _get_chunk(one: pb.PeerMessage) -> Message:
@@ -287,6 +292,7 @@ def _get_chunk(one: pb.PeerMessage) -> Message:
         entry = body.header.entry
         message["entry"] = (entry.command, entry.index, entry.term)
         message["admissions"] = [one.SerializeToString() for one in body.header.admissions]
+        message["copy_of"] = body.header.copy_of if body.header.HasField("copy_of") else None
     return message
 
 

@@ -160,11 +160,18 @@ class ReplicatedLog(Protocol):
         """
         ...
 
-    def withhold_state(self, withheld: bool) -> None:
-        """While `withheld`, send nobody the applied state: replicas differ and nobody is outvoted.
+    @property
+    def copy_of(self) -> NodeId | None:
+        """Whose state the applied one is a copy of, from a snapshot's arrival until `confirm_copy`.
 
-        Who took it would vote for it, though it is no witness of its own.
+        Restarts included. It is the node where that state was applied: a copy of an unconfirmed
+        copy names the same node. None: this replica has applied what it holds itself, or it was
+        confirmed. A copy is no witness beside its origin for what both hold.
         """
+        ...
+
+    def confirm_copy(self) -> None:
+        """Enough others hold the same state: this replica is a witness of its own from now on."""
         ...
 
     def transfer_leadership(self, to: NodeId | None = None) -> bool:

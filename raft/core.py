@@ -59,6 +59,8 @@ class Host(Protocol):
     rng: Random
     apply_until: float
     """When this turn's shards have applied enough, on the node's clock."""
+    apply_over: bool
+    """That they have, and this shard's turn comes first in the next one."""
 
     @property
     def disk_hangs(self) -> bool:

@@ -94,6 +94,7 @@ class Driver:
         self._dirty: dict[ShardId, None] = {}
         self._in_turn = False
         self.apply_until = 0.0
+        self.apply_over = False
         self._connected_at: dict[int, float] = {}
         self.loss_observers: list[Callable[[int, Loss], None]] = []
         """Called with a node, this one or a peer, and the loss of its store, where that is news."""
@@ -416,11 +417,20 @@ class Driver:
                 participant.before_tick(now)
             self.apply_until = self.clock() + self.settings.apply_ms / SECOND_MS
             dirty, self._dirty = self._dirty, {}
+            starved: list[ShardId] = []
+            served = False
             for shard in dirty:
                 replica = self.replicas[shard]
+                self.apply_over = served and self.clock() > self.apply_until
+                applied = replica.applied_index
                 replica.doTick(0)
+                served = served or replica.busy or replica.applied_index > applied
                 if replica.busy:
                     self._dirty[shard] = None
+                    if self.apply_over:
+                        starved.append(shard)
+            if starved:  # or whoever comes first would have all the time in every turn
+                self._dirty = {**dict.fromkeys(starved), **self._dirty}
             self.stats.turns += 1
             self.stats.ticks += len(dirty)
             stalled = self._persist(now)

@@ -42,13 +42,11 @@ class Replication(Voting):
         self._rounds = RoundTimes(
             self._ms(host.settings.quorum_ms), self._ms(host.settings.heartbeat_ms) / 4
         )
+        self._snapshots = Snapshots(host, shard, journal)
         super().__init__(host, shard, journal)
         self._progress = {
             peer: Progress(host.settings, host.budget(peer.id)) for peer in self._peers
         }
-        self._snapshots = Snapshots(host, shard, journal)
-        self._withheld = False
-        """Replicas differ and nobody knows which are right, so none may multiply."""
         self._serializer = self._snapshots
 
     # Receiving appends, as a follower.
@@ -384,15 +382,8 @@ class Replication(Voting):
 
     # Snapshots (raft/snapshots.py has the how).
 
-    def withhold_state(self, withheld: bool) -> None:
-        """Send nobody the applied state while `withheld`; see the contract."""
-        if withheld and not self._withheld:
-            self._snapshots.cancel_all()
-        self._withheld = withheld
-
     def _start_snapshot(self, peer: PeerNode) -> None:
-        unsure = self._rebuilding or self._withheld
-        if not unsure and self._snapshots.start(peer.id):
+        if not self._rebuilding and self._snapshots.start(peer.id):
             self._send_chunks(peer)
 
     def _on_wanted(self, peer: PeerNode, message: Message) -> None:

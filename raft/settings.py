@@ -45,8 +45,8 @@ class RaftSettings:
     # Applying, and loading after a snapshot, in one turn. Calls are served between turns, and each
     # of them takes several.
     apply_ms: int = 10
-    """All shards together, and then `apply_least_ms` for each that is left."""
-    apply_least_ms: int = 1
+    """All shards together: no entry and no slice is begun later. Shards that found no time left are
+    the first in the next turn."""
     apply_entries: int = 500
     """Of one shard."""
 

@@ -53,6 +53,8 @@ class Arriving:
     entry: Entry
     """The last entry that the state holds."""
     admissions: list[bytes]
+    origin: NodeId
+    """Whose state it is in the end: the leader's, or that which the leader's is a copy of."""
     local_id: int
     """The snapshot id that the state is written under here."""
     next_number: int = 0
@@ -79,6 +81,8 @@ class Snapshots:
         """Kept up to date by the replica: what is older is not worth taking."""
         self.trusted = _unpack(self._store.get(Family.META, keys.distrusted_key(shard)) or b"")
         """Where the state here is wrong, the nodes whose state replaces it; else empty."""
+        self.copy_of = _unpack_one(self._store.get(Family.META, keys.copy_key(shard)))
+        """Whose state this one is a copy of, until `confirm`; None where it is this node's own."""
         self.sent = 0
         self.installed = 0
         self._collect_garbage()
@@ -104,6 +108,11 @@ class Snapshots:
         self._store.batch.put(Family.META, keys.distrusted_key(self._shard), value)
         self._store.mark_hard()
         self.cancel_all()
+
+    def confirm(self) -> None:
+        """The state here is no mere copy any more. Soft: who forgets it is told again."""
+        self.copy_of = None
+        self._store.batch.delete(Family.META, keys.copy_key(self._shard))
 
     # The leader's end.
 
@@ -178,6 +187,7 @@ class Snapshots:
         }
         if sending.number == 0:
             chunk["entry"], chunk["admissions"] = sending.entry, sending.admissions
+            chunk["copy_of"] = self.copy_of
         sending.number += 1
         return chunk
 
@@ -237,7 +247,8 @@ class Snapshots:
     def _begin(self, key: tuple[int, int, int], chunk: Message) -> None:
         local_id = self.local_id + 1
         self._store.batch.delete_range(Family.STATE, *keys.state_range(self._shard, local_id))
-        self._arriving = Arriving(key, chunk["entry"], chunk["admissions"], local_id)
+        origin = NodeId(key[0] if chunk["copy_of"] is None else chunk["copy_of"])
+        self._arriving = Arriving(key, chunk["entry"], chunk["admissions"], origin, local_id)
 
     def _take(self, arriving: Arriving, chunk: Message) -> bool:
         arriving.crc32 = zlib.crc32(chunk["pairs"], arriving.crc32)
@@ -278,8 +289,9 @@ class Snapshots:
         batch.put(Family.META, keys.snapshot_id_key(self._shard), _U64.pack(arrived.local_id))
         batch.put(Family.META, keys.applied_key(self._shard), _U64.pack(index))
         batch.delete(Family.META, keys.distrusted_key(self._shard))
+        batch.put(Family.META, keys.copy_key(self._shard), _U32.pack(arrived.origin))
         self._store.mark_hard()
-        self.trusted = frozenset()
+        self.trusted, self.copy_of = frozenset(), arrived.origin
         self.local_id, self.applied_index = arrived.local_id, index
         self.installed += 1
 
@@ -298,3 +310,7 @@ def read_u64(store: Store, key: bytes) -> int:
 
 def _unpack(nodes: bytes) -> frozenset[NodeId]:
     return frozenset(NodeId(node) for (node,) in _U32.iter_unpack(nodes))
+
+
+def _unpack_one(node: bytes | None) -> NodeId | None:
+    return None if node is None else NodeId(*_U32.unpack(node))

@@ -8,6 +8,7 @@ from storage import keys
 from storage.store import Family, Store
 
 _U64 = struct.Struct(">Q")
+_STATE = Family.STATE
 
 
 class ShardBatch:
@@ -23,7 +24,7 @@ class ShardBatch:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set a state key."""
-        self._store.batch.put(Family.STATE, self._prefix + key, value)
+        self._store.batch.put(_STATE, self._prefix + key, value)
 
     def delete(self, key: bytes) -> None:
         """Remove a state key."""

@@ -77,6 +77,11 @@ def distrusted_key(shard: int) -> bytes:
     return b"w" + _U32.pack(shard)
 
 
+def copy_key(shard: int) -> bytes:
+    """META: present while the shard's state is an unconfirmed copy; of which node's."""
+    return b"c" + _U32.pack(shard)
+
+
 def peer_key(node: int) -> bytes:
     """META: the store uuid of a peer."""
     return b"p" + _U32.pack(node)

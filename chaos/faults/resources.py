@@ -2,13 +2,15 @@
 
 import contextlib
 import os
+import re
 import resource
 import time
+from pathlib import Path
 from random import Random
 
 from chaos.child import Child
 from chaos.faults.choosing import one_of
-from chaos.faults.contract import Group, Injected, fault
+from chaos.faults.contract import FaultError, Group, Injected, fault
 from chaos.faults.disk import SETTLE_S, last_words, wait_end
 from chaos.faults.watched import Sight, Watched
 from chaos.world import limits, waiting
@@ -23,6 +25,11 @@ SPARE_BYTES = 256 * 1024
 SPARE_FILES = 2
 CALLERS = 64
 """Connections that are opened to a node that cannot have them."""
+DEAF_CALLS = 350
+"""Calls of a client that reads no answer; each is of 0.3 MB and more."""
+DEAF_RISE_MAX_BYTES = 64 << 20
+"""What a node's memory may rise by for such a client, and for all else that goes on meanwhile."""
+_UNTAKEN = re.compile(r'^muster_throttled_requests_total{limit="untaken_answers"} (\S+)$')
 BUSY_SHARE_MIN = 0.1
 """Of one CPU's time that busy processes have to have had, all of them together: on two CPUs that a
 run's own processes fill they had 46 %."""
@@ -223,3 +230,63 @@ class OutOfFiles(_ResourceFault):
         if code is not None:
             return True, f"it ended by itself with code {code}"
         return opened >= self._most, f"it had {opened} of {self._most} files open"
+
+
+@fault
+class UnreadAnswers(_ResourceFault):
+    """A client asks for what is long, and takes nothing of it."""
+
+    kind = "unread_answers"
+    title = "one node is asked for 350 long answers by a client that never reads"
+    spares_members = True
+
+    def __init__(self) -> None:
+        """Everybody reads."""
+        super().__init__()
+        self._client: Child | None = None
+        self._pid = 0
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Ask. Facts after heal: `refused`, `rise_bytes`."""
+        node_id = one_of(world, world.running(), rng)
+        self._hit = [node_id]
+        self._pid = world.nodes[node_id].pid
+        self._since["refused"] = _untaken(world, node_id)
+        self._since["rise_bytes"] = _memory(self._pid)
+        self._client = Child(
+            "chaos.faults.deaf",
+            {"endpoint": world.nodes[node_id].endpoint, "calls": DEAF_CALLS},
+            wrap=world.client_command,
+        )
+        told = self._client.ready()
+        return self._injected(f"{told['calls']} calls on one connection")
+
+    def heal(self, world: World) -> None:
+        """End the client. Raises FaultError where the node's memory rose by what nobody took."""
+        for node_id in self._hit:
+            self._watch(self._look, world, node_id)
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        hit, self._hit = self._hit, []
+        rise_bytes = self._facts.get("rise_bytes", 0)
+        if hit and isinstance(rise_bytes, int) and rise_bytes > DEAF_RISE_MAX_BYTES:
+            raise FaultError(f"{node_place(hit[0])} took {rise_bytes} bytes for what nobody reads")
+
+    def _look(self, world: World, node_id: int) -> Sight:
+        refused = self._risen("refused", _untaken(world, node_id))
+        if world.nodes[node_id].pid == self._pid:
+            self._risen("rise_bytes", _memory(self._pid))
+        return refused > 0, f"the node refused or ended {refused} of its calls"
+
+
+def _untaken(world: World, node_id: int) -> int:
+    """Calls of clients that did not read, by the node's own count. Raises OSError."""
+    lines = map(_UNTAKEN.match, world.metrics(node_id).splitlines())
+    return sum(int(float(found[1])) for found in lines if found)
+
+
+def _memory(pid: int) -> int:
+    """Resident bytes of a process. Raises OSError."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()

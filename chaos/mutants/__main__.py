@@ -1,7 +1,7 @@
 """`python -m chaos.mutants`: hunt all broken builds; the last line is `caught N of N`.
 
-N is of hunts: a build that is hunted in the simulator and as real processes counts twice, as the
-line before says.
+N is of hunts: a build that is hunted in the simulator and as real processes counts twice; the line
+before says how many there were of each kind, those by unit tests among them.
 
 Exit code 1 where one survived, or where the shipped build fails a seed that a hunt used; 2 where a
 name is no broken build.

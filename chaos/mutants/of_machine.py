@@ -27,7 +27,7 @@ _decide = import_module("coordinator.machine.decide")  # the package has a funct
 _decide_offset_delete, _decide_timer = _decide.decide_offset_delete, _decide.decide_timer
 _decide_join = _decide.decide_join
 _decide_delete, _decide_config = _decide.decide_delete, _decide.decide_config
-_refuse, _commit = decide_commit._refuse, decide_commit._commit
+_refuse, _store_all = decide_commit._refuse, decide_commit._store_all
 _evolve = import_module("coordinator.machine.evolve")
 _note_generation = _evolve.note_generation
 
@@ -59,7 +59,7 @@ def _any_generation(group: Group | None, command: OffsetCommit) -> Decision | No
 
 def _any_order(group: Group | None, command: OffsetCommit, *rest: Any) -> Any:
     """Ignores commit_seq: whatever comes last stands."""
-    return _commit(group, replace(command, commit_seq=0), *rest)
+    return _store_all(group, replace(command, commit_seq=0), *rest)
 
 
 def _any_holder(group: Group, member_id: str, instance_id: str) -> Decision | None:
@@ -127,7 +127,7 @@ def _say_configured(group: Group | None, command: AlterGroupConfig, env: Envelop
 
 def _backward(group: Group | None, command: OffsetCommit, *rest: Any) -> Any:
     """Lets commits that go forward only go back."""
-    return _commit(group, replace(command, forward_only=False), *rest)
+    return _store_all(group, replace(command, forward_only=False), *rest)
 
 
 BUILDS = (
@@ -136,7 +136,7 @@ BUILDS = (
         _any_generation.__doc__ or "",
         ((decide_commit, "_refuse", _any_generation),),
     ),
-    Build("commit_seq", _any_order.__doc__ or "", ((decide_commit, "_commit", _any_order),)),
+    Build("commit_seq", _any_order.__doc__ or "", ((decide_commit, "_store_all", _any_order),)),
     Build(
         "static_fence",
         _any_holder.__doc__ or "",
@@ -171,7 +171,7 @@ BUILDS = (
         _say_configured.__doc__ or "",
         ((_decide, "decide_config", _say_configured),),
     ),
-    Build("forward_only", _backward.__doc__ or "", ((decide_commit, "_commit", _backward),)),
+    Build("forward_only", _backward.__doc__ or "", ((decide_commit, "_store_all", _backward),)),
     Build("retention", Hasty.__doc__ or "", ((decide_removal, "_Due", Hasty),)),
     Build("timer_generation", _any_timer.__doc__ or "", ((_decide, "decide_timer", _any_timer),)),
     Build(

@@ -1,20 +1,27 @@
-"""Builds whose quarantine lacks a rule. The simulator compares no checkpoints: tests catch them."""
+"""Builds whose quarantine lacks a rule. The simulator compares no checkpoints: unit tests do."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import coordinator.verify
 import raft.driver
+import raft.replication
 from chaos.mutants.build import Build
 from coordinator.persist import CheckpointRecord
 from coordinator.shard import Shard
 from coordinator.verify import Verifier
+from raft.codec import Message
 from raft.contract import NodeId
 from raft.core import PeerNode
 from raft.replica import Replica
+from raft.snapshots import Snapshots
 
 
-def _two_are_majority(_verifier: Verifier, count: int) -> bool:
-    return count > 1
+def _two_are_majority(_verifier: Verifier, _shard: Shard, nodes: Sequence[NodeId]) -> bool:
+    return len(nodes) > 1
+
+
+def _nobody(_verifier: Verifier, _shard: Shard, _node: NodeId) -> None:
+    """Whose state a copy is of."""
 
 
 def _all_recorded(shard: Shard) -> list[CheckpointRecord]:
@@ -32,11 +39,19 @@ class SendingAnyState(Replica):
             self._rebuilding = rebuilding
 
 
-class MultiplyingInConflict(Replica):
-    """Sends its state to followers while nobody knows whose state is right."""
+class ForgettingCopies(Replica):
+    """Takes the state that it finds at its start for its own, wherever it came from."""
 
-    def withhold_state(self, withheld: bool) -> None:
-        del withheld
+    def load(self) -> None:
+        super().load()
+        self._snapshots.confirm()
+
+
+class NamingTheLeader(Snapshots):
+    """Calls a copy of a copy a copy of whoever sent it."""
+
+    def _begin(self, key: tuple[int, int, int], chunk: Message) -> None:
+        super()._begin(key, {**chunk, "copy_of": None})
 
 
 class TakingAnyState(Replica):
@@ -55,28 +70,34 @@ class ForgettingQuarantine(Replica):
         self._rebuilding, self._snapshots.trusted = False, frozenset()
 
 
-BUILDS: dict[str, Build] = {
-    build.name: build
-    for build in (
-        Build(
-            "two_suffice",
-            "Takes two equal others for a majority, of however many nodes.",
-            ((Verifier, "_are_majority", _two_are_majority),),
-        ),
-        Build(
-            "stale_votes",
-            "Counts what was recorded of a state that was replaced since, or is being replaced.",
-            ((coordinator.verify, "_vouched", _all_recorded),),
-        ),
-        *(
-            Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
-            for name, build in (
-                ("wrong_state_sent", SendingAnyState),
-                ("conflict_multiplied", MultiplyingInConflict),
-                ("any_state_taken", TakingAnyState),
-                ("quarantine_forgotten", ForgettingQuarantine),
-            )
-        ),
-    )
-}
-"""By name; tests/coordinator/test_quarantine.py says what catches each."""
+BUILDS = (
+    Build(
+        "two_suffice",
+        "Takes two equal others for a majority, of however many nodes.",
+        ((Verifier, "_are_majority", _two_are_majority),),
+    ),
+    Build(
+        "stale_votes",
+        "Counts what was recorded of a state that was replaced since, or is being replaced.",
+        ((coordinator.verify, "_vouched", _all_recorded),),
+    ),
+    Build(
+        "copies_vote",
+        "Counts copies of one state as many witnesses.",
+        ((Verifier, "_copy_of", _nobody),),
+    ),
+    Build(
+        "copies_of_copies_vote",
+        NamingTheLeader.__doc__ or "",
+        ((raft.replication, "Snapshots", NamingTheLeader),),
+    ),
+    *(
+        Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
+        for name, build in (
+            ("wrong_state_sent", SendingAnyState),
+            ("copy_forgotten", ForgettingCopies),
+            ("any_state_taken", TakingAnyState),
+            ("quarantine_forgotten", ForgettingQuarantine),
+        )
+    ),
+)

@@ -247,7 +247,7 @@ def _figures(inputs: Inputs) -> Iterable[Figure]:
     violations = sum(v.violations_count for run in runs for v in run.verdicts)
     yield Figure("violations", "violations", violations if runs else None)
     yield Figure("faults_injected", "faults injected", len(faults) if runs else None)
-    tried = {fault.kind for fault in faults}
+    tried = {fault.kind for fault in faults if not fault.unreal}
     broken = {
         fault.kind
         for run in runs

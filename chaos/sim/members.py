@@ -476,7 +476,8 @@ class Member:
             group_instance_id=self._instance,
         )
         if self._scenario.removals and self._rng.random() < 0.5:
-            wanted = replace(command.partitions[0], expected_offset=self._offsets[partition] or -1)
+            expected = self._offsets[partition] or -1
+            wanted = command.partitions[0]._replace(expected_offset=expected)
             command = replace(command, partitions=(wanted,), atomic=True, blob=b"kept")
 
         def then(answer: Answer) -> None:

@@ -143,7 +143,6 @@ KNOWN_SEEDS = {
     "generation_floor": 0,
     "introduction": 1,
     "join_dedupe": 2,
-    "last_start_only": 29,
     "losses": 3,
     "majority": 0,
     "no_fsync": 8,

@@ -53,8 +53,7 @@ class LeavingMember:
     group_instance_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionCommit:
+class PartitionCommit(NamedTuple):
     """One partition of an OffsetCommit. `start_offset`, `end_offset`: where the member saw them.
 
     `expected_offset`: what must be stored now for this to be taken, -1 for nothing; None asks for

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from coordinator.machine.commands import OffsetCommit, PartitionCommit
+from coordinator.machine.commit_events import CommitEvents, StoredResults
 from coordinator.machine.decision import (
     Decision,
     illegal_generation,
@@ -15,7 +16,7 @@ from coordinator.machine.events import BlobCommitted, GroupEvent, OffsetCommitte
 from coordinator.machine.identity import refuse_identity
 from coordinator.machine.quoting import quoted
 from coordinator.machine.replies import Committed, PartitionResult
-from coordinator.machine.state import Blob, Group, Phase
+from coordinator.machine.state import Blob, Group, Offset, Phase
 
 
 def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision:
@@ -29,37 +30,105 @@ def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> 
     refused = _refuse(group, command)
     if refused is not None:
         return refused
+    stored = _store_all(group, command, env)
+    if stored is not None:
+        return stored
     if command.atomic:
         return _decide_atomic(group, command, env)
-    found = _each(group, command, env)
-    events = tuple(event for event, _ in found if event is not None)
-    return Decision(events, Committed(tuple(result for _, result in found)))
+    events, results = _each(group, command, env)
+    return Decision(events, Committed(results))
 
 
-_Outcome = tuple[OffsetCommitted | OffsetSuperseded | None, PartitionResult]
+def _store_all(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision | None:
+    """Every partition is stored, as nearly always; None where anything stands against one.
 
-
-def _each(group: Group | None, command: OffsetCommit, env: Envelope) -> list[_Outcome]:
-    """Every partition on its own, after those before it."""
-    found: list[_Outcome] = []
-    written: dict[tuple[str, int], OffsetCommitted] = {}
-    for wanted in command.partitions:
-        event, result = _commit(group, command, wanted, written, env)
-        if isinstance(event, OffsetCommitted):
-            written[wanted.topic, wanted.partition] = event
-        found.append((event, result))
-    return found
-
-
-def _is_full(
-    group: Group | None, written: Mapping[tuple[str, int], OffsetCommitted], env: Envelope
-) -> bool:
-    """No room for one more partition. Rules 1 had no such limit."""
+    Then the partitions are looked at one by one (`_each`): the outcome of that is the rule, and
+    where this decides it is the same.
+    """
+    topics, partitions, offsets, metadata, _, expected, _ = zip(*command.partitions, strict=True)
+    refs = tuple(zip(topics, partitions, strict=True))
+    if len(dict.fromkeys(refs)) < len(refs):
+        return None
+    most = env.limits.offset_metadata_max_bytes
+    if any(metadata) and any(len(text.encode()) > most for text in metadata):
+        return None
+    member_id, commit_seq = _writer(command)
     stored = {} if group is None else group.offsets
-    most = env.limits.group_max_offsets
-    if env.rules_version < 2 or len(stored) + len(written) < most:  # noqa: PLR2004
-        return False
-    return len(stored) + sum(key not in stored for key in written) >= most
+    if expected.count(None) < len(refs) or command.forward_only:
+        now = [-1 if kept is None else kept.offset for kept in map(stored.get, refs)]
+        if any(at not in (None, was) for at, was in zip(expected, now, strict=True)):
+            return None
+        if command.forward_only and any(map(int.__lt__, offsets, now)):
+            return None
+    for kept in map(stored.get, refs) if commit_seq else ():
+        if kept is not None and commit_seq <= kept.commit_seq and kept.member_id == member_id:
+            return None
+    room = _room(stored, env)
+    if room < len(refs) and room < sum(ref not in stored for ref in refs):
+        return None
+    blob, late = _blob(group, command)
+    if late:
+        return None
+    events = CommitEvents(command, refs, (member_id, commit_seq), env.wall_ms, blob)
+    return Decision(events, Committed(StoredResults(refs)))
+
+
+def _room(stored: Mapping[tuple[str, int], Offset], env: Envelope) -> int:
+    """How many partitions more the group may have offsets of. Rules 1 had no such limit."""
+    if env.rules_version < 2:  # noqa: PLR2004 - the version in which this came
+        return env.limits.commit_max_partitions
+    return env.limits.group_max_offsets - len(stored)
+
+
+_Stored = OffsetCommitted | OffsetSuperseded
+
+
+def _each(
+    group: Group | None, command: OffsetCommit, env: Envelope
+) -> tuple[tuple[_Stored, ...], tuple[PartitionResult, ...]]:
+    """Every partition on its own, after those before it (O7-O9)."""
+    group_id, generation, wall_ms = command.group_id, command.generation, env.wall_ms
+    member_id, commit_seq = _writer(command)
+    stored = {} if group is None else group.offsets
+    room = _room(stored, env)
+    written: dict[tuple[str, int], OffsetCommitted] = {}
+    events: list[_Stored] = []
+    results: list[PartitionResult] = []
+    for wanted in command.partitions:
+        topic, partition, offset, metadata, end_offset, expected, start_offset = wanted
+        key = (topic, partition)
+        kept = written.get(key) or stored.get(key)
+        late = commit_seq and kept is not None and commit_seq <= kept.commit_seq
+        if metadata or late or expected is not None or command.forward_only:
+            exception = _exception(command, wanted, kept, env)
+            if exception is not None:
+                event, result = exception
+                results.append(result)
+                if event is not None:
+                    events.append(event)
+                continue
+        if kept is None:
+            if room <= 0:
+                message = f"The group has offsets of its {env.limits.group_max_offsets} partitions."
+                results.append(_result(wanted, Error.INVALID_COMMIT_OFFSET_SIZE, message))
+                continue
+            room -= 1
+        written[key] = committed = OffsetCommitted(
+            group_id,
+            topic,
+            partition,
+            offset,
+            metadata,
+            end_offset,
+            member_id,
+            generation,
+            commit_seq,
+            wall_ms,
+            start_offset,
+        )
+        events.append(committed)
+        results.append(PartitionResult(topic, partition, Error.NONE, "", False))
+    return tuple(events), tuple(results)
 
 
 def _decide_atomic(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision:
@@ -67,24 +136,24 @@ def _decide_atomic(group: Group | None, command: OffsetCommit, env: Envelope) ->
 
     A retry of what was applied finds every partition as it wrote it, and writes nothing.
     """
-    found = _each(group, command, env)
-    wrong = [r for _, r in found if r.error is not Error.NONE or r.superseded]
+    stored, found = _each(group, command, env)
+    wrong = [r for r in found if r.error is not Error.NONE or r.superseded]
     blob, late = _blob(group, command)
     if wrong or late:
         message = "The commit is atomic, and a newer one stands."
         if wrong and wrong[0].error is not Error.NONE:
             message = f"The commit is atomic: {wrong[0].message}"
-        results = [
+        results = tuple(
             result
             if result.error is not Error.NONE or result.superseded
             else _result(wanted, Error.OPERATION_NOT_ATTEMPTED, message)
-            for wanted, (_, result) in zip(command.partitions, found, strict=True)
-        ]
-        return Decision((), Committed(tuple(results)))
-    events: list[GroupEvent] = [event for event, _ in found if event is not None]
+            for wanted, result in zip(command.partitions, found, strict=True)
+        )
+        return Decision((), Committed(results))
+    events: list[GroupEvent] = [*stored]
     if events and blob is not None:
         events.append(blob)
-    return Decision(tuple(events), Committed(tuple(result for _, result in found)))
+    return Decision(tuple(events), Committed(found))
 
 
 def _blob(group: Group | None, command: OffsetCommit) -> tuple[BlobCommitted | None, bool]:
@@ -136,21 +205,21 @@ def _refuse_caller(group: Group | None, command: OffsetCommit) -> Decision | Non
     return None
 
 
-def _commit(
-    group: Group | None,
+def _exception(
     command: OffsetCommit,
     wanted: PartitionCommit,
-    written: dict[tuple[str, int], OffsetCommitted],
+    kept: Offset | OffsetCommitted | None,
     env: Envelope,
-) -> _Outcome:
-    """O7-O9 for one partition; `written` is what this command already stores."""
+) -> tuple[OffsetSuperseded | None, PartitionResult] | None:
+    """Why one partition is not simply stored over `kept`: refused, late, or a repetition (O7-O9).
+
+    None where it is stored.
+    """
     most = env.limits.offset_metadata_max_bytes
     if len(wanted.metadata.encode()) > most:
         message = f"An offset's metadata is at most {most} bytes."
         return None, _result(wanted, Error.OFFSET_METADATA_TOO_LARGE, message)
     member_id, commit_seq = _writer(command)
-    key = (wanted.topic, wanted.partition)
-    kept = written.get(key) or (None if group is None else group.offsets.get(key))
     if commit_seq and kept is not None and kept.member_id == member_id:
         if commit_seq < kept.commit_seq:
             return _superseded(command, wanted, kept.offset)
@@ -165,23 +234,7 @@ def _commit(
         return None, _result(wanted, Error.INVALID_UPDATE_VERSION, message)
     if command.forward_only and wanted.offset < now:
         return _superseded(command, wanted, now)
-    if kept is None and _is_full(group, written, env):
-        message = f"The group has offsets of its {env.limits.group_max_offsets} partitions."
-        return None, _result(wanted, Error.INVALID_COMMIT_OFFSET_SIZE, message)
-    committed = OffsetCommitted(
-        group_id=command.group_id,
-        topic=wanted.topic,
-        partition=wanted.partition,
-        offset=wanted.offset,
-        metadata=wanted.metadata,
-        end_offset=wanted.end_offset,
-        member_id=member_id,
-        generation=command.generation,
-        commit_seq=commit_seq,
-        wall_ms=env.wall_ms,
-        start_offset=wanted.start_offset,
-    )
-    return committed, _result(wanted, Error.NONE, "")
+    return None
 
 
 def _superseded(

@@ -15,6 +15,31 @@ def record_digest(key: bytes, value: bytes) -> int:
     return int.from_bytes(hashed.digest(), "big")
 
 
+def begin_record(key_start: bytes, rest_bytes: int) -> blake2b:
+    """The hash of a record as far as `key_start`; its key has `rest_bytes` more.
+
+    `end_records` goes on with copies, so that what many keys share is hashed once.
+    """
+    key_bytes = len(key_start) + rest_bytes
+    return blake2b(b"%d:%b" % (key_bytes, key_start), digest_size=DIGEST_BYTES)
+
+
+def end_records(
+    begun: Iterable[blake2b], key_rests: Iterable[bytes], values: Iterable[bytes]
+) -> list[int]:
+    """What `record_digest` is of each whole key and its value."""
+    digests = []
+    size, size_said = -1, b""
+    for start, key_rest, value in zip(begun, key_rests, values, strict=True):
+        if len(value) != size:  # of neighbours it is mostly the same
+            size = len(value)
+            size_said = b"%d:" % size
+        hashed = start.copy()
+        hashed.update(key_rest + size_said + value)
+        digests.append(int.from_bytes(hashed.digest(), "big"))
+    return digests
+
+
 def digest_of(records: Iterable[tuple[bytes, bytes]]) -> int:
     """The sum mod 2**128 over records with distinct keys, in any order."""
     return sum(record_digest(key, value) for key, value in records) % DIGEST_MODULUS

@@ -10,6 +10,7 @@ RECORD_VERSION = 1
 
 _INT = Struct(">q")
 _LENGTH = Struct(">I")
+INT_BYTES = _INT.size
 
 
 class RecordError(Exception):

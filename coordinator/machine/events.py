@@ -219,9 +219,11 @@ class GroupEmptied:
     time_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitted:
-    """One partition's offset is stored; creates the group where there is none (a simple group)."""
+class OffsetCommitted(NamedTuple):
+    """One partition's offset is stored; creates the group where there is none (a simple group).
+
+    A commit has up to a thousand of them: a NamedTuple is made in a quarter of the time.
+    """
 
     group_id: str
     topic: str

@@ -4,9 +4,12 @@ It is total over what `decide` emits and stops at anything else: an event that d
 broken invariant.
 """
 
+from collections.abc import Sequence
+from itertools import repeat
 from typing import assert_never
 
 from coordinator.machine.commands import RoundTimer
+from coordinator.machine.commit_events import CommitEvents
 from coordinator.machine.events import (
     AssignmentPublished,
     BlobCommitted,
@@ -50,6 +53,23 @@ def evolve(group: Group | None, event: GroupEvent) -> Group | None:
     invariant(event.group_id == group.group_id, "an event of another group")
     _apply(group, event)
     return None if group.phase is Phase.DEAD else group
+
+
+def evolve_offsets(group: Group, commit: CommitEvents, digests: Sequence[int]) -> None:
+    """`evolve` by the offsets of `commit`, whose records have these digests."""
+    stored = map(
+        Offset,
+        commit.offsets,
+        commit.metadata,
+        commit.end_offsets,
+        repeat(commit.member_id),
+        repeat(commit.generation),
+        repeat(commit.commit_seq),
+        repeat(commit.wall_ms),
+        commit.start_offsets,
+        digests,
+    )
+    group.offsets.update(zip(commit.refs, stored, strict=True))
 
 
 def member_from(event: MemberJoined, join_seq: int) -> Member:

@@ -53,8 +53,20 @@ class Limits:
     max_nodes: int = 1_000
     max_parked_calls: int = 10_000
     max_held_heartbeats: int = 32_768
+    held_heartbeats_per_connection: int = 512
+    held_members_per_connection: int = 8_192
+    """Members named by the heartbeats that one connection has held."""
+    held_heartbeats_per_member: int = 8
+    untaken_connection_max_bytes: int = 4 * MIB
+    """Of answers that one connection has not taken; the last one may exceed it."""
+    untaken_max_bytes: int = 32 * MIB
+    """Of answers that a node's connections have not taken."""
     queue_max_commands: int = 4_096
     queue_max_bytes: int = 8 * MIB
+    queue_max_partitions: int = 5_000
+    """That callers' commands in a shard's queue name: what applying them takes, in some 20 ms."""
+    entry_max_partitions: int = 1_000
+    """That the commands of one log entry name: so it is applied in a few ms."""
     session_timeout_min_ms: int = 1_000
     session_timeout_max_ms: int = 30 * 60 * 1000
     session_timeout_ms: int = 10_000

@@ -3,6 +3,9 @@
 A field added later makes a form longer under a version of its own; a form never changes.
 """
 
+from collections.abc import Iterable
+from struct import Struct
+
 from coordinator.machine.commands import Protocol, RoundTimer
 from coordinator.machine.encoding import (
     RECORD_VERSION,
@@ -23,6 +26,10 @@ _LONGER_VERSION = RECORD_VERSION + 1
 """Of a record with one field more: when a member joined, where an offset's partition starts, a
 static member's own token."""
 _LONGER = bytes((_LONGER_VERSION,))
+_THREE_INTS = Struct(">qqq")
+_OFFSET = Struct(">BqIB")
+_OFFSET_AND_END = Struct(">BqIBq")
+"""Version, offset, no metadata, no end offset or one."""
 
 
 def put_header(group: Group) -> bytes:
@@ -131,20 +138,46 @@ def take_static(member: Member, reader: Reader) -> None:
     reader.end()
 
 
+def put_writer(member_id: str, generation: int, commit_seq: int, wall_ms: int) -> bytes:
+    """What a stored offset says of the commit that wrote it: the same in all its offsets."""
+    return put_text(member_id) + _THREE_INTS.pack(generation, commit_seq, wall_ms)
+
+
+def put_committed(
+    offsets: Iterable[int],
+    metadata: Iterable[str],
+    end_offsets: Iterable[int | None],
+    start_offsets: Iterable[int | None],
+    writer: bytes,
+) -> list[bytes]:
+    """Stored offsets that one commit wrote (`put_writer`), each as `put_offset` puts it."""
+    values = []
+    for offset, text, end, start in zip(offsets, metadata, end_offsets, start_offsets, strict=True):
+        if text or start is not None:
+            values.append(_put_offset(offset, text, end, start, writer))
+        elif end is None:  # the same bytes, and nearly all that is put
+            values.append(_OFFSET.pack(RECORD_VERSION, offset, 0, 0) + writer)
+        else:
+            values.append(_OFFSET_AND_END.pack(RECORD_VERSION, offset, 0, 1, end) + writer)
+    return values
+
+
+def _put_offset(
+    offset: int, metadata: str, end_offset: int | None, start_offset: int | None, writer: bytes
+) -> bytes:
+    version, start = (_VERSION, b"") if start_offset is None else (_LONGER, put_int(start_offset))
+    parts = (version, put_int(offset), put_text(metadata), put_optional(end_offset), writer, start)
+    return b"".join(parts)
+
+
 def put_offset(offset: Offset) -> bytes:
     """A stored offset."""
-    return b"".join(
-        (
-            _VERSION if offset.start_offset is None else _LONGER,
-            put_int(offset.offset),
-            put_text(offset.metadata),
-            put_optional(offset.end_offset),
-            put_text(offset.member_id),
-            put_int(offset.generation),
-            put_int(offset.commit_seq),
-            put_int(offset.wall_ms),
-            b"" if offset.start_offset is None else put_int(offset.start_offset),
-        )
+    return _put_offset(
+        offset.offset,
+        offset.metadata,
+        offset.end_offset,
+        offset.start_offset,
+        put_writer(offset.member_id, offset.generation, offset.commit_seq, offset.wall_ms),
     )
 
 

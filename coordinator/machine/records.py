@@ -27,11 +27,14 @@ and one version more, and so has an offset that says where its partition starts,
 that took a fencing token of its own.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple, TypeVar, assert_never
 
+from coordinator.machine.commit_events import CommitEvents
+from coordinator.machine.digest import begin_record, end_records
 from coordinator.machine.encoding import (
+    INT_BYTES,
     Reader,
     RecordError,
     put_int,
@@ -64,6 +67,7 @@ from coordinator.machine.quoting import quoted
 from coordinator.machine.record_forms import (
     put_assignment,
     put_blob,
+    put_committed,
     put_config,
     put_fence,
     put_header,
@@ -71,6 +75,7 @@ from coordinator.machine.record_forms import (
     put_number,
     put_offset,
     put_static,
+    put_writer,
     take_assignment,
     take_blob,
     take_config,
@@ -200,6 +205,32 @@ def group_value(group: Group | None, ref: Ref) -> bytes | None:
             return _own_value(group, ref)
         case _:
             return _put_known(group.offsets.get(ref), put_offset)
+
+
+class OffsetRecords(NamedTuple):
+    """The records of offsets, in columns: keys, values, and the digest of each record."""
+
+    keys: list[bytes]
+    values: list[bytes]
+    digests: list[int]
+
+
+def offset_records(commit: CommitEvents) -> OffsetRecords:
+    """What `group_key`, `put_offset` and `record_digest` say of each offset, in the same order.
+
+    What they share is put and hashed once: the names of group and topic, and who wrote them.
+    """
+    group = group_prefix(commit.group_id) + _OFFSET
+    topics, partitions = zip(*commit.refs, strict=True)
+    start_of = {topic: group + put_text(topic) for topic in dict.fromkeys(topics)}
+    begun = {topic: begin_record(start, INT_BYTES) for topic, start in start_of.items()}
+    key_ends = list(map(put_int, partitions))
+    writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
+    columns = (commit.offsets, commit.metadata, commit.end_offsets, commit.start_offsets)
+    values = put_committed(*columns, writer)
+    keys = [start_of[topic] + end for topic, end in zip(topics, key_ends, strict=True)]
+    digests = end_records(map(begun.__getitem__, topics), key_ends, values)
+    return OffsetRecords(keys, values, digests)
 
 
 def _own_value(group: Group, own: Own) -> bytes | None:
@@ -333,33 +364,49 @@ def group_of_key(key: bytes) -> str:
     return Reader(key[len(GROUP_PREFIX) :]).text()
 
 
-def load_groups(records: Iterable[tuple[bytes, bytes]]) -> Iterator[Group]:
-    """Groups from their records in key order. Raises RecordError where one cannot be read."""
-    group: Group | None = None
-    for key, value in records:
+class GroupLoading:
+    """Groups from their records, which are taken one by one, in key order."""
+
+    __slots__ = ("_group", "_topics")
+
+    def __init__(self) -> None:
+        self._group: Group | None = None
+        self._topics: dict[str, str] = {}
+
+    def take(self, key: bytes, value: bytes) -> Group | None:
+        """Take one record; the group before it, where it is the first of the next.
+
+        Raises RecordError where it cannot be read.
+        """
         reader = Reader(key[len(GROUP_PREFIX) :])
         group_id = reader.text()
         kind = reader.take(1)
         if kind == HEADER:
             reader.end()
-            if group is not None:
-                yield _finished(group)
-            group = take_header(group_id, Reader(value))
-            continue
-        if group is None or group.group_id != group_id:
+            before = self.end()
+            self._group = take_header(group_id, Reader(value))
+            return before
+        if self._group is None or self._group.group_id != group_id:
             raise RecordError(f"a record of group {quoted(group_id)} before its header")
-        _take_part(group, kind, reader, value)
-    if group is not None:
-        yield _finished(group)
+        _take_part(self._group, kind, reader, value, self._topics)
+        return None
+
+    def end(self) -> Group | None:
+        """The group whose records were taken last; None where there is none."""
+        return None if self._group is None else _finished(self._group)
 
 
-def _take_part(group: Group, kind: bytes, key: Reader, value: bytes) -> None:
+def _take_part(
+    group: Group, kind: bytes, key: Reader, value: bytes, topics: dict[str, str]
+) -> None:
+    """`topics` are the names read so far: offsets share them."""
     if kind == _MEMBER:
         member_id = key.rest()
         group.members[member_id] = take_member(member_id, Reader(value))
     elif kind == _OFFSET:
         topic, partition = key.text(), key.integer()
         key.end()
+        topic = topics.setdefault(topic, topic)
         group.offsets[topic, partition] = take_offset(Reader(value))
     elif kind == _ROUND:
         number = key.integer()

@@ -1,6 +1,6 @@
 """What a caller is told. A reply is a value; a refusal is one too (architecture section 1.10)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
@@ -104,7 +104,7 @@ class PartitionResult(NamedTuple):
 class Committed:
     """One result per partition of the request, in its order."""
 
-    partitions: tuple[PartitionResult, ...]
+    partitions: Sequence[PartitionResult]
 
 
 class RemovalResult(NamedTuple):

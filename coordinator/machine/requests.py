@@ -4,7 +4,7 @@
 before it proposes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from coordinator.machine.commands import (
     AlterGroupConfig,
@@ -129,18 +129,17 @@ def _refuse_commit(command: OffsetCommit, limits: Limits) -> Refused | None:
         refused = _refuse_blob(command, command.blob, limits)
         if refused is not None:
             return refused
-    keys = dict.fromkeys((p.topic, p.partition) for p in command.partitions)
-    if command.atomic and len(keys) != len(command.partitions):
+    partitions = command.partitions
+    if command.atomic and len({(p.topic, p.partition): p for p in partitions}) != len(partitions):
         return _invalid("An atomic commit names each partition once.")
-    return _refuse_ids([p.topic for p in command.partitions], limits) or next(
-        (
-            _invalid(f"Partition {p.partition} of {quoted(p.topic)} at offset {at}: below 0.")
-            for p in command.partitions
-            for at in (p.offset, p.start_offset or 0)
-            if min(p.partition, at) < 0
-        ),
-        None,
-    )
+    refused = _refuse_ids({p.topic: p for p in partitions}, limits)
+    if refused is not None:
+        return refused
+    for topic, partition, offset, _, _, _, start_offset in partitions:
+        if partition < 0 or offset < 0 or (start_offset is not None and start_offset < 0):
+            at = offset if partition < 0 or offset < 0 else start_offset
+            return _invalid(f"Partition {partition} of {quoted(topic)} at offset {at}: below 0.")
+    return None
 
 
 def _refuse_blob(command: OffsetCommit, blob: bytes, limits: Limits) -> Refused | None:
@@ -168,7 +167,7 @@ def _refuse_alter_config(command: AlterGroupConfig, limits: Limits) -> Refused |
     return None
 
 
-def _refuse_ids(topics: Sequence[str], limits: Limits) -> Refused | None:
+def _refuse_ids(topics: Iterable[str], limits: Limits) -> Refused | None:
     for topic in topics:
         if not 0 < len(topic.encode()) <= limits.id_max_bytes:
             return _invalid(f"A topic's name has 1 to {limits.id_max_bytes} bytes.")

@@ -13,8 +13,8 @@ from coordinator.machine.records import (
     TIME_KEY,
     TOPIC_CHANGED_PREFIX,
     TOPIC_PREFIX,
+    GroupLoading,
     group_records,
-    load_groups,
 )
 from coordinator.machine.state import Group
 
@@ -88,25 +88,21 @@ def load_state(records: Iterable[tuple[bytes, bytes]]) -> ShardState:
 def load_in_slices(
     records: Iterable[tuple[bytes, bytes]], slice_records: int = 500
 ) -> Generator[None, None, ShardState]:
-    """`load_state` with pauses: yields between two groups, once so many records were read."""
-    state = ShardState()
-    unpaused = 0
-
-    def group_record() -> Iterator[tuple[bytes, bytes]]:
-        nonlocal unpaused
-        for key, value in records:
-            unpaused += 1
-            state.digest = (state.digest + record_digest(key, value)) % DIGEST_MODULUS
-            if key[:1] == GROUP_PREFIX:
-                yield key, value
-            else:
-                _load_shard_record(state, key, value)
-
-    for group in load_groups(group_record()):
-        state.groups[group.group_id] = group
-        if unpaused >= slice_records:
-            unpaused = 0
+    """`load_state` with pauses: yields once so many records were read, also within a group."""
+    state, loading = ShardState(), GroupLoading()
+    for count, (key, value) in enumerate(records, start=1):
+        state.digest = (state.digest + record_digest(key, value)) % DIGEST_MODULUS
+        if key[:1] == GROUP_PREFIX:
+            group = loading.take(key, value)
+            if group is not None:
+                state.groups[group.group_id] = group
+        else:
+            _load_shard_record(state, key, value)
+        if count % slice_records == 0:
             yield
+    last = loading.end()
+    if last is not None:
+        state.groups[last.group_id] = last
     state.topics_version = sum(state.topics.values())
     return state
 

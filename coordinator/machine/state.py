@@ -188,6 +188,8 @@ class Offset:
     """A stored offset, and which commit wrote it (gp-O9).
 
     A simple commit has member "" and `commit_seq` 0. `wall_ms` is for people and for retention.
+    `digest` is that of its record, so that the next commit need not put this one anew to take it
+    off the shard's; it follows from the rest, and None is not known (after a load).
     """
 
     offset: int
@@ -198,6 +200,7 @@ class Offset:
     commit_seq: int
     wall_ms: int
     start_offset: int | None = None
+    digest: int | None = field(default=None, compare=False, metadata={"derived": True})
 
 
 @dataclass(slots=True)

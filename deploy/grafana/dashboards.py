@@ -395,7 +395,7 @@ GROUPS = (
     ),
     Panel(
         "Partitions nobody owns",
-        "Of Stable groups. Bad: anything but 0: nobody reads them.",
+        "Of Stable groups, and of those whose workers died. Bad: all but 0: nobody reads them.",
         "short",
         (
             (

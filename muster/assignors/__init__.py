@@ -19,6 +19,7 @@ from muster.assignors.registry import (
     Choice,
     FunctionAssignor,
     is_cooperative,
+    is_own,
     register,
     resolve,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "checked_shares",
     "in_order",
     "is_cooperative",
+    "is_own",
     "range_shares",
     "register",
     "resolve",

@@ -1,10 +1,10 @@
 """Compares what nodes answered to Verify: which node differs, in which shard and group. Pure.
 
-A node is named where more than half of all nodes agree with each other and not with it. Digests of
+A node is named where more than half of all nodes agree with each other and not with it; nodes whose
+states are copies of one node's count as that one (docs/adr/0016). Digests of
 groups compare only where they were taken at one index of the log.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -71,7 +71,7 @@ def _odd_checkpoints(answers: Answers, shard: int, nodes: int) -> Iterable[Findi
     unequal |= {index for index, by_node in recorded.items() if len({*by_node.values()}) > 1}
     if unequal:
         index = max(unequal)
-        for node_id in _odd(recorded[index], nodes):
+        for node_id in _odd(recorded[index], nodes, _witnesses(answers, shard)):
             yield Finding(shard, node_id, "", f"another digest than the others at index {index}")
 
 
@@ -89,7 +89,7 @@ def _odd_groups(answers: Answers, shard: int, nodes: int, blamed: set[int]) -> I
     for group_id in sorted({group_id for held in held_by.values() for group_id in held}):
         by_node = {node_id: held.get(group_id, b"") for node_id, held in held_by.items()}
         if len({*by_node.values()}) > 1:
-            odd = _odd(by_node, nodes)
+            odd = _odd(by_node, nodes, _witnesses(answers, shard))
             if odd == [NOBODY]:
                 odd = sorted(blamed & by_node.keys()) or odd
             for node_id in odd:
@@ -97,9 +97,22 @@ def _odd_groups(answers: Answers, shard: int, nodes: int, blamed: set[int]) -> I
                 yield Finding(shard, node_id, group_id or SHARD_WIDE, detail)
 
 
-def _odd(by_node: dict[int, bytes], nodes: int) -> list[int]:
+def _witnesses(answers: Answers, shard: int) -> dict[int, int]:
+    """By node that holds an unconfirmed copy, the node whose state it is a copy of."""
+    return {
+        copy.node_id: copy.copy_of
+        for _, answer in answers
+        for copy in answer.copies
+        if copy.shard == shard
+    }
+
+
+def _odd(by_node: dict[int, bytes], nodes: int, witnesses: dict[int, int]) -> list[int]:
     """The nodes that differ from a majority of all nodes; [NOBODY] where there is none."""
-    [(digest, count)] = Counter(by_node.values()).most_common(1)
-    if 2 * count > nodes:
-        return [node_id for node_id, own in sorted(by_node.items()) if own != digest]
+    agree: dict[bytes, set[int]] = {}
+    for node_id, digest in by_node.items():
+        agree.setdefault(digest, set()).add(witnesses.get(node_id, node_id))
+    for majority, seen_by in agree.items():
+        if 2 * len(seen_by) > nodes:
+            return [node_id for node_id, own in sorted(by_node.items()) if own != majority]
     return [NOBODY]

@@ -1431,11 +1431,33 @@ class VerifyResponse(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["applied_index", b"applied_index", "digest", b"digest", "group_id", b"group_id", "shard", b"shard"]) -> None: ...
 
+    @typing.final
+    class Copy(google.protobuf.message.Message):
+        """A node's state is a copy of another's, as in CheckpointsResponse."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        SHARD_FIELD_NUMBER: builtins.int
+        NODE_ID_FIELD_NUMBER: builtins.int
+        COPY_OF_FIELD_NUMBER: builtins.int
+        shard: builtins.int
+        node_id: builtins.int
+        copy_of: builtins.int
+        def __init__(
+            self,
+            *,
+            shard: builtins.int = ...,
+            node_id: builtins.int = ...,
+            copy_of: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["copy_of", b"copy_of", "node_id", b"node_id", "shard", b"shard"]) -> None: ...
+
     STATUS_FIELD_NUMBER: builtins.int
     NODE_ID_FIELD_NUMBER: builtins.int
     CHECKPOINTS_FIELD_NUMBER: builtins.int
     DIFFERENCES_FIELD_NUMBER: builtins.int
     GROUPS_FIELD_NUMBER: builtins.int
+    COPIES_FIELD_NUMBER: builtins.int
     node_id: builtins.int
     @property
     def status(self) -> muster.v1.errors_pb2.Status: ...
@@ -1447,6 +1469,10 @@ class VerifyResponse(google.protobuf.message.Message):
     def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___VerifyResponse.GroupDigest]:
         """Per group digests of the shards that differ, at index: what `muster cluster verify` compares across nodes."""
 
+    @property
+    def copies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___VerifyResponse.Copy]:
+        """the answering node's, and those that it knows of"""
+
     def __init__(
         self,
         *,
@@ -1455,9 +1481,10 @@ class VerifyResponse(google.protobuf.message.Message):
         checkpoints: collections.abc.Iterable[global___VerifyResponse.Checkpoint] | None = ...,
         differences: collections.abc.Iterable[global___VerifyResponse.Difference] | None = ...,
         groups: collections.abc.Iterable[global___VerifyResponse.GroupDigest] | None = ...,
+        copies: collections.abc.Iterable[global___VerifyResponse.Copy] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["checkpoints", b"checkpoints", "differences", b"differences", "groups", b"groups", "node_id", b"node_id", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["checkpoints", b"checkpoints", "copies", b"copies", "differences", b"differences", "groups", b"groups", "node_id", b"node_id", "status", b"status"]) -> None: ...
 
 global___VerifyResponse = VerifyResponse
 
@@ -1566,18 +1593,26 @@ class CheckpointsResponse(google.protobuf.message.Message):
         SHARD_FIELD_NUMBER: builtins.int
         INDEX_FIELD_NUMBER: builtins.int
         DIGEST_FIELD_NUMBER: builtins.int
+        COPY_OF_FIELD_NUMBER: builtins.int
         shard: builtins.int
         index: builtins.int
         digest: builtins.bytes
         """16 bytes"""
+        copy_of: builtins.int
+        """The state came in a snapshot, from this node in the end, and no majority has agreed with it since: it is no
+        witness beside that node. Absent: it is the node's own.
+        """
         def __init__(
             self,
             *,
             shard: builtins.int = ...,
             index: builtins.int = ...,
             digest: builtins.bytes = ...,
+            copy_of: builtins.int | None = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["digest", b"digest", "index", b"index", "shard", b"shard"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["_copy_of", b"_copy_of", "copy_of", b"copy_of"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_copy_of", b"_copy_of", "copy_of", b"copy_of", "digest", b"digest", "index", b"index", "shard", b"shard"]) -> None: ...
+        def WhichOneof(self, oneof_group: typing.Literal["_copy_of", b"_copy_of"]) -> typing.Literal["copy_of"] | None: ...
 
     STATUS_FIELD_NUMBER: builtins.int
     NODE_ID_FIELD_NUMBER: builtins.int

@@ -575,6 +575,9 @@ class SnapshotHeader(google.protobuf.message.Message):
 
     ENTRY_FIELD_NUMBER: builtins.int
     ADMISSIONS_FIELD_NUMBER: builtins.int
+    COPY_OF_FIELD_NUMBER: builtins.int
+    copy_of: builtins.int
+    """the node whose state the sender's is an unconfirmed copy of; absent: its own"""
     @property
     def entry(self) -> global___LogEntry:
         """the last one that the state holds"""
@@ -586,9 +589,11 @@ class SnapshotHeader(google.protobuf.message.Message):
         *,
         entry: global___LogEntry | None = ...,
         admissions: collections.abc.Iterable[global___Admission] | None = ...,
+        copy_of: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["entry", b"entry"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["admissions", b"admissions", "entry", b"entry"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_copy_of", b"_copy_of", "copy_of", b"copy_of", "entry", b"entry"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_copy_of", b"_copy_of", "admissions", b"admissions", "copy_of", b"copy_of", "entry", b"entry"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_copy_of", b"_copy_of"]) -> typing.Literal["copy_of"] | None: ...
 
 global___SnapshotHeader = SnapshotHeader
 

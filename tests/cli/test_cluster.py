@@ -76,6 +76,23 @@ def test_verify_of_two_nodes_that_differ_blames_neither(cluster, muster):
     assert "no majority" in ran.err
 
 
+def test_verify_blames_nobody_by_a_copy_of_a_state(cluster, muster):
+    """Two nodes agree, one of which took its state from the other: they are one witness."""
+    digests = {1: A, 2: B, 3: A}
+    answers = [_answer(n, digests, groups=[("g", digests[n])]) for n in (1, 2, 3)]
+    answers[0].copies.add(shard=2, node_id=3, copy_of=1)  # node 1 was told so by node 3
+    answers[1].copies.add(shard=1, node_id=2, copy_of=1)  # of another shard
+    _script(cluster, answers)
+    ran = muster("cluster", "verify", "--shard", "2")
+    assert ran.exit_code == 5
+    assert "no majority" in ran.err
+    assert "node 2" not in ran.err
+    by_number = list(enumerate(answers, start=1))
+    assert {finding.node_id for finding in compare(by_number, 2, 3)} == {NOBODY}
+    del answers[0].copies[:]
+    assert {finding.node_id for finding in compare(by_number, 2, 3)} == {2}
+
+
 def test_verify_with_a_silent_node_has_not_passed(cluster, muster):
     """Equal digests of two nodes do not speak for the third."""
     digests = {1: A, 2: A, 3: A}

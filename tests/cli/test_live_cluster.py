@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -181,14 +182,27 @@ def test_an_older_copy_of_a_directory_is_found_out_and_made_whole(live):
     live.start_node(victim.node_id)
     ran = _until_said(live, "its store forgot what it had synced; it waits for node 2")
     assert ran.returncode == 5
+    assert _metric(live, 0, "muster_store_losses_total", 1) == 1
+    assert _metric(live, 0, "muster_learner_shards", 1) == SHARDS
+    assert _metric(live, 0, "muster_learner_shards", 0) == 0
     live.start_node(2)
     assert _until(live, 0, "cluster", "status").stderr == ""
     assert _until(live, 0, "cluster", "verify").stderr == ""
+    assert _metric(live, 0, "muster_store_losses_total", 1) == 1
+    assert _metric(live, 0, "muster_learner_shards", 1) == 0
     live.kill(0)
     shown = json.loads(_until(live, 0, "group", "offsets", GROUP, "-o", "json").stdout)
     assert "59" in json.dumps(shown)
     refused = _muster(live, "cluster", "accept-loss", "1", "--yes")
     assert (refused.returncode, "forgot nothing" in refused.stderr) == (4, True)
+
+
+def _metric(cluster, asked, name, of):
+    """What one node says of another, or of itself."""
+    with urlopen(f"http://{cluster.nodes[asked].metrics_endpoint}/metrics", timeout=30) as page:
+        text = page.read().decode()
+    (line,) = [line for line in text.splitlines() if line.startswith(f'{name}{{node="{of}"}} ')]
+    return float(line.split()[1])
 
 
 def _until_said(cluster, words):

@@ -69,6 +69,7 @@ class FakeLog:
         self.applied_index = self.commit_index = 0
         self.ready = self.loading = False
         self.trusted = ()  # what `rebuild` was told
+        self.copy_of = None
         self.quorum_heard = self.current = True
         self.view = view or FakeView()
         self.waiting, self.reads, self.entries = deque(), [], []
@@ -96,8 +97,8 @@ class FakeLog:
     def rebuild(self, trusted):
         self.trusted, self.loading = tuple(trusted), True
 
-    def withhold_state(self, withheld):
-        self.withheld = withheld
+    def confirm_copy(self):
+        self.copy_of = None
 
     def loaded(self, view):
         """A leader's whole state has come."""
@@ -170,6 +171,11 @@ class Rig:
         self.desk.breaks.turn(self.clock_ms)
         self.shard.turn(Turn(self.clock_ms, lag_ms, self.loop_round))
         self.log.run()
+
+    def drain(self):
+        """As many turns as it takes to propose all that was asked."""
+        while self.shard.proposer.waiting:
+            self.turn(ms=1)
 
     def run(self, ms):
         """Turns of 10 ms."""

@@ -40,6 +40,9 @@ class NoPeers:
     def checkpoints(self, node, shard):
         return {}
 
+    def copy_of(self, node, shard):
+        return None
+
 
 class LocalNode:
     """`await node.start()`; stubs are `node.groups`, `node.topics`, `node.admin`."""

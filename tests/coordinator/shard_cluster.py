@@ -37,19 +37,24 @@ class Asked:
 
     def __init__(self, cluster, own):
         self.cluster, self.own = cluster, own
-        self.said = {}
+        self.said, self.copies = {}, {}
 
     @property
     def nodes(self):
         return [node for node in self.cluster.ids if node != self.own]
 
     def ask(self):
-        self.said = {}
+        self.said, self.copies = {}, {}
         for node in self.nodes:
             if node in self.cluster.verifiers:
                 for point in self.cluster.verifiers[node].own_checkpoints([]):
                     said = self.said.setdefault((node, point.shard), {})
                     said[point.index] = point.digest
+                    if point.HasField("copy_of"):
+                        self.copies[node] = point.copy_of
+
+    def copy_of(self, node, shard):
+        return self.copies.get(node)
 
     def checkpoints(self, node, shard):
         return self.said.get((node, shard), {})
@@ -146,31 +151,33 @@ class ShardCluster(MemoryCluster):
 
 
 def grown(nodes, wrong, settings=None):
-    """A cluster with one offset committed, where nodes hold another: node -> what they hold.
-
-    What is wrong was changed on disk while the node was down.
-    """
+    """A cluster with one offset committed, where nodes hold another: node -> what they hold."""
     cluster = ShardCluster(nodes, settings)
     cluster.ask(CreateTopic("t", 3))
     cluster.ask(commit("", -1, FIRST))
     cluster.run(cluster.converged)
     cluster.run_for(0.3)
     for number, offset in wrong.items():
-        cluster.crash(number)
-        store = cluster.nodes[number].store
-        start, end = keys.state_range(0, 1)
-        [(key, value)] = [
-            (key, value)
-            for key, value in store.scan(Family.STATE, start, end)
-            if group_prefix(GROUP) + b"o" in key
-        ]
-        at = value.index(FIRST)
-        store.batch.put(Family.STATE, key, value[:at] + bytes([offset]) + value[at + 1 :])
-        store.write()
-        store.sync()
-        cluster.restart(number)
-        cluster.run_for(0.5)
+        damage(cluster, number, offset)
     return cluster
+
+
+def damage(cluster, number, offset):
+    """Have a node hold another offset than FIRST, changed on disk while it was down."""
+    local_id = cluster.replica(number)._snapshots.local_id
+    cluster.crash(number)
+    store = cluster.nodes[number].store
+    [(key, value)] = [
+        (key, value)
+        for key, value in store.scan(Family.STATE, *keys.state_range(0, local_id))
+        if group_prefix(GROUP) + b"o" in key
+    ]
+    at = value.index(FIRST)
+    store.batch.put(Family.STATE, key, value[:at] + bytes([offset]) + value[at + 1 :])
+    store.write()
+    store.sync()
+    cluster.restart(number)
+    cluster.run_for(0.5)
 
 
 def offset_of(cluster, number):

@@ -12,7 +12,7 @@ import pytest
 
 from coordinator import grpc_seam
 from coordinator.admission import CALL, Admission
-from coordinator.door import EXEMPT, TAKEN_AT_ONCE, Door
+from coordinator.door import EXEMPT, TAKEN_AT_ONCE, Door, open_answers
 from coordinator.frontend import admit
 from coordinator.machine.limits import LIMITS
 from coordinator.probe import Probe, Wait
@@ -62,6 +62,8 @@ class Groups(group_pb2_grpc.GroupCoordinatorServicer):
 class Case:
     """A server behind a door, with a probe, and a stub."""
 
+    servicer = Groups
+
     def __init__(self, folder=None):
         self.own = tempfile.TemporaryDirectory()
         self.folder = folder or Path(self.own.name)
@@ -69,16 +71,16 @@ class Case:
     async def __aenter__(self):
         self.admission = Admission(LIMIT)
         self.failures = []
-        self.groups = Groups(self.admission)
+        self.groups = self.servicer(self.admission)
         self.probe = Probe(self.admission, self.folder)
         self.server = make_server([self.probe])
-        self.door = Door(self.server, self.admission, (self.probe,), self.ended)
+        self.door = Door(self.server, self.admission, open_answers(), (self.probe,), self.ended)
         self.probe.listen(self.server)
         group_pb2_grpc.add_GroupCoordinatorServicer_to_server(self.groups, self.door)
-        port = self.server.add_insecure_port("127.0.0.1:0")
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
         await self.server.start()
         self.door.start()
-        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
         self.stub = group_pb2_grpc.GroupCoordinatorStub(self.channel)
         return self
 

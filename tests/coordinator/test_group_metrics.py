@@ -8,6 +8,7 @@ from coordinator.group_metrics import (
     COMMIT_RESULTS,
     OTHER,
     ROUND_S,
+    GroupCounts,
     GroupMeter,
     offsets_by_topic,
     ownership,
@@ -22,6 +23,7 @@ from coordinator.machine.commands import (
 )
 from coordinator.machine.events import Ending, Trigger
 from coordinator.machine.shard_state import ShardState, apply_entry
+from coordinator.machine.state import Phase
 from muster.v1 import group_pb2
 from muster.v1.errors_pb2 import ErrorCode, Status
 from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
@@ -215,6 +217,61 @@ def test_ownership_is_unknown_while_a_group_rebalances(rig):
     rig.ask("leave", leave("b"))
     rig.turn()
     assert ownership(rig.shard.state.groups["g"], rig.meter.own["g"], {"t": 4}) is None
+
+
+def _fall_silent(rig, members=(), *, until_gone=("a", "b")):
+    """Let time pass until the sessions of `until_gone` have ended; `members` are heard."""
+    ids = [id_of(m) for m in until_gone]
+    for _ in range(3_000):
+        rig.turn()
+        group = rig.shard.state.groups["g"]
+        if not any(i in group.members for i in ids):
+            return
+        for key in [k for k in rig.shard.liveness._sessions if k[1] in map(id_of, members)]:
+            rig.shard.liveness.heard(key)
+    raise AssertionError("the sessions did not end")
+
+
+def test_of_a_group_whose_workers_all_died_nothing_is_owned(rig):
+    """All partitions of the topics that they owned are nobody's, until somebody is there again."""
+    rig.settle("a", "b", shares={"a": (0, 1), "b": (2, 3)})
+    _fall_silent(rig)
+    group = rig.shard.state.groups["g"]
+    assert group.phase is Phase.EMPTY
+    found = ownership(group, rig.meter.own["g"], {"t": 4, "u": 9})
+    assert (found.unassigned, found.idle_members) == (4, 0)
+    rig.settle("c", shares={"c": (0, 1, 2, 3)})
+    assert ownership(group, rig.meter.own["g"], {"t": 4}).unassigned == 0
+
+
+def test_a_new_coordinator_knows_that_the_workers_died(rig):
+    """It goes by the offsets; without any, one partition at least was somebody's."""
+    rig.settle("a", shares={"a": (0,)})
+    _fall_silent(rig, until_gone=("a",))
+    group = rig.shard.state.groups["g"]
+    assert ownership(group, GroupCounts(), {"t": 4}).unassigned == 1
+    rig.ask("commit", commit("", -1, 1))
+    rig.turn()
+    assert ownership(group, GroupCounts(), {"t": 4}).unassigned == 4
+
+
+def test_a_death_while_others_leave_is_a_death(rig):
+    """One leaves, which opens the round, and the others never come to it."""
+    rig.settle("a", "b", shares={"a": (0, 1), "b": (2, 3)})
+    rig.ask("leave", leave("a"))
+    _fall_silent(rig, until_gone=("b",))
+    assert ownership(rig.shard.state.groups["g"], rig.meter.own["g"], {"t": 4}).unassigned == 4
+
+
+def test_a_group_whose_members_all_left_is_not_missed(rig):
+    """Who stops its workers on purpose wants no alarm."""
+    rig.settle("a", "b", shares={"a": (0, 1), "b": (2, 3)})
+    for member in ("a", "b"):
+        rig.ask("leave", leave(member))
+        rig.turn()
+    group = rig.shard.state.groups["g"]
+    assert group.phase is Phase.EMPTY
+    assert ownership(group, rig.meter.own["g"], {"t": 4}) is None
 
 
 def test_partitions_that_change_their_owner_are_counted(rig):

@@ -41,13 +41,17 @@ class Held:
             self.rig.turn()
             self.beats.turn(self.rig.clock_ms)
 
-    def beat(self, name, seq, *members, generation=1, nonce="process", at_once=False):
+    def beat(
+        self, name, seq, *members, generation=1, nonce="process", at_once=False, connection=""
+    ):
         def respond(answer):
             assert name not in self.answers, "answered once"
             self.answers[name] = answer
 
         keys = [Beat(0, MemberKey("g", id_of(m)), generation) for m in members]
-        return self.beats.beat(nonce, seq, keys, respond, at_once=at_once)
+        return self.beats.beat(
+            nonce, seq, keys, respond, at_once=at_once, connection=connection or nonce
+        )
 
 
 @pytest.fixture
@@ -119,17 +123,65 @@ def test_the_same_news_is_told_once_and_then_held(node):
 
 def test_a_client_that_calls_again_before_its_call_is_answered_is_told_again(node):
     """What it was told was lost; it may wait for less long than its call would be held."""
-    node.stable("a", "b", session_ms=1_000)
+    node.stable("a", "b", session_ms=3_000)
     node.rig.ask("leave a", leave("a"))
     node.run(20)
-    node.beat("lost", 1, "a")
-    assert node.answers["lost"].statuses == (Error.UNKNOWN_MEMBER_ID,)
-    node.beat("held", 2, "a")
+    told = (Error.UNKNOWN_MEMBER_ID, Error.REBALANCE_IN_PROGRESS)
+    node.beat("lost", 1, "a", "b")
+    assert node.answers["lost"].statuses == told
+    node.beat("held", 2, "a", "b")
     node.run(600)
     assert "held" not in node.answers
-    node.beat("again", 3, "a")
+    node.beat("again", 3, "a", "b")
     assert node.answers["held"].superseded
-    assert node.answers["again"].statuses == (Error.UNKNOWN_MEMBER_ID,)
+    assert node.answers["again"].statuses == told
+
+
+def test_a_heartbeat_for_members_that_nobody_knows_is_never_held(node):
+    """Whoever makes up names takes no place, and nothing is kept of it."""
+    node.stable("a")
+    for seq in range(3):
+        node.beat(seq, seq, "nobody", nonce="stranger")
+        assert node.answers[seq].statuses == (Error.UNKNOWN_MEMBER_ID,)
+    assert node.beats.held == 0
+    assert not node.beats._clients
+
+
+def test_one_connection_does_not_take_the_places_of_others(node, monkeypatch):
+    """Neither by calls nor by the members that they name; what it gives back it may take again."""
+    monkeypatch.setattr("coordinator.heartbeats.PER_CONNECTION_MAX", 2)
+    monkeypatch.setattr("coordinator.heartbeats.MEMBERS_PER_CONNECTION_MAX", 3)
+    node.stable("a", "b")
+    first = node.beat("1", 1, "a", nonce="p1", connection="c")
+    assert node.beat("too many members", 1, "a", "b", "a", nonce="p2", connection="c") is None
+    assert node.beat("2", 1, "b", nonce="p2", connection="c") is not None
+    assert node.beat("too many calls", 1, "a", nonce="p3", connection="c") is None
+    assert node.beat("another", 1, "a", nonce="p4", connection="d") is not None
+    node.beats.abandon(first)
+    assert node.beat("again", 1, "a", nonce="p5", connection="c") is not None
+
+
+def test_a_refused_heartbeat_was_heard(node, monkeypatch):
+    """Its members do not expire because there is no place for their call."""
+    monkeypatch.setattr("coordinator.heartbeats.PER_CONNECTION_MAX", 0)
+    node.stable("a")
+    for seq in range(15):
+        assert node.beat(seq, seq, "a") is None
+        node.run(1_000)
+    assert id_of("a") in node.rig.shard.state.groups["g"].members
+
+
+def test_places_are_given_back(node):
+    """Answered, superseded or broken off: nothing is left of a held call."""
+    node.stable("a", "b")
+    node.beat("answered", 1, "a", nonce="p1")
+    node.run(HEARTBEAT_INTERVAL_MS + 100)
+    node.beat("superseded", 1, "a", "nobody", nonce="p2")
+    node.beats.abandon(node.beat("newer", 2, "b", nonce="p2"))
+    places = node.beats._places
+    assert not places._calls
+    assert not places._members
+    assert not places._of_member
 
 
 def test_a_member_that_has_joined_the_round_is_held(node):
@@ -250,10 +302,10 @@ def test_held_calls_have_a_maximum(node, monkeypatch):
 def test_the_interval_stretches_under_many_clients(node, monkeypatch):
     """Beyond 20 % of the loop the interval grows, up to a third of the session."""
     monkeypatch.setattr("coordinator.heartbeats.HEARTBEATS_PER_S", 4)
-    for number in range(20):
-        node.beat(f"idle {number}", 1, "nobody", nonce=f"idle{number}")
-        node.beat(f"idle again {number}", 2, "nobody", nonce=f"idle{number}")
-    node.stable("a")
+    others = [f"m{number}" for number in range(20)]
+    node.stable("a", *others)
+    for member in others:
+        node.beat(member, 1, member, nonce=member)
     node.beat("1", 1, "a", nonce="a")
     node.run(10_000)
     assert HEARTBEAT_INTERVAL_MS < node.answers["1"].interval_ms <= 10_000 // 3
@@ -263,7 +315,7 @@ def test_idle_clients_are_forgotten(node):
     """The table of clients does not grow with every process that ever called."""
     node.stable("a")
     for number in range(50):
-        node.beat(f"gone {number}", 1, "nobody", nonce=f"p{number}")
+        node.beat(f"gone {number}", 1, "a", nonce=f"p{number}", at_once=True)
     assert len(node.beats._clients) == 50
     node.run(61_000)
     assert len(node.beats._clients) == 0

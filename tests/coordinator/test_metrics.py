@@ -17,6 +17,7 @@ from coordinator.metrics_page import encode
 from coordinator.quarantine import Quarantine
 from coordinator.raft_metrics import LeaderWatcher, Proposals
 from coordinator.topics import Topics
+from coordinator.untaken import Untaken
 from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, ShardId, Unknown
 from tests.coordinator.fakes import FakeLog, Rig, commit, join
 
@@ -45,6 +46,9 @@ class AgainstAll:
     def conflict(self, shard):
         return True
 
+    def confirmed(self, shard):
+        return False
+
 
 @pytest.fixture
 def rig():
@@ -72,6 +76,7 @@ def metrics(rig, tmp_path):
             heartbeats=Heartbeats([rig.shard], BreakMeter()),
             admission=Admission(),
             desk=rig.desk,
+            untaken=Untaken(lambda: 0.0, lambda _: None),
         )
     )
     return metrics
@@ -114,10 +119,25 @@ def test_the_page_has_every_metric_of_the_catalog_and_no_other(rig, metrics):
             assert set(sample.labels) - {"le"} == set(CATALOG[name].labels), name
     without_samples = {name for name, family in shown.items() if not family.samples}
     # nobody is Stable in this rig
-    assert without_samples == {
-        "muster_group_members_idle",
-        "muster_group_partitions_unassigned",
-    }
+    assert without_samples == {"muster_group_members_idle"}
+
+
+def test_a_group_without_series_whose_worker_died_counts_under_other(rig, metrics):
+    """Behind busier groups a dead one has no series of its own; the alarm comes all the same."""
+    rig.log.lead()
+    rig.ask("join", join("a"))
+    rig.run(4_000)
+    assert rig.answers["join"].generation == 1
+    metrics.groups._groups_max = 0
+    metrics.groups.own.clear()
+    assert _value(_page(metrics), "muster_group_partitions_unassigned", group="(other)") == 0
+    rig.ask("commit", commit("a", 1, 5))
+    rig.run(61_000)
+    assert not rig.shard.state.groups["g"].members
+    assert _value(_page(metrics), "muster_group_partitions_unassigned", group="(other)") == 1
+    rig.ask("commit 2", commit("", -1, 5))
+    rig.turn()
+    assert _value(_page(metrics), "muster_group_partitions_unassigned", group="(other)") == 4
 
 
 def test_the_documentation_lists_the_catalog():
@@ -162,6 +182,10 @@ def test_consensus_is_shown_as_it_stands(rig, metrics):
     assert _value(page, "muster_raft_peer_active", peer="2") == 1
     assert _value(page, "muster_raft_peer_active", peer="3") == 0
     assert _value(page, "muster_raft_elections_total", shard="0", result="won") == 1
+    assert _value(page, "muster_store_losses_total", node="1") == 0
+    assert _value(page, "muster_store_losses_total", node="2") == 1
+    assert _value(page, "muster_learner_shards", node="1") == 0
+    assert _value(page, "muster_learner_shards", node="2") == 3
     assert _value(page, "muster_wal_bytes") == 4096
     assert _value(page, "muster_build_info", version="9.9", node="1") == 1
 
@@ -224,6 +248,7 @@ def test_the_rest_of_the_groups_is_one_series(tmp_path):
             Heartbeats([rig.shard], BreakMeter()),
             Admission(),
             rig.desk,
+            Untaken(lambda: 0.0, lambda _: None),
         )
     )
     rig.log.lead()

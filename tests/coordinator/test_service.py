@@ -8,13 +8,13 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from coordinator import pages
+from coordinator import pages, service
 from coordinator.admin import VERIFICATIONS_MAX
 from coordinator.frontend import client_host
 from coordinator.machine.state import Group, Phase
 from coordinator.routing import shard_of
 from coordinator.rpc import READY, Health, make_server
-from coordinator.slices import Slices
+from coordinator.slices import PARTITIONS_AT_ONCE, Slices
 from coordinator.verify import Verifier
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
@@ -593,6 +593,39 @@ async def test_overload_is_refused_early_and_heartbeats_are_exempt():
         await asyncio.gather(*waiting)
         assert node.core.admission.active == 0
         await node.groups.OffsetCommit(committing(1))
+
+
+@run
+async def test_large_commits_are_read_and_answered_one_in_a_pass_of_the_loop():
+    """64 calls are taken in one pass: the turn and the heartbeats came after all of them."""
+    async with local_node() as node:
+        await with_topic(node)
+        passes, at = 0, []
+        loop = asyncio.get_running_loop()
+
+        def count():
+            nonlocal passes
+            passes += 1
+            if passes:
+                loop.call_soon(count)
+
+        def noting(done):
+            def note(*arguments):
+                at.append(passes)
+                return done(*arguments)
+
+            return note
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(service.translate, "commit", noting(service.translate.commit))
+            patch.setattr(service, "_commit_response", noting(service._commit_response))
+            large = committing(1)
+            large.partitions.extend([large.partitions[0]] * PARTITIONS_AT_ONCE)
+            loop.call_soon(count)
+            answers = await asyncio.gather(*(node.groups.OffsetCommit(large) for _ in range(20)))
+            passes = -1
+        assert {len(answer.partitions) for answer in answers} == {PARTITIONS_AT_ONCE + 1}
+        assert len(at) == len({*at}) == 40
 
 
 @run

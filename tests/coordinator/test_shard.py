@@ -99,7 +99,7 @@ def test_a_full_queue_sheds_and_keeps_what_it_took(rig):
         rig.ask(number, commit("", -1, 1, group=f"g{number}"))
     rig.ask("one more", commit("", -1, 1))
     assert rig.answers == {"one more": Shed("the shard's queue of commands")}
-    rig.turn()
+    rig.drain()
     assert len(rig.answers) == LIMITS.queue_max_commands + 1
     rig.ask("later", commit("", -1, 1))
     rig.turn()

@@ -1,4 +1,4 @@
-"""A node whose machine slept finds it out by itself, before it has heard of anybody else.
+"""Who slept finds it out by itself, before it has heard of anybody else: a node, and a worker.
 
 What the kernel does to clocks is done by a preloaded library: CLOCK_BOOTTIME is ahead by as much as
 the machine slept, and CLOCK_MONOTONIC, by which all else goes on, is not.
@@ -7,22 +7,35 @@ the machine slept, and CLOCK_MONOTONIC, by which all else goes on, is not.
 import asyncio
 import os
 import shutil
+import signal
 import struct
 import subprocess
 from pathlib import Path
 
 import pytest
 
+import muster
 from coordinator.dev import DevCluster
 from muster.v1 import admin_pb2 as admin
 from muster.v1.errors_pb2 import ErrorCode
+from tests.client.test_docs_groups import Program
 from tests.e2e.bare import Member, Router
 
 SOURCE = Path(__file__).with_name("sleeping_clock.c")
+WORKER = Path(__file__).with_name("sleeper.py")
 COMPILER = shutil.which("cc")
 SHARDS = 4
 SLEPT_S = 3600
+SESSION_MS = 10_000
+PARTITIONS = 2
 WAIT_S = 120
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(
+        COMPILER is None or not hasattr(os, "sched_getaffinity"), reason="Linux and cc"
+    ),
+]
 
 
 class Sleep:
@@ -48,8 +61,6 @@ def sleep(tmp_path, monkeypatch):
     return Sleep(folder)
 
 
-@pytest.mark.skipif(COMPILER is None or not hasattr(os, "sched_getaffinity"), reason="Linux and cc")
-@pytest.mark.processes
 def test_a_leader_whose_machine_slept_leads_no_more(tmp_path, sleep):
     """It gives every shard up at once, though its monotonic clock did not move; work goes on."""
     with DevCluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
@@ -103,3 +114,48 @@ async def _at_rest(router):
         if all(leader == shard % 3 for shard, (leader, _) in leaders.items()):
             return leaders
         await asyncio.sleep(0.02)
+
+
+def test_a_worker_whose_machine_slept_begins_nothing_before_a_heartbeat_is_answered(
+    tmp_path, sleep
+):
+    """Nodes that are silent hold its heartbeats back; silence alone stops no work, sleep does."""
+    with DevCluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
+        cluster.wait_ready()
+        asyncio.run(_worker_sleeps(cluster, sleep))
+
+
+async def _worker_sleeps(cluster, sleep):
+    async with asyncio.timeout(WAIT_S):
+        async with muster.Client(cluster.bootstrap) as client:
+            await client.create_topic("t", PARTITIONS)
+        worker = await Program.start(WORKER, cluster.bootstrap, "t", SESSION_MS)
+        try:
+            await _begins_on_all(worker)
+            _signal(cluster, signal.SIGSTOP)
+            await _begins_on_all(worker, beats=2)
+            sleep.of(worker.process.pid, SLEPT_S)
+            await worker.line("slept")
+            # The second one is sent because the first had no answer.
+            told = []
+            while told.count("beats") < 2:
+                told.append((await worker.line("(.+)"))[1])
+            assert set(told) == {"beats"}
+            _signal(cluster, signal.SIGCONT)
+            await _begins_on_all(worker)
+        finally:
+            await worker.end(signal.SIGKILL)
+
+
+async def _begins_on_all(worker, beats=0):
+    """After so many heartbeats, each partition twice: what was begun before may be told late."""
+    for _ in range(beats):
+        await worker.line("beats")
+    begun = dict.fromkeys(map(str, range(PARTITIONS)), 0)
+    while min(begun.values()) < 2:
+        begun[(await worker.line(r"begins (\d+)"))[1]] += 1
+
+
+def _signal(cluster, number):
+    for node in cluster.nodes.values():
+        os.kill(node.pid, number)

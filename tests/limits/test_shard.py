@@ -4,15 +4,26 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator import intake
+from coordinator import heartbeats, intake
 from coordinator.answers import Shed
-from coordinator.machine.commands import SyncGroup
+from coordinator.machine.commands import (
+    ExpireOffsets,
+    PartitionCommit,
+    SyncGroup,
+    TopicPartition,
+)
 from coordinator.machine.errors import Error
 from coordinator.machine.invariants import InvariantError
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Committed, Joined, Refused
 from coordinator.machine.shard_state import recount
-from coordinator.proposer import COMMAND_OVERHEAD_BYTES, ENTRY_OVERHEAD_BYTES
+from coordinator.proposer import (
+    COMMAND_OVERHEAD_BYTES,
+    ENTRY_OVERHEAD_BYTES,
+    TURN_PARTITIONS_MAX,
+)
+from coordinator.timeouts import UNTAKEN_ROOM_MS
+from coordinator.untaken import ANSWER_BYTES, Untaken
 from raft.contract import ENTRY_BYTES_MAX
 from tests.coordinator.fakes import Rig, commit, id_of, join
 from tests.coordinator.test_heartbeats import Held
@@ -47,7 +58,7 @@ def test_commands_in_the_queue(rig, step):
         rig.ask(number, simple(number))
     refused = {count - 1: Shed("the shard's queue of commands")} if step > 0 else {}
     assert rig.answers == refused
-    rig.turn()
+    rig.drain()
     assert sum(isinstance(a, Committed) for a in rig.answers.values()) == count - len(refused)
     assert [offset_of(rig, n) for n in (0, count - 1)] == [1, None if refused else 1]
     rig.ask("again", simple(count - 1, offset=2))
@@ -73,6 +84,67 @@ def test_bytes_in_the_queue(rig, step):
     assert rig.shard.proposer.bytes == 0
     assert offset_of(rig, "small" if expected else "last") == 1
     assert (offset_of(rig, "last") is None) == bool(expected)
+
+
+def wide(number, partitions, offset=1):
+    """A commit of so many partitions, in a group of its own."""
+    wanted = tuple(PartitionCommit("t", p, offset, "", None) for p in range(partitions))
+    return replace(simple(number), partitions=wanted)
+
+
+@limit("queue_max_partitions")
+def test_partitions_in_the_queue(rig, step):
+    """What applying them takes is bounded, however short they are; one that fits is taken."""
+    most, each = LIMITS.queue_max_partitions, LIMITS.commit_max_partitions
+    for number in range(most // each - 1):
+        rig.ask(number, wide(number, each))
+    rig.ask("last but one", wide("last but one", each - 10))
+    rig.ask("last", wide("last", 10 + step))
+    expected = {"last": Shed("the partitions in the shard's queue")} if step > 0 else {}
+    assert rig.answers == expected
+    rig.ask("small", wide("small", 1 if step else 10))
+    assert (rig.answers.get("small") is None) == (step != 0)
+    for _ in range(most // each):
+        rig.turn()
+    assert rig.shard.proposer.work == 0
+    assert (offset_of(rig, "last") is None) == bool(expected)
+
+
+def test_what_the_coordinator_itself_proposes_is_not_shed_by_partitions(rig):
+    """A sweep of old offsets is what makes room."""
+    for number in range(LIMITS.queue_max_partitions // LIMITS.commit_max_partitions):
+        rig.ask(number, wide(number, LIMITS.commit_max_partitions))
+    sweep = ExpireOffsets("g0", 1, 1, (TopicPartition("t", 0),))
+    assert rig.shard.proposer.offer(sweep, 100) is None
+
+
+@limit("entry_max_partitions")
+def test_partitions_of_an_entry(rig, step):
+    """Two commands share an entry up to the limit; the largest has one of its own."""
+    most = LIMITS.entry_max_partitions
+    assert most >= LIMITS.commit_max_partitions
+    rig.ask(0, wide(0, most - 10))
+    rig.ask(1, wide(1, 10 + step))
+    rig.turn()
+    assert len(rig.log.entries) == (2 if step > 0 else 1)
+    assert [offset_of(rig, n) for n in (0, 1)] == [1, 1]
+
+
+def test_a_turn_closes_entries_over_a_part_of_a_long_queue_and_asks_for_the_next(rig):
+    """Encoding them holds up the node, too; the order stays."""
+    each = LIMITS.entry_max_partitions
+    count = LIMITS.queue_max_partitions // each
+    for number in range(count):
+        rig.ask(number, wide(number, each))
+    closed = []
+    while len(rig.log.entries) < count:
+        before = len(rig.log.entries)
+        rig.turn()
+        closed.append(len(rig.log.entries) - before)
+        assert len(closed) <= count
+    assert max(closed) == TURN_PARTITIONS_MAX // each
+    assert [offset_of(rig, n) for n in range(count)] == [1] * count
+    assert list(rig.answers) == list(range(count))
 
 
 @limit("command_max_bytes")
@@ -121,8 +193,8 @@ def test_parked_calls(rig, step):
     for number in range(count):
         rig.ask(number, join(f"m{number}", group=f"g{number % groups}"))
         if number % LIMITS.queue_max_commands == LIMITS.queue_max_commands - 1:
-            rig.turn(ms=1)
-    rig.turn(ms=1)
+            rig.drain()
+    rig.drain()
     assert rig.answers == ({count - 1: Shed("parked calls")} if step > 0 else {})
     members = sum(len(group.members) for group in rig.shard.state.groups.values())
     assert members == rig.desk.parked.used == count - max(step, 0)
@@ -133,9 +205,80 @@ def test_parked_calls(rig, step):
     assert id_of(f"m{LIMITS.max_parked_calls}") not in rig.shard.state.groups["g0"].members
 
 
+@limit("held_heartbeats_per_connection")
+def test_held_heartbeats_of_a_connection(step):
+    """One more is refused; another connection has places of its own."""
+    node = Held()
+    members = [f"m{number}" for number in range(LIMITS.held_heartbeats_per_connection + step)]
+    node.stable(*members, "b")
+    held = [node.beat(m, 1, m, nonce=m, connection="c") is not None for m in members]
+    assert held == [True] * (len(held) - max(step, 0)) + [False] * max(step, 0)
+    assert node.beat("b", 1, "b", connection="d") is not None
+
+
+@limit("held_members_per_connection")
+def test_members_in_the_held_heartbeats_of_a_connection(step):
+    """However they are spread over calls."""
+    node = Held()
+    node.stable("a", "b")
+    count = LIMITS.held_members_per_connection + step - 2_000
+    first = ["a", *(f"x{number}" for number in range(count - 1))]
+    node.beat("1", 1, *first, nonce="1", connection="c")
+    node.beat("1 again", 2, *first, nonce="1", connection="c")
+    rest = ["b", *(f"y{number}" for number in range(1_999))]
+    node.beat("2", 1, *rest, nonce="2", connection="c")
+    last = node.beat("2 again", 2, *rest, nonce="2", connection="c")
+    assert (last is not None) == (step <= 0)
+    assert node.beats.held == 2 - max(step, 0)
+
+
+@limit("held_heartbeats_per_member")
+def test_held_heartbeats_of_a_member(step):
+    """So many processes may say that they are it."""
+    node = Held()
+    node.stable("a")
+    count = LIMITS.held_heartbeats_per_member + step
+    held = [node.beat(n, 1, "a", nonce=f"p{n}") is not None for n in range(count)]
+    assert held == [True] * (count - max(step, 0)) + [False] * max(step, 0)
+
+
+@limit("untaken_connection_max_bytes")
+def test_bytes_of_answers_that_a_connection_has_not_taken(step):
+    """With so many waiting it is refused; what others ask for is answered."""
+    untaken = Untaken(lambda: 0.0, lambda _: None)
+    size = LIMITS.untaken_connection_max_bytes - ANSWER_BYTES + step
+    assert not untaken.refuses("c")
+    answer = untaken.keep(bytes(size), "c", None)
+    assert answer is not None
+    assert untaken.refuses("c") == (step >= 0)
+    assert (untaken.keep(b"", "c", None) is None) == (step >= 0)
+    assert untaken.keep(b"", "d", None) is not None
+    untaken.let_go(answer)
+    assert not untaken.refuses("c")
+
+
+@limit("untaken_max_bytes")
+def test_bytes_of_answers_that_a_node_keeps(step):
+    """One more byte is dropped; when the oldest have waited for a second, they make room."""
+    now_s, ended = [0.0], []
+    untaken = Untaken(lambda: now_s[0], ended.append)
+    each = LIMITS.untaken_connection_max_bytes
+    full = LIMITS.untaken_max_bytes // each
+    for number in range(full - 1):
+        assert untaken.keep(bytes(each - ANSWER_BYTES), f"c{number}", number) is not None
+    last = bytes(each - ANSWER_BYTES + step)
+    assert (untaken.keep(last, "last", "last") is None) == (step > 0)
+    assert not ended
+    now_s[0] = UNTAKEN_ROOM_MS / 1_000 + 0.001
+    assert untaken.keep(bytes(2 * each - ANSWER_BYTES), "large", "large") is not None
+    assert ended == list(range(1 if step > 0 else 2))
+    assert untaken.bytes <= LIMITS.untaken_max_bytes
+
+
 @limit("max_held_heartbeats")
-def test_held_heartbeats(step):
+def test_held_heartbeats(step, monkeypatch):
     """One more is refused and holds nobody's session; the others are answered in their time."""
+    monkeypatch.setattr(heartbeats, "PER_MEMBER_MAX", 10**6)
     node = Held()
     node.stable("a")
     count = LIMITS.max_held_heartbeats + step

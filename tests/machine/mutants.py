@@ -24,7 +24,11 @@ import pytest
 ROOT: Final = Path(__file__).parents[2]
 LIST: Final = ROOT / "tests" / "mutants.toml"
 PACKAGE: Final = "coordinator.machine"
-TESTS: Final = ("tests/machine/test_golden.py", "tests/machine/test_phase_table.py")
+TESTS: Final = (
+    "tests/machine/test_golden.py",
+    "tests/machine/test_phase_table.py",
+    "tests/machine/test_commits.py",
+)
 MAY_SURVIVE: Final = 2
 AT_ONCE: Final = 2
 TIMEOUT_S: Final = 120

@@ -73,23 +73,21 @@ def put_event(event: Event) -> str:
     parts = [type(event).__name__]
     if isinstance(event, CheckpointTaken):
         return parts[0]
-    for field in fields(event):
-        value = getattr(event, field.name)
-        if value in ("", (), None) or USUAL.get(field.name) == value:
+    for name in getattr(event, "_fields", None) or [field.name for field in fields(event)]:
+        value = getattr(event, name)
+        if value in ("", (), None) or USUAL.get(name) == value:
             continue
-        if field.name == "topics_version" and not value:
+        if name == "topics_version" and not value:
             continue  # no topic is registered
-        if field.name in TOKENS and not value:
+        if name in TOKENS and not value:
             continue  # rules 1 and 2
-        if field.name == "time_ms" or (
-            isinstance(event, RebalanceStarted) and field.name in HISTORY
-        ):
+        if name == "time_ms" or (isinstance(event, RebalanceStarted) and name in HISTORY):
             continue  # `why` shows what became of it
-        if field.name == "wall_ms":
+        if name == "wall_ms":
             if isinstance(event, GroupEmptied):
                 continue  # its command's; sweeps show that it is kept
             value -= WALL_MS
-        parts.append(f"{field.name}={put_value(value)}")
+        parts.append(f"{name}={put_value(value)}")
     return " ".join(parts)
 
 

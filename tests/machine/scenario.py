@@ -9,15 +9,15 @@ from pathlib import Path
 from tests.machine.world import World
 
 
-def run_file(path: Path) -> tuple[str, str]:
+def run_file(path: Path, world: type[World] = World) -> tuple[str, str]:
     """The file as recorded, and as this build would record it."""
     recorded = path.read_text()
     head, *blocks = recorded.strip("\n").split("\n\n")
-    world = World(rules_version=int(path.parent.name.removeprefix("rules-")))
+    shard = world(rules_version=int(path.parent.name.removeprefix("rules-")))
     parts = [head]
     for block in blocks:
         lines, _, _ = block.partition("\n----")
-        printed = [world.run(line) for line in lines.splitlines() if not line.startswith("#")]
+        printed = [shard.run(line) for line in lines.splitlines() if not line.startswith("#")]
         parts.append("\n".join([lines, "----", *printed]))
     return recorded, "\n\n".join(parts) + "\n"
 

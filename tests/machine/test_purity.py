@@ -78,7 +78,7 @@ USES = {
     "records": {
         "sorted(group.members.values(), key=lambda member: member.join_seq)": "no number twice",
     },
-    "requests": {"max(sizes)": "ints", "min(p.partition, at)": "ints"},
+    "requests": {"max(sizes)": "ints"},
     "rounds": {
         "sorted([*present, put], key=lambda member: member.join_seq)": "no number twice",
         "max((member.rebalance_timeout_ms for member in members), default=0)": "ints",

@@ -11,18 +11,11 @@ from hypothesis import strategies as st
 from coordinator.machine import quoting
 from coordinator.machine.digest import digest_bytes
 from coordinator.machine.quoting import quoted
+from tests.machine.later import LATER, LaterText, LaterWorld
 from tests.machine.world import World
 
 UNICODE = "14.0.0"
 """What Python 3.11 knows."""
-LATER = {
-    "\U0001fae8": 15.0,  # a shaking face, printable since Python 3.12
-    "\U00011f00": 15.0,  # a Kawi sign
-    "\u2ffc": 15.1,  # an ideographic description character, since Python 3.13
-    "\U0001fae9": 16.0,  # a face with bags under its eyes, since Python 3.14
-}
-"""Characters that were not assigned in Unicode 14, and since when they are."""
-
 of_this_python = pytest.mark.skipif(
     unicodedata.unidata_version != UNICODE, reason="another Python's characters"
 )
@@ -68,9 +61,22 @@ def test_a_character_that_later_pythons_can_print_stays_an_escape(character):
     assert quoted(f"a{character}") == f"'a{escape}'"
 
 
-def test_a_topic_with_such_a_name_leaves_the_same_state_on_every_python():
+@pytest.mark.parametrize("character", LATER)
+def test_the_later_python_is_another_one(character):
+    """It prints what 3.11 escapes, in each way in which it can be asked."""
+    text = LaterText(f"a{character}")
+    assert text == f"a{character}"
+    assert repr(text) == f"{text!r}" == f"'a{character}'"
+    assert text.isprintable()
+    assert [one.isprintable() for one in text] == [True, True]
+    assert LaterText("it's\t").isprintable() is False
+    assert repr(LaterText("it's\t")) == '"it\'s\\t"'
+
+
+@pytest.mark.parametrize("world", [World, LaterWorld])
+def test_a_topic_with_such_a_name_leaves_the_same_state_on_every_python(world):
     """The round's reason is replicated; the digest is the one that Python 3.11 found."""
-    world = World()
+    world = world()
     for line in (
         "topic \U0001fae8's 2",
         "join a topics=\U0001fae8's",

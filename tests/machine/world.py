@@ -474,7 +474,7 @@ def _expecting(partitions: tuple[PartitionCommit, ...], expect: str) -> tuple[Pa
         return partitions
     wanted = [None if word == "-" else int(word) for word in expect.split(",")]
     return tuple(
-        replace(partition, expected_offset=offset)
+        partition._replace(expected_offset=offset)
         for partition, offset in zip(partitions, wanted, strict=True)
     )
 

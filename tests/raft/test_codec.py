@@ -48,6 +48,7 @@ def chunks(draw):
     if chunk["number"] == 0:
         chunk["entry"] = (draw(st.binary(min_size=1)), draw(SEQ), draw(NUMBER))
         chunk["admissions"] = [pb.Admission(node_id=3, term=4, effective=True).SerializeToString()]
+        chunk["copy_of"] = draw(st.none() | st.integers(0, 2**32 - 1))
     return chunk
 
 

@@ -243,3 +243,35 @@ def test_what_waits_when_leadership_is_lost_has_an_unknown_outcome_before_the_ro
     leader.driver.replicas[0].propose(b"y", told.append)
     cluster.run(lambda: len(told) == 2)
     assert told == [Unknown(), Role.FOLLOWER]
+
+
+def test_a_turn_begins_no_entry_once_its_time_is_over_and_the_shards_take_turns():
+    """Sixteen shards of heavy entries held up a node for sixteen times as long as one."""
+    clock = []
+
+    class Heavy(Recorder):
+        def apply(self, index, term, entry, batch):
+            clock[0].now += 0.006
+            return super().apply(index, term, entry, batch)
+
+    cluster = MemoryCluster(nodes=1, shards=3, machine=Heavy)
+    clock.append(cluster)
+    (node,) = cluster.nodes
+    replicas = list(node.driver.replicas.values())
+    cluster.run(lambda: all(replica.ready for replica in replicas))
+    for number in range(4):
+        for replica in replicas:
+            replica.propose(b"%d" % number, lambda _: None)
+
+    def applied():
+        return [len(node.machines[replica.shard].applied) for replica in replicas]
+
+    turns = []
+    while sum(applied()) < 12:
+        before = applied()
+        cluster.step()
+        turns.append([now - then for now, then in zip(applied(), before, strict=True)])
+    busy = [turn for turn in turns if any(turn)]
+    assert max(map(sum, busy)) == 2, "10 ms are over after two of them"
+    assert all(any(turn[shard] for turn in busy[:3]) for shard in range(3))
+    assert all(turn.count(0) == 2 for turn in busy)

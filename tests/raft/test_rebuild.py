@@ -209,3 +209,70 @@ def test_a_wrong_state_is_not_replaced_by_that_of_another_wrong_leader():
     assert cluster.leader().number in three
     assert len({tuple(cluster.applied(n)) for n in cluster.ids}) == 1
     assert b"wrong" not in cluster.applied(follower)
+
+
+# ---- whose state a replica holds
+
+
+def behind(cluster, number, leader):
+    """Have this node miss what the log keeps, and take the state of `leader` when it comes back."""
+    lead(cluster, leader, number)
+    cluster.crash(number)
+    cluster.commit([b"%0200d" % n for n in range(100)])
+    cluster.restart(number)
+    installed = cluster.replica(number)._snapshots
+    cluster.run(lambda: installed.installed)
+    cluster.run(cluster.converged)
+
+
+def lead(cluster, leader, other_than):
+    """Have `leader` lead."""
+    cluster.run(
+        lambda: (
+            (now := cluster.wait_leader().number) == leader
+            or (cluster.replica(now).transfer_leadership(leader) and False)
+        )
+    )
+    assert leader != other_than
+
+
+def test_a_state_that_came_in_a_snapshot_is_a_copy_until_it_is_confirmed():
+    """Who applied all entries itself has its own; what is confirmed stays so over a restart."""
+    cluster = MemoryCluster(settings=SMALL)
+    cluster.commit([b"first"])
+    cluster.run(cluster.converged)
+    behind(cluster, 2, 0)
+    assert [cluster.replica(n).copy_of for n in cluster.ids] == [None, None, 0]
+    cluster.replica(2).confirm_copy()
+    assert cluster.replica(2).copy_of is None
+    cluster.run_for(0.5)
+    cluster.crash(2)
+    cluster.restart(2)
+    assert cluster.replica(2).copy_of is None
+    behind(cluster, 2, 1)
+    assert cluster.replica(2).copy_of == 1
+
+
+def test_a_restart_does_not_forget_whose_state_a_copy_is():
+    """The mark is in the batch that makes the state this node's."""
+    cluster = MemoryCluster(settings=SMALL)
+    cluster.commit([b"first"])
+    cluster.run(cluster.converged)
+    behind(cluster, 2, 0)
+    for _ in range(2):
+        cluster.crash(2)
+        cluster.restart(2)
+        assert cluster.replica(2).copy_of == 0
+
+
+def test_a_copy_of_a_copy_names_where_the_state_is_from():
+    """Else two copies of one state were two witnesses while their origin is down."""
+    cluster = MemoryCluster(settings=SMALL)
+    cluster.commit([b"first"])
+    cluster.run(cluster.converged)
+    behind(cluster, 2, 0)
+    behind(cluster, 1, 2)
+    assert [cluster.replica(n).copy_of for n in cluster.ids] == [None, 0, 0]
+    cluster.replica(2).confirm_copy()
+    behind(cluster, 1, 2)
+    assert cluster.replica(1).copy_of == 2

@@ -193,7 +193,7 @@ class SlowLoader(Recorder):
 def slowly_loading():
     """A cluster of two shards, and a node that loads a snapshot of the first for many turns."""
     settings = RaftSettings(
-        log_disk_bytes=4096, log_trim_bytes=512, log_memory_bytes=1024, apply_ms=0, apply_least_ms=0
+        log_disk_bytes=4096, log_trim_bytes=512, log_memory_bytes=1024, apply_ms=0
     )
     cluster = MemoryCluster(settings=settings, machine=SlowLoader, shards=2)
     away = behind(cluster)

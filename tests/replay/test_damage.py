@@ -142,7 +142,7 @@ def test_a_forged_event_breaks_the_digest_between_two_checkpoints(root, tmp_path
     def change(row):
         events = decode_events(row["events"] or b"")
         if row["group"] == "orders" and events and isinstance(events[0], OffsetCommitted):
-            events = (replace(events[0], metadata="forged"),)
+            events = (events[0]._replace(metadata="forged"),)
             row["events"] = encode_events(events)
         return row
 
@@ -166,7 +166,7 @@ def test_a_forged_event_is_found_by_the_proof_too(root, tmp_path):
     def change(row):
         events = decode_events(row["events"] or b"")
         if row["group"] == "bills":
-            row["events"] = encode_events((replace(events[0], offset=8),))
+            row["events"] = encode_events((events[0]._replace(offset=8),))
         return row
 
     forge(segments(root)[1], change)

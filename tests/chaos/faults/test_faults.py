@@ -15,6 +15,7 @@ from chaos.faults.catalog import kinds
 from chaos.faults.clock import DRIFT_S_MIN
 from chaos.faults.contract import Group, create, reason_missing
 from chaos.faults.disk import ENDS_S, _syncs
+from chaos.faults.resources import _untaken
 from chaos.world import waiting
 from chaos.world.clock import FakeClock
 from chaos.world.disk import LoopDisks
@@ -149,6 +150,12 @@ def files_run_out(world, injected, load):
     load.wait_progress()
 
 
+def others_are_served(world, injected, load):
+    """The node turns its calls away, and what others ask is done."""
+    until(world, load, lambda: _untaken(world, target(injected)) > 0)
+    load.wait_progress()
+
+
 def damage_is_noticed(world, injected, load):
     """It has refused, or serves what it had vouched for; the others go on."""
     vouched = injected.facts.get("vouched", False)
@@ -208,6 +215,7 @@ EVIDENCE = {
     "busy_host": hosts_are_busy,
     "memory_short": memory_runs_out,
     "out_of_files": files_run_out,
+    "unread_answers": others_are_served,
 }
 OURS = sorted(
     name

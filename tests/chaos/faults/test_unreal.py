@@ -1,5 +1,9 @@
 """A fault that broke nothing says so, and its run counts it. Worlds are made up: nothing runs."""
 
+import re
+from contextlib import nullcontext
+from fnmatch import fnmatch
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
@@ -12,6 +16,8 @@ from chaos.faults.watched import Watched
 from chaos.run.stage import Healed, OwnWorld
 from chaos.world.errors import WorldError
 from chaos.world.loopback import Loopback
+
+DOCS = Path(__file__).parents[3] / "docs" / "chaos.md"
 
 HELD_S = 8.0
 DAMAGES = {"eio", "torn_tail", "flipped_byte", "torn_write", "whole_disk_lost", "older_copy"}
@@ -51,6 +57,14 @@ def test_a_fault_that_does_nothing_when_it_is_injected_is_unreal():
     assert looking == ours - DAMAGES - POWER - RESETS
     for name in looking:
         assert create(name).unreal() == "nobody looked"
+
+
+def test_the_document_says_of_every_kind_how_it_is_seen():
+    """A row names it, or a pattern that it matches."""
+    _, _, text = DOCS.read_text("utf-8").partition("### How a fault is seen")
+    rows = re.findall(r"^\| (`.*?) \|", text.partition("\n\nA single fault")[0], re.MULTILINE)
+    named = [pattern for row in rows for pattern in re.findall(r"`([^`]+)`", row)]
+    assert [name for name in kinds() if not any(fnmatch(name, one) for one in named)] == []
 
 
 # ---- clocks
@@ -373,3 +387,32 @@ def test_a_torn_write_that_tore_nothing_was_not_injected(monkeypatch):
     monkeypatch.setattr(disk.TornWrite, "_power_off", lambda *_: None)
     with pytest.raises(FaultError, match="nothing was unsynced"):
         create("torn_write").inject(world, Random(1))
+
+
+@pytest.mark.parametrize(("counts", "real"), [((3, 4), True), ((3, 3), False)])
+def test_a_client_that_was_never_refused_has_read(counts, real, monkeypatch):
+    """By the node's own count."""
+    told = iter(counts)
+    monkeypatch.setattr(resources, "_untaken", lambda *_: next(told))
+    monkeypatch.setattr(resources, "_memory", lambda _: 0)
+    child = SimpleNamespace(ready=lambda: {"calls": 350}, close=lambda: None)
+    monkeypatch.setattr(resources, "Child", lambda *_, **__: child)
+    world = Machine()
+    world.nodes[1].endpoint = world.client_command = None
+    assert (injected("unread_answers", world).unreal == "") is real
+
+
+@pytest.mark.parametrize(("rise_bytes", "fails"), [(1 << 20, False), (100 << 20, True)])
+def test_memory_that_rises_for_a_client_that_reads_nothing_fails_the_run(
+    rise_bytes, fails, monkeypatch
+):
+    """More than all else that goes on takes in these seconds."""
+    sizes = iter([80 << 20, (80 << 20) + rise_bytes])
+    monkeypatch.setattr(resources, "_untaken", lambda *_: 0)
+    monkeypatch.setattr(resources, "_memory", lambda _: next(sizes))
+    child = SimpleNamespace(ready=lambda: {"calls": 350}, close=lambda: None)
+    monkeypatch.setattr(resources, "Child", lambda *_, **__: child)
+    world = Machine()
+    world.nodes[1].endpoint = world.client_command = None
+    with pytest.raises(FaultError) if fails else nullcontext():
+        injected("unread_answers", world)

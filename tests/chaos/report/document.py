@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from chaos.faults import catalog
-from chaos.mutants import cold
+from chaos.mutants import cold, unit
 from chaos.mutants.process_builds import PROCESS_BUILDS
 from chaos.report import bugs
 from chaos.report.invariants import INVARIANTS
@@ -137,6 +137,19 @@ def drill_table():
     return f"{table}\n\nOn made-up histories alone (`tests/chaos/check`): {alone}."
 
 
+def unit_table():
+    """The builds that unit tests catch."""
+    rows = [
+        [
+            f"`{name}`",
+            build.rule.rstrip("."),
+            ", ".join(f"`{test.partition('[')[0]}`" for test in unit.CAUGHT_BY[name]),
+        ]
+        for name, build in sorted(unit.BUILDS.items())
+    ]
+    return _table(["build", "what it does wrong", "caught by all of"], rows)
+
+
 def _number(invariant):
     return int(invariant[1:])
 
@@ -157,6 +170,7 @@ def cold_table():
 PARTS = {
     "workloads": workload_table,
     "drills": drill_table,
+    "unit": unit_table,
     "cold": cold_table,
     "bugs": lambda: bug_table(bugs.read()),
     "invariants": invariant_table,

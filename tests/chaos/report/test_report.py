@@ -249,6 +249,21 @@ def test_a_kind_of_fault_is_survived_where_no_run_with_it_broke_a_promise():
     )
 
 
+def test_a_kind_of_fault_that_never_had_an_effect_was_not_tried():
+    """Once is enough, in whatever run; it was injected all the same."""
+    idle, busy = (made_up.fault("slow_link", at_s, 50.0) for at_s in (5.0, 9.0))
+    idle.unreal = "nothing passed that could be delayed"
+    other = made_up.fault("kill_leader", 5.0, 500.0)
+
+    def told(*faults):
+        found = {one.key: one.value for one in report(made_up.run(faults=list(faults))).figures}
+        kinds = (found["fault_kinds_survived"], found["fault_kinds_tried"])
+        return kinds, found["faults_injected"]
+
+    assert told(idle, idle, other) == ((1, 1), 3)
+    assert told(idle, busy, other) == ((2, 2), 3)
+
+
 def test_faults_of_a_kind_share_a_row_over_all_runs():
     """Median, p95 and longest of the gaps of both runs."""
     later = made_up.run(faults=[made_up.fault("kill_leader", 5.0, 500.0)])

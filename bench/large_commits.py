@@ -1,0 +1,143 @@
+"""200 clients commit 1,000 partitions each, as fast as they can, beside one that commits a single.
+
+Three nodes, raw stubs, four client processes. First what a replica pays to apply a partition,
+without a cluster: entries of ten such commits, decided, evolved, counted and put in a batch.
+"""
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from bench import machine
+from bench.idle import scrape
+from bench.large_commits_client import ACKNOWLEDGED
+from bench.raw import PARTITIONS, TOPIC, group_names
+from bench.rejoin import turn_lag_p99_ms
+from bench.report import Report, median, quantile
+from chaos.child import Child, ask_all, close_all
+from chaos.world.cluster import Cluster
+from coordinator.codec import decode_entry, encode_entry
+from coordinator.machine.commands import OffsetCommit, PartitionCommit
+from coordinator.machine.envelope import FORMAT, RULES_VERSION
+from coordinator.machine.limits import LIMITS_VERSION
+from coordinator.machine.shard_state import Entry, ShardState, apply_entry
+from coordinator.persist import Persist
+from coordinator.process import calm_collector
+from raft.contract import ShardId
+from raft.state import ShardBatch
+from storage.memory import MemoryStore
+
+CLIENTS = 200
+PROCESSES = 4
+OTHERS = 16
+WARM_S = 5.0
+COMMITS_PER_ENTRY = 10
+TURN_LAG_MAX_MS = 100.0
+OTHER_P99_MAX_S = 0.5
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark; see the module's docstring. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench large_commits")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--entries", type=int, default=40)
+    options = parser.parse_args(arguments)
+    report = Report("large_commits", arguments)
+    _apply(report, options.entries)
+    children: list[Child] = []
+    with Cluster() as cluster:
+        try:
+            _run(report, cluster, children, options.seconds)
+        finally:
+            close_all(children)
+    return report.finish()
+
+
+def _apply(report: Report, entries: int) -> None:
+    """CPU to apply one partition that has an offset already, and to decode it, in microseconds."""
+    calm_collector()
+    state, persist, store = ShardState(), Persist(), MemoryStore()
+    batch = ShardBatch(store, ShardId(0), 0)
+    partitions = COMMITS_PER_ENTRY * PARTITIONS
+    apply_us, decode_us = [], []
+    for index in range(1, entries + 2):
+        encoded = encode_entry(_entry(index))
+        began_s = time.process_time()
+        entry = decode_entry(encoded)
+        decoded_s = time.process_time()
+        persist.write(batch, index, state, apply_entry(state, entry, index))
+        ended_s = time.process_time()
+        store.write()
+        if index > 1:  # the first stores what is new
+            decode_us.append((decoded_s - began_s) / partitions * 1e6)
+            apply_us.append((ended_s - decoded_s) / partitions * 1e6)
+    report.add("cpu_us_per_partition", apply_us, "us")
+    report.add("decode_us_per_partition", decode_us, "us")
+
+
+def _entry(index: int) -> Entry:
+    commits = tuple(
+        OffsetCommit(
+            f"group-{number}",
+            "",
+            -1,
+            0,
+            tuple(PartitionCommit(TOPIC, p, index, "", None) for p in range(PARTITIONS)),
+        )
+        for number in range(COMMITS_PER_ENTRY)
+    )
+    return Entry(FORMAT, RULES_VERSION, index, index, LIMITS_VERSION, commits)
+
+
+def _run(report: Report, cluster: Cluster, children: list[Child], seconds: float) -> None:
+    cluster.create_topic(TOPIC, PARTITIONS)
+    cluster.wait_balanced()
+    groups = group_names("large", CLIENTS, cluster.shards)
+    others = group_names("other", OTHERS, cluster.shards)
+    for number in range(PROCESSES):
+        config = {
+            "endpoints": cluster.endpoints,
+            "groups": groups[number::PROCESSES],
+            "others": others if number == 0 else [],
+        }
+        children.append(Child("bench.large_commits_client", config))
+    for child in children:
+        child.ready(timeout_s=60)
+    pids = [child.pid for child in children] + [node.pid for node in cluster.nodes.values()]
+    terms = cluster.terms()
+    pages = {node_id: scrape(cluster, node_id) for node_id in cluster.nodes}
+    busy = machine.busy(pids)
+    got = ask_all(children, "run", WARM_S + seconds + 120, seconds=seconds, warm_s=WARM_S)
+    kept = machine.others_cores(busy, machine.busy(pids))
+    report.say(f"other work kept {kept:.2f} cores busy meanwhile")
+    lags_ms = [
+        turn_lag_p99_ms(pages[node_id], scrape(cluster, node_id)) for node_id in cluster.nodes
+    ]
+    after = cluster.terms()
+    changes = sum(after[shard] - term for shard, term in terms.items())
+    outcomes: Counter[str] = Counter()
+    for one in got:
+        outcomes.update(one["outcomes"])
+    elapsed_s = median(one["elapsed_s"] for one in got)
+    other_s = got[0]["other_s"]
+    report.say(f"answers: {dict(outcomes)}")
+    report.add("turn_lag_p99_ms", lags_ms, "ms")
+    report.add_count("leader_changes", changes)
+    report.add("other_commit_p99_ms", [quantile(other_s, 0.99) * 1e3], "ms")
+    report.add("partitions_per_s", [outcomes[ACKNOWLEDGED] * PARTITIONS / elapsed_s], "1/s")
+    report.add_count("refused", outcomes["RESOURCE_EXHAUSTED"])
+    wrong = {
+        what: number
+        for what, number in outcomes.items()
+        if what not in (ACKNOWLEDGED, "RESOURCE_EXHAUSTED")
+    }
+    report.require(not wrong, f"every other answer is RESOURCE_EXHAUSTED (not so: {wrong})")
+    report.require(changes == 0, "no shard changed its leader")
+    report.require(
+        max(lags_ms) < TURN_LAG_MAX_MS, f"turn lag p99 of every node is under {TURN_LAG_MAX_MS} ms"
+    )
+    p99_s = quantile(other_s, 0.99)
+    report.require(
+        p99_s < OTHER_P99_MAX_S, f"another client's p99 {p99_s:.3f} s is under {OTHER_P99_MAX_S} s"
+    )

@@ -1,0 +1,60 @@
+"""Builds that wait for a sync which never ends, or serve on. What they lack needs real sockets."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import coordinator.ending
+import coordinator.node
+import raft.driver
+from chaos.mutants.build import Build
+from coordinator.node import READY_POLL_S, Node
+from raft.codec import Message
+from raft.replica import Replica
+
+
+class HoldingTimeoutNow(Replica):
+    """Asks a follower to take over only when all that is pending here is synced."""
+
+    def _hold(self, message: Message) -> bool:
+        return message["type"] == "timeout_now" or super()._hold(message)
+
+
+def _shut_none() -> None:
+    """Whoever is connected stays connected."""
+
+
+@contextlib.contextmanager
+def _without_limit(_seconds: float, _error: BaseException) -> Iterator[None]:
+    yield
+
+
+async def _ready_whatever_hangs(node: Node) -> None:
+    while True:
+        ready = all(node._is_ready(shard) for shard in node.assembly.shards)
+        await node._health.set_ready(ready=ready)
+        await asyncio.sleep(READY_POLL_S)
+
+
+BUILDS = (
+    Build(
+        "held_timeout_now",
+        HoldingTimeoutNow.__doc__ or "",
+        ((raft.driver, "Replica", HoldingTimeoutNow),),
+    ),
+    Build(
+        "sockets_open",
+        "Ends without shutting its sockets: while the kernel keeps the process they take calls.",
+        ((coordinator.ending, "shut_sockets", _shut_none),),
+    ),
+    Build(
+        "sigterm_waits",
+        "At SIGTERM waits for a sync that hangs, however long.",
+        ((coordinator.node, "ends_within", _without_limit),),
+    ),
+    Build(
+        "readiness_stays",
+        "Says that it is ready while no sync returns.",
+        ((Node, "_follow_readiness", _ready_whatever_hangs),),
+    ),
+)

@@ -1,0 +1,177 @@
+"""How unit tests hunt a broken build: those that are named for it fail with it, and pass without.
+
+For rules that neither the simulator nor real servers under faults can see. A test counts as failed
+only by an assertion of its own: a build that breaks it in another way has shown nothing.
+
+The tests are run by pytest in a process of its own, from a clone; `tests/broken_build.py` is the
+plugin that installs the build there.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from chaos.child import command_with_parent
+from chaos.mutants import of_hung_sync, of_lives, of_quarantine
+from chaos.mutants.build import Build
+from chaos.mutants.hunt import Caught, Layer
+
+ROOT = Path(__file__).parents[2]
+VARIABLE = "CHAOS_UNIT_BUILD"
+"""In the environment of pytest and of the processes that its tests start; "": the shipped build."""
+PLUGIN = "tests.broken_build"
+PASSED, FAILED = "passed", "failed"
+SEED = 0
+"""Of pytest-randomly: what a test draws is the same in every hunt."""
+PLAY_S_MAX = 900.0
+
+_QUARANTINE = "tests/coordinator/test_quarantine.py"
+_REBUILD = "tests/raft/test_rebuild.py"
+_LIVES = "tests/raft/test_lives.py"
+_SYNC_STALL = "tests/raft/test_sync_stall.py"
+_ENDING = "tests/coordinator/test_ending.py"
+_TWO_OF_FIVE = (
+    f"{_QUARANTINE}::test_of_five_nodes_the_two_that_differ_alike_take_the_state_of_the_three"
+    "[wrong0]"
+)
+_NO_WITNESS = (
+    f"{_QUARANTINE}::"
+    "test_who_comes_back_behind_the_log_is_no_witness_for_a_leader_that_may_be_wrong"
+)
+_DEAFENS = f"{_LIVES}::test_a_hello_that_was_on_its_way_when_the_life_changed_deafens_nobody"
+_CONNECTIONS_END = (
+    f"{_ENDING}::test_connections_end_and_new_ones_are_refused_while_the_kernel_keeps_the_process"
+)
+
+BUILDS: dict[str, Build] = {
+    build.name: build for build in (*of_quarantine.BUILDS, *of_hung_sync.BUILDS, *of_lives.BUILDS)
+}
+
+CAUGHT_BY: dict[str, tuple[str, ...]] = {
+    "two_suffice": (
+        _TWO_OF_FIVE,
+        f"{_QUARANTINE}::test_without_a_majority_nobody_stops_and_all_say_so",
+    ),
+    "stale_votes": (
+        f"{_QUARANTINE}::test_what_was_recorded_before_the_state_was_loaded_is_no_vote",
+        f"{_QUARANTINE}::test_a_replica_that_loads_learns_or_is_in_quarantine_says_nothing",
+    ),
+    "wrong_state_sent": (f"{_REBUILD}::test_a_leader_whose_state_is_wrong_sends_it_to_nobody",),
+    "copies_vote": (
+        *(
+            f"{_NO_WITNESS}[3-wrong0-{event}]"
+            for event in ("none", "unjudged", "right_restarts", "leader_restarts", "unanswered")
+        ),
+        f"{_QUARANTINE}::test_copies_of_one_state_are_one_witness",
+    ),
+    "copy_forgotten": (
+        f"{_NO_WITNESS}[3-wrong0-copy_restarts]",
+        f"{_REBUILD}::test_a_restart_does_not_forget_whose_state_a_copy_is",
+    ),
+    "copies_of_copies_vote": (f"{_REBUILD}::test_a_copy_of_a_copy_names_where_the_state_is_from",),
+    "any_state_taken": (
+        _TWO_OF_FIVE,
+        f"{_REBUILD}::test_a_wrong_state_is_not_replaced_by_that_of_another_wrong_leader",
+        f"{_REBUILD}::test_a_hand_over_to_one_that_is_not_trusted_is_ended",
+    ),
+    "quarantine_forgotten": (
+        f"{_QUARANTINE}::test_a_restart_does_not_end_the_quarantine[False]",
+        f"{_REBUILD}::test_a_restart_does_not_forget_that_the_state_is_wrong",
+    ),
+    "held_timeout_now": (
+        f"{_SYNC_STALL}::test_a_follower_that_has_everything_is_asked_to_stand_at_once",
+        f"{_SYNC_STALL}::test_a_drain_does_not_wait_for_a_sync_that_hangs",
+    ),
+    "sockets_open": (_CONNECTIONS_END,),
+    "sigterm_waits": (f"{_ENDING}::test_sigterm_ends_a_node_whose_sync_hangs",),
+    "readiness_stays": (f"{_ENDING}::test_a_node_whose_sync_hangs_is_not_ready",),
+    "deafening_hello": (f"{_DEAFENS}[True]", f"{_DEAFENS}[False]"),
+    "outdated_hello": (
+        f"{_LIVES}::test_a_hello_of_an_earlier_life_of_the_same_process_is_turned_away",
+    ),
+    "absurd_life": (f"{_LIVES}::test_a_life_that_no_store_can_have_come_to_closes_the_connection",),
+    "votes_kept": (f"{_LIVES}::test_a_candidate_leads_by_no_vote_of_a_life_that_is_over",),
+    "empty_hard_batch": (
+        f"{_LIVES}::test_a_restart_amid_an_admission_leaves_nothing_that_is_never_synced",
+    ),
+}
+"""By build, the tests that have to fail: all of them, each by its id as pytest writes it."""
+
+
+def install_named() -> None:
+    """Install the build that the environment names, if it names one. Raises KeyError."""
+    if name := os.environ.get(VARIABLE, ""):
+        BUILDS[name].install()
+
+
+def lacks(_name: str) -> str:
+    """Why this machine cannot hunt a build; "" where it can."""
+    if not (ROOT / "tests" / "broken_build.py").is_file():
+        return "muster's own tests are not installed: it takes a clone"
+    return "" if find_spec("pytest") else "there is no pytest"
+
+
+def hunt(name: str, _seeds: int) -> Caught:
+    """Run the tests of a build on the shipped build, then on this one.
+
+    Raises KeyError where no build has this name.
+    """
+    tests = CAUGHT_BY[name]
+    began = time.monotonic()
+
+    def ended(seed: int | None, what: str, promises: tuple[str, ...] = ()) -> Caught:
+        seconds = time.monotonic() - began
+        return Caught(name, LAYER.name, "pytest", seed, what, 1, seconds, promises)
+
+    shipped = play(tests)
+    if wrong := _other_than(PASSED, shipped):
+        return ended(None, f"the shipped build fails: {wrong}")
+    if missed := _other_than(FAILED, play(tests, name)):
+        return ended(None, f"no assertion failed in {missed}")
+    promises = tuple(test.rpartition("::")[2] for test in tests)
+    return ended(SEED, ", ".join(promises), promises)
+
+
+def play(tests: tuple[str, ...], build: str = "") -> dict[str, str]:
+    """How each test ended: PASSED, FAILED (by an assertion), or what else became of it."""
+    with tempfile.TemporaryDirectory(prefix="muster-hunt-") as folder:
+        outcomes = Path(folder, "outcomes")
+        outcomes.touch()
+        options = [f"--outcomes={outcomes}", f"--randomly-seed={SEED}", "-p", "no:cacheprovider"]
+        argv = [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, *options, *tests]
+        try:
+            done = subprocess.run(
+                command_with_parent(argv),
+                check=False,
+                cwd=ROOT,
+                env={**os.environ, VARIABLE: build},
+                capture_output=True,
+                text=True,
+                timeout=PLAY_S_MAX,
+            )
+            last = (done.stdout + done.stderr).strip().rpartition("\n")[2]
+        except subprocess.TimeoutExpired:
+            last = f"pytest did not end within {PLAY_S_MAX:.0f} s"
+        told = dict(json.loads(line) for line in outcomes.read_text("utf-8").splitlines())
+    return {test: told.get(test, f"not run: {last}") for test in tests}
+
+
+def _other_than(wanted: str, outcomes: dict[str, str]) -> str:
+    """The tests that ended otherwise, and how, in words."""
+    return "; ".join(
+        f"{test.rpartition('::')[2]} ({how})" for test, how in outcomes.items() if how != wanted
+    )
+
+
+LAYER = Layer(
+    "unit",
+    "by unit tests",
+    {name: build.rule for name, build in BUILDS.items()},
+    hunt,
+    lacks,
+)

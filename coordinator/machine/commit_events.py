@@ -1,0 +1,110 @@
+"""The events and results of a commit that is stored as a whole, in columns.
+
+A commit of a thousand partitions has as many of both, and hardly anybody reads them: replicas do
+not answer, and state, records and digest are made of the columns. So each is made when it is read.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
+from typing import Any, TypeVar, overload
+
+from coordinator.machine.commands import OffsetCommit
+from coordinator.machine.errors import Error
+from coordinator.machine.events import BlobCommitted, OffsetCommitted
+from coordinator.machine.replies import PartitionResult
+
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+class _Made(Sequence[_T_co]):
+    """A sequence whose items are made anew whenever they are read; equal to a tuple of them."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+
+    @overload
+    def __getitem__(self, at: int) -> _T_co: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[_T_co]: ...
+    def __getitem__(self, at: int | slice) -> Any:
+        return tuple(self)[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+
+class CommitEvents(_Made[OffsetCommitted | BlobCommitted]):
+    """An OffsetCommitted for each partition, each partition once; then the BlobCommitted, if any.
+
+    The columns have one value per partition, in the order of the command; `refs` are topic and
+    partition. What is no column is the same in all events.
+    """
+
+    __slots__ = (
+        "blob",
+        "commit_seq",
+        "end_offsets",
+        "generation",
+        "group_id",
+        "member_id",
+        "metadata",
+        "offsets",
+        "refs",
+        "start_offsets",
+        "wall_ms",
+    )
+
+    def __init__(
+        self,
+        command: OffsetCommit,
+        refs: Sequence[tuple[str, int]],
+        writer: tuple[str, int],
+        wall_ms: int,
+        blob: BlobCommitted | None,
+    ) -> None:
+        """`refs` are those of `command`, `writer` is the member, and its number of the commit."""
+        _, _, self.offsets, self.metadata, self.end_offsets, _, self.start_offsets = zip(
+            *command.partitions, strict=True
+        )
+        self.group_id, self.generation = command.group_id, command.generation
+        self.refs, self.wall_ms, self.blob = refs, wall_ms, blob
+        self.member_id, self.commit_seq = writer
+
+    def __len__(self) -> int:
+        return len(self.refs) + (self.blob is not None)
+
+    def __iter__(self) -> Iterator[OffsetCommitted | BlobCommitted]:
+        topics, partitions = zip(*self.refs, strict=True)
+        committed = map(
+            OffsetCommitted,
+            repeat(self.group_id),
+            topics,
+            partitions,
+            self.offsets,
+            self.metadata,
+            self.end_offsets,
+            repeat(self.member_id),
+            repeat(self.generation),
+            repeat(self.commit_seq),
+            repeat(self.wall_ms),
+            self.start_offsets,
+        )
+        return committed if self.blob is None else chain(committed, (self.blob,))
+
+
+class StoredResults(_Made[PartitionResult]):
+    """That every partition of a commit is stored."""
+
+    __slots__ = ("_refs",)
+
+    def __init__(self, refs: Sequence[tuple[str, int]]) -> None:
+        self._refs = refs
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+    def __iter__(self) -> Iterator[PartitionResult]:
+        return (
+            PartitionResult(topic, partition, Error.NONE, "", False)
+            for topic, partition in self._refs
+        )

@@ -1,0 +1,119 @@
+"""Answers that callers have not taken yet: how many bytes of them a connection and a node keep.
+
+An answer stays in memory until its caller's flow control lets it through, and a caller that never
+reads lets nothing through. So each answer is counted from when it is encoded until gRPC has written
+it. A connection that has too many bytes waiting is refused further calls before they do anything,
+and answers of calls that were under way are dropped; an answer that is not taken within
+UNTAKEN_MS_MAX is ended with its call. A node that has too many bytes waiting ends the oldest, which
+are those of callers that do not read.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Final
+
+from coordinator.machine.limits import LIMITS
+from coordinator.timeouts import UNTAKEN_MS_MAX, UNTAKEN_ROOM_MS
+
+MS: Final = 1_000
+CONNECTION_BYTES_MAX: Final = LIMITS.untaken_connection_max_bytes
+NODE_BYTES_MAX: Final = LIMITS.untaken_max_bytes
+ANSWER_BYTES: Final = 1_024
+"""What an answer weighs beside its own bytes, so that empty ones count, too."""
+
+Context = Any
+"""A handler's, as grpc.aio has it."""
+
+
+class Answer:
+    """One call's answer, from when it is encoded until it is taken."""
+
+    __slots__ = ("context", "encoded", "made_s", "peer", "size")
+
+    def __init__(self, encoded: bytes, peer: str, context: Context, made_s: float) -> None:
+        self.encoded = encoded
+        self.peer = peer
+        self.context = context
+        self.made_s = made_s
+        self.size = ANSWER_BYTES + len(encoded)
+
+    def handed_over(self) -> bytes:
+        """The encoded answer, which gRPC has from now on."""
+        encoded, self.encoded = self.encoded, b""
+        return encoded
+
+
+class Untaken:
+    """The answers of one node that are not taken yet, the oldest first."""
+
+    def __init__(self, clock_s: Callable[[], float], end: Callable[[Context], None]) -> None:
+        """`end` ends the call of a handler's context (grpc_seam.py)."""
+        self._clock_s = clock_s
+        self._end = end
+        self._open: OrderedDict[Answer, None] = OrderedDict()
+        self._by_peer: dict[str, int] = {}
+        self.bytes = 0
+        self.refused_total = 0
+        """Calls that were refused, or whose answer was dropped, because of those before."""
+        self.ended_total = 0
+        """Calls that were ended because nobody took their answer."""
+
+    def __len__(self) -> int:
+        """How many answers wait."""
+        return len(self._open)
+
+    def refuses(self, peer: str) -> bool:
+        """Whether this connection has to take answers before it may ask for more."""
+        refused = self._by_peer.get(peer, 0) >= CONNECTION_BYTES_MAX
+        self.refused_total += refused
+        return refused
+
+    def keep(self, encoded: bytes, peer: str, context: Context) -> Answer | None:
+        """Count an answer until `let_go`; None where there is no room for it.
+
+        The last one of a connection may exceed its maximum; one of the node does not.
+        """
+        answer = Answer(encoded, peer, context, self._clock_s())
+        if self.refuses(peer):
+            return None
+        if not self._makes_room(answer.size):
+            self.refused_total += 1
+            return None
+        self._by_peer[peer] = self._by_peer.get(peer, 0) + answer.size
+        self.bytes += answer.size
+        self._open[answer] = None
+        return answer
+
+    def let_go(self, answer: Answer) -> None:
+        """Count it no more. A second time changes nothing."""
+        if answer not in self._open:
+            return
+        del self._open[answer]
+        self.bytes -= answer.size
+        self._by_peer[answer.peer] -= answer.size
+        if not self._by_peer[answer.peer]:
+            del self._by_peer[answer.peer]
+
+    def look(self) -> None:
+        """End the calls whose answers were not taken for too long. To be called now and then."""
+        self._end_older_than(UNTAKEN_MS_MAX, lambda: True)
+
+    def _makes_room(self, size: int) -> bool:
+        """The oldest go first, but none that may be on its way still."""
+        self._end_older_than(UNTAKEN_ROOM_MS, lambda: self.bytes + size > NODE_BYTES_MAX)
+        return self.bytes + size <= NODE_BYTES_MAX
+
+    def _end_older_than(self, age_ms: int, wanted: Callable[[], bool]) -> None:
+        limit_s = self._clock_s() - age_ms / MS
+        while self._open and wanted():
+            answer = next(iter(self._open))
+            if answer.made_s > limit_s:
+                return
+            self.ended_total += 1
+            self.let_go(answer)
+            self._end(answer.context)
+
+
+ANSWER: Final[ContextVar[Answer | None]] = ContextVar("answer", default=None)
+"""What the running handler's call is answered with, once it is encoded."""

@@ -1,0 +1,144 @@
+"""A client that never reads its answers, over real sockets: bounded and ended, beside others."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from coordinator import door, untaken
+from coordinator.untaken import ANSWER_BYTES, CONNECTION_BYTES_MAX
+from muster.v1 import group_pb2 as pb
+from tests.coordinator.deaf import Deaf
+from tests.coordinator.test_door import Case, Groups
+
+FETCH = "/muster.v1.GroupCoordinator/OffsetFetch"
+CALLS = 350
+LARGE = 2**20
+EXHAUSTED, UNAVAILABLE = 8, 14
+
+
+class Large(Groups):
+    """A fetch is answered with 1 MiB, a commit at once."""
+
+    def __init__(self, admission):
+        super().__init__(admission)
+        self.fetches = 0
+        self.let_go.set()
+
+    async def OffsetFetch(self, request, context):  # noqa: N802 - the generated name
+        """As a group with very many offsets."""
+        self.fetches += 1
+        await asyncio.sleep(0)
+        return pb.OffsetFetchResponse(
+            partitions=[pb.OffsetFetchResponse.Partition(metadata="m" * LARGE)]
+        )
+
+
+class Bounded(Case):
+    """Its handlers answer at length."""
+
+    servicer = Large
+
+    async def __aenter__(self):
+        await super().__aenter__()
+        self.admission.limit = 2 * CALLS
+        return self
+
+    @property
+    def untaken(self):
+        return self.door.untaken
+
+
+def run(test):
+    """Run a coroutine to its end."""
+    asyncio.run(asyncio.wait_for(test, 60))
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Answers have 300 ms to be taken."""
+    monkeypatch.setattr(untaken, "UNTAKEN_MS_MAX", 300)
+    monkeypatch.setattr(door, "UNTAKEN_LOOK_MS", 20)
+
+
+def test_a_client_that_never_reads_keeps_a_few_answers_and_no_more():
+    """Of 350 answers of 1 MiB; and before it has read those its calls do nothing."""
+
+    async def test():
+        async with Bounded() as case, Deaf() as deaf:
+            await deaf.connect("127.0.0.1", case.port)
+            for _ in range(CALLS):
+                await deaf.ask(FETCH, pb.OffsetFetchRequest())
+            kept = CONNECTION_BYTES_MAX // LARGE
+            await case.until(lambda: len(deaf.statuses) == CALLS - kept)
+            assert set(deaf.statuses.values()) <= {EXHAUSTED, UNAVAILABLE}
+            assert len(case.untaken) == kept
+            assert case.untaken.bytes < CONNECTION_BYTES_MAX + LARGE + ANSWER_BYTES
+            fetches = case.groups.fetches
+            late = await deaf.ask(FETCH, pb.OffsetFetchRequest())
+            await case.until(lambda: late in deaf.statuses)
+            assert deaf.statuses[late] == EXHAUSTED
+            assert case.groups.fetches == fetches <= kept + door.READS_AT_ONCE_MAX
+
+    run(test())
+
+
+def test_a_call_whose_answer_is_not_taken_is_ended(soon):
+    """The client sees it reset, nothing of it is kept, and the connection may be used again."""
+
+    async def test():
+        async with Bounded() as case, Deaf() as deaf:
+            await deaf.connect("127.0.0.1", case.port)
+            for _ in range(2):
+                asked = [await deaf.ask(FETCH, pb.OffsetFetchRequest()) for _ in range(2)]
+                await case.until(lambda asked=asked: set(asked) <= deaf.resets)
+                assert len(case.untaken) == case.untaken.bytes == 0
+            assert case.groups.fetches == case.untaken.ended_total == 4
+            assert deaf.data_bytes == 0
+            running = [t for t in asyncio.all_tasks() if "HandleExceptions" in t.get_name()]
+            assert not running
+
+    run(test())
+
+
+def test_who_reads_is_served_beside_one_who_does_not():
+    """On another connection, with answers as large; and each is counted until it is taken."""
+
+    async def test():
+        async with Bounded() as case, Deaf() as deaf:
+            await deaf.connect("127.0.0.1", case.port)
+            for _ in range(CALLS):
+                await deaf.ask(FETCH, pb.OffsetFetchRequest())
+            for _ in range(20):
+                answer = await case.stub.OffsetFetch(pb.OffsetFetchRequest())
+                assert len(answer.partitions[0].metadata) == LARGE
+            await case.until(lambda: len(case.untaken) <= CONNECTION_BYTES_MAX // LARGE)
+
+    run(test())
+
+
+def test_a_connection_that_is_gone_keeps_nothing():
+    """Whatever it had not taken."""
+
+    async def test():
+        async with Bounded() as case:
+            async with Deaf() as deaf:
+                await deaf.connect("127.0.0.1", case.port)
+                await deaf.ask(FETCH, pb.OffsetFetchRequest())
+                await case.until(lambda: len(case.untaken) == 1)
+            await case.until(lambda: len(case.untaken) == 0)
+            assert case.untaken.bytes == 0
+
+    run(test())
+
+
+def test_a_refusal_is_no_answer_that_waits():
+    """It goes out beside the flow control, and is not counted."""
+
+    async def test():
+        async with Bounded() as case:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await case.stub.LeaveGroup(pb.LeaveGroupRequest())
+            assert len(case.untaken) == 0
+
+    run(test())

@@ -1,0 +1,166 @@
+"""A commit that is stored as a whole is decided, evolved and counted in columns.
+
+Whatever it does has to be what partition by partition, event by event and record by record does.
+"""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from coordinator.machine import decide_commit
+from coordinator.machine.commands import OffsetCommit, PartitionCommit
+from coordinator.machine.commit_events import CommitEvents
+from coordinator.machine.digest import record_digest
+from coordinator.machine.envelope import RULES_VERSION, Envelope
+from coordinator.machine.events import OffsetSuperseded
+from coordinator.machine.limits import LIMITS
+from coordinator.machine.shard_records import load_in_slices
+from coordinator.machine.shard_state import (
+    ShardState,
+    evolve_counted,
+    load_state,
+    recount,
+    shard_records,
+)
+from tests.machine.test_properties import SETTINGS
+
+FEW = replace(LIMITS, group_max_offsets=6, offset_metadata_max_bytes=8)
+TOPICS = ("t", "größe")
+MOSTLY_NOT = st.sampled_from((False, False, False, True))
+
+PARTITIONS = st.builds(
+    PartitionCommit,
+    st.sampled_from(TOPICS),
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.sampled_from((*([""] * 12), "m", "é" * 4, "é" * 5)),
+    st.sampled_from((None, 0, 9)),
+    st.sampled_from((*([None] * 15), -1, 0, 1)),
+    st.sampled_from((None, None, 0, 1)),
+)
+COMMITS = st.builds(
+    OffsetCommit,
+    st.just("g"),
+    st.just(""),
+    st.just(-1),
+    st.just(0),
+    st.lists(PARTITIONS, min_size=1, max_size=5, unique_by=lambda p: (p.topic, p.partition)).map(
+        tuple
+    ),
+    atomic=MOSTLY_NOT,
+    forward_only=MOSTLY_NOT,
+)
+TWICE = COMMITS.map(lambda c: replace(c, partitions=c.partitions + c.partitions[:1], atomic=False))
+NUMBERED = st.tuples(st.sampled_from(("a", "a", "b", "")), st.integers(0, 2))
+STEPS = st.tuples(
+    st.one_of(COMMITS, COMMITS, COMMITS, TWICE),
+    NUMBERED,
+    st.sampled_from((None, b"", b"blob")),
+    st.sampled_from((1, *([RULES_VERSION] * 3))),
+    MOSTLY_NOT,
+)
+
+
+def envelope(rules_version: int, wall_ms: int) -> Envelope:
+    """Of a command that is decided under low limits."""
+    return Envelope(1, wall_ms, rules_version, 1, 0, FEW, 0)
+
+
+def plainly(group, command, env):
+    """Each partition looked at by itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decide_commit, "_store_all", lambda *_: None)
+        return decide_commit.decide_commit(group, command, env)
+
+
+@settings(SETTINGS, max_examples=200, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(st.lists(STEPS, min_size=4, max_size=10))
+def test_a_commit_in_columns_is_one_partition_by_partition(steps):
+    """Decision, state, records to write and digest: the same, also after a load."""
+    with pytest.MonkeyPatch.context() as patch:  # who may commit is not what this is about
+        patch.setattr(decide_commit, "_refuse", lambda *_: None)
+        fast, plain = ShardState(), ShardState()
+        for number, (asked, writer, blob, rules_version, loads) in enumerate(steps):
+            member_id, commit_seq = writer
+            command = replace(
+                asked,
+                member_id=member_id,
+                generation=1 if member_id else -1,
+                commit_seq=commit_seq,
+                blob=blob if asked.atomic else None,
+            )
+            env = envelope(rules_version, number // 3)
+            group = fast.groups.get("g")
+            decision = decide_commit.decide_commit(group, command, env)
+            one_by_one = plainly(group, command, env)
+            assert tuple(decision.events) == one_by_one.events
+            assert tuple(decision.reply.partitions) == one_by_one.reply.partitions
+            if decision.events:
+                _, writes = evolve_counted(fast, group, decision.events)
+                _, wanted = evolve_counted(plain, plain.groups.get("g"), one_by_one.events)
+                assert writes == wanted
+            assert fast == plain
+            assert fast.digest == recount(fast)
+            if loads:
+                fast = load_state(sorted(shard_records(fast)))
+
+
+def stored(count: int) -> tuple[ShardState, OffsetCommit]:
+    """A group with so many offsets, and the commit that stored them."""
+    partitions = tuple(PartitionCommit("t", number, 1, "", None) for number in range(count))
+    state, command = ShardState(), OffsetCommit("g", "", -1, 0, partitions)
+    decision = decide_commit.decide_commit(None, command, envelope(1, 1))
+    assert isinstance(decision.events, CommitEvents)
+    evolve_counted(state, None, decision.events)
+    return state, command
+
+
+def test_each_offset_knows_the_digest_of_its_record():
+    """So the next commit takes it off without putting the record anew."""
+    state, _ = stored(3)
+    (group,) = state.groups.values()
+    digests = {record_digest(key, value) for key, value in shard_records(state)}
+    assert {offset.digest for offset in group.offsets.values()} < digests
+
+
+def test_offsets_that_a_commit_leaves_as_they_are_are_not_written():
+    """A repeated simple commit of the same moment has events and no writes."""
+    state, command = stored(3)
+    before = deepcopy(state)
+    decision = decide_commit.decide_commit(state.groups["g"], command, envelope(1, 1))
+    assert len(decision.events) == 3
+    assert evolve_counted(state, state.groups["g"], decision.events)[1] == ()
+    assert state == before
+
+
+def test_offsets_share_the_name_of_their_topic():
+    """A name for each of 100,000 offsets would be most of what they hold, loaded ones too."""
+    state, _ = stored(3)
+    loaded = load_state(sorted(shard_records(state)))
+    assert len({id(topic) for topic, _ in loaded.groups["g"].offsets}) == 1
+
+
+def test_a_group_of_many_offsets_is_loaded_in_slices():
+    """100,000 offsets of one group took a second, in one slice, while the node served nobody."""
+    state, _ = stored(1_000)
+    loaded = []
+
+    def load():
+        loaded.append((yield from load_in_slices(sorted(shard_records(state)), slice_records=100)))
+
+    assert sum(1 for _ in load()) == 10
+    assert loaded == [state]
+    assert loaded[0].digest == state.digest
+
+
+def test_one_partition_that_is_late_is_found_among_the_others():
+    """Columns decide only where nothing stands against any of them."""
+    state, command = stored(3)
+    command = replace(command, forward_only=True)
+    backward = PartitionCommit("t", 2, 0, "", None)
+    late = replace(command, partitions=(*command.partitions[:2], backward))
+    decision = decide_commit.decide_commit(state.groups["g"], late, envelope(1, 2))
+    assert [type(event) is OffsetSuperseded for event in decision.events] == [False, False, True]
