@@ -45,7 +45,8 @@ class Bug:
     found_by: str
     """The same in words: which seed, test, reader."""
     test: str
-    """What fails without the mend: `FILE::FUNCTION`, `FILE`, or `sim:SCENARIO:SEED`."""
+    """What fails without the mend: `FILE::FUNCTION`, `FILE`, or `sim:SCENARIO:SEED`, where
+    SCENARIO may be `WORLD@NODES`."""
     mended: str
     """The commit that mended it; for what cannot occur here, why."""
 

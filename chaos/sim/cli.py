@@ -268,7 +268,7 @@ def _parse(run_of: str, mutant: str) -> "Schedule":
     if not colon or not name or not seed.isdecimal():
         raise CommandError(
             f"{run_of!r} is no run",
-            next_step="give SCENARIO:SEED, such as udp3:17, or --schedule FILE",
+            next_step="give SCENARIO:SEED, such as udp3:17, SCENARIO@NODES:SEED or --schedule FILE",
             exit_code=ExitCode.USAGE,
         )
     return Schedule(name, int(seed), 0.0, (), mutant=mutant)
@@ -296,10 +296,10 @@ def _mutant(name: str) -> "Mutant | None":
 
 
 def _scenario(name: str, broken: "Mutant | None") -> "simulation.Scenario":
-    from chaos.sim.scenarios import SCENARIOS  # noqa: PLC0415
+    from chaos.sim.scenarios import SCENARIOS, named  # noqa: PLC0415
 
-    if name in SCENARIOS:
-        return SCENARIOS[name]
+    with suppress(KeyError):
+        return named(name)
     if broken is not None and broken.scenario.name == name:
         return broken.scenario
     raise _unknown("scenario", name, list(SCENARIOS))

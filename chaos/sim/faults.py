@@ -193,6 +193,8 @@ class Faults:
             "pause": self._pause,
             "write_stall": self._write_stall,
             "bulk_reconnect": self._bulk_reconnect,
+            "dead_bulk": self._dead_bulk,
+            "garbage": self._garbage,
             "drain": self._drain,
             "rebuild": self._rebuild,
             "replace": self._replace,
@@ -381,6 +383,21 @@ class Faults:
         if pair is not None:
             self.world.net.reconnect_bulk(*pair)
         return pair is not None
+
+    def _dead_bulk(self) -> bool:
+        """A bulk connection that is up carries nothing for seconds. Counted by lost frame."""
+        pair = self._pair()
+        if pair is not None:
+            self.world.net.kill_bulk(*pair, 0.5 + 3.0 * self.rng.random())
+        return False
+
+    def _garbage(self) -> bool:
+        """A peer that has said hello well sends what is no frame. Counted when it arrives."""
+        pair = self._pair()
+        if pair is not None:
+            # No protobuf begins with this byte: a field of wire type 7.
+            self.world.net.garble(*pair, b"\xff" + bytes(self.rng.randrange(256) for _ in range(8)))
+        return False
 
     def _drain(self) -> bool:
         """SIGTERM, and the process ends half a second later."""

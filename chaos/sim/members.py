@@ -76,7 +76,10 @@ class Members:
         scenario = world.scenario
         self.topic, self.partitions = TOPIC, PARTITIONS
         self.session_ms = int(SESSION_MS * scenario.patience)
-        self.rebalance_ms = int(REBALANCE_MS * scenario.patience)
+        # A read asks nodes at random until one leads: of five it takes that much longer than of
+        # three, and where leaders are killed nobody may be removed meanwhile.
+        more = scenario.nodes / 3 if scenario.kills else 1
+        self.rebalance_ms = int(REBALANCE_MS * scenario.patience * more)
         self.made_s: float | None = None
         """When the topic's making was acknowledged."""
         self.net: ClientNet | None = None

@@ -65,6 +65,10 @@ class Network:
     _pairs: dict[tuple[int, int], _Pair] = field(default_factory=dict)
     _streams: dict[tuple[int, int, bool], _Stream] = field(default_factory=dict)
     _blocked_until: dict[tuple[int, int], float] = field(default_factory=dict)
+    _bulk_dead_until: dict[tuple[int, int], float] = field(default_factory=dict)
+    _garbage: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    """What the next control frame becomes; sender and receiver."""
+    _sent_garbage: set[bytes] = field(default_factory=set)
 
     def is_up(self, a: int, b: int) -> bool:
         return self._pair(a, b).up
@@ -116,6 +120,19 @@ class Network:
         until = self.clock() + seconds
         self._blocked_until[src, dst] = max(until, self._blocked_until.get((src, dst), 0.0))
 
+    def kill_bulk(self, a: int, b: int, seconds: float) -> None:
+        """Lose what arrives on a pair's bulk connection, which stays up; control goes on."""
+        for link in ((a, b), (b, a)):
+            self._bulk_dead_until[link] = self.clock() + seconds
+
+    def garble(self, src: int, dst: int, garbage: bytes) -> None:
+        """Let the next control frame from `src` to `dst` be `garbage`, which is no frame."""
+        self._garbage[src, dst] = garbage
+
+    def is_garbage(self, frame: bytes) -> bool:
+        """Whether this was made by `garble`."""
+        return frame in self._sent_garbage
+
     def is_blocked(self, src: int, dst: int) -> bool:
         """Whether what arrives now at `dst` from `src` is lost."""
         return self.clock() < self._blocked_until.get((src, dst), 0.0)
@@ -124,6 +141,8 @@ class Network:
         """End every stall and block; from now on the network is fifo."""
         was, self.kind = self.kind, "fifo"
         self._blocked_until.clear()
+        self._bulk_dead_until.clear()
+        self._garbage.clear()
         for stream in self._streams.values():
             stream.stalled_until = 0.0
             if was == "udp":  # what is on its way need not come before what is sent now
@@ -134,8 +153,11 @@ class Network:
         self.sent += 1
         if not self.is_up(src, dst):
             return
+        if not bulk and (garbage := self._garbage.pop((src, dst), None)) is not None:
+            self._sent_garbage.add(garbage)
+            frame = garbage
         if self.kind == "udp":
-            self._send_udp(src, dst, frame)
+            self._send_udp(src, dst, frame, bulk=bulk)
             return
         stream = self._stream(src, dst, bulk)
         now = self.clock()
@@ -144,7 +166,7 @@ class Network:
         stream.last_arrival = at
         self.schedule(at - now, self._arrive, src, dst, self._epoch(src, dst, bulk), bulk, frame)
 
-    def _send_udp(self, src: int, dst: int, frame: bytes) -> None:
+    def _send_udp(self, src: int, dst: int, frame: bytes, *, bulk: bool) -> None:
         rng = self.rng
         if rng.random() < 0.05:
             self.counts["loss"] += 1
@@ -162,7 +184,7 @@ class Network:
             arrival = self.clock() + delay
             self.counts["reordering"] += arrival < stream.last_arrival
             stream.last_arrival = max(arrival, stream.last_arrival)
-            self.schedule(delay, self._arrive, src, dst, None, False, frame)
+            self.schedule(delay, self._arrive, src, dst, None, bulk, frame)
 
     def _epoch(self, src: int, dst: int, bulk: bool) -> tuple[int, int]:
         pair = self._pair(src, dst)
@@ -173,6 +195,9 @@ class Network:
     ) -> None:
         if self.is_blocked(src, dst):
             self.counts["cut"] += 1
+            return
+        if bulk and self.clock() < self._bulk_dead_until.get((src, dst), 0.0):
+            self.counts["dead_bulk"] += 1
             return
         pair = self._pair(src, dst)
         is_old = epoch is not None and epoch != self._epoch(src, dst, bulk)

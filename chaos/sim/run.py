@@ -18,11 +18,13 @@ from chaos.sim.scenarios import (
     CHURN,
     DEAF,
     FIRST_START,
+    FIVE_NODES,
     FORGETFUL,
     GROUPS,
     GROUPS_HUNG_DISKS,
     HUNG_DISKS,
     KILLS,
+    LANES,
     LOST_LINKS,
     NEWCOMER_AWAY,
     ONE_NODE,
@@ -38,18 +40,31 @@ from chaos.sim.scenarios import (
     STATICS,
     STRANGERS,
     THREE_NODES,
+    TWO_SHARDS,
+    named,
 )
 from chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_OPERATED
-from chaos.sim.simulation import Result, Simulation
+from chaos.sim.simulation import BY_SEED, Result, Simulation
 
-EVERY = {"fifo5": 10, "udp5": 10, "late3x2": 5, "replacements": 5, "first-start": 5}
-EVERY |= {"split-votes": 20, LOST_LINKS.name: 5, RETURNING.name: 5}
+EVERY = {scenario.name: 2 for scenario in (*THREE_NODES, *FIVE_NODES)}
+EVERY |= {TWO_SHARDS.name: 5, "replacements": 5, "first-start": 5}
+EVERY |= {"split-votes": 20, LANES.name: 5, LOST_LINKS.name: 5, RETURNING.name: 5}
 EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS, STRANGERS)}
 EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STALLS, STANDSTILL)}
-EVERY |= {KILLS.name: 10} | {scenario.name: 5 for scenario in FORGETFUL}
-EVERY |= {HUNG_DISKS.name: 5, GROUPS_HUNG_DISKS.name: 10}
-EVERY |= {scenario.name: 5 for scenario in SDK} | {scenario.name: 20 for scenario in SCRIPTED}
-"""Of these only each n-th seed is run; of the others all."""
+EVERY |= {KILLS.name: 11} | {scenario.name: 5 for scenario in FORGETFUL}
+EVERY |= {HUNG_DISKS.name: 5, GROUPS_HUNG_DISKS.name: 11}
+EVERY |= {scenario.name: 5 for scenario in SDK} | {scenario.name: 21 for scenario in SCRIPTED}
+"""Of these only each n-th seed is run; of the others all.
+
+An even number would leave a scenario whose size is the seed's without five nodes.
+"""
+
+BEGIN = {scenario.name: 1 for scenario in FIVE_NODES}
+"""Of these it is the seeds from here on, of the others those from 0 on."""
+
+SIZES = (3, 5)
+SIZES_MIN = 0.8
+"""Of runs on three nodes and runs on five the fewer are so large a share of the others at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +87,7 @@ SURE = 20
 """What a run does so often on average, any number of them has done at least once."""
 
 MINIMA_PER_SEED = {"elections": 2, "crashes": 1, "commits": 100, "acked": 80, "reads": 20}
-"""Of a three-node run."""
+"""Of a run with all kinds of faults."""
 
 GROUPS_MINIMA_PER_SEED = {"generations": 5, "acked": 20, "reads": 3}
 """What members of consumer groups get done at least in a run."""
@@ -80,7 +95,10 @@ GROUPS_MINIMA_PER_SEED = {"generations": 5, "acked": 20, "reads": 3}
 _ALONE = ("pause", "clock_rate", "crash_after_send", "drain", "write_stall", "crash", "slow_sync")
 _NEW = ("wipe", "late_start", "begun_again", "crash", "isolation", "pause")
 MINIMA = (
-    {scenario.name: Minima(MINIMA_PER_SEED, tuple(WEIGHTS)) for scenario in THREE_NODES}
+    {
+        scenario.name: Minima(MINIMA_PER_SEED, tuple(WEIGHTS))
+        for scenario in (*THREE_NODES, *FIVE_NODES)
+    }
     | {
         ONE_NODE.name: Minima(MINIMA_PER_SEED, _ALONE),
         FIRST_START.name: Minima(
@@ -99,6 +117,10 @@ MINIMA = (
             )
             for scenario in FORGETFUL
         },
+        LANES.name: Minima(
+            {"elections": 2, "acked": 80, "snapshots": 1},
+            ("dead_bulk", "garbage", "rebuild", "crash"),
+        ),
         RETURNING.name: Minima({"acked": 80}, ("follower_isolation", "follower_reconnect")),
         REMOVALS.name: Minima(
             {"acked": 40, "generations": 8, "deleted": 0.3, "expired": 0.3}
@@ -131,7 +153,7 @@ MINIMA = (
 
 MINIMA |= {
     name: Minima({"elections": 1, "commits": 80, "acked": 40, "reads": 20}, ())
-    for name in ("fifo5", "udp5", "late3x2", REPLACEMENTS.name, SPLIT_VOTES.name, LOST_LINKS.name)
+    for name in (TWO_SHARDS.name, REPLACEMENTS.name, SPLIT_VOTES.name, LOST_LINKS.name)
 }
 SDK_MINIMA = Minima(
     {"generations": 8, "acked": 40, "reads": 8},
@@ -150,6 +172,8 @@ class Totals:
     seeds: int = 0
     violations: int = 0
     """Seeds that violate something."""
+    nodes: Counter[int] = field(default_factory=Counter)
+    """How many runs had so many nodes."""
     faults: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     simulated_s: float = 0.0
@@ -159,6 +183,7 @@ class Totals:
         """One run more."""
         self.seeds += 1
         self.violations += bool(result.violations)
+        self.nodes[result.nodes] += 1
         self.faults += result.faults
         self.counts.update(asdict(result.counts))
         self.counts["events"] += result.events
@@ -186,7 +211,7 @@ Job = tuple[str, int]
 def run_one(job: Job) -> Result:
     """One seed of one scenario, on the shipped build."""
     scenario, seed = job
-    return Simulation(SCENARIOS[scenario], seed).run()
+    return Simulation(named(scenario), seed).run()
 
 
 def describe(result: Result, mutant: str = "") -> Iterator[str]:
@@ -207,12 +232,12 @@ def jobs(seeds: int, scenarios: Sequence[str], first: int = 0) -> list[Job]:
     Where scenarios are named, every seed of each.
     """
     names = scenarios or tuple(SCENARIOS)
-    every = {} if scenarios else EVERY
+    every, begin = ({}, {}) if scenarios else (EVERY, BEGIN)
     return [
         (name, seed)
         for name in names
         for seed in range(first, first + seeds)
-        if seed % every.get(name, 1) == 0
+        if (seed - begin.get(name, 0)) % every.get(name, 1) == 0
     ]
 
 
@@ -319,9 +344,21 @@ def judge(totals: Mapping[str, Totals], scenarios: Iterable[str]) -> list[str]:
     for name in asked:
         total = totals.get(name, Totals())
         problems += [f"{name}: {what}" for what in total.too_little(MINIMA[name])]
+        if total.seeds >= FAULT_SEEDS and named(name).nodes == BY_SEED:
+            problems += [f"{name}: {what}" for what in _unequal(total.nodes)]
     if asked == list(SCENARIOS) and sum(total.seeds for total in totals.values()) >= ALL_SEEDS:
+        problems += _unequal(sum((total.nodes for total in totals.values()), Counter()))
         problems += [f"no fault of kind {kind} in any run" for kind in _never(totals.values())]
     return problems
+
+
+def _unequal(runs: Mapping[int, int]) -> list[str]:
+    """What is wrong where many more runs have one of `SIZES` than the other."""
+    counts = [runs.get(size, 0) for size in SIZES]
+    if min(counts) >= SIZES_MIN * max(counts):
+        return []
+    listed = ", ".join(f"{n} on {size}" for n, size in zip(counts, SIZES, strict=True))
+    return [f"runs on some number of nodes are too few: {listed} nodes"]
 
 
 def _never(totals: Iterable[Totals]) -> list[str]:
@@ -349,12 +386,14 @@ def summary(
     for total in totals.values():
         everything.seeds += total.seeds
         everything.violations += total.violations
+        everything.nodes += total.nodes
         everything.faults += total.faults
         everything.counts += total.counts
         everything.simulated_s += total.simulated_s
     return {
         "seeds": everything.seeds,
         "violations": everything.violations,
+        "nodes": {str(size): runs for size, runs in sorted(everything.nodes.items())},
         "faults": dict(sorted(everything.faults.items())),
         "counts": dict(sorted(everything.counts.items())),
         "scenarios": {name: total.seeds for name, total in sorted(totals.items())},

@@ -4,11 +4,15 @@ from dataclasses import replace
 
 from chaos.sim.faults import FIRST_START_WEIGHTS, FORGETFUL_WEIGHTS, WEIGHTS
 from chaos.sim.sdk_scenarios import SCRIPTED, SDK
-from chaos.sim.simulation import GROUPS_SETTINGS, SETTINGS, Scenario
+from chaos.sim.simulation import BY_SEED, GROUPS_SETTINGS, SETTINGS, Scenario
 
-THREE_NODES = tuple(Scenario(f"{net}3", network=net) for net in ("fifo", "late", "udp"))
+THREE_NODES, FIVE_NODES = (
+    tuple(Scenario(f"{net}{nodes}", nodes=nodes, network=net) for net in ("fifo", "late", "udp"))
+    for nodes in (3, 5)
+)
 FIFO3, _, UDP3 = THREE_NODES
 ONE_NODE = Scenario("fifo1", nodes=1)
+TWO_SHARDS = Scenario("late-two-shards", network="late", shards=2)
 
 SPLIT_VOTES = Scenario(
     "split-votes",
@@ -66,6 +70,20 @@ FORGETFUL = tuple(
     for nodes, disk in ((3, 1_000_000), (5, SETTINGS.log_disk_bytes))
 )
 """Disks lose the end of what they had synced, or all since an older copy of them."""
+
+LANES = Scenario(
+    "lanes",
+    weights={
+        "dead_bulk": 10,
+        "garbage": 10,
+        "rebuild": 6,
+        "crash": 5,
+        "isolation": 3,
+        "transfer": 3,
+    },
+    pause_s=0.25,
+)
+"""Bulk connections that carry nothing while control does, and peers that send what is no frame."""
 
 LOST_LINKS = Scenario("lost-links", weights={"reconnect": 90, "pause": 5, "stall": 5}, pause_s=0.1)
 """A leader that both followers lose at once is deposed before it notices."""
@@ -189,16 +207,16 @@ SCENARIOS = {
     scenario.name: scenario
     for scenario in (
         *THREE_NODES,
+        *FIVE_NODES,
         ONE_NODE,
-        Scenario("fifo5", nodes=5),
-        Scenario("udp5", nodes=5, network="udp"),
-        Scenario("late3x2", network="late", shards=2),
+        TWO_SHARDS,
         REPLACEMENTS,
         REPLACED_AGAIN,
         NEWCOMER_AWAY,
         *FORGETFUL,
         FIRST_START,
         SPLIT_VOTES,
+        LANES,
         LOST_LINKS,
         RETURNING,
         *GROUPS,
@@ -218,3 +236,18 @@ SCENARIOS = {
         *SCRIPTED,
     )
 }
+"""By name. Those that say no number of nodes have three on even seeds and five on odd ones."""
+
+
+def named(name: str) -> Scenario:
+    """`WORLD`, or `WORLD@3` and `WORLD@5` of a world whose size is the seed's.
+
+    Raises KeyError where there is none.
+    """
+    world, _, nodes = name.partition("@")
+    scenario = SCENARIOS[world]
+    if name == world:
+        return scenario
+    if scenario.nodes != BY_SEED or nodes not in ("3", "5"):
+        raise KeyError(name)
+    return scenario.of_size(int(nodes))

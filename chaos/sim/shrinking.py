@@ -2,7 +2,7 @@
 
 from chaos.sim.checks import Violation
 from chaos.sim.mutants import MUTANTS, Mutant
-from chaos.sim.scenarios import SCENARIOS
+from chaos.sim.scenarios import named
 from chaos.sim.schedule import Schedule
 from chaos.sim.shrink import Shrunk, shrink
 from chaos.sim.simulation import Result, Simulation
@@ -10,8 +10,8 @@ from chaos.sim.simulation import Result, Simulation
 
 def run_schedule(schedule: Schedule, mutant: Mutant | None) -> Result:
     """Run a schedule on the shipped build or a broken one. Raises KeyError: no such scenario."""
-    worlds = SCENARIOS | {one.scenario.name: one.scenario for one in MUTANTS.values()}
-    scenario = worlds[schedule.scenario]
+    worlds = {one.scenario.name: one.scenario for one in MUTANTS.values()}
+    scenario = worlds.get(schedule.scenario) or named(schedule.scenario)
     if mutant is None:
         return Simulation(scenario, schedule.seed, schedule).run()
     with mutant.installed():

@@ -67,12 +67,17 @@ GROUPS_SETTINGS = replace(
 """As small for entries of the coordinator, which are some hundred bytes long."""
 
 
+BY_SEED = 0
+"""As the number of nodes: three on an even seed, five on an odd one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """What to simulate. Times are virtual seconds."""
 
     name: str
-    nodes: int = 3
+    """`WORLD`, or `WORLD@N`: the runs of WORLD on N nodes, whatever the seed."""
+    nodes: int = BY_SEED
     network: str = "fifo"
     shards: int = 1
     chaos_s: float = 8.0
@@ -126,6 +131,19 @@ class Scenario:
     """Members only send heartbeats, each when so much of its session is over, and none of them is
     ever lost (punctual.py). 0: members that work."""
 
+    def nodes_of(self, seed: int) -> int:
+        """How many nodes the run of this seed has."""
+        return self.nodes or (5 if seed % 2 else 3)
+
+    def of_size(self, nodes: int) -> "Scenario":
+        """The same world on so many nodes: a seed whose run has as many anyway is the same run.
+
+        Raises ValueError where the scenario is of one size.
+        """
+        if self.nodes != BY_SEED:
+            raise ValueError(f"{self.name} always has {self.nodes} nodes")
+        return replace(self, name=f"{self.name}@{nodes}", nodes=nodes)
+
 
 FIRST_FAULT_S = 1.5
 STEADY_S = 2.5
@@ -138,6 +156,7 @@ class Result:
 
     scenario: str
     seed: int
+    nodes: int
     violations: list[Violation]
     faults: Counter[str]
     counts: Counts
@@ -158,7 +177,7 @@ class Simulation:
     """
 
     def __init__(self, scenario: Scenario, seed: int, schedule: Schedule | None = None) -> None:
-        salt = f"{scenario.name}:{seed}"
+        salt = f"{scenario.name.partition('@')[0]}:{seed}"
         if schedule is None:
             weights = {} if scenario.script else scenario.weights
             planned = plan(salt, weights, scenario.pause_s, FIRST_FAULT_S, scenario.chaos_s)
@@ -166,7 +185,7 @@ class Simulation:
         elif (schedule.scenario, schedule.seed) != (scenario.name, seed):
             raise ValueError(f"a schedule of {schedule.scenario}:{schedule.seed}")
         self.plan = schedule
-        scenario = replace(scenario, chaos_s=schedule.chaos_s)
+        scenario = replace(scenario, chaos_s=schedule.chaos_s, nodes=scenario.nodes_of(seed))
         self.scenario, self.seed = scenario, seed
         self.rng = Random(salt)
         self.settings = scenario.settings
@@ -365,6 +384,19 @@ class Simulation:
                 delay = soon * (0.1 + self.rng.random())
                 self.schedule(delay, self.net.connect, number, other)
 
+    def hang_up(self, src: int, dst: int) -> None:
+        """`dst` closes its connection to `src` over garbage; soon they are connected again."""
+        self.count("garbage")
+        self.tell(f"garbage from node {src}: node {dst} hangs up")
+        self.net.disconnect(src, dst)
+        self.schedule(0.05 + 0.25 * self.rng.random(), self._call_again, src, dst)
+
+    def _call_again(self, src: int, dst: int) -> None:
+        self.net.connect(src, dst)
+        alive = self.nodes[src].alive and self.nodes[dst].alive
+        if alive and not self.net.is_up(src, dst):
+            self.checkers[0].violated("A-peer-shut-out", peers=[src, dst])
+
     def start_late(self) -> None:
         """Start the node that has never run, if one is left."""
         late, self._late = self._late, None
@@ -463,6 +495,7 @@ class Simulation:
         return Result(
             self.scenario.name,
             self.seed,
+            self.scenario.nodes,
             self.violations,
             self.faults.counts,
             counts,

@@ -1,19 +1,38 @@
 """The simulator within the test suite: 25 seeds each of three networks, and one node."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 from chaos.sim.checks import ShardChecker
+from chaos.sim.network import Network
+from chaos.sim.node import SimNode
 from chaos.sim.phases import Open, Phases, goes_on
-from chaos.sim.run import ALL_SEEDS, MINIMA, Totals, describe, judge, run_one
+from chaos.sim.run import (
+    ALL_SEEDS,
+    EVERY,
+    FAULT_SEEDS,
+    MINIMA,
+    Job,
+    Totals,
+    describe,
+    jobs,
+    judge,
+    run_one,
+)
 from chaos.sim.scenarios import (
     BLINKS,
     DEAF,
     FIRST_START,
+    FIVE_NODES,
+    FORGETFUL,
     GROUPS,
     KILLS,
+    LANES,
     ONE_NODE,
     REMOVALS,
     RETURNING,
@@ -23,11 +42,14 @@ from chaos.sim.scenarios import (
     STANDSTILL,
     STATICS,
     THREE_NODES,
+    TWO_SHARDS,
+    named,
 )
-from chaos.sim.simulation import Scenario, Simulation
+from chaos.sim.simulation import BY_SEED, Scenario, Simulation
 from coordinator.machine.commands import Assignment
 from coordinator.machine.events import AssignmentPublished, GenerationFormed, RebalanceStarted
 from coordinator.machine.state import Phase
+from raft import codec
 
 SEEDS = 25
 
@@ -150,10 +172,132 @@ def test_a_round_that_does_not_go_on_is_noticed() -> None:
         assert [v.kind for v in checker.violations] == ["H-round-lost"] * lost
 
 
-@pytest.mark.parametrize("name", ["fifo5", "late3x2", "replacements", "split-votes"])
+@pytest.mark.parametrize(
+    "name", [*(one.name for one in FIVE_NODES), TWO_SHARDS.name, "replacements", "split-votes"]
+)
 def test_other_clusters_keep_every_promise_under_faults(name: str) -> None:
     """Five nodes, two shards on one disk, replaced nodes, split votes: a few seeds of each."""
     _run(SCENARIOS[name], range(2))
+
+
+def test_garbage_after_a_hello_and_dead_bulk_connections_harm_nobody() -> None:
+    """The one ends a connection, which comes back; control goes on beside the other."""
+    totals = _run(LANES, range(FAULT_SEEDS))
+    assert not totals.too_little(MINIMA[LANES.name])
+
+
+def test_a_peer_that_takes_garbage_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads as a frame of no messages what is none, and leaves the connection open."""
+    decode = codec.decode_frame
+
+    def lenient(frame: bytes) -> tuple[codec.Sender, list[tuple[int, codec.Message]]]:
+        try:
+            return decode(frame)
+        except codec.CodecError:
+            return codec.Sender(0, 0, 0), []
+
+    monkeypatch.setattr(codec, "decode_frame", lenient)
+    kinds = [one.kind for one in run_one((LANES.name, 0)).violations]
+    assert kinds == ["S-garbage-taken"]
+
+
+def test_a_peer_that_is_not_let_in_again_after_garbage_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever refuses every later hello of a peer that sent garbage once."""
+    spoken: set[tuple[int, int]] = set()
+    hang_up, greets = Simulation.hang_up, SimNode.greets
+
+    def remember(self: Simulation, src: int, dst: int) -> None:
+        spoken.add((dst, src))
+        hang_up(self, src, dst)
+
+    def unforgiving(self: SimNode, peer: SimNode) -> bool:
+        return (self.number, peer.number) not in spoken and greets(self, peer)
+
+    monkeypatch.setattr(Simulation, "hang_up", remember)
+    monkeypatch.setattr(SimNode, "greets", unforgiving)
+    assert "A-peer-shut-out" in {one.kind for one in run_one((LANES.name, 0)).violations}
+
+
+def test_a_dead_bulk_connection_carries_nothing_and_control_does() -> None:
+    """In both directions, until its time is over or the world is healed."""
+    clock, received = [0.0], []
+    todo: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+    end = SimpleNamespace(
+        alive=True,
+        receive=lambda _src, frame: received.append(frame),
+        greets=lambda _: True,
+        connected=lambda _: None,
+    )
+    net = Network(
+        "fifo", Random(1), lambda: clock[0], lambda _s, run, *a: todo.append((run, a)), [end, end]
+    )
+    net.connect(0, 1)
+    net.kill_bulk(0, 1, 2.0)
+
+    def sent(frame: bytes, *, bulk: bool) -> bool:
+        net.send(1, 0, frame, bulk=bulk)
+        run, arguments = todo.pop()
+        run(*arguments)
+        return frame in received
+
+    assert not sent(b"a", bulk=True)
+    assert sent(b"b", bulk=False)
+    assert net.counts["dead_bulk"] == 1
+    clock[0] = 2.5
+    assert sent(b"c", bulk=True)
+    net.kill_bulk(0, 1, 2.0)
+    net.heal()
+    assert sent(b"d", bulk=True)
+
+
+def _sizes(runs: list[Job]) -> dict[str, Totals]:
+    """What is known of runs before they are run."""
+    totals: dict[str, Totals] = {}
+    for name, seed in runs:
+        total = totals.setdefault(name, Totals())
+        total.seeds += 1
+        total.nodes[SCENARIOS[name].nodes_of(seed)] += 1
+    return totals
+
+
+def _said_of_sizes(totals: dict[str, Totals]) -> list[str]:
+    return [one for one in judge(totals, SCENARIOS) if "nodes are too few" in one]
+
+
+@pytest.mark.parametrize("seeds", [60, ALL_SEEDS])
+def test_five_nodes_are_simulated_as_often_as_three(seeds: int) -> None:
+    """Over all runs, and of every scenario whose size is the seed's, thinned or not."""
+    totals = _sizes(jobs(seeds, ()))
+    assert not _said_of_sizes(totals)
+    by_seed = [name for name, one in SCENARIOS.items() if one.nodes == BY_SEED]
+    assert len(by_seed) > len(SCENARIOS) / 2
+    assert all(totals[name].nodes[size] for name in by_seed for size in (3, 5))
+
+
+def test_runs_that_are_nearly_all_of_one_size_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scenario that is run on even seeds alone is named; so are all runs without five nodes."""
+    monkeypatch.setitem(EVERY, KILLS.name, 10)
+    totals = _sizes(jobs(ALL_SEEDS, ()))
+    said = f"{KILLS.name}: runs on some number of nodes are too few: 40 on 3, 0 on 5 nodes"
+    assert _said_of_sizes(totals) == [said]
+    for five in (*FIVE_NODES, FORGETFUL[1]):
+        totals[five.name] = Totals(seeds=ALL_SEEDS)
+    assert any(one.startswith("runs on some number") for one in _said_of_sizes(totals))
+    few = _sizes([(KILLS.name, 2 * seed) for seed in range(FAULT_SEEDS - 1)])
+    assert not any("too few" in one for one in judge(few, [KILLS.name]))
+
+
+def test_a_run_can_be_asked_for_with_its_number_of_nodes() -> None:
+    """`WORLD@3:SEED` is the run of an even seed, and on an odd one what it was with three nodes."""
+    same, other = run_one(("groups-blinks", 2)), run_one(("groups-blinks@3", 2))
+    assert (same.nodes, same.events, same.counts) == (3, other.events, other.counts)
+    assert run_one(("groups-blinks@3", 3)).nodes == 3
+    assert run_one(("groups-blinks", 3)).nodes == 5
+    for wrong in ("fifo3@5", "groups-blinks@4", "groups-blinks@", "nowhere@3", "nowhere"):
+        with pytest.raises(KeyError):
+            named(wrong)
 
 
 @pytest.mark.parametrize(
