@@ -36,7 +36,7 @@ RISE_MAX_BYTES = {
     "/muster.v1.GroupCoordinator/OffsetFetch": 64 << 20,
     "/muster.v1.Admin/DescribeGroups": 96 << 20,
 }
-"""What requests take that are long themselves is bounded by their number alone: 45 to 65 MiB here."""
+"""Requests that are long themselves are bounded by their number alone: 45 to 65 MiB here."""
 WAIT_S = 60
 LOOK_S = 0.05
 
