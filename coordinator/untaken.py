@@ -5,7 +5,7 @@ reads lets nothing through. So each answer is counted from when it is encoded un
 it. A connection that has too many bytes waiting is refused further calls before they do anything,
 and answers of calls that were under way are dropped; an answer that is not taken within
 UNTAKEN_MS_MAX is ended with its call. A node that has too many bytes waiting ends the oldest, which
-are those of callers that do not read.
+are those of callers that do not read; a connection that has little waiting keeps that in any case.
 """
 
 from collections import OrderedDict
@@ -19,6 +19,9 @@ from coordinator.timeouts import UNTAKEN_MS_MAX, UNTAKEN_ROOM_MS
 MS: Final = 1_000
 CONNECTION_BYTES_MAX: Final = LIMITS.untaken_connection_max_bytes
 NODE_BYTES_MAX: Final = LIMITS.untaken_max_bytes
+SPARED_BYTES_MAX: Final = 64 * 1_024
+"""A connection has so many bytes waiting whatever others have: those who take their answers must
+not suffer from those who do not."""
 ANSWER_BYTES: Final = 1_024
 """What an answer weighs beside its own bytes, so that empty ones count, too."""
 
@@ -77,7 +80,8 @@ class Untaken:
         answer = Answer(encoded, peer, context, self._clock_s())
         if self.refuses(peer):
             return None
-        if not self._makes_room(answer.size):
+        spared = self._by_peer.get(peer, 0) + answer.size <= SPARED_BYTES_MAX
+        if not self._makes_room(answer.size) and not spared:
             self.refused_total += 1
             return None
         self._by_peer[peer] = self._by_peer.get(peer, 0) + answer.size

@@ -350,8 +350,12 @@ class Driver:
         seams.use_clock(self.clock)
         sender, messages = codec.decode_frame(frame)
         if not self._is_heard(node, sender):
-            self.stats.strangers += 1
-            return
+            # Who forgot something may know of a loss of this store all the same, and nobody else.
+            lost = [one for one in messages if one[1]["type"] == "store_lost"]
+            if not lost or node not in self._forgetful:
+                self.stats.strangers += 1
+                return
+            messages = lost
         self.stats.frames_in += 1
         self.stats.bytes_in += len(frame)
         for number, message in messages:

@@ -26,9 +26,10 @@ none of them counts, until an operator accepts the loss.
 
 Losses that are not found out: of what nobody who runs was told, which is what was acknowledged to a
 leader that is away now, up to a tenth of a second before (while two followers have no connection,
-longer); and of the last second where all that were told ended, and not in good order. Whatever was
-found or not, what a peer acknowledged in an earlier life is forgotten when a new life says hello,
-so that a leader sends it again.
+longer); of the last second where all that were told ended, and not in good order; and what
+`STARTS_MAX` starts in a row made up for while nobody heard of any. Whatever was found or not, what
+a peer acknowledged in an earlier life is forgotten when a new life says hello, so that a leader
+sends it again.
 """
 
 from dataclasses import dataclass
@@ -38,7 +39,6 @@ from muster.v1 import peer_pb2 as pb
 from raft.codec import Sender
 from raft.identity import Identity
 from storage import keys
-from storage.life import STARTS_MAX
 from storage.store import Family, Store
 
 RUN_ID_BYTES = 16
@@ -67,11 +67,12 @@ class PeerLife:
 
 
 def _lowest_since(hello: pb.Hello, life: int) -> int:
-    """Return the lowest epoch of the starts after `life`; -1 where not all of them are named."""
-    starts = hello.starts
-    if len(starts) == STARTS_MAX and starts[0].life > life + 1:
-        return -1
-    return min((start.epoch for start in starts if start.life > life), default=-1)
+    """Return the lowest epoch of the starts after `life` that are named.
+
+    Where older ones are not named any more, they found the store at lower epochs, unless it lost
+    something: so what was lost may be missed, and nothing is taken for a loss that is none.
+    """
+    return min((start.epoch for start in hello.starts if start.life > life), default=-1)
 
 
 class PeerLives:

@@ -142,3 +142,24 @@ def test_a_refusal_is_no_answer_that_waits():
             assert len(case.untaken) == 0
 
     run(test())
+
+
+def test_who_takes_answers_is_served_whatever_others_leave_waiting():
+    """Sixteen connections that read nothing have filled the node; a 17th has nothing waiting."""
+    now, ended = [0.0], []
+    answers = untaken.Untaken(lambda: now[0], ended.append)
+    deaf = [f"deaf-{number}" for number in range(16)]
+    kept = dropped = 0
+    for tick in range(2_000):
+        now[0] += 0.01
+        for peer in deaf:
+            for size in (LARGE, 65_536, 0):
+                answers.keep(b"x" * size, peer, object())
+        answer = answers.keep(b"x" * 1_024, "reader", object())
+        kept, dropped = kept + (answer is not None), dropped + (answer is None)
+        if answer is not None:
+            answers.let_go(answer)
+        if not tick % 10:
+            answers.look()
+    assert (kept, dropped) == (2_000, 0)
+    assert answers.bytes <= untaken.NODE_BYTES_MAX + 17 * untaken.SPARED_BYTES_MAX
