@@ -108,7 +108,7 @@ MINIMA = (
             {"elections": 3, "crashes": 3, "acked": 200}, ("replace_again",)
         ),
         NEWCOMER_AWAY.name: Minima(
-            {"elections": 3, "crashes": 3, "acked": 200}, ("newcomer_away", "lost_meanwhile")
+            {"elections": 2.5, "crashes": 3, "acked": 200}, ("newcomer_away", "lost_meanwhile")
         ),
         **{
             scenario.name: Minima(
