@@ -154,22 +154,22 @@ class Door:
             del state
 
     async def _read(self, calls: Calls, state: State, method: str) -> None:
-        """Handle a read in its turn, which is over when its answer is made."""
+        """Handle a read in a slot of its connection, until its answer is made."""
         peer = calls.peer(state)
         gate = self._gates.of(peer)
         if gate.waiting >= READS_WAITING_MAX:
             await calls.refuse(state, OVERLOADED)
             return
         await gate.enter()
-        turn = Turn(gate.release)
+        slot = ReadSlot(gate.release)
         try:
             if self.untaken.refuses(peer):
                 await calls.refuse(state, NOT_TAKEN)
                 return
-            TURN.set(turn)
+            READ_SLOT.set(slot)
             await calls.handle(state, method)
         finally:
-            turn.over()
+            slot.free()
 
     async def _look(self) -> None:
         while True:
@@ -227,20 +227,20 @@ class _Gates:
         return gate
 
 
-class Turn:
-    """A read's place in its connection's gate."""
+class ReadSlot:
+    """One of the READS_AT_ONCE_MAX of a connection."""
 
     def __init__(self, leave: Callable[[], None]) -> None:
         self._leave: Callable[[], None] | None = leave
 
-    def over(self) -> None:
-        """The next one may come. A second time changes nothing."""
+    def free(self) -> None:
+        """The next read may come. A second time changes nothing."""
         leave, self._leave = self._leave, None
         if leave is not None:
             leave()
 
 
-TURN: Final[ContextVar[Turn | None]] = ContextVar("turn", default=None)
+READ_SLOT: Final[ContextVar[ReadSlot | None]] = ContextVar("read slot", default=None)
 """Of the read that the running handler serves."""
 
 
@@ -261,8 +261,8 @@ def _bounded(untaken: Untaken, handler: Handler) -> Handler:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, NOT_TAKEN)
         response = await behaviour(request, context)
         answer = untaken.keep(encode(response), peer, context)
-        if (turn := TURN.get()) is not None:
-            turn.over()
+        if (slot := READ_SLOT.get()) is not None:
+            slot.free()
         if answer is None:
             del request, response
             await context.abort(grpc.StatusCode.UNAVAILABLE, DROPPED)

@@ -75,7 +75,8 @@ class Untaken:
     def keep(self, encoded: bytes, peer: str, context: Context) -> Answer | None:
         """Count an answer until `let_go`; None where there is no room for it.
 
-        The last one of a connection may exceed its maximum; one of the node does not.
+        The last one of a connection may exceed its maximum. The node's is exceeded by what
+        connections are spared alone.
         """
         answer = Answer(encoded, peer, context, self._clock_s())
         if self.refuses(peer):

@@ -351,11 +351,11 @@ class Driver:
         sender, messages = codec.decode_frame(frame)
         if not self._is_heard(node, sender):
             # Who forgot something may know of a loss of this store all the same, and nobody else.
-            lost = [one for one in messages if one[1]["type"] == "store_lost"]
-            if not lost or node not in self._forgetful:
+            forgetful = node in self._forgetful and self._is_known(node, sender)
+            messages = [one for one in messages if forgetful and one[1]["type"] == "store_lost"]
+            if not messages:
                 self.stats.strangers += 1
                 return
-            messages = lost
         self.stats.frames_in += 1
         self.stats.bytes_in += len(frame)
         for number, message in messages:
@@ -386,12 +386,16 @@ class Driver:
 
     def _is_heard(self, node: int, sender: codec.Sender) -> bool:
         """Whether a frame comes from the store, and the life of it, that `node` is known in."""
-        known = self.book.store_uuid(node)
-        if known is None or codec.sender_tag(known) != sender.tag or node in self._forgetful:
+        if node in self._forgetful or not self._is_known(node, sender):
             return False
         if sender.life > self.lives.known_life(node):
             self.link.hang_up(node)  # its hello was on its way when that life began
         return self.lives.hear(node, sender)
+
+    def _is_known(self, node: int, sender: codec.Sender) -> bool:
+        """Whether a frame comes from the store that `node` is known in, in whatever life."""
+        known = self.book.store_uuid(node)
+        return known is not None and codec.sender_tag(known) == sender.tag
 
     def allow_replacement(self, said: Replacement) -> None:
         """The cluster decided (ReplaceNode in shard 0) that a node lives in a new store.

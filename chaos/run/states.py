@@ -28,7 +28,7 @@ def states_of(kind: str, facts: Mapping[str, object], until_ns: int) -> list[Nod
         found = _FOUND.get(facts.get("outcome"), "silent")
         if kind == "torn_tail" and found == "running" and not facts.get("vouched"):
             # A torn last record is what a crash leaves: it is dropped, and the peers send it again.
-            # That it had been synced nobody can tell before the mark is renewed.
+            # The mark does not say yet that it had been synced; peers that were told do (I14).
             found = "repaired"
         detail = f"{facts.get('how')}: {facts.get('file')} {message}".strip()
         return [NodeState(node, "corrupt", min(at_ns, until_ns), until_ns, found, detail)]

@@ -270,7 +270,7 @@ def _w6(made: Plan, setting: Setting) -> None:
     ]
 
 
-@workload("W8", "operators: reset, delete, grow a topic, change settings, kick members")
+@workload("W8", "operators: reset, delete, grow, change settings, kick; a group made anew")
 def _w8(made: Plan, setting: Setting) -> None:
     settings = _group(made, setting, "w8", 4)
     made.keys[f"{settings['group']}-members"] = (settings["topic"], PARTITIONS_MAX)

@@ -504,3 +504,19 @@ def test_who_connects_is_told_at_once_what_this_disk_has():
     cluster.step()
     told = cluster.nodes[other].driver.lives._known[number].epoch
     assert told == cluster.nodes[number].driver.sender().epoch
+
+
+def test_of_who_forgot_only_the_store_that_is_known_is_heard():
+    """A frame of another store under its number is no word about this node's disk."""
+    cluster = MemoryCluster()
+    leader, (number, _) = followers(cluster)
+    driver = cluster.nodes[leader].driver
+    sender = cluster.nodes[number].driver.sender()
+    said = {"type": "store_lost", "term": 0, "life": driver.store.life, "known_life": 7}
+    driver._forgetful[number] = said
+    strangers = driver.stats.strangers
+    driver.receive(number, codec.encode_frame(sender._replace(tag=sender.tag + 1), [(0, said)]))
+    assert driver.stats.strangers == strangers + 1
+    assert driver.book.loss(leader) is None
+    driver.receive(number, codec.encode_frame(sender, [(0, said)]))
+    assert driver.book.loss(leader) is not None
