@@ -23,6 +23,7 @@ class Quarantine:
         self._verifier = verifier
         self._open: set[int] = set()
         for shard in shards:
+            shard.digest_conflict |= bool(shard.log.differing)
             if shard.quarantined:
                 log.warning("this replica is still in quarantine", shard=shard.number)
                 self._count(shard)
@@ -37,9 +38,15 @@ class Quarantine:
                 self._begin(shard, majority)
             if self._verifier.confirmed(shard):
                 shard.log.confirm_copy()
+            if not shard.quarantined:
+                shard.log.note_differing(self._verifier.differing(shard))
             conflict = self._verifier.conflict(shard)
             if conflict and not shard.digest_conflict:
-                log.error("replicas differ, and no majority agrees", shard=shard.number)
+                log.error(
+                    "replicas differ, and no majority agrees",
+                    shard=shard.number,
+                    others=sorted(shard.log.differing),
+                )
             if conflict is not None:
                 shard.digest_conflict = conflict
 

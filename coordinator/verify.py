@@ -149,6 +149,21 @@ class Verifier:
                 return True
         return None
 
+    def differing(self, shard: Shard) -> frozenset[NodeId]:
+        """The nodes whose state differs from this one's, while no majority agrees on either.
+
+        A node is judged by the newest index that both recorded; of one that shares none, what was
+        noted before holds. Whose copy differs is named, too: the state is its.
+        """
+        if self.conflict(shard) is False:
+            return frozenset()
+        shared = self.shared(shard)
+        equal = {one.node for one in shared if one.own == one.theirs}
+        differs = {one.node for one in shared if one.own != one.theirs}
+        origins = {self._copy_of(shard, node) for node in differs}
+        noted = (set(shard.log.differing) - equal) | differs | origins
+        return frozenset(node for node in noted if node not in (None, self._node_id))
+
     def confirmed(self, shard: Shard) -> bool:
         """True where this replica's state is a copy, and need not be called one any longer.
 

@@ -199,6 +199,16 @@ class Applying(Replication):
         """The applied state is this node's own from now on; see the contract."""
         self._snapshots.confirm()
 
+    @property
+    def differing(self) -> Collection[NodeId]:
+        """Whose states differ from this one while no majority agrees; see the contract."""
+        return self._snapshots.differing
+
+    def note_differing(self, nodes: Collection[NodeId]) -> None:
+        """Take no state of these nodes; see the contract."""
+        if self._snapshots.note_differing(nodes):
+            self._host.mark(self._shard)
+
     def _trusts(self, peer: PeerNode) -> bool:
         """Whether this state, where it is wrong, may be replaced by that of `peer`."""
         return not self._rebuilding or peer.id in self._snapshots.trusted

@@ -174,6 +174,19 @@ class ReplicatedLog(Protocol):
         """Enough others hold the same state: this replica is a witness of its own from now on."""
         ...
 
+    @property
+    def differing(self) -> Collection[NodeId]:
+        """The nodes that `note_differing` named last, restarts included; none after a snapshot."""
+        ...
+
+    def note_differing(self, nodes: Collection[NodeId]) -> None:
+        """The states of `nodes` differ from this one, and no majority agrees on either.
+
+        Until a later call names a node no more, this replica takes no snapshot that it sends or
+        whose state is a copy of its own: it stays behind the log instead. `rebuild` goes before.
+        """
+        ...
+
     def transfer_leadership(self, to: NodeId | None = None) -> bool:
         """Ask a caught-up follower to take over (thesis 3.10). False if there is none now."""
         ...

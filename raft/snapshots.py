@@ -24,6 +24,8 @@ from storage.store import Family, Store
 
 DONE = 0xFFFFFFFF
 """In an acknowledgement: the follower needs no more of this snapshot."""
+REFUSED = 0xFFFFFFFE
+"""In an acknowledgement: the follower takes no state of this origin; ask again later."""
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 
@@ -75,6 +77,8 @@ class Snapshots:
         self._arriving: Arriving | None = None
         self._arrived: Arriving | None = None
         self._done_key: tuple[int, int, int] | None = None
+        self._refused_key: tuple[int, int, int] | None = None
+        self._refused_at: dict[int, float] = {}
         self.local_id = read_u64(self._store, keys.snapshot_id_key(shard))
         """The snapshot id that the shard's state lives under."""
         self.applied_index = read_u64(self._store, keys.applied_key(shard))
@@ -83,6 +87,8 @@ class Snapshots:
         """Where the state here is wrong, the nodes whose state replaces it; else empty."""
         self.copy_of = _unpack_one(self._store.get(Family.META, keys.copy_key(shard)))
         """Whose state this one is a copy of, until `confirm`; None where it is this node's own."""
+        self.differing = _unpack(self._store.get(Family.META, keys.differing_key(shard)) or b"")
+        """Whose states differ from this one while no majority agrees: none of theirs is taken."""
         self.sent = 0
         self.installed = 0
         self._collect_garbage()
@@ -114,6 +120,24 @@ class Snapshots:
         self.copy_of = None
         self._store.batch.delete(Family.META, keys.copy_key(self._shard))
 
+    def note_differing(self, nodes: Collection[NodeId]) -> bool:
+        """The states of `nodes` differ from the one here, and no majority says who is right. Hard.
+
+        A restart does not forget it. False where that was known.
+        """
+        if self.differing == frozenset(nodes):
+            return False
+        self.differing = frozenset(nodes)
+        key = keys.differing_key(self._shard)
+        if nodes:
+            self._store.batch.put(Family.META, key, b"".join(map(_U32.pack, sorted(nodes))))
+        else:
+            self._store.batch.delete(Family.META, key)
+        self._store.mark_hard()
+        if self._arriving and self.differing & {self._arriving.key[0], self._arriving.origin}:
+            self._arriving = None
+        return True
+
     # The leader's end.
 
     def sending(self, node: int) -> bool:
@@ -123,6 +147,9 @@ class Snapshots:
     def start(self, node: int) -> bool:
         """Freeze the state and begin a transfer; False where that must wait."""
         store = self._store
+        pause_s = self._settings.snapshot_idle_ms / SECOND_MS
+        if self._host.clock() < self._refused_at.get(node, -pause_s) + pause_s:
+            return False
         if not self._host.take_snapshot_slot():
             return False
         store.write()
@@ -204,6 +231,10 @@ class Snapshots:
             self.cancel(node)
             self.sent += 1
             return index
+        if next_number == REFUSED:
+            self.cancel(node)
+            self._refused_at[node] = self._host.clock()
+            return None
         while sending.unacked and sending.unacked[0]["number"] < next_number:
             sending.unacked.popleft()
             sending.progress_at = self._host.clock()
@@ -220,6 +251,7 @@ class Snapshots:
         """Leadership is over."""
         for node in list(self._sending):
             self.cancel(node)
+        self._refused_at.clear()
 
     def _set_trim_floor(self) -> None:
         indexes = [sending.entry[1] for sending in self._sending.values()]
@@ -235,6 +267,9 @@ class Snapshots:
         key = (leader, chunk["term"], chunk["snapshot_id"])
         if chunk["number"] == 0 and (self._arriving is None or self._arriving.key != key):
             index = chunk["entry"][1]
+            if not self.trusted and self.differing & {leader, chunk["copy_of"]}:
+                self._refused_key = key
+                return False
             if index < self.applied_index or (index == self.applied_index and not self.trusted):
                 self._done_key = key
                 return False
@@ -271,6 +306,8 @@ class Snapshots:
         key = (leader, chunk["term"], chunk["snapshot_id"])
         if key == self._done_key:
             return DONE
+        if key == self._refused_key:
+            return REFUSED
         if self._arriving is not None and self._arriving.key == key:
             return self._arriving.next_number
         return 0
@@ -289,9 +326,11 @@ class Snapshots:
         batch.put(Family.META, keys.snapshot_id_key(self._shard), _U64.pack(arrived.local_id))
         batch.put(Family.META, keys.applied_key(self._shard), _U64.pack(index))
         batch.delete(Family.META, keys.distrusted_key(self._shard))
+        batch.delete(Family.META, keys.differing_key(self._shard))
         batch.put(Family.META, keys.copy_key(self._shard), _U32.pack(arrived.origin))
         self._store.mark_hard()
-        self.trusted, self.copy_of = frozenset(), arrived.origin
+        self.trusted = self.differing = frozenset()
+        self.copy_of = arrived.origin
         self.local_id, self.applied_index = arrived.local_id, index
         self.installed += 1
 

@@ -82,6 +82,11 @@ def copy_key(shard: int) -> bytes:
     return b"c" + _U32.pack(shard)
 
 
+def differing_key(shard: int) -> bytes:
+    """META: present while no majority agrees on the state; the nodes whose state differs."""
+    return b"x" + _U32.pack(shard)
+
+
 def peer_key(node: int) -> bytes:
     """META: the store uuid of a peer."""
     return b"p" + _U32.pack(node)

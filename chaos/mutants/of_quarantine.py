@@ -54,6 +54,25 @@ class NamingTheLeader(Snapshots):
         super()._begin(key, {**chunk, "copy_of": None})
 
 
+class TakingWhatDiffers(Snapshots):
+    """Takes also a state that it knows to differ from its own, while no majority agrees."""
+
+    def setTransmissionData(self, data: tuple[int, Message]) -> bool:  # noqa: N802
+        differing, self.differing = self.differing, frozenset()
+        try:
+            return super().setTransmissionData(data)
+        finally:
+            self.differing = differing
+
+
+class ForgettingWhoDiffers(Replica):
+    """Forgets at its start whose state differed from its own."""
+
+    def load(self) -> None:
+        super().load()
+        self._snapshots.differing = frozenset()
+
+
 class TakingAnyState(Replica):
     """Replaces a wrong state by that of whoever leads, and hands over to anybody."""
 
@@ -91,11 +110,17 @@ BUILDS = (
         NamingTheLeader.__doc__ or "",
         ((raft.replication, "Snapshots", NamingTheLeader),),
     ),
+    Build(
+        "differing_state_taken",
+        TakingWhatDiffers.__doc__ or "",
+        ((raft.replication, "Snapshots", TakingWhatDiffers),),
+    ),
     *(
         Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
         for name, build in (
             ("wrong_state_sent", SendingAnyState),
             ("copy_forgotten", ForgettingCopies),
+            ("differing_forgotten", ForgettingWhoDiffers),
             ("any_state_taken", TakingAnyState),
             ("quarantine_forgotten", ForgettingQuarantine),
         )

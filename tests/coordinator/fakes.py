@@ -70,6 +70,7 @@ class FakeLog:
         self.ready = self.loading = False
         self.trusted = ()  # what `rebuild` was told
         self.copy_of = None
+        self.differing = ()
         self.quorum_heard = self.current = True
         self.view = view or FakeView()
         self.waiting, self.reads, self.entries = deque(), [], []
@@ -99,6 +100,9 @@ class FakeLog:
 
     def confirm_copy(self):
         self.copy_of = None
+
+    def note_differing(self, nodes):
+        self.differing = nodes
 
     def loaded(self, view):
         """A leader's whole state has come."""

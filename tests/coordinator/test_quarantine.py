@@ -18,6 +18,7 @@ from raft.contract import NodeId, Role
 from raft.settings import RaftSettings
 from tests.coordinator.fakes import Rig, commit
 from tests.coordinator.shard_cluster import FIRST, damage, grown, offset_of
+from tests.raft.test_admission import replace, wipe
 
 SHORT_LOG = RaftSettings(
     log_disk_bytes=4096,
@@ -145,6 +146,59 @@ def test_who_comes_back_behind_the_log_is_no_witness_for_a_leader_that_may_be_wr
 
 def _nothing(cluster, here, wrong):
     """No event."""
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_who_differs_from_its_leader_without_a_verdict_keeps_its_own_state(restarts):
+    """It comes back behind the log, after another had the leader's state: it is not overwritten.
+
+    The conflict stays, restarts included, until one of the two is replaced.
+    """
+    cluster = _disputed()
+    cluster.crash(1)
+    for offset in range(300):
+        cluster.ask(commit("", -1, offset, partition=1))
+    cluster.restart(1)
+    cluster.run_for(1.0)
+    if restarts:
+        for node in (1, 0):
+            cluster.crash(node)
+            cluster.restart(node)
+            cluster.run_for(1.0)
+    for _ in range(3):
+        cluster.checkpoint()
+        cluster.judge()
+        cluster.run_for(1.0)
+    assert [offset_of(cluster, n) for n in cluster.ids] == [FIRST - 1, FIRST, FIRST - 1]
+    assert all(cluster.shard(n).digest_conflict for n in cluster.ids)
+    assert cluster.quarantined() == []
+    wipe(cluster, 1)
+    cluster.restart(1)
+    replace(cluster, 1)
+    cluster.connect_all()
+    cluster.run(lambda: cluster.replica(1)._snapshots.installed)
+    cluster.run(cluster.converged)
+    for _ in range(2):
+        cluster.checkpoint()
+        cluster.judge()
+    assert not any(cluster.shard(n).digest_conflict for n in cluster.ids)
+    assert [set(cluster.replica(n).differing) for n in cluster.ids] == [set()] * 3
+
+
+def _disputed():
+    """Node 0 leads and is wrong, node 1 is right and said so, node 2 took the state of node 0."""
+    cluster = grown(3, {0: FIRST - 1}, SHORT_LOG)
+    cluster.lead(0)
+    cluster.crash(2)
+    for offset in range(300):
+        cluster.ask(commit("", -1, offset, partition=1))
+    cluster.checkpoint()
+    cluster.judge(0, 1)
+    cluster.restart(2)
+    cluster.run(lambda: cluster.replica(2)._snapshots.installed)
+    cluster.run(cluster.converged)
+    cluster.judge()
+    return cluster
 
 
 def test_a_leader_that_nobody_agreed_with_yet_brings_up_who_is_behind_the_log():
