@@ -18,6 +18,7 @@ from coordinator.machine.invariants import invariant
 from coordinator.machine.records import GROUP_PREFIX, group_of_key
 from coordinator.machine.shard_records import load_in_slices
 from coordinator.machine.shard_state import (
+    EVERY_KEY,
     CommandResult,
     ShardState,
     load_state,
@@ -77,6 +78,8 @@ class Persist:
             for key, value in result.writes:
                 if value is None:
                     delete(key)
+                elif value is EVERY_KEY:
+                    batch.delete_prefix(key)
                 else:
                     put(key, value)
             if isinstance(result.command, Checkpoint):

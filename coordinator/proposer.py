@@ -16,6 +16,7 @@ from coordinator.calls import Call
 from coordinator.codec import encode_entry
 from coordinator.machine.commands import (
     Command,
+    DeleteGroup,
     ExpireOffsets,
     OffsetCommit,
     OffsetDelete,
@@ -38,6 +39,9 @@ COMMAND_OVERHEAD_BYTES: Final = 8
 
 TURN_PARTITIONS_MAX: Final = 2_000
 """A turn closes no more entries of a shard once they name so many: it encodes each."""
+
+DELETION_WORK: Final = 200
+"""What the deletion of a group counts as."""
 
 Propose = Callable[[bytes, Callable[[Outcome], None]], None]
 
@@ -232,9 +236,14 @@ class Proposer:
 
 
 def work_of(command: Command) -> int:
-    """What applying it takes, in partitions: as many as it names; 1 for anything else."""
+    """What applying it takes, in partitions: as many as it names; 1 for anything else.
+
+    What a group's deletion takes, up to 20 ms, depends on how much it holds: five fill an entry.
+    """
     if isinstance(command, OffsetCommit | OffsetDelete | ExpireOffsets):
         return max(1, len(command.partitions))
+    if isinstance(command, DeleteGroup):
+        return DELETION_WORK
     return 1
 
 

@@ -206,6 +206,10 @@ class StateBatch(Protocol):
         """Remove a state key."""
         ...
 
+    def delete_prefix(self, prefix: bytes) -> None:
+        """Remove all state keys that start with `prefix`, which is not empty."""
+        ...
+
     def put_meta(self, key: bytes, value: bytes) -> None:
         """Set a key of this replica alone: never part of a snapshot."""
         ...

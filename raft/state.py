@@ -30,6 +30,11 @@ class ShardBatch:
         """Remove a state key."""
         self._store.batch.delete(Family.STATE, self._prefix + key)
 
+    def delete_prefix(self, prefix: bytes) -> None:
+        """Remove all state keys that start with `prefix`."""
+        start = self._prefix + prefix
+        self._store.batch.delete_range(Family.STATE, start, keys.after(start))
+
     def put_meta(self, key: bytes, value: bytes) -> None:
         """Set a key of this replica alone."""
         self._store.batch.put(Family.META, self._meta + key, value)

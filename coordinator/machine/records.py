@@ -32,7 +32,7 @@ from enum import Enum
 from typing import NamedTuple, TypeVar, assert_never
 
 from coordinator.machine.commit_events import CommitEvents
-from coordinator.machine.digest import begin_record, end_records
+from coordinator.machine.digest import DIGEST_MODULUS, begin_record, end_records
 from coordinator.machine.encoding import (
     INT_BYTES,
     Reader,
@@ -373,8 +373,8 @@ class GroupLoading:
         self._group: Group | None = None
         self._topics: dict[str, str] = {}
 
-    def take(self, key: bytes, value: bytes) -> Group | None:
-        """Take one record; the group before it, where it is the first of the next.
+    def take(self, key: bytes, value: bytes, digest: int) -> Group | None:
+        """Take one record with its digest; the group before it, where it is the first of the next.
 
         Raises RecordError where it cannot be read.
         """
@@ -385,10 +385,12 @@ class GroupLoading:
             reader.end()
             before = self.end()
             self._group = take_header(group_id, Reader(value))
+            self._group.digest = digest
             return before
         if self._group is None or self._group.group_id != group_id:
             raise RecordError(f"a record of group {quoted(group_id)} before its header")
         _take_part(self._group, kind, reader, value, self._topics)
+        self._group.digest = (self._group.digest + digest) % DIGEST_MODULUS
         return None
 
     def end(self) -> Group | None:

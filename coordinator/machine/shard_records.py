@@ -91,9 +91,10 @@ def load_in_slices(
     """`load_state` with pauses: yields once so many records were read, also within a group."""
     state, loading = ShardState(), GroupLoading()
     for count, (key, value) in enumerate(records, start=1):
-        state.digest = (state.digest + record_digest(key, value)) % DIGEST_MODULUS
+        digest = record_digest(key, value)
+        state.digest = (state.digest + digest) % DIGEST_MODULUS
         if key[:1] == GROUP_PREFIX:
-            group = loading.take(key, value)
+            group = loading.take(key, value, digest)
             if group is not None:
                 state.groups[group.group_id] = group
         else:

@@ -8,7 +8,7 @@ The running digest is kept with each record that changes and equals
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import NamedTuple, assert_never
+from typing import Final, Literal, NamedTuple, assert_never
 
 from coordinator.machine.commands import (
     AddPartitions,
@@ -34,7 +34,7 @@ from coordinator.machine.events import (
     TopicCreated,
 )
 from coordinator.machine.evolve import evolve, evolve_offsets
-from coordinator.machine.invariants import InvariantError
+from coordinator.machine.invariants import InvariantError, invariant
 from coordinator.machine.limits import LIMITS_BY_VERSION, Limits
 from coordinator.machine.record_forms import put_header, put_name, put_number, put_offset
 from coordinator.machine.records import (
@@ -42,6 +42,8 @@ from coordinator.machine.records import (
     TIME_KEY,
     Ref,
     group_key,
+    group_prefix,
+    group_records,
     group_value,
     offset_records,
     touched,
@@ -76,8 +78,15 @@ __all__ = [
     "time_record",
 ]
 
-Write = tuple[bytes, bytes | None]
-"""A record to store; None deletes it."""
+EVERY_KEY: Final = True
+"""In place of a record's value: all records go whose keys start with what stands for the key."""
+
+Write = tuple[bytes, bytes | Literal[True] | None]
+"""A record to store; None deletes it, EVERY_KEY all that start so."""
+
+POINT_DELETIONS_MAX: Final = 1_000
+"""A group with more offsets is deleted as one range: ranges cost each later read of the database a
+little, so not every small group is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +179,8 @@ def evolve_counted(
     """Evolve one group of `state` by `events` and keep the digest; returns the changed records."""
     if isinstance(events, CommitEvents):
         return _store_commit(state, group, events)
+    if group is not None and events and isinstance(events[-1], GroupDeleted):
+        return None, _delete_counted(state, group, events)
     before: dict[Ref, bytes | None] = {}
     group_id = "" if group is None else group.group_id
     for event in events:
@@ -183,13 +194,34 @@ def evolve_counted(
         else:
             del state.groups[group_id]
     writes: list[Write] = []
+    change = 0
     for ref, old in before.items():
         new = group_value(group, ref)
         if new != old:
             key = group_key(group_id, ref)
-            _count(state, key, old, new)
+            change += _change(key, old, new)
             writes.append((key, new))
+    state.digest = (state.digest + change) % DIGEST_MODULUS
+    if group is not None:
+        group.digest = (group.digest + change) % DIGEST_MODULUS
     return group, tuple(writes)
+
+
+def _delete_counted(
+    state: ShardState, group: Group, events: Sequence[GroupEvent]
+) -> tuple[Write, ...]:
+    """A group with all its records, none of which is read where they are many."""
+    if len(group.offsets) > POINT_DELETIONS_MAX:
+        writes: tuple[Write, ...] = ((group_prefix(group.group_id), EVERY_KEY),)
+    else:
+        writes = tuple((key, None) for key in sorted(key for key, _ in group_records(group)))
+    state.digest = (state.digest - group.digest) % DIGEST_MODULUS
+    left: Group | None = group
+    for event in events:
+        left = evolve(left, event)
+    invariant(left is None, "a deletion is the last of a group's events")
+    del state.groups[group.group_id]
+    return writes
 
 
 def _store_commit(
@@ -203,7 +235,8 @@ def _store_commit(
     if group is None:
         group = state.groups[commit.group_id] = Group(commit.group_id)
         key, header = group_key(group.group_id, None), put_header(group)
-        _count(state, key, None, header)
+        group.digest = record_digest(key, header)
+        state.digest += group.digest
         writes.append((key, header))
     records = offset_records(commit)
     before = [
@@ -211,7 +244,9 @@ def _store_commit(
         for key, kept in zip(records.keys, map(group.offsets.get, commit.refs), strict=True)
     ]
     evolve_offsets(group, commit, records.digests)
-    state.digest = (state.digest + sum(records.digests) - sum(before)) % DIGEST_MODULUS
+    change = sum(records.digests) - sum(before)
+    state.digest = (state.digest + change) % DIGEST_MODULUS
+    group.digest = (group.digest + change) % DIGEST_MODULUS
     pairs = zip(records.keys, records.values, strict=True)
     writes += compress(pairs, map(int.__ne__, records.digests, before))
     if commit.blob is not None:
@@ -279,6 +314,11 @@ def _changed_record(
 
 def _count(state: ShardState, key: bytes, old: bytes | None, new: bytes | None) -> None:
     """Move the running digest from one value of a record to the next."""
+    state.digest = (state.digest + _change(key, old, new)) % DIGEST_MODULUS
+
+
+def _change(key: bytes, old: bytes | None, new: bytes | None) -> int:
+    """What the digest of a record's new value adds to that of the old one; may be negative."""
     removed = 0 if old is None else record_digest(key, old)
     added = 0 if new is None else record_digest(key, new)
-    state.digest = (state.digest + added - removed) % DIGEST_MODULUS
+    return added - removed

@@ -230,7 +230,8 @@ class Group:
     under which the generation formed, `config` the group's overrides by name (configs.py). `token`
     is the fencing token that the generation took, `fence` the last one that was taken; 0 while the
     generation is the token (rules 1 and 2).
-    `instances` says who holds each instance id: like `tally` it follows from the members.
+    `instances` says who holds each instance id: like `tally` it follows from the members. `digest`
+    is the sum of those of the group's records.
     """
 
     group_id: str
@@ -257,6 +258,7 @@ class Group:
     rebalances: dict[int, Rebalance | bytes] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally, metadata={"derived": True})
     instances: dict[str, str] = field(default_factory=dict, metadata={"derived": True})
+    digest: int = field(default=0, metadata={"derived": True})
 
     @property
     def from_empty(self) -> bool:

@@ -31,6 +31,10 @@ class FakeBatch:
     def delete(self, key):
         self.view.state.pop(key, None)
 
+    def delete_prefix(self, prefix):
+        for key in [key for key in self.view.state if key.startswith(prefix)]:
+            del self.view.state[key]
+
     def put_meta(self, key, value):
         self.view.meta[key] = value
 

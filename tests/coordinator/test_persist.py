@@ -4,12 +4,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.machine.commands import Checkpoint
+import coordinator.machine.shard_state
+from coordinator.machine.commands import (
+    Checkpoint,
+    DeleteGroup,
+    OffsetCommit,
+    PartitionCommit,
+)
 from coordinator.machine.digest import digest_bytes
 from coordinator.machine.encoding import RecordError
 from coordinator.machine.records import AssignmentOf, RoundOf, group_key, group_prefix
 from coordinator.machine.shard_records import load_in_slices
-from coordinator.machine.shard_state import ShardState, recount, shard_records
+from coordinator.machine.shard_state import (
+    ShardState,
+    recount,
+    shard_records,
+)
 from coordinator.persist import (
     CHECKPOINT_PREFIX,
     CHECKPOINTS_MAX,
@@ -34,6 +44,10 @@ class Disk:
 
     def delete(self, key: bytes) -> None:
         del self.state[key]
+
+    def delete_prefix(self, prefix: bytes) -> None:
+        for key in [key for key in self.state if key.startswith(prefix)]:
+            del self.state[key]
 
     def put_meta(self, key: bytes, value: bytes) -> None:
         self.meta[key] = value
@@ -120,6 +134,34 @@ def test_an_entry_writes_only_what_it_changed(stored):
     stored.run("commit - t/0=2 group=simple")
     changed = {k for k, v in stored.disk.state.items() if before.get(k) != v}
     assert changed == {group_key("simple", ("t", 0)), b"c"}
+
+
+@pytest.mark.parametrize("offsets", [5, 6])
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_deleted_group_leaves_nothing_on_disk_and_in_the_digest(
+    stored, offsets, loaded, monkeypatch
+):
+    """However many offsets it has, and whether they were read from disk or committed here.
+
+    A group whose id begins alike stays, and one that comes back at once has what it was given.
+    """
+    monkeypatch.setattr(coordinator.machine.shard_state, "POINT_DELETIONS_MAX", 5)
+    before = dict(stored.disk.state)
+    for group_id in ("many", "many-more"):
+        for number in range(offsets):
+            partition = PartitionCommit("t", number, 7, "", None)
+            stored.apply(OffsetCommit(group_id, "", -1, 0, (partition,)))
+    if loaded:
+        stored.state = Persist().load(stored.disk)
+    again = OffsetCommit("many", "", -1, 0, (PartitionCommit("t", 1, 9, "", None),))
+    stored.apply(DeleteGroup("many"), again)
+    assert stored.disk.state == dict(shard_records(stored.state))
+    assert len(stored.state.groups["many"].offsets) == 1
+    assert len(stored.state.groups["many-more"].offsets) == offsets
+    stored.apply(DeleteGroup("many"))
+    stored.apply(DeleteGroup("many-more"))
+    assert stored.disk.state == dict(shard_records(stored.state)) == before
+    assert stored.state.digest == recount(stored.state)
 
 
 def test_an_assignment_is_written_without_the_members_metadata(stored):

@@ -53,6 +53,10 @@ class _Batch:
     def delete(self, key):
         self._batch.delete(Family.STATE, self._state + key)
 
+    def delete_prefix(self, prefix):
+        start = self._state + prefix
+        self._batch.delete_range(Family.STATE, start, keys.after(start))
+
     def put_meta(self, key, value):
         self._batch.put(Family.META, self._meta + key, value)
 
