@@ -1,7 +1,7 @@
 """What the other nodes recorded at their checkpoints, asked over their client ports."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -21,6 +21,7 @@ class _Answer:
     store_uuid: bytes
     shards: Mapping[int, Mapping[int, bytes]]
     copies: Mapping[int, NodeId]
+    set_aside: Collection[int]
 
 
 class PeerCheckpoints:
@@ -53,6 +54,11 @@ class PeerCheckpoints:
         answer = self._valid(node)
         return answer.copies.get(shard) if answer else None
 
+    def set_aside(self, node: NodeId, shard: int) -> bool:
+        """Whether it keeps another state of the shard, which it replaced without a verdict."""
+        answer = self._valid(node)
+        return answer is not None and shard in answer.set_aside
+
     async def refresh(self) -> None:
         """Ask every other node now; one that does not answer has said nothing."""
         await asyncio.gather(*(self._ask(node) for node in self.nodes))
@@ -74,11 +80,12 @@ class PeerCheckpoints:
             return
         shards: dict[int, dict[int, bytes]] = {}
         copies: dict[int, NodeId] = {}
+        aside = {point.shard for point in answer.checkpoints if point.set_aside}
         for point in answer.checkpoints:
             shards.setdefault(point.shard, {})[point.index] = point.digest
             if point.HasField("copy_of"):
                 copies[point.shard] = NodeId(point.copy_of)
-        self._answers[node] = _Answer(answer.store_uuid, shards, copies)
+        self._answers[node] = _Answer(answer.store_uuid, shards, copies, aside)
 
     async def _answer(self, node: NodeId) -> pb.CheckpointsResponse | None:
         endpoint = self._directory.endpoint(node)

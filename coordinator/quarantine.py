@@ -23,7 +23,7 @@ class Quarantine:
         self._verifier = verifier
         self._open: set[int] = set()
         for shard in shards:
-            shard.digest_conflict |= bool(shard.log.differing)
+            shard.digest_conflict |= bool(shard.log.differing or shard.log.set_aside)
             if shard.quarantined:
                 log.warning("this replica is still in quarantine", shard=shard.number)
                 self._count(shard)
@@ -38,9 +38,11 @@ class Quarantine:
                 self._begin(shard, majority)
             if self._verifier.confirmed(shard):
                 shard.log.confirm_copy()
+            conflict = self._verifier.conflict(shard)
             if not shard.quarantined:
                 shard.log.note_differing(self._verifier.differing(shard))
-            conflict = self._verifier.conflict(shard)
+            if conflict is False:
+                shard.log.drop_set_aside()
             if conflict and not shard.digest_conflict:
                 log.error(
                     "replicas differ, and no majority agrees",

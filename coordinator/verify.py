@@ -10,12 +10,14 @@ asks every node and compares group by group.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from coordinator.machine.digest import DIGEST_MODULUS, digest_bytes, digest_of
 from coordinator.machine.records import group_records
+from coordinator.machine.shard_records import ShardState, load_in_slices
 from coordinator.persist import CheckpointRecord, StoredDigests, scrub
 from coordinator.shard import Shard
 from coordinator.timeouts import CHECKPOINT_ON_DEMAND_MS
@@ -24,6 +26,9 @@ from raft.contract import NodeId, Role, StateView
 
 CHECKPOINTS_SHOWN: Final = 8
 """Per shard; two nodes that both run share one of the latest few."""
+
+ASIDE_SHOWN_MAX: Final = 100
+"""Offsets of a state that was set aside that are named, per shard."""
 
 SLICE_RECORDS: Final = 1_000
 """Records hashed between two pauses for the loop."""
@@ -60,6 +65,10 @@ class Peers(Protocol):
 
     def copy_of(self, node: NodeId, shard: int) -> NodeId | None:
         """Whose state that is, where it is an unconfirmed copy (raft/contract.py)."""
+        ...
+
+    def set_aside(self, node: NodeId, shard: int) -> bool:
+        """Whether it keeps another state of the shard, which it replaced without a verdict."""
         ...
 
     @property
@@ -102,6 +111,7 @@ class Verifier:
                 index=record.index,
                 digest=record.digest,
                 copy_of=shard.log.copy_of,
+                set_aside=shard.log.set_aside is not None,
             )
             for shard in self._shards
             if shard.number in wanted
@@ -128,7 +138,7 @@ class Verifier:
         The newest index at which a majority agrees decides; nobody, where that is this node's, too.
         Of a shard in quarantine, whose own state counts for nothing: those that agree.
         """
-        for votes in self._votes(shard):
+        for _, votes in self._votes(shard):
             for nodes in votes.values():
                 if self._are_majority(shard, nodes):
                     if self._node_id in nodes:
@@ -140,43 +150,58 @@ class Verifier:
     def conflict(self, shard: Shard) -> bool | None:
         """True where replicas differ, and no majority has agreed there or later.
 
-        None where nothing shows either: a doubt that was seen is not over.
+        What this replica noted of it counts, restarts included: no older agreement ends that. None
+        where nothing shows either: a doubt that was seen is not over.
         """
-        for votes in self._votes(shard):
+        noted = _noted_index(shard)
+        for index, votes in self._votes(shard):
+            if index <= noted:
+                break
             if any(self._are_majority(shard, nodes) for nodes in votes.values()):
                 return False
             if len(votes) > 1:
                 return True
-        return None
+        return True if noted else None
 
-    def differing(self, shard: Shard) -> frozenset[NodeId]:
-        """The nodes whose state differs from this one's, while no majority agrees on either.
+    def differing(self, shard: Shard) -> dict[NodeId, int]:
+        """The nodes whose state differs from this one's while no majority agrees, since when.
 
-        A node is judged by the newest index that both recorded; of one that shares none, what was
-        noted before holds. Whose copy differs is named, too: the state is its.
+        A node is judged by the newest index that both recorded; of one that shares none since it
+        was noted, the note holds. Whose copy differs is named, too: the state is its.
         """
         if self.conflict(shard) is False:
-            return frozenset()
-        shared = self.shared(shard)
-        equal = {one.node for one in shared if one.own == one.theirs}
-        differs = {one.node for one in shared if one.own != one.theirs}
-        origins = {self._copy_of(shard, node) for node in differs}
-        noted = (set(shard.log.differing) - equal) | differs | origins
-        return frozenset(node for node in noted if node not in (None, self._node_id))
+            return {}
+        notes = dict(shard.log.differing)
+        for one in self.shared(shard):
+            if one.own == one.theirs:
+                if one.index > notes.get(one.node, one.index):
+                    del notes[one.node]
+                continue
+            for node in (one.node, self._copy_of(shard, one.node)):
+                if node is not None and node != self._node_id:
+                    notes[node] = max(one.index, notes.get(node, 0))
+        return notes
 
     def confirmed(self, shard: Shard) -> bool:
         """True where this replica's state is a copy, and need not be called one any longer.
 
-        A majority of witnesses, or else every node, recorded the same digest since it came.
+        A majority of witnesses, or else every node, recorded the same digest since it came. Not
+        every node where one of them keeps a state that differed: that is one more.
         """
         if shard.log.copy_of is None:
             return False
         return any(
             self._node_id in nodes
-            and (self._are_majority(shard, nodes) or len(nodes) == len(self._peers.nodes) + 1)
-            for votes in self._votes(shard)
+            and (self._are_majority(shard, nodes) or self._are_all(shard, nodes))
+            for _, votes in self._votes(shard)
             for nodes in votes.values()
         )
+
+    def _are_all(self, shard: Shard, nodes: Sequence[NodeId]) -> bool:
+        """Whether these are all nodes, and none of them has set another state aside."""
+        if shard.log.set_aside or len(nodes) <= len(self._peers.nodes):
+            return False
+        return not any(self._peers.set_aside(node, shard.number) for node in self._peers.nodes)
 
     def _are_majority(self, shard: Shard, nodes: Sequence[NodeId]) -> bool:
         """Whether so many replicas agree independently: copies count as what they are copies of."""
@@ -188,7 +213,7 @@ class Verifier:
         own = node == self._node_id
         return shard.log.copy_of if own else self._peers.copy_of(node, shard.number)
 
-    def _votes(self, shard: Shard) -> list[dict[bytes, list[NodeId]]]:
+    def _votes(self, shard: Shard) -> list[tuple[int, dict[bytes, list[NodeId]]]]:
         """By index, the newest first, which nodes recorded which digest; this node is the last."""
         by_node = [(n, self._peers.checkpoints(n, shard.number)) for n in self._peers.nodes]
         by_node.append((self._node_id, {one.index: one.digest for one in _vouched(shard)}))
@@ -196,7 +221,7 @@ class Verifier:
         for node, points in by_node:
             for index, digest in points.items():
                 votes.setdefault(index, {}).setdefault(digest, []).append(node)
-        return [votes[index] for index in sorted(votes, reverse=True)]
+        return sorted(votes.items(), reverse=True, key=lambda one: one[0])
 
     async def verify(self, numbers: Sequence[int]) -> pb.VerifyResponse:
         """Answer `muster cluster verify` for these shards, or for all."""
@@ -208,6 +233,7 @@ class Verifier:
             for node in (self._node_id, *self._peers.nodes):
                 if (origin := self._copy_of(shard, node)) is not None:
                     response.copies.add(shard=shard.number, node_id=node, copy_of=origin)
+            await _compare_set_aside(shard, response)
             differs = self._compare_checkpoints(shard, response)
             await self._compare_disk(shard, response, show_groups=differs)
         return response
@@ -305,6 +331,48 @@ class Verifier:
                 shard=shard.number,
                 detail="the shard-wide keys on disk differ from the state in memory",
             )
+
+
+async def _compare_set_aside(shard: Shard, response: pb.VerifyResponse) -> None:
+    """Say that a state was set aside, and which of its offsets are above the present ones."""
+    aside = shard.log.set_aside
+    if aside is None:
+        return
+    response.differences.add(
+        shard=shard.number,
+        detail=f"this node took another node's state, which differed from its own of index "
+        f"{aside.view.applied_index} while no majority agreed on either; its own is set aside",
+    )
+    loading = load_in_slices(aside.view.scan(), SLICE_RECORDS)
+    while True:
+        try:
+            next(loading)
+        except StopIteration as done:
+            state: ShardState = done.value
+            break
+        await asyncio.sleep(0)
+    for group_id, topic, partition, offset in islice(_above(state, shard.state), ASIDE_SHOWN_MAX):
+        response.differences.add(
+            shard=shard.number,
+            group_id=group_id,
+            detail=f"the offset of {topic}/{partition} that was set aside, {offset}, "
+            "is above the present one",
+        )
+
+
+def _above(aside: ShardState, present: ShardState) -> Iterator[tuple[str, str, int, int]]:
+    for group_id, group in sorted(aside.groups.items()):
+        kept = present.groups.get(group_id)
+        for (topic, partition), stored in sorted(group.offsets.items()):
+            now = None if kept is None else kept.offsets.get((topic, partition))
+            if now is None or now.offset < stored.offset:
+                yield group_id, topic, partition, stored.offset
+
+
+def _noted_index(shard: Shard) -> int:
+    """The newest index at which this replica saw that another differs; 0 where none is noted."""
+    aside = shard.log.set_aside
+    return max((*shard.log.differing.values(), aside.noted_index if aside else 0))
 
 
 async def _scrub(view: StateView) -> StoredDigests:

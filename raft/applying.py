@@ -4,9 +4,17 @@
 Sources: thesis sections 3.5 and 5.1; raft-layer.md sections 4 ("applyLogEntries") and 6.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
-from raft.contract import Applied, NodeId, Outcome, Role, ShardId, StateMachine
+from raft.contract import (
+    Applied,
+    NodeId,
+    Outcome,
+    Role,
+    SetAsideState,
+    ShardId,
+    StateMachine,
+)
 from raft.core import LEADER, Host, PeerNode
 from raft.journal import KIND_ADMITTED, KIND_COMMAND, KIND_NOOP, Entry, Journal
 from raft.peers import Admission, decode_admission
@@ -200,14 +208,27 @@ class Applying(Replication):
         self._snapshots.confirm()
 
     @property
-    def differing(self) -> Collection[NodeId]:
+    def differing(self) -> Mapping[NodeId, int]:
         """Whose states differ from this one while no majority agrees; see the contract."""
         return self._snapshots.differing
 
-    def note_differing(self, nodes: Collection[NodeId]) -> None:
-        """Take no state of these nodes; see the contract."""
-        if self._snapshots.note_differing(nodes):
+    def note_differing(self, notes: Mapping[NodeId, int]) -> None:
+        """Set the state here aside where one of theirs replaces it; see the contract."""
+        if self._snapshots.note_differing(notes):
             self._host.mark(self._shard)
+
+    @property
+    def set_aside(self) -> SetAsideState | None:
+        """A state that was replaced without a verdict; see the contract."""
+        aside = self._snapshots.set_aside
+        if aside is None:
+            return None
+        view = ShardView(self._host.store, self._shard, aside.local_id, aside.applied_index)
+        return SetAsideState(view, aside.noted_index)
+
+    def drop_set_aside(self) -> None:
+        """A majority has agreed since; see the contract."""
+        self._snapshots.drop_set_aside()
 
     def _trusts(self, peer: PeerNode) -> bool:
         """Whether this state, where it is wrong, may be replaced by that of `peer`."""

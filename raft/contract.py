@@ -5,7 +5,7 @@ Nothing in this file knows PySyncObj, so that the simulator, the shard and the t
 alone.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NewType, Protocol
@@ -175,16 +175,29 @@ class ReplicatedLog(Protocol):
         ...
 
     @property
-    def differing(self) -> Collection[NodeId]:
-        """The nodes that `note_differing` named last, restarts included; none after a snapshot."""
+    def differing(self) -> Mapping[NodeId, int]:
+        """The nodes that `note_differing` named last, restarts included; index of each note.
+
+        A snapshot ends the notes of the node that sent it and of its origin; one that `rebuild`
+        asked for ends all.
+        """
         ...
 
-    def note_differing(self, nodes: Collection[NodeId]) -> None:
-        """The states of `nodes` differ from this one, and no majority agrees on either.
+    def note_differing(self, notes: Mapping[NodeId, int]) -> None:
+        """The states of these nodes differ from this one, and no majority agrees on either.
 
-        Until a later call names a node no more, this replica takes no snapshot that it sends or
-        whose state is a copy of its own: it stays behind the log instead. `rebuild` goes before.
+        `notes`: since which checkpoint's index. Where a snapshot of one of them, or of a copy of
+        its state, replaces this replica's, this replica's is set aside.
         """
+        ...
+
+    @property
+    def set_aside(self) -> "SetAsideState | None":
+        """The first state that was set aside and not dropped since, restarts included."""
+        ...
+
+    def drop_set_aside(self) -> None:
+        """A majority has agreed since: the state that was set aside is not needed any more."""
         ...
 
     def transfer_leadership(self, to: NodeId | None = None) -> bool:
@@ -242,6 +255,15 @@ class StateView(Protocol):
     def scan_meta(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Keys of this replica alone that start with `prefix`, in key order."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class SetAsideState:
+    """What a replica held before it took a state that differed, without a majority for either."""
+
+    view: StateView
+    noted_index: int
+    """The newest checkpoint at which the two were seen to differ."""
 
 
 class StateMachine(Protocol):

@@ -11,8 +11,9 @@ and sets log and applied index, small and synced; a crash before it leaves the o
 import struct
 import zlib
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from raft.codec import Message, decode_pairs, encode_pairs
 from raft.contract import NodeId, ShardId
@@ -24,10 +25,20 @@ from storage.store import Family, Store
 
 DONE = 0xFFFFFFFF
 """In an acknowledgement: the follower needs no more of this snapshot."""
-REFUSED = 0xFFFFFFFE
-"""In an acknowledgement: the follower takes no state of this origin; ask again later."""
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
+_NOTE = struct.Struct(">IQ")
+_ASIDE = struct.Struct(">QQQ")
+
+
+class SetAside(NamedTuple):
+    """A state that was replaced while it differed from another and no majority agreed on either."""
+
+    local_id: int
+    """The snapshot id that it is kept under."""
+    applied_index: int
+    noted_index: int
+    """The newest checkpoint at which it was seen to differ: a majority decides only after it."""
 
 
 @dataclass(slots=True)
@@ -77,8 +88,6 @@ class Snapshots:
         self._arriving: Arriving | None = None
         self._arrived: Arriving | None = None
         self._done_key: tuple[int, int, int] | None = None
-        self._refused_key: tuple[int, int, int] | None = None
-        self._refused_at: dict[int, float] = {}
         self.local_id = read_u64(self._store, keys.snapshot_id_key(shard))
         """The snapshot id that the shard's state lives under."""
         self.applied_index = read_u64(self._store, keys.applied_key(shard))
@@ -87,20 +96,28 @@ class Snapshots:
         """Where the state here is wrong, the nodes whose state replaces it; else empty."""
         self.copy_of = _unpack_one(self._store.get(Family.META, keys.copy_key(shard)))
         """Whose state this one is a copy of, until `confirm`; None where it is this node's own."""
-        self.differing = _unpack(self._store.get(Family.META, keys.differing_key(shard)) or b"")
-        """Whose states differ from this one while no majority agrees: none of theirs is taken."""
+        self.differing = _unpack_notes(self._store.get(Family.META, keys.differing_key(shard)))
+        """Whose states differ from this one while no majority agrees, and as of which index."""
+        self.set_aside = _unpack_aside(self._store.get(Family.META, keys.set_aside_key(shard)))
+        """The state that this one replaced while no majority had agreed on either."""
         self.sent = 0
         self.installed = 0
         self._collect_garbage()
 
     def _collect_garbage(self) -> None:
         """Drop what transfers left behind that a stop cut short."""
-        for start, end in (
-            keys.state_before(self._shard, self.local_id),
-            keys.state_after(self._shard, self.local_id),
-        ):
+        for start, end in (*self._states_before(), keys.state_after(self._shard, self.local_id)):
             if next(self._store.scan(Family.STATE, start, end), None) is not None:
                 self._store.batch.delete_range(Family.STATE, start, end)
+
+    def _states_before(self) -> Iterator[tuple[bytes, bytes]]:
+        """Ranges of STATE keys of earlier snapshot ids, without the state that is set aside."""
+        if self.set_aside is None:
+            yield keys.state_before(self._shard, self.local_id)
+            return
+        kept = self.set_aside.local_id
+        yield keys.state_before(self._shard, kept)
+        yield keys.state_between(self._shard, kept, self.local_id)
 
     def distrust(self, trusted: Collection[NodeId]) -> None:
         """The state here is wrong: it is sent to nobody and replaced by one of `trusted`. Hard.
@@ -120,23 +137,33 @@ class Snapshots:
         self.copy_of = None
         self._store.batch.delete(Family.META, keys.copy_key(self._shard))
 
-    def note_differing(self, nodes: Collection[NodeId]) -> bool:
-        """The states of `nodes` differ from the one here, and no majority says who is right. Hard.
+    def note_differing(self, notes: Mapping[NodeId, int]) -> bool:
+        """The states of these nodes differ from the one here, and no majority agrees. Hard.
 
         A restart does not forget it. False where that was known.
         """
-        if self.differing == frozenset(nodes):
+        if self.differing == notes:
             return False
-        self.differing = frozenset(nodes)
-        key = keys.differing_key(self._shard)
-        if nodes:
-            self._store.batch.put(Family.META, key, b"".join(map(_U32.pack, sorted(nodes))))
-        else:
-            self._store.batch.delete(Family.META, key)
+        self.differing = dict(notes)
+        self._put_differing()
         self._store.mark_hard()
-        if self._arriving and self.differing & {self._arriving.key[0], self._arriving.origin}:
-            self._arriving = None
         return True
+
+    def _put_differing(self) -> None:
+        key, batch = keys.differing_key(self._shard), self._store.batch
+        if self.differing:
+            notes = sorted(self.differing.items())
+            batch.put(Family.META, key, b"".join(_NOTE.pack(*note) for note in notes))
+        else:
+            batch.delete(Family.META, key)
+
+    def drop_set_aside(self) -> None:
+        """A majority agreed: what was set aside is no evidence any more. Soft."""
+        if self.set_aside is not None:
+            aside, self.set_aside = self.set_aside, None
+            batch = self._store.batch
+            batch.delete(Family.META, keys.set_aside_key(self._shard))
+            batch.delete_range(Family.STATE, *keys.state_range(self._shard, aside.local_id))
 
     # The leader's end.
 
@@ -147,9 +174,6 @@ class Snapshots:
     def start(self, node: int) -> bool:
         """Freeze the state and begin a transfer; False where that must wait."""
         store = self._store
-        pause_s = self._settings.snapshot_idle_ms / SECOND_MS
-        if self._host.clock() < self._refused_at.get(node, -pause_s) + pause_s:
-            return False
         if not self._host.take_snapshot_slot():
             return False
         store.write()
@@ -231,10 +255,6 @@ class Snapshots:
             self.cancel(node)
             self.sent += 1
             return index
-        if next_number == REFUSED:
-            self.cancel(node)
-            self._refused_at[node] = self._host.clock()
-            return None
         while sending.unacked and sending.unacked[0]["number"] < next_number:
             sending.unacked.popleft()
             sending.progress_at = self._host.clock()
@@ -251,7 +271,6 @@ class Snapshots:
         """Leadership is over."""
         for node in list(self._sending):
             self.cancel(node)
-        self._refused_at.clear()
 
     def _set_trim_floor(self) -> None:
         indexes = [sending.entry[1] for sending in self._sending.values()]
@@ -267,9 +286,6 @@ class Snapshots:
         key = (leader, chunk["term"], chunk["snapshot_id"])
         if chunk["number"] == 0 and (self._arriving is None or self._arriving.key != key):
             index = chunk["entry"][1]
-            if not self.trusted and self.differing & {leader, chunk["copy_of"]}:
-                self._refused_key = key
-                return False
             if index < self.applied_index or (index == self.applied_index and not self.trusted):
                 self._done_key = key
                 return False
@@ -306,8 +322,6 @@ class Snapshots:
         key = (leader, chunk["term"], chunk["snapshot_id"])
         if key == self._done_key:
             return DONE
-        if key == self._refused_key:
-            return REFUSED
         if self._arriving is not None and self._arriving.key == key:
             return self._arriving.next_number
         return 0
@@ -320,24 +334,43 @@ class Snapshots:
         return arrived
 
     def flip(self, arrived: Arriving) -> None:
-        """From now on the shard's state is the one that arrived. Hard, in the pending batch."""
+        """From now on the shard's state is the one that arrived. Hard, in the pending batch.
+
+        The one before is set aside where it differed and no majority had agreed on either.
+        """
         batch = self._store.batch
         index = arrived.entry[1]
+        self._note_taken(arrived)
         batch.put(Family.META, keys.snapshot_id_key(self._shard), _U64.pack(arrived.local_id))
         batch.put(Family.META, keys.applied_key(self._shard), _U64.pack(index))
         batch.delete(Family.META, keys.distrusted_key(self._shard))
-        batch.delete(Family.META, keys.differing_key(self._shard))
         batch.put(Family.META, keys.copy_key(self._shard), _U32.pack(arrived.origin))
         self._store.mark_hard()
-        self.trusted = self.differing = frozenset()
-        self.copy_of = arrived.origin
+        self.trusted, self.copy_of = frozenset(), arrived.origin
         self.local_id, self.applied_index = arrived.local_id, index
         self.installed += 1
 
+    def _note_taken(self, arrived: Arriving) -> None:
+        """The state that arrived differs from nothing that its origin and its sender hold."""
+        if self.trusted:  # a majority agreed on another state than the one here
+            self.differing = {}
+            self._put_differing()
+            return
+        taken = {NodeId(arrived.key[0]), arrived.origin} & self.differing.keys()
+        if not taken:
+            return
+        if self.set_aside is None:
+            noted = max(self.differing.values())
+            self.set_aside = SetAside(self.local_id, self.applied_index, noted)
+            value = _ASIDE.pack(*self.set_aside)
+            self._store.batch.put(Family.META, keys.set_aside_key(self._shard), value)
+        self.differing = {n: at for n, at in self.differing.items() if n not in taken}
+        self._put_differing()
+
     def drop_old(self) -> None:
-        """Delete the state before the flip, in a later batch than the flip's."""
-        start, end = keys.state_before(self._shard, self.local_id)
-        self._store.batch.delete_range(Family.STATE, start, end)
+        """Delete the states before the flip, in a later batch than the flip's."""
+        for start, end in self._states_before():
+            self._store.batch.delete_range(Family.STATE, start, end)
 
 
 def read_u64(store: Store, key: bytes) -> int:
@@ -349,6 +382,14 @@ def read_u64(store: Store, key: bytes) -> int:
 
 def _unpack(nodes: bytes) -> frozenset[NodeId]:
     return frozenset(NodeId(node) for (node,) in _U32.iter_unpack(nodes))
+
+
+def _unpack_notes(notes: bytes | None) -> dict[NodeId, int]:
+    return {NodeId(node): index for node, index in _NOTE.iter_unpack(notes or b"")}
+
+
+def _unpack_aside(value: bytes | None) -> SetAside | None:
+    return None if value is None else SetAside(*_ASIDE.unpack(value))
 
 
 def _unpack_one(node: bytes | None) -> NodeId | None:

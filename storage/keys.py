@@ -52,6 +52,11 @@ def state_before(shard: int, snapshot_id: int) -> tuple[bytes, bytes]:
     return _SHARD_INDEX.pack(shard, 0), _SHARD_INDEX.pack(shard, snapshot_id)
 
 
+def state_between(shard: int, low: int, high: int) -> tuple[bytes, bytes]:
+    """STATE keys of one shard under all snapshot ids greater than `low` and smaller than `high`."""
+    return _SHARD_INDEX.pack(shard, low + 1), _SHARD_INDEX.pack(shard, high)
+
+
 def state_after(shard: int, snapshot_id: int) -> tuple[bytes, bytes]:
     """STATE keys of one shard under all greater snapshot ids."""
     return _SHARD_INDEX.pack(shard, snapshot_id + 1), _SHARD_INDEX.pack(shard + 1, 0)
@@ -83,8 +88,13 @@ def copy_key(shard: int) -> bytes:
 
 
 def differing_key(shard: int) -> bytes:
-    """META: present while no majority agrees on the state; the nodes whose state differs."""
+    """META: present while no majority agrees on the state; whose differ, and since which index."""
     return b"x" + _U32.pack(shard)
+
+
+def set_aside_key(shard: int) -> bytes:
+    """META: present while a state is kept that was replaced without a verdict; which one."""
+    return b"y" + _U32.pack(shard)
 
 
 def peer_key(node: int) -> bytes:

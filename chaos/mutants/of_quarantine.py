@@ -13,7 +13,7 @@ from raft.codec import Message
 from raft.contract import NodeId
 from raft.core import PeerNode
 from raft.replica import Replica
-from raft.snapshots import Snapshots
+from raft.snapshots import Arriving, Snapshots
 
 
 def _two_are_majority(_verifier: Verifier, _shard: Shard, nodes: Sequence[NodeId]) -> bool:
@@ -54,15 +54,22 @@ class NamingTheLeader(Snapshots):
         super()._begin(key, {**chunk, "copy_of": None})
 
 
-class TakingWhatDiffers(Snapshots):
-    """Takes also a state that it knows to differ from its own, while no majority agrees."""
+class DroppingItsOwn(Snapshots):
+    """Drops its own state for one that differs, as if a majority had agreed."""
 
-    def setTransmissionData(self, data: tuple[int, Message]) -> bool:  # noqa: N802
-        differing, self.differing = self.differing, frozenset()
-        try:
-            return super().setTransmissionData(data)
-        finally:
-            self.differing = differing
+    def _note_taken(self, arrived: Arriving) -> None:
+        del arrived
+        self.differing = {}
+        self._put_differing()
+
+
+def _nothing_noted(_shard: Shard) -> int:
+    """As of which index a difference was noted."""
+    return 0
+
+
+def _are_all(verifier: Verifier, _shard: Shard, nodes: Sequence[NodeId]) -> bool:
+    return len(nodes) == len(verifier._peers.nodes) + 1
 
 
 class ForgettingWhoDiffers(Replica):
@@ -70,7 +77,7 @@ class ForgettingWhoDiffers(Replica):
 
     def load(self) -> None:
         super().load()
-        self._snapshots.differing = frozenset()
+        self._snapshots.differing = {}
 
 
 class TakingAnyState(Replica):
@@ -111,9 +118,19 @@ BUILDS = (
         ((raft.replication, "Snapshots", NamingTheLeader),),
     ),
     Build(
-        "differing_state_taken",
-        TakingWhatDiffers.__doc__ or "",
-        ((raft.replication, "Snapshots", TakingWhatDiffers),),
+        "own_state_dropped",
+        DroppingItsOwn.__doc__ or "",
+        ((raft.replication, "Snapshots", DroppingItsOwn),),
+    ),
+    Build(
+        "older_agreement_decides",
+        "Takes an agreement from before a difference for its end.",
+        ((coordinator.verify, "_noted_index", _nothing_noted),),
+    ),
+    Build(
+        "copies_confirm_each_other",
+        "Takes all nodes for agreed though one has set another state aside.",
+        ((Verifier, "_are_all", _are_all),),
     ),
     *(
         Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))

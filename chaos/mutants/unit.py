@@ -43,9 +43,10 @@ _NO_WITNESS = (
     f"{_QUARANTINE}::"
     "test_who_comes_back_behind_the_log_is_no_witness_for_a_leader_that_may_be_wrong"
 )
-_KEEPS_ITS_OWN = (
-    f"{_QUARANTINE}::test_who_differs_from_its_leader_without_a_verdict_keeps_its_own_state"
+_SETS_ASIDE = (
+    f"{_QUARANTINE}::test_who_takes_a_state_that_differs_without_a_verdict_sets_its_own_aside"
 )
+_OLDER_AGREEMENT = f"{_QUARANTINE}::test_an_agreement_older_than_the_difference_does_not_end_it"
 _DEAFENS = f"{_LIVES}::test_a_hello_that_was_on_its_way_when_the_life_changed_deafens_nobody"
 _CONNECTIONS_END = (
     f"{_ENDING}::test_connections_end_and_new_ones_are_refused_while_the_kernel_keeps_the_process"
@@ -77,8 +78,10 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_REBUILD}::test_a_restart_does_not_forget_whose_state_a_copy_is",
     ),
     "copies_of_copies_vote": (f"{_REBUILD}::test_a_copy_of_a_copy_names_where_the_state_is_from",),
-    "differing_state_taken": (f"{_KEEPS_ITS_OWN}[False]", f"{_KEEPS_ITS_OWN}[True]"),
-    "differing_forgotten": (f"{_KEEPS_ITS_OWN}[True]",),
+    "own_state_dropped": (f"{_SETS_ASIDE}[False]", f"{_SETS_ASIDE}[True]"),
+    "differing_forgotten": (_OLDER_AGREEMENT,),
+    "older_agreement_decides": (_OLDER_AGREEMENT,),
+    "copies_confirm_each_other": (f"{_SETS_ASIDE}[False]", f"{_SETS_ASIDE}[True]"),
     "any_state_taken": (
         _TWO_OF_FIVE,
         f"{_REBUILD}::test_a_wrong_state_is_not_replaced_by_that_of_another_wrong_leader",

@@ -1594,6 +1594,7 @@ class CheckpointsResponse(google.protobuf.message.Message):
         INDEX_FIELD_NUMBER: builtins.int
         DIGEST_FIELD_NUMBER: builtins.int
         COPY_OF_FIELD_NUMBER: builtins.int
+        SET_ASIDE_FIELD_NUMBER: builtins.int
         shard: builtins.int
         index: builtins.int
         digest: builtins.bytes
@@ -1602,6 +1603,10 @@ class CheckpointsResponse(google.protobuf.message.Message):
         """The state came in a snapshot, from this node in the end, and no majority has agreed with it since: it is no
         witness beside that node. Absent: it is the node's own.
         """
+        set_aside: builtins.bool
+        """The node keeps another state of the shard, its own before: it differed from the one that it took, and no majority
+        had agreed on either.
+        """
         def __init__(
             self,
             *,
@@ -1609,9 +1614,10 @@ class CheckpointsResponse(google.protobuf.message.Message):
             index: builtins.int = ...,
             digest: builtins.bytes = ...,
             copy_of: builtins.int | None = ...,
+            set_aside: builtins.bool = ...,
         ) -> None: ...
         def HasField(self, field_name: typing.Literal["_copy_of", b"_copy_of", "copy_of", b"copy_of"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["_copy_of", b"_copy_of", "copy_of", b"copy_of", "digest", b"digest", "index", b"index", "shard", b"shard"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["_copy_of", b"_copy_of", "copy_of", b"copy_of", "digest", b"digest", "index", b"index", "set_aside", b"set_aside", "shard", b"shard"]) -> None: ...
         def WhichOneof(self, oneof_group: typing.Literal["_copy_of", b"_copy_of"]) -> typing.Literal["copy_of"] | None: ...
 
     STATUS_FIELD_NUMBER: builtins.int

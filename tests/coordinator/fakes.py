@@ -74,7 +74,7 @@ class FakeLog:
         self.ready = self.loading = False
         self.trusted = ()  # what `rebuild` was told
         self.copy_of = None
-        self.differing = ()
+        self.differing, self.set_aside = {}, None
         self.quorum_heard = self.current = True
         self.view = view or FakeView()
         self.waiting, self.reads, self.entries = deque(), [], []
@@ -105,8 +105,11 @@ class FakeLog:
     def confirm_copy(self):
         self.copy_of = None
 
-    def note_differing(self, nodes):
-        self.differing = nodes
+    def note_differing(self, notes):
+        self.differing = notes
+
+    def drop_set_aside(self):
+        self.set_aside = None
 
     def loaded(self, view):
         """A leader's whole state has come."""

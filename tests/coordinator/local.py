@@ -43,6 +43,9 @@ class NoPeers:
     def copy_of(self, node, shard):
         return None
 
+    def set_aside(self, node, shard):
+        return False
+
 
 class LocalNode:
     """`await node.start()`; stubs are `node.groups`, `node.topics`, `node.admin`."""

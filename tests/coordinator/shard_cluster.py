@@ -37,14 +37,14 @@ class Asked:
 
     def __init__(self, cluster, own):
         self.cluster, self.own = cluster, own
-        self.said, self.copies = {}, {}
+        self.said, self.copies, self.aside = {}, {}, set()
 
     @property
     def nodes(self):
         return [node for node in self.cluster.ids if node != self.own]
 
     def ask(self):
-        self.said, self.copies = {}, {}
+        self.said, self.copies, self.aside = {}, {}, set()
         for node in self.nodes:
             if node in self.cluster.verifiers:
                 for point in self.cluster.verifiers[node].own_checkpoints([]):
@@ -52,6 +52,11 @@ class Asked:
                     said[point.index] = point.digest
                     if point.HasField("copy_of"):
                         self.copies[node] = point.copy_of
+                    if point.set_aside:
+                        self.aside.add(node)
+
+    def set_aside(self, node, shard):
+        return node in self.aside
 
     def copy_of(self, node, shard):
         return self.copies.get(node)

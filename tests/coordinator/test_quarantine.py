@@ -1,12 +1,18 @@
 """Who is taken out of service, by whom, and whose state replaces the wrong one."""
 
 import asyncio
+import dataclasses
 import itertools
 
 import grpc
 import pytest
 
 import coordinator.quarantine
+import coordinator.verify
+from coordinator.machine.digest import DIGEST_MODULUS, digest_of
+from coordinator.machine.record_forms import put_offset
+from coordinator.machine.records import group_key, group_records
+from coordinator.machine.shard_state import load_state
 from coordinator.peers import PeerCheckpoints
 from coordinator.persist import CheckpointRecord
 from coordinator.routing import Directory
@@ -16,9 +22,11 @@ from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
 from raft.contract import NodeId, Role
 from raft.settings import RaftSettings
+from storage import keys
+from storage.store import Family
 from tests.coordinator.fakes import Rig, commit
-from tests.coordinator.shard_cluster import FIRST, damage, grown, offset_of
-from tests.raft.test_admission import replace, wipe
+from tests.coordinator.shard_cluster import FIRST, GROUP, damage, grown, offset_of
+from tests.raft.test_admission import counts, replace, wipe
 
 SHORT_LOG = RaftSettings(
     log_disk_bytes=4096,
@@ -149,28 +157,24 @@ def _nothing(cluster, here, wrong):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_who_differs_from_its_leader_without_a_verdict_keeps_its_own_state(restarts):
-    """It comes back behind the log, after another had the leader's state: it is not overwritten.
+def test_who_takes_a_state_that_differs_without_a_verdict_sets_its_own_aside(restarts):
+    """It comes back behind the log of a wrong leader whose state another one has taken, too.
 
-    The conflict stays, restarts included, until one of the two is replaced.
+    Nothing stops, and nothing is forgotten, restarts included, until one of the two is replaced.
     """
     cluster = _disputed()
-    cluster.crash(1)
-    for offset in range(300):
-        cluster.ask(commit("", -1, offset, partition=1))
-    cluster.restart(1)
-    cluster.run_for(1.0)
+    _away_for_long(cluster, 1)
+    _agree(cluster)
     if restarts:
         for node in (1, 0):
             cluster.crash(node)
             cluster.restart(node)
             cluster.run_for(1.0)
-    for _ in range(3):
-        cluster.checkpoint()
-        cluster.judge()
-        cluster.run_for(1.0)
-    assert [offset_of(cluster, n) for n in cluster.ids] == [FIRST - 1, FIRST, FIRST - 1]
-    assert all(cluster.shard(n).digest_conflict for n in cluster.ids)
+        _agree(cluster)
+    assert [offset_of(cluster, n) for n in cluster.ids] == [FIRST - 1] * 3
+    assert [cluster.replica(n).copy_of for n in cluster.ids] == [None, 0, 0]
+    assert cluster.shard(1).digest_conflict
+    assert _set_aside(cluster, 1) == FIRST
     assert cluster.quarantined() == []
     wipe(cluster, 1)
     cluster.restart(1)
@@ -178,11 +182,153 @@ def test_who_differs_from_its_leader_without_a_verdict_keeps_its_own_state(resta
     cluster.connect_all()
     cluster.run(lambda: cluster.replica(1)._snapshots.installed)
     cluster.run(cluster.converged)
-    for _ in range(2):
+    _agree(cluster)
+    assert not any(cluster.shard(n).digest_conflict for n in cluster.ids)
+    assert [cluster.replica(n).copy_of for n in cluster.ids] == [None] * 3
+    assert [cluster.replica(n).differing for n in cluster.ids] == [{}] * 3
+
+
+def test_verify_names_the_offsets_that_were_set_aside_and_are_above_the_present_ones():
+    """An operator has to know what to look at."""
+    cluster = _disputed()
+    _away_for_long(cluster, 1)
+    response = pb.VerifyResponse()
+    shard = cluster.shard(1)
+    asyncio.run(coordinator.verify._compare_set_aside(shard, response))
+    whole, one = response.differences
+    assert "its own is set aside" in whole.detail
+    assert one.group_id == GROUP
+    assert one.detail == f"the offset of t/0 that was set aside, {FIRST}, is above the present one"
+    response = pb.VerifyResponse()
+    asyncio.run(coordinator.verify._compare_set_aside(cluster.shard(0), response))
+    assert not response.differences
+
+
+def test_a_majority_that_agrees_later_drops_what_was_set_aside():
+    """Of five nodes: three that applied the log themselves say what was right."""
+    cluster = grown(5, {0: FIRST - 1, 1: FIRST - 2}, SHORT_LOG)
+    cluster.lead(0)
+    cluster.crash(3)
+    for offset in range(300):
+        cluster.ask(commit("", -1, offset, partition=1))
+    cluster.checkpoint()
+    cluster.judge()
+    cluster.run_for(0.1)
+    _away_for_long(cluster, 1)
+    assert _set_aside(cluster, 1) == FIRST - 2
+    start, end = keys.state_range(0, cluster.replica(1)._snapshots.set_aside.local_id)
+    cluster.ask(commit("", -1, 50))  # what differed is written anew, everywhere the same
+    _agree(cluster)
+    assert cluster.replica(1).set_aside is None
+    assert not any(cluster.shard(n).digest_conflict for n in cluster.verifiers)
+    cluster.run_for(1.0)
+    assert list(cluster.nodes[1].store.scan(Family.STATE, start, end)) == []
+
+
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_a_wrong_node_can_be_replaced_while_another_keeps_its_own_state(wrong):
+    """Nobody's refusal keeps the newcomer from being admitted: commits go on."""
+    cluster = _disputed()
+    _away_for_long(cluster, 1)
+    wipe(cluster, wrong)
+    cluster.restart(wrong)
+    replace(cluster, wrong)
+    cluster.connect_all()
+    cluster.run(lambda: all(counts(cluster, n, wrong) for n in cluster.ids))
+    cluster.ask(commit("", -1, 1, partition=2))
+    _agree(cluster)
+    assert _set_aside(cluster, 1) == FIRST
+    assert cluster.shard(1).digest_conflict
+
+
+def test_an_agreement_older_than_the_difference_does_not_end_it():
+    """All agreed; one goes wrong; who else sees it is restarted, and has no votes for a while."""
+    cluster = grown(3, {}, SHORT_LOG)
+    cluster.lead(0)
+    cluster.checkpoint()
+    cluster.judge()
+    cluster.cut.add(frozenset((0, 2)))
+    cluster.disconnect(0, 2)
+    _go_wrong(cluster, 0, FIRST - 1)
+    for offset in range(300):
+        cluster.ask(commit("", -1, offset, partition=1))
+    cluster.checkpoint()
+    cluster.judge()
+    cluster.run_for(0.1)
+    cluster.crash(1)
+    cluster.restart(1)
+    cluster.run_for(1.0)
+    cluster.judge()
+    assert [set(cluster.replica(n).differing) for n in (0, 1)] == [{1}, {0}]
+    assert cluster.shard(0).digest_conflict
+    cluster.crash(1)
+    cluster.cut.clear()
+    cluster.connect_all()
+    cluster.run(lambda: cluster.replica(2)._snapshots.installed)
+    cluster.run(cluster.converged)
+    for offset in range(300):
+        cluster.ask(commit("", -1, offset, partition=1))
+    cluster.restart(1)
+    cluster.run_for(3.0)
+    _agree(cluster)
+    assert _set_aside(cluster, 1) == FIRST
+    assert cluster.shard(1).digest_conflict
+
+
+def _go_wrong(cluster, node, offset):
+    """In memory and in what is written from it, without a restart."""
+    state = cluster.shard(node).state
+    group = state.groups[GROUP]
+    wrong = dataclasses.replace(group.offsets["t", 0], offset=offset, digest=0)
+    group.offsets["t", 0] = wrong
+    before = group.digest
+    group.digest = digest_of(group_records(group))
+    state.digest = (state.digest + group.digest - before) % DIGEST_MODULUS
+    cluster.replica(node)._batch.put(group_key(GROUP, ("t", 0)), put_offset(wrong))
+
+
+def test_who_took_a_right_state_still_knows_who_is_wrong():
+    """Of five nodes one takes the state of one that agrees with it, then that of a wrong one."""
+    cluster = grown(5, {0: FIRST - 1, 3: FIRST - 1}, SHORT_LOG)
+    cluster.lead(0)
+    cluster.crash(4)
+    for offset in range(300):
+        cluster.ask(commit("", -1, offset, partition=1))
+    cluster.checkpoint()
+    cluster.judge()
+    assert set(cluster.replica(1).differing) == {0, 3}
+    cluster.lead(2)
+    _away_for_long(cluster, 1)
+    assert cluster.replica(1).copy_of == 2
+    assert set(cluster.replica(1).differing) == {0, 3}
+    cluster.lead(0)
+    _away_for_long(cluster, 1)
+    assert _set_aside(cluster, 1) == FIRST
+    assert cluster.shard(1).digest_conflict
+
+
+def _away_for_long(cluster, node):
+    """It comes back behind the log and takes the leader's state."""
+    cluster.crash(node)
+    for offset in range(300):
+        cluster.ask(commit("", -1, offset, partition=1))
+    cluster.restart(node)
+    cluster.run(lambda: cluster.replica(node)._snapshots.installed)
+    cluster.run(cluster.converged)
+
+
+def _agree(cluster):
+    """Three checkpoints, and a look after each: enough for whatever can be decided."""
+    for _ in range(3):
         cluster.checkpoint()
         cluster.judge()
-    assert not any(cluster.shard(n).digest_conflict for n in cluster.ids)
-    assert [set(cluster.replica(n).differing) for n in cluster.ids] == [set()] * 3
+        cluster.run_for(1.0)
+
+
+def _set_aside(cluster, node):
+    """The offset in the state that this node set aside."""
+    view = cluster.replica(node).set_aside.view
+    return load_state(view.scan()).groups[GROUP].offsets["t", 0].offset
 
 
 def _disputed():
@@ -315,6 +461,9 @@ class Said:
 
     def copy_of(self, node, shard):
         return self.copies.get(node)
+
+    def set_aside(self, node, shard):
+        return False
 
 
 def judged(own, **said):
