@@ -6,7 +6,7 @@ vouches for its own state.
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +16,7 @@ from coordinator.machine.encoding import RecordError
 from coordinator.machine.events import CheckpointTaken
 from coordinator.machine.invariants import invariant
 from coordinator.machine.records import GROUP_PREFIX, group_of_key
-from coordinator.machine.shard_records import load_in_slices
+from coordinator.machine.shard_records import RecordExamination, load_in_slices
 from coordinator.machine.shard_state import (
     EVERY_KEY,
     CommandResult,
@@ -24,7 +24,7 @@ from coordinator.machine.shard_state import (
     load_state,
     time_record,
 )
-from raft.contract import StateBatch, StateView
+from raft.contract import Examination, StateBatch, StateView
 
 CHECKPOINTS_MAX: Final = 100
 CHECKPOINT_PREFIX: Final = b"checkpoint/"
@@ -66,6 +66,20 @@ class Persist:
         """`load` with pauses, for a node that serves other shards meanwhile."""
         self._checkpoints = deque(stored_checkpoints(view))
         return (yield from load_in_slices(view.scan()))
+
+    def examine(self, refused: Callable[[str], None]) -> Examination:
+        """Look at the records of a state that arrives; `refused` is told why one is unreadable."""
+        records = RecordExamination()
+
+        def readable(key: bytes, value: bytes) -> bool:
+            try:
+                records.take(key, value)
+            except RecordError as error:
+                refused(str(error))
+                return False
+            return True
+
+        return readable
 
     def write(
         self, batch: StateBatch, index: int, state: ShardState, results: Iterable[CommandResult]

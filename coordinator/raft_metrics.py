@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from coordinator.histogram import Histogram
 from raft.contract import (
     Applied,
+    Examination,
     NodeId,
     Outcome,
     ReplicatedLog,
@@ -115,6 +116,10 @@ class MeasuredMachine:
     def reload(self, view: StateView) -> Iterator[None] | None:
         """See StateMachine."""
         return self._machine.reload(view)
+
+    def examine(self) -> Examination:
+        """See StateMachine."""
+        return self._machine.examine()
 
     def role_changed(self, role: Role, term: int) -> None:
         """See StateMachine."""

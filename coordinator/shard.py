@@ -8,6 +8,8 @@ leader's own and are built anew at each promotion (architecture 4, Failover; gro
 from collections.abc import Callable, Iterator
 from typing import Final
 
+import structlog
+
 from coordinator.answers import Loading, NotHere, Respond, Shed
 from coordinator.calls import Call, Desk
 from coordinator.codec import decode_entry
@@ -56,6 +58,7 @@ from coordinator.timeouts import CHECKPOINT_INTERVAL_MS, LAG_FORGIVEN_MS
 from coordinator.topic_notices import TopicNotices
 from coordinator.waiters import Barrier, Waiters
 from raft.contract import (
+    Examination,
     NotLeader,
     Outcome,
     Overloaded,
@@ -65,6 +68,8 @@ from raft.contract import (
     StateBatch,
     StateView,
 )
+
+log = structlog.get_logger()
 
 FIRING_BYTES: Final = 1_024
 """What the coordinator itself proposes is shorter: three ids of at most 249 bytes, or two and a
@@ -186,6 +191,18 @@ class Shard:
         self._moved_since_checkpoint = True
         for told in self.on_reload:
             told()
+
+    def examine(self) -> Examination:
+        """Refuse a state that could not be loaded, and say so; see `StateMachine.examine`."""
+        return self.persist.examine(self._refuse_state)
+
+    def _refuse_state(self, reason: str) -> None:
+        log.error(
+            "the state that the leader sent cannot be read: this replica stays behind the log",
+            shard=self.number,
+            leader=self.log.leader,
+            error=reason,
+        )
 
     def role_changed(self, role: Role, term: int) -> None:  # noqa: ARG002
         """Promote or demote; see `StateMachine.role_changed`."""

@@ -40,7 +40,7 @@ class Applying(Replication):
         """Whether this leader has applied its own no-op."""
         self._rebuild_at = 0.0
         self._applying: Entry | None = None
-        super().__init__(host, shard, journal)
+        super().__init__(host, shard, journal, machine.examine)
         self._batch = ShardBatch(host.store, shard, self._snapshots.local_id)
         self._rebuilding = bool(self._snapshots.trusted)
         self._applied = self._commit = max(1, self._snapshots.applied_index)

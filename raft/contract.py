@@ -266,6 +266,10 @@ class SetAsideState:
     """The newest checkpoint at which the two were seen to differ."""
 
 
+Examination = Callable[[bytes, bytes], bool]
+"""Takes a state's records in key order; False for one that a reload could not read."""
+
+
 class StateMachine(Protocol):
     """What a shard gives its replica.
 
@@ -285,6 +289,14 @@ class StateMachine(Protocol):
         May be a generator: each `yield` is a place where loading may pause, so yield every few
         hundred keys. After a snapshot the replica resumes it for some milliseconds a turn and
         applies nothing meanwhile; at start it is run to its end.
+        """
+        ...
+
+    def examine(self) -> Examination:
+        """Look at a state that arrives, before it replaces the one here; changes nothing.
+
+        False refuses it: the replica keeps its own state, stays behind the log, and is offered
+        another snapshot 10 s later at the earliest.
         """
         ...
 

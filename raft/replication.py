@@ -6,11 +6,13 @@ and writing to the leader's disk in parallel); raft-layer.md sections 1 (pso-F1,
 and 4 and durability rule 2.
 """
 
+from collections.abc import Callable
+
 from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
 from raft.codec import Message, message_bytes
-from raft.contract import ShardId
+from raft.contract import Examination, ShardId
 from raft.core import FOLLOWER, LEADER, Host, PeerNode
 from raft.journal import KIND_ADMITTED, Entry, Journal
 from raft.peers import Admission, decode_admission
@@ -28,7 +30,9 @@ _ANNOUNCE_READ = 64
 class Replication(Voting):
     """How entries and snapshots get from a leader to a follower, and answers back."""
 
-    def __init__(self, host: Host, shard: ShardId, journal: Journal) -> None:
+    def __init__(
+        self, host: Host, shard: ShardId, journal: Journal, examine: Callable[[], Examination]
+    ) -> None:
         self._verified: int | None = None
         """While an append is handled: up to where our log is known to equal the leader's."""
         self._in_seq = 0
@@ -42,7 +46,7 @@ class Replication(Voting):
         self._rounds = RoundTimes(
             self._ms(host.settings.quorum_ms), self._ms(host.settings.heartbeat_ms) / 4
         )
-        self._snapshots = Snapshots(host, shard, journal)
+        self._snapshots = Snapshots(host, shard, journal, examine)
         super().__init__(host, shard, journal)
         self._progress = {
             peer: Progress(host.settings, host.budget(peer.id)) for peer in self._peers

@@ -11,12 +11,12 @@ and sets log and applied index, small and synced; a crash before it leaves the o
 import struct
 import zlib
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raft.codec import Message, decode_pairs, encode_pairs
-from raft.contract import NodeId, ShardId
+from raft.contract import Examination, NodeId, ShardId
 from raft.core import SECOND_MS, Host
 from raft.journal import Entry, Journal
 from storage import keys
@@ -25,6 +25,8 @@ from storage.store import Family, Store
 
 DONE = 0xFFFFFFFF
 """In an acknowledgement: the follower needs no more of this snapshot."""
+REFUSED = 0xFFFFFFFE
+"""In an acknowledgement: the follower does not take this snapshot; another one later, perhaps."""
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 _NOTE = struct.Struct(">IQ")
@@ -70,6 +72,7 @@ class Arriving:
     """Whose state it is in the end: the leader's, or that which the leader's is a copy of."""
     local_id: int
     """The snapshot id that the state is written under here."""
+    examine: Examination
     next_number: int = 0
     crc32: int = 0
 
@@ -77,8 +80,11 @@ class Arriving:
 class Snapshots:
     """Both ends of one replica's transfers. Stands where SyncObj keeps its serializer."""
 
-    def __init__(self, host: Host, shard: ShardId, journal: Journal) -> None:
+    def __init__(
+        self, host: Host, shard: ShardId, journal: Journal, examine: Callable[[], Examination]
+    ) -> None:
         self._host = host
+        self._examine = examine
         self._store = host.store
         self._settings = host.settings
         self._shard = shard
@@ -88,6 +94,8 @@ class Snapshots:
         self._arriving: Arriving | None = None
         self._arrived: Arriving | None = None
         self._done_key: tuple[int, int, int] | None = None
+        self._refused_key: tuple[int, int, int] | None = None
+        self._refused_at: dict[int, float] = {}
         self.local_id = read_u64(self._store, keys.snapshot_id_key(shard))
         """The snapshot id that the shard's state lives under."""
         self.applied_index = read_u64(self._store, keys.applied_key(shard))
@@ -174,6 +182,9 @@ class Snapshots:
     def start(self, node: int) -> bool:
         """Freeze the state and begin a transfer; False where that must wait."""
         store = self._store
+        pause_s = self._settings.snapshot_idle_ms / SECOND_MS
+        if self._host.clock() < self._refused_at.get(node, -pause_s) + pause_s:
+            return False
         if not self._host.take_snapshot_slot():
             return False
         store.write()
@@ -255,6 +266,10 @@ class Snapshots:
             self.cancel(node)
             self.sent += 1
             return index
+        if next_number == REFUSED:
+            self.cancel(node)
+            self._refused_at[node] = self._host.clock()
+            return None
         while sending.unacked and sending.unacked[0]["number"] < next_number:
             sending.unacked.popleft()
             sending.progress_at = self._host.clock()
@@ -271,6 +286,7 @@ class Snapshots:
         """Leadership is over."""
         for node in list(self._sending):
             self.cancel(node)
+        self._refused_at.clear()
 
     def _set_trim_floor(self) -> None:
         indexes = [sending.entry[1] for sending in self._sending.values()]
@@ -281,9 +297,11 @@ class Snapshots:
     def setTransmissionData(self, data: tuple[int, Message]) -> bool:  # noqa: N802 - PySyncObj's name
         """One chunk, from the base's append handler; True when the snapshot is complete."""
         leader, chunk = data
-        if self.trusted and leader not in self.trusted:
-            return False  # unanswered, as if it had not come
         key = (leader, chunk["term"], chunk["snapshot_id"])
+        if self.trusted and leader not in self.trusted:
+            self._refused_key = key
+        if key == self._refused_key:
+            return False
         if chunk["number"] == 0 and (self._arriving is None or self._arriving.key != key):
             index = chunk["entry"][1]
             if index < self.applied_index or (index == self.applied_index and not self.trusted):
@@ -299,7 +317,9 @@ class Snapshots:
         local_id = self.local_id + 1
         self._store.batch.delete_range(Family.STATE, *keys.state_range(self._shard, local_id))
         origin = NodeId(key[0] if chunk["copy_of"] is None else chunk["copy_of"])
-        self._arriving = Arriving(key, chunk["entry"], chunk["admissions"], origin, local_id)
+        self._arriving = Arriving(
+            key, chunk["entry"], chunk["admissions"], origin, local_id, self._examine()
+        )
 
     def _take(self, arriving: Arriving, chunk: Message) -> bool:
         arriving.crc32 = zlib.crc32(chunk["pairs"], arriving.crc32)
@@ -309,6 +329,9 @@ class Snapshots:
         prefix = keys.state_prefix(self._shard, arriving.local_id)
         put = self._store.batch.put
         for key, value in decode_pairs(chunk["pairs"]):
+            if not arriving.examine(key, value):
+                self._arriving, self._refused_key = None, arriving.key
+                return False
             put(Family.STATE, prefix + key, value)
         arriving.next_number += 1
         if not chunk["last"]:
@@ -322,6 +345,8 @@ class Snapshots:
         key = (leader, chunk["term"], chunk["snapshot_id"])
         if key == self._done_key:
             return DONE
+        if key == self._refused_key:
+            return REFUSED
         if self._arriving is not None and self._arriving.key == key:
             return self._arriving.next_number
         return 0

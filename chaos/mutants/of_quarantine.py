@@ -72,6 +72,14 @@ def _are_all(verifier: Verifier, _shard: Shard, nodes: Sequence[NodeId]) -> bool
     return len(nodes) == len(verifier._peers.nodes) + 1
 
 
+class InstallingUnread(Snapshots):
+    """Installs a state that it has not looked at."""
+
+    def _take(self, arriving: Arriving, chunk: Message) -> bool:
+        arriving.examine = lambda _key, _value: True
+        return super()._take(arriving, chunk)
+
+
 class ForgettingWhoDiffers(Replica):
     """Forgets at its start whose state differed from its own."""
 
@@ -121,6 +129,11 @@ BUILDS = (
         "own_state_dropped",
         DroppingItsOwn.__doc__ or "",
         ((raft.replication, "Snapshots", DroppingItsOwn),),
+    ),
+    Build(
+        "unread_state_installed",
+        InstallingUnread.__doc__ or "",
+        ((raft.replication, "Snapshots", InstallingUnread),),
     ),
     Build(
         "older_agreement_decides",

@@ -80,6 +80,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "copies_of_copies_vote": (f"{_REBUILD}::test_a_copy_of_a_copy_names_where_the_state_is_from",),
     "own_state_dropped": (f"{_SETS_ASIDE}[False]", f"{_SETS_ASIDE}[True]"),
     "differing_forgotten": (_OLDER_AGREEMENT,),
+    "unread_state_installed": (
+        f"{_QUARANTINE}::test_a_state_that_cannot_be_read_replaces_nothing",
+    ),
     "older_agreement_decides": (_OLDER_AGREEMENT,),
     "copies_confirm_each_other": (f"{_SETS_ASIDE}[False]", f"{_SETS_ASIDE}[True]"),
     "any_state_taken": (

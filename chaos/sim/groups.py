@@ -16,7 +16,7 @@ from coordinator.persist import scrub
 from coordinator.shard import Shard
 from coordinator.sweeping import Retention
 from coordinator.turns import Turns
-from raft.contract import Role, ShardId, StateBatch, StateView
+from raft.contract import Examination, Role, ShardId, StateBatch, StateView
 from raft.driver import Driver
 from raft.state import ShardView
 
@@ -84,6 +84,9 @@ class WatchedShard:
         self._checker.shard.reloaded(
             self._who[0], view.applied_index, self.digest, snapshot=snapshot
         )
+
+    def examine(self) -> Examination:
+        return self.inner.examine()
 
     def role_changed(self, role: Role, term: int) -> None:
         self.inner.role_changed(role, term)

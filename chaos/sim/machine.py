@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from chaos.sim.checks import GENESIS, chain
-from raft.contract import Role, StateBatch, StateView
+from raft.contract import Examination, Role, StateBatch, StateView
 
 DIGEST_KEY = b"d"
 COMMAND_KEY = b"c"
@@ -37,6 +37,9 @@ class History:
         self.commands = [int.from_bytes(v, "big") for _, v in view.scan(COMMAND_KEY)]
         self.digest = view.get(DIGEST_KEY) or GENESIS
         self._on_reloaded(view.applied_index, self.digest)
+
+    def examine(self) -> Examination:
+        return lambda _key, _value: True
 
     def role_changed(self, role: Role, term: int) -> None:
         self.roles.append((role, term))

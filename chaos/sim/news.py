@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from raft.contract import Role, StateBatch, StateMachine, StateView
+from raft.contract import Examination, Role, StateBatch, StateMachine, StateView
 
 if TYPE_CHECKING:
     from raft.driver import Driver
@@ -62,6 +62,9 @@ class _Bringing:
     def reload(self, view: StateView) -> Iterator[None]:
         yield from self._machine.reload(view) or ()
         self._news.loaded(view.applied_index)
+
+    def examine(self) -> Examination:
+        return self._machine.examine()
 
     def role_changed(self, role: Role, term: int) -> None:
         self._machine.role_changed(role, term)

@@ -93,12 +93,9 @@ def load_in_slices(
     for count, (key, value) in enumerate(records, start=1):
         digest = record_digest(key, value)
         state.digest = (state.digest + digest) % DIGEST_MODULUS
-        if key[:1] == GROUP_PREFIX:
-            group = loading.take(key, value, digest)
-            if group is not None:
-                state.groups[group.group_id] = group
-        else:
-            _load_shard_record(state, key, value)
+        group = _take(state, loading, key, value, digest)
+        if group is not None:
+            state.groups[group.group_id] = group
         if count % slice_records == 0:
             yield
     last = loading.end()
@@ -106,6 +103,27 @@ def load_in_slices(
         state.groups[last.group_id] = last
     state.topics_version = sum(state.topics.values())
     return state
+
+
+class RecordExamination:
+    """Reads the records of one shard as a load would, in key order, and keeps one group at most."""
+
+    def __init__(self) -> None:
+        self._state, self._loading = ShardState(), GroupLoading()
+
+    def take(self, key: bytes, value: bytes) -> None:
+        """Read one record. Raises RecordError where it cannot be read."""
+        _take(self._state, self._loading, key, value, 0)
+
+
+def _take(
+    state: ShardState, loading: GroupLoading, key: bytes, value: bytes, digest: int
+) -> Group | None:
+    """Read one record; the group before it, where it is the first of the next."""
+    if key[:1] == GROUP_PREFIX:
+        return loading.take(key, value, digest)
+    _load_shard_record(state, key, value)
+    return None
 
 
 def _load_shard_record(state: ShardState, key: bytes, value: bytes) -> None:

@@ -10,6 +10,7 @@ import pytest
 import coordinator.quarantine
 import coordinator.verify
 from coordinator.machine.digest import DIGEST_MODULUS, digest_of
+from coordinator.machine.encoding import RecordError
 from coordinator.machine.record_forms import put_offset
 from coordinator.machine.records import group_key, group_records
 from coordinator.machine.shard_state import load_state
@@ -440,6 +441,39 @@ def test_without_a_majority_nobody_stops_and_all_say_so():
     cluster.judge()
     assert cluster.quarantined() == []
     assert not any(cluster.shard(n).digest_conflict for n in cluster.ids)
+
+
+def test_a_state_that_cannot_be_read_replaces_nothing():
+    """A record went wrong under the leader, which reads its records at its start alone.
+
+    A follower behind the log keeps its own state, lives on, and starts again; the leader's other
+    transfers do not wait for it.
+    """
+    cluster = grown(3, {}, SHORT_LOG)
+    cluster.lead(0)
+    cluster.crash(2)
+    for offset in range(300):
+        cluster.ask(commit("", -1, offset, partition=1))
+    key = keys.state_prefix(0, cluster.replica(0)._snapshots.local_id)
+    key += group_key(GROUP, ("t", 0))
+    store = cluster.nodes[0].store
+    value = store.get(Family.STATE, key)
+    store.batch.put(Family.STATE, key, value + b"more")
+    cluster.run_for(0.5)
+    cluster.restart(2)
+    try:
+        cluster.run_for(2.0)
+    except RecordError as error:
+        raise AssertionError("the follower has ended") from error
+    assert cluster.replica(2)._snapshots.installed == 0
+    assert not cluster.replica(0)._snapshots._sending
+    cluster.crash(2)
+    cluster.restart(2)
+    assert offset_of(cluster, 2) == FIRST
+    store.batch.put(Family.STATE, key, value)
+    cluster.run_for(0.5)
+    cluster.run(lambda: cluster.replica(2)._snapshots.installed, limit_s=15.0)
+    cluster.run(cluster.converged)
 
 
 # ---- one verifier

@@ -40,6 +40,9 @@ class Recorder:
         self.loads += 1
         self.applied = [(int(key), value) for key, value in view.scan()]
 
+    def examine(self):
+        return lambda _key, _value: True
+
     def role_changed(self, role, term):
         self.roles.append((role, term))
 

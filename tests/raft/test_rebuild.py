@@ -202,6 +202,7 @@ def test_a_wrong_state_is_not_replaced_by_that_of_another_wrong_leader():
     assert cluster.replica(follower)._snapshots.installed == 0
     cluster.replica(leader)._start_snapshot(PeerNode(follower))  # as if it was behind the log
     cluster.run_for(2.0)
+    assert not cluster.replica(leader)._snapshots._sending  # its place is free for others
     assert cluster.replica(follower)._snapshots.installed == 0
     assert cluster.replica(follower).distrusted
     cluster.replica(leader).rebuild(three)

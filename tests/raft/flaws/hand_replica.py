@@ -12,7 +12,16 @@ from typing import Any
 from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.codec import CodecError, Message
-from raft.contract import Applied, NodeId, Outcome, Role, ShardId, StateBatch, StateView
+from raft.contract import (
+    Applied,
+    Examination,
+    NodeId,
+    Outcome,
+    Role,
+    ShardId,
+    StateBatch,
+    StateView,
+)
 from raft.core import NEVER, PeerNode
 from raft.driver import Driver
 from raft.identity import Identity, write_identity
@@ -44,6 +53,9 @@ class Commands:
 
     def reload(self, view: StateView) -> None:
         self.seen = [int.from_bytes(value, "big", signed=True) for _, value in view.scan()]
+
+    def examine(self) -> Examination:
+        return lambda _key, _value: True
 
     def role_changed(self, role: Role, term: int) -> None:
         return
