@@ -1,9 +1,11 @@
-"""A process of clients that commit 1,000 partitions at a time, and one that commits a single one.
+"""A process of clients that commit many partitions at a time, and one that commits a single one.
 
-Config: {"endpoints": [...], "groups": [...], "others": [...]}. Verb: `run` (seconds, warm_s). Each
-group has a client of its own, which commits outside group management (no members) in a closed loop;
-refused, it waits RETRY_S. The other client commits one partition every OTHER_S, to its groups in
-turn, and asks again until it is acknowledged: its latency is from the first attempt.
+Config: {"endpoints": [...], "groups": [...], "others": [...]}. Clients commit outside group
+management (no members); refused, they wait RETRY_S. Verb `run` (seconds, warm_s): each group has a
+client of its own, which commits 1,000 partitions in a closed loop, beside the other client: that
+one commits one partition every OTHER_S, to its groups in turn, and asks again until it is
+acknowledged: its latency is from the first attempt. Verb `fill` (partitions, in_flight): each group
+is committed to once, by so many clients that take the next one.
 """
 
 import asyncio
@@ -19,6 +21,8 @@ from muster.v1 import errors_pb2, group_pb2
 
 CALL_S = 10.0
 OTHER_S = 0.02
+ASKED_AT_ONCE = 500
+"""Groups that one FindCoordinator names."""
 ACKNOWLEDGED = "acknowledged"
 
 
@@ -37,7 +41,10 @@ class Client:
 
     async def prepare(self) -> None:
         """Learn who coordinates."""
-        self._at = await find(self._pool, self._endpoints, [*self._groups, *self._others])
+        asked = [*self._groups, *self._others]
+        for start in range(0, len(asked), ASKED_AT_ONCE):
+            some = asked[start : start + ASKED_AT_ONCE]
+            self._at |= await find(self._pool, self._endpoints, some)
 
     async def run(self, seconds: float, warm_s: float) -> child.Message:
         """Commit for so long after so long; what became of the calls that ended in that time."""
@@ -54,6 +61,31 @@ class Client:
         return {
             "outcomes": dict(self.outcomes),
             "other_s": self.other_s,
+            "elapsed_s": time.monotonic() - began_s,
+        }
+
+    async def fill(self, partitions: int, in_flight: int) -> child.Message:
+        """Commit to each group once; each latency is of the answered attempt, in seconds."""
+        took_s: list[float] = []
+        outcomes: collections.Counter[str] = collections.Counter()
+        groups = iter(self._groups)
+
+        async def work() -> None:
+            for group in groups:
+                request, outcome = _request(group, 1, partitions), ""
+                while outcome != ACKNOWLEDGED:
+                    if outcome:
+                        await asyncio.sleep(RETRY_S)
+                    began_s = time.monotonic()
+                    outcome = await self._commit(group, request)
+                    outcomes[outcome] += 1
+                took_s.append(time.monotonic() - began_s)
+
+        began_s = time.monotonic()
+        await asyncio.gather(*(work() for _ in range(in_flight)))
+        return {
+            "outcomes": dict(outcomes),
+            "took_s": took_s,
             "elapsed_s": time.monotonic() - began_s,
         }
 
@@ -108,7 +140,11 @@ async def _main() -> None:
     tune_gc()
     child.answer(ready=True)
     async for command in child.commands():
-        child.answer(**await client.run(command["seconds"], command["warm_s"]))
+        if command["verb"] == "fill":
+            answer = await client.fill(command["partitions"], command["in_flight"])
+        else:
+            answer = await client.run(command["seconds"], command["warm_s"])
+        child.answer(**answer)
 
 
 if __name__ == "__main__":

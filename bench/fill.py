@@ -1,0 +1,76 @@
+"""50,000 groups get 20 offsets each, as fast as they can be stored.
+
+Three nodes, raw stubs, four client processes. Once with 72 commits in flight over all of them, once
+with 128, on a new cluster each. A node that takes too much work leaves its heartbeats late, and its
+shards find other leaders: that shall not happen however much is offered.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+
+from bench.large_commits_client import ACKNOWLEDGED
+from bench.raw import PARTITIONS, TOPIC, group_names
+from bench.report import Report, median, quantile
+from chaos.child import Child, ask_all, close_all
+from chaos.world.cluster import Cluster
+
+GROUPS = 50_000
+OFFSETS = 20
+IN_FLIGHT = (72, 128)
+PROCESSES = 4
+FILL_S_MAX = 1_800.0
+P99_MAX_S = 1.0
+REFUSED = "RESOURCE_EXHAUSTED"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark; see the module's docstring. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench fill")
+    parser.add_argument("--groups", type=int, default=GROUPS)
+    options = parser.parse_args(arguments)
+    report = Report("fill", arguments)
+    for in_flight in IN_FLIGHT:
+        children: list[Child] = []
+        with Cluster() as cluster:
+            try:
+                _run(report, cluster, children, options.groups, in_flight)
+            finally:
+                close_all(children)
+    return report.finish()
+
+
+def _run(
+    report: Report, cluster: Cluster, children: list[Child], groups: int, in_flight: int
+) -> None:
+    cluster.create_topic(TOPIC, PARTITIONS)
+    cluster.wait_balanced()
+    names = group_names("fill", groups, cluster.shards)
+    for number in range(PROCESSES):
+        config = {"endpoints": cluster.endpoints, "groups": names[number::PROCESSES], "others": []}
+        children.append(Child("bench.large_commits_client", config))
+    for child in children:
+        child.ready(timeout_s=120)
+    terms = cluster.terms()
+    got = ask_all(
+        children, "fill", FILL_S_MAX, partitions=OFFSETS, in_flight=in_flight // PROCESSES
+    )
+    after = cluster.terms()
+    changes = sum(after[shard] - term for shard, term in terms.items())
+    outcomes: Counter[str] = Counter()
+    for one in got:
+        outcomes.update(one["outcomes"])
+    took_s = [took for one in got for took in one["took_s"]]
+    report.say(f"{in_flight} in flight: {dict(outcomes)}")
+    report.add_count(f"leader_changes_{in_flight}", changes)
+    report.add(f"p99_ms_{in_flight}", [quantile(took_s, 0.99) * 1e3], "ms")
+    rate = outcomes[ACKNOWLEDGED] / median(one["elapsed_s"] for one in got)
+    report.add(f"commits_per_s_{in_flight}", [rate], "1/s")
+    report.add_count(f"refused_{in_flight}", outcomes[REFUSED])
+    report.require(changes == 0, f"no shard changed its leader with {in_flight} in flight")
+    p99_s = quantile(took_s, 0.99)
+    report.require(
+        p99_s < P99_MAX_S, f"p99 {p99_s:.3f} s is under {P99_MAX_S} s with {in_flight} in flight"
+    )
+    wrong = {what: n for what, n in outcomes.items() if what not in (ACKNOWLEDGED, REFUSED)}
+    report.require(not wrong, f"every other answer is {REFUSED} (not so: {wrong})")
