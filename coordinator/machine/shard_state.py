@@ -52,11 +52,13 @@ from coordinator.machine.shard_records import (
     load_state,
     node_key,
     recount,
+    reweigh,
     shard_records,
     time_record,
     topic_changed_key,
     topic_key,
 )
+from coordinator.machine.sizes import RECORD_BYTES, record_size
 from coordinator.machine.state import Group
 
 __all__ = [
@@ -72,6 +74,7 @@ __all__ = [
     "evolve_shard_counted",
     "load_state",
     "recount",
+    "reweigh",
     "shard_records",
     "time_record",
 ]
@@ -171,6 +174,7 @@ def evolve_counted(
     if isinstance(events, CommitEvents):
         return _store_commit(state, group, events)
     before: dict[Ref, bytes | None] = {}
+    weighed = state.bytes
     group_id = "" if group is None else group.group_id
     for event in events:
         group_id = event.group_id
@@ -189,6 +193,8 @@ def evolve_counted(
             key = group_key(group_id, ref)
             _count(state, key, old, new)
             writes.append((key, new))
+    if group is not None:
+        group.bytes += state.bytes - weighed
     return group, tuple(writes)
 
 
@@ -200,18 +206,31 @@ def _store_commit(
     Each record is put and hashed once: the one before it has left its digest.
     """
     writes: list[Write] = []
+    weighed = state.bytes
     if group is None:
         group = state.groups[commit.group_id] = Group(commit.group_id)
         key, header = group_key(group.group_id, None), put_header(group)
         _count(state, key, None, header)
         writes.append((key, header))
     records = offset_records(commit)
-    before = [
-        0 if kept is None else kept.digest or record_digest(key, put_offset(kept))
-        for key, kept in zip(records.keys, map(group.offsets.get, commit.refs), strict=True)
-    ]
-    evolve_offsets(group, commit, records.digests)
+    before: list[int] = []
+    sizes = list(map(len, records.values))
+    more = sum(sizes)
+    for key, kept in zip(records.keys, map(group.offsets.get, commit.refs), strict=True):
+        if kept is None:
+            before.append(0)
+            more += RECORD_BYTES + len(key)
+        elif kept.digest is None:  # it was loaded
+            value = put_offset(kept)
+            before.append(record_digest(key, value))
+            more -= len(value)
+        else:
+            before.append(kept.digest)
+            more -= kept.size
+    evolve_offsets(group, commit, records.digests, sizes)
     state.digest = (state.digest + sum(records.digests) - sum(before)) % DIGEST_MODULUS
+    state.bytes += more
+    group.bytes += state.bytes - weighed
     pairs = zip(records.keys, records.values, strict=True)
     writes += compress(pairs, map(int.__ne__, records.digests, before))
     if commit.blob is not None:
@@ -278,7 +297,12 @@ def _changed_record(
 
 
 def _count(state: ShardState, key: bytes, old: bytes | None, new: bytes | None) -> None:
-    """Move the running digest from one value of a record to the next."""
-    removed = 0 if old is None else record_digest(key, old)
-    added = 0 if new is None else record_digest(key, new)
+    """Move the running digest and size from one value of a record to the next."""
+    removed = added = 0
+    if old is not None:
+        removed = record_digest(key, old)
+        state.bytes -= record_size(key, old)
+    if new is not None:
+        added = record_digest(key, new)
+        state.bytes += record_size(key, new)
     state.digest = (state.digest + added - removed) % DIGEST_MODULUS

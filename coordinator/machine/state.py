@@ -201,6 +201,8 @@ class Offset:
     wall_ms: int
     start_offset: int | None = None
     digest: int | None = field(default=None, compare=False, metadata={"derived": True})
+    size: int = field(default=0, compare=False, metadata={"derived": True})
+    """Of its record's value, in bytes; known where `digest` is."""
 
 
 @dataclass(slots=True)
@@ -257,6 +259,8 @@ class Group:
     rebalances: dict[int, Rebalance | bytes] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally, metadata={"derived": True})
     instances: dict[str, str] = field(default_factory=dict, metadata={"derived": True})
+    bytes: int = field(default=0, compare=False, metadata={"derived": True})
+    """What its records weigh (sizes.py)."""
 
     @property
     def from_empty(self) -> bool:

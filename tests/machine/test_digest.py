@@ -10,7 +10,13 @@ import pytest
 from coordinator.machine.commands import RoundTimer
 from coordinator.machine.digest import digest_bytes, record_digest
 from coordinator.machine.events import RemovalCause
-from coordinator.machine.shard_state import ShardState, load_state, recount, shard_records
+from coordinator.machine.shard_state import (
+    ShardState,
+    load_state,
+    recount,
+    reweigh,
+    shard_records,
+)
 from tests.machine.world import World
 
 
