@@ -4,7 +4,6 @@
 the page can be made in slices: wherever much is read, None is yielded, and the loop may turn.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from coordinator.group_metrics import (
     workers_died,
 )
 from coordinator.grpc_metrics import GrpcMetrics
+from coordinator.growth import StateSize
 from coordinator.heartbeats import Heartbeats
 from coordinator.histogram import Histogram
 from coordinator.machine.events import Trigger
@@ -36,9 +36,10 @@ from coordinator.machine.state import Group, Phase
 from coordinator.metric_catalog import counter, gauge, histogram
 from coordinator.raft_metrics import LeaderWatcher, MeasuredLog, MeasuredMachine, Proposals
 from coordinator.shard import Shard
+from coordinator.room import free_bytes
 from coordinator.topics import Topics
 from coordinator.untaken import Untaken
-from raft.contract import NodeId, Role, StateMachine
+from raft.contract import NodeId, Role, Room, StateMachine
 
 GROUPS_PER_SLICE: Final = 500
 LOOK_S: Final = 0.05
@@ -69,6 +70,11 @@ class Sources:
     """Tasks of the node's loop that have not ended."""
     unsynced_s: Callable[[], float]
     """Age of the oldest hard write that is not synced."""
+    room: Callable[[], Room]
+    """What the node's disk has room for."""
+    reserve: int
+    """Free bytes of the disk below which it is low."""
+    state_size: StateSize
     topics: Topics
     heartbeats: Heartbeats
     admission: Admission
@@ -157,10 +163,14 @@ class NodeMetrics:
         tasks = gauge("muster_asyncio_tasks")
         tasks.add_metric([], sources.tasks())
         free = gauge("muster_disk_free_bytes")
-        free.add_metric([], shutil.disk_usage(sources.data_dir).free)
+        free.add_metric([], free_bytes(sources.data_dir))
+        reserve = gauge("muster_disk_reserve_bytes")
+        reserve.add_metric([], sources.reserve)
+        room = gauge("muster_disk_room")
+        room.add_metric([], sources.room())
         log_bytes = gauge("muster_wal_bytes")
         log_bytes.add_metric([], sum(log.journal.disk_bytes for log in sources.logs))
-        yield from (info, durability, tasks, free, log_bytes)
+        yield from (info, durability, tasks, free, reserve, room, log_bytes)
         yield _timed("muster_turn_lag_seconds", self.timings.turn_lag)
         yield _timed("muster_wal_fsync_duration_seconds", self.timings.fsync)
         unsynced = gauge("muster_wal_unsynced_seconds")
@@ -232,6 +242,25 @@ class NodeMetrics:
 
     # ---- the coordinator
 
+    def _state(self, sources: Sources) -> Pages:
+        size = sources.state_size
+        held = gauge("muster_state_bytes")
+        for shard in sources.shards:
+            held.add_metric([str(shard.number)], shard.state.bytes)
+        most = gauge("muster_state_limit_bytes")
+        for what, limit in (
+            ("group", size.limits.group),
+            ("shard", size.limits.shard),
+            ("node", size.limits.node),
+        ):
+            most.add_metric([what], limit)
+        near = gauge("muster_state_groups_near_limit")
+        near.add_metric([], size.near)
+        refused = counter("muster_growth_refused_total")
+        for reason, count in size.refused.items():
+            refused.add_metric([reason], count)
+        yield from (held, most, near, refused)
+
     def _coordinator(self, sources: Sources) -> Pages:
         for name, value in (
             ("muster_calls_active", sources.admission.active),
@@ -245,6 +274,7 @@ class NodeMetrics:
         queue = gauge("muster_coordinator_queue_commands")
         for shard in sources.shards:
             queue.add_metric([str(shard.number)], shard.proposer.commands)
+        yield from self._state(sources)
         beats = counter("muster_heartbeats_total")
         beats.add_metric([], sources.heartbeats.heard_total)
         throttled = counter("muster_throttled_requests_total")

@@ -17,7 +17,7 @@ from pysyncobj.transport import Transport
 
 from raft import seams
 from raft.codec import Message
-from raft.contract import ENTRY_BYTES_MAX, ShardId
+from raft.contract import ENTRY_BYTES_MAX, Room, ShardId
 from raft.identity import Identity
 from raft.journal import Journal
 from raft.peers import PeerBook
@@ -65,6 +65,20 @@ class Host(Protocol):
     @property
     def disk_hangs(self) -> bool:
         """Whether a sync takes so long that this node leads nothing until it returns."""
+        ...
+
+    @property
+    def room(self) -> Room:
+        """What this node's disk has room for."""
+        ...
+
+    @property
+    def roomy(self) -> bool:
+        """Whether every disk has room enough, as far as is known here: nearly always."""
+        ...
+
+    def room_of(self, node: int) -> Room:
+        """What a connected peer's disk has room for, as it said last."""
         ...
 
     def post(self, shard: ShardId, node: int, message: Message, hold: bool) -> None:

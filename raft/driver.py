@@ -13,7 +13,7 @@ from typing import Protocol
 from muster.v1 import peer_pb2 as pb
 from raft import codec, hello, introduction, seams
 from raft.codec import CodecError, Message
-from raft.contract import NodeId, ShardId, StateMachine
+from raft.contract import NodeId, Room, ShardId, StateMachine
 from raft.core import SECOND_MS
 from raft.identity import Identity, load_identity
 from raft.journal import Journal
@@ -79,6 +79,10 @@ class Driver:
         """The turn that is wanted serves an election: whoever gives turns shall not delay it."""
         self.client_endpoint = ""
         self.draining = False
+        self.room = Room.ENOUGH
+        """What this node's disk has room for: `set_room`."""
+        self._rooms: dict[int, Room] = {}
+        """What connected peers said last of theirs, where that is not ENOUGH."""
         self._budgets = {node: PeerBudget(self.settings.peer_bytes) for node in self.identity.peers}
         self._snapshot_slots = self.settings.snapshot_sends
         self.run_id = uuid.uuid4().bytes
@@ -105,7 +109,7 @@ class Driver:
         self._soft_since: float | None = None
         self._balance_at = now + self._seconds(self.settings.balance_ms)
         self._age_at = now + self._seconds(self.settings.log_memory_ms)
-        self._drain_at = now
+        self._drain_at = self._room_at = now
         self.replicas: dict[ShardId, Replica] = {}
         for number in range(self.identity.shards):
             shard = ShardId(number)
@@ -194,7 +198,8 @@ class Driver:
         keep each other's disks busy for ever.
         """
         store = self.store
-        return codec.Sender(self._tag, store.life, min(store.synced_epoch, store.hard_epoch))
+        epoch = min(store.synced_epoch, store.hard_epoch)
+        return codec.Sender(self._tag, store.life, epoch, self.room)
 
     def accept_hello(self, peer: pb.Hello) -> str | None:
         """Judge a peer's hello: None if it is welcome, else the reason, which is also kept."""
@@ -304,6 +309,7 @@ class Driver:
             return
         seams.use_clock(self.clock)
         self._connected_at.pop(node, None)
+        self._rooms.pop(node, None)
         self.stats.leaders_lost += 1
         self.urgent = True
         settings = self.settings
@@ -356,6 +362,10 @@ class Driver:
             if not messages:
                 self.stats.strangers += 1
                 return
+        if sender.room is not Room.ENOUGH:
+            self._rooms[node] = sender.room
+        elif self._rooms:
+            self._rooms.pop(node, None)
         self.stats.frames_in += 1
         self.stats.bytes_in += len(frame)
         for number, message in messages:
@@ -502,6 +512,9 @@ class Driver:
         if self.draining and now >= self._drain_at:
             self._drain_at = now + self._seconds(self.settings.drain_retry_ms)
             self._hand_over_all()
+        if self.room is not Room.ENOUGH and now >= self._room_at:
+            self._room_at = now + self._seconds(self.settings.drain_retry_ms)
+            self._give_way()
         self._introduction.timer(now, self._connected_at)
         self._see_to_lives(now)
         self._marks.renew(now, self._seconds(self.settings.mark_ms))
@@ -535,8 +548,8 @@ class Driver:
 
     @property
     def disk_is_lost(self) -> bool:
-        """Whether a sync takes so long that the process has to end."""
-        return self.unsynced_s >= self._seconds(self.settings.sync_end_ms)
+        """Whether a sync takes so long that the process has to end; a full disk is waited for."""
+        return self.room is not Room.NONE and self.unsynced_s >= self._seconds(self.settings.sync_end_ms)
 
     def _watch_disk(self, now: float) -> None:
         hung_before = self.disk_hangs
@@ -544,6 +557,36 @@ class Driver:
         if self.disk_hangs:
             for shard in self.led():
                 self.replicas[shard].leave(hand_over=not hung_before)
+
+    # Room on disks.
+
+    @property
+    def roomy(self) -> bool:
+        """Whether every disk has room enough, as far as is known here."""
+        return not self._rooms and self.room is Room.ENOUGH
+
+    def room_of(self, node: int) -> Room:
+        """What a peer's disk has room for, as it said last."""
+        return self._rooms.get(node, Room.ENOUGH)
+
+    def set_room(self, room: Room) -> None:
+        """What this node's disk has room for, as of now: every peer is told at once."""
+        if room is self.room:
+            return
+        self.room = room
+        for node in self._connected_at:
+            self.link.send(node, codec.encode_frame(self.sender(), ()), False)
+        self._wake()
+
+    def _give_way(self) -> None:
+        """Hand shards over to a node with more room, where a majority has it."""
+        for shard in self.led():
+            enough = self.replicas[shard].majority_room
+            if enough >= self.room:
+                continue
+            for node in self._connected_at:
+                if self.room_of(node) <= enough and self._transfer(shard, NodeId(node)):
+                    break
 
     # Leadership.
 
@@ -566,6 +609,8 @@ class Driver:
             preferred = self.preferred_leader(shard)
             since = self._connected_at.get(preferred)
             if preferred == self.identity.node_id or since is None or now - since < stable:
+                continue
+            if self.room_of(preferred) is not Room.ENOUGH:
                 continue
             if moved < self.settings.balance_shards and self._transfer(shard, preferred):
                 moved += 1

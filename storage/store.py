@@ -126,7 +126,7 @@ class Store(Protocol):
     def write(self) -> int:
         """Hand the pending batch to the operating system; returns `written_epoch`.
 
-        Where the database asks to wait (a write stall) nothing is written, `written_epoch` stays
+        Where the database asks to wait (a write stall, a full disk) nothing is written, `written_epoch` stays
         below `pending_epoch` and the same batch is tried again by the next call. Raises StoreError.
         """
         ...
