@@ -151,7 +151,7 @@ class StateLimits:
 
     group: int = 64 * MIB
     shard: int = 256 * MIB
-    node: int = 640 * MIB
+    node: int = 512 * MIB
 
 
 class StateSize:

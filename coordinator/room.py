@@ -13,11 +13,14 @@ import structlog
 from coordinator.growth import StateSize, warned
 from raft.contract import Room
 from raft.driver import Driver
+from storage.rocks import SPARE_BYTES
 
 log = structlog.get_logger()
 
 NONE_SHARE: Final = 0.25
 """Of the reserve: what RocksDB may write by itself (memory to files, files to others) has room."""
+NONE_BYTES_MIN: Final = 2 * SPARE_BYTES
+"""The store writes nothing with less than that."""
 SPARE: Final = 1.1
 DISK_LOOK_S: Final = 0.1
 STATE_LOOK_S: Final = 5.0
@@ -31,7 +34,8 @@ def free_bytes(folder: Path) -> int:
 
 def room_for(free: int, reserve: int, before: Room) -> Room:
     """What so many free bytes are enough for, where `before` was true until now."""
-    for room, mark in ((Room.NONE, reserve * NONE_SHARE), (Room.LOW, reserve)):
+    none = max(reserve * NONE_SHARE, NONE_BYTES_MIN) if reserve else 0
+    for room, mark in ((Room.NONE, none), (Room.LOW, reserve)):
         if free < mark * (SPARE if before >= room else 1):
             return room
     return Room.ENOUGH

@@ -463,13 +463,19 @@ class Driver:
             self.wake()
 
     def _persist(self, now: float) -> bool:
-        """Write what is due; True where the database asks to wait, so nothing may leave."""
+        """Write what is due; True where the database asks to wait, so nothing may leave.
+
+        A full disk may take long: what depends on no write leaves meanwhile, so that this node is
+        heard. What does is held until this batch is synced, as ever.
+        """
         if not self._write_due(now):
             return False
         store = self.store
         target = store.pending_epoch
         if store.write() < target:
             self.stats.write_stalls += 1
+            if self.room is Room.NONE:
+                return False
             self._outbox.keep()
             return store.hard_epoch >= target
         self._soft_since = None
@@ -543,12 +549,15 @@ class Driver:
 
     @property
     def disk_hangs(self) -> bool:
-        """Whether a sync takes so long that this node leads nothing until it returns."""
-        return self.unsynced_s >= self._seconds(self.settings.sync_stall_ms)
+        """Whether a sync takes so long that this node leads nothing until it returns.
+
+        A full disk is not meant: it takes no entry, and is waited for.
+        """
+        return self.room is not Room.NONE and self.unsynced_s >= self._seconds(self.settings.sync_stall_ms)
 
     @property
     def disk_is_lost(self) -> bool:
-        """Whether a sync takes so long that the process has to end; a full disk is waited for."""
+        """Whether a sync takes so long that the process has to end; not meant is a full disk."""
         return self.room is not Room.NONE and self.unsynced_s >= self._seconds(self.settings.sync_end_ms)
 
     def _watch_disk(self, now: float) -> None:

@@ -23,7 +23,7 @@ SIZE_MB_MIN = 64
 BALLAST = "ballast"
 BALLAST_STEP = 1 << 26
 BLOCK = 4096
-RESERVE_PART = 16
+RESERVE_PART = 8
 
 
 class DiskError(WorldError):

@@ -8,7 +8,8 @@ from typing import Final
 
 RECORD_BYTES: Final = 256
 """What a record takes in memory beside its content: objects and their places in maps. Of an offset,
-which nearly all records are, 250 to 350 were measured (docs/adr/0018)."""
+which nearly all records are, 246 to 307 bytes were measured; of those of a group or of a small
+member up to 880, so that a node of such takes 2.5 times what it weighs (docs/adr/0018)."""
 
 
 def record_size(key: bytes, value: bytes) -> int:
