@@ -1,0 +1,73 @@
+"""Builds that let state or disks grow beyond what there is room for."""
+
+import coordinator.shard
+import raft.driver
+from chaos.mutants.build import Build
+from coordinator.calls import Call
+from coordinator.growth import Growth, StateSize
+from coordinator.machine.commands import Command
+from coordinator.proposer import Proposer
+from raft.codec import Message
+from raft.contract import Room
+from raft.driver import Driver
+from raft.replica import Replica
+
+
+def _never_refused(_self: StateSize, _growth: Growth, _group: int, _shard: int) -> None:
+    """Everything has a place."""
+
+
+class WithoutReservation(Proposer):
+    """Counts what is applied alone: a burst that is under way exceeds every limit."""
+
+    def offer(
+        self,
+        command: Command,
+        size: int,
+        call: Call | None = None,
+        growth: int = 0,  # noqa: ARG002
+    ) -> str | None:
+        return super().offer(command, size, call)
+
+
+def _has_room(_self: Driver, _node: int) -> Room:
+    return Room.ENOUGH
+
+
+class TakingWithoutRoom(Replica):
+    """Takes entries of its leader though its disk has no room for them."""
+
+    def _keep_matching(self, message: Message) -> None:
+        room, self._host.room = self._host.room, Room.ENOUGH  # type: ignore[misc]
+        try:
+            super()._keep_matching(message)
+        finally:
+            self._host.room = room  # type: ignore[misc]
+
+
+BUILDS = (
+    Build(
+        "growth_unchecked",
+        "Takes whatever the state's limits say.",
+        ((StateSize, "refusal", _never_refused),),
+    ),
+    Build(
+        "growth_unreserved",
+        WithoutReservation.__doc__ or "",
+        ((coordinator.shard, "Proposer", WithoutReservation),),
+    ),
+    Build(
+        "low_unheard",
+        "A leader does not hear what followers say of their disks.",
+        ((Driver, "room_of", _has_room),),
+    ),
+)
+"""Caught by unit tests."""
+
+SIMULATED = (
+    Build(
+        "taken_without_room",
+        TakingWithoutRoom.__doc__ or "",
+        ((raft.driver, "Replica", TakingWithoutRoom),),
+    ),
+)
