@@ -70,16 +70,16 @@ class Sources:
     """Tasks of the node's loop that have not ended."""
     unsynced_s: Callable[[], float]
     """Age of the oldest hard write that is not synced."""
-    room: Callable[[], Room]
-    """What the node's disk has room for."""
-    reserve: int
-    """Free bytes of the disk below which it is low."""
-    state_size: StateSize
     topics: Topics
     heartbeats: Heartbeats
     admission: Admission
     desk: Desk
     untaken: Untaken
+    room: Callable[[], Room]
+    """What the node's disk has room for."""
+    reserve: int
+    """Free bytes of the disk below which it is low."""
+    state_size: StateSize
 
 
 @dataclass(slots=True)
