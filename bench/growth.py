@@ -22,7 +22,6 @@ from bench.report import Report
 from chaos.world.cluster import Cluster
 from chaos.world.keeping import Keeping
 from chaos.world.limits import MemoryLimit
-from coordinator.growth import StateLimits
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 from muster.v1 import group_pb2 as pb
 
@@ -90,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
     return report.finish()
 
 
-def grow(  # noqa: PLR0917
+def grow(
     report: Report,
     path: str,
     seconds: float,
@@ -157,7 +156,9 @@ def _run(
     cluster.start(node_id)
     cluster.wait_settled(RESTARTED_S)
     loaded = psutil.Process(cluster.nodes[node_id].pid).memory_info().rss
-    report.say(f"{path}: restarted in {time.monotonic() - restarted_s:.1f} s, {loaded / MIB:.0f} MiB")
+    report.say(
+        f"{path}: restarted in {time.monotonic() - restarted_s:.1f} s, {loaded / MIB:.0f} MiB"
+    )
     report.add_count(f"{path}_rss_restarted_mib", loaded // MIB, "MiB")
     if not memory.lacks():
         killed = sum(memory.killed(one) for one in cluster.nodes)
@@ -178,7 +179,9 @@ class Caller:
         self._at: dict[int, str] = {}
         self.outcomes: Counter[str] = Counter()
 
-    async def call(self, method: str, group: str, request: object, timeout_s: float = CALL_S) -> object:
+    async def call(
+        self, method: str, group: str, request: object, timeout_s: float = CALL_S
+    ) -> object:
         """The answer of the coordinator, or None where none came."""
         shard = shard_of(group, SHARDS)
         endpoint = self._at.get(shard) or secrets.choice(self.endpoints)
@@ -207,9 +210,7 @@ def _commit(group: str, first: int, count: int, metadata: str = "") -> pb.Offset
     request = pb.OffsetCommitRequest(group_id=group, generation=-1)
     for number in range(first, first + count):
         topic, partition = divmod(number, PARTITIONS)
-        request.partitions.add(
-            topic=f"t{topic}", partition=partition, offset=1, metadata=metadata
-        )
+        request.partitions.add(topic=f"t{topic}", partition=partition, offset=1, metadata=metadata)
     return request
 
 
@@ -238,7 +239,9 @@ async def _topics(caller: Caller, worker: int, number: int) -> None:
     endpoint = secrets.choice(caller.endpoints)
     async with grpc.aio.insecure_channel(endpoint) as channel:
         stub = admin_pb2_grpc.TopicsStub(channel)
-        request = admin_pb2.CreateTopicRequest(name=f"{worker}-{number}-".ljust(249, "t"), partitions=1)
+        request = admin_pb2.CreateTopicRequest(
+            name=f"{worker}-{number}-".ljust(249, "t"), partitions=1
+        )
         with contextlib.suppress(grpc.aio.AioRpcError):
             answer = await stub.CreateTopic(request, timeout=CALL_S)  # type: ignore[misc]
             caller.outcomes[errors_pb2.ErrorCode.Name(answer.status.code)] += 1

@@ -11,7 +11,7 @@ reserved (proposer.py), so a shard exceeds its limit by no more than the tenth, 
 that are there gain from other members' ids and from larger numbers: 300 bytes each at most.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -248,7 +248,7 @@ class Remainder(NamedTuple):
 
 
 def remainder(group: Group | None, command: Command, refusal: Refused) -> Remainder | None:
-    """What is left of a commit where only some of its partitions grow; None where it is all or none.
+    """What is left of a commit where only some of its partitions grow; None: it is all or none.
 
     An atomic one is refused as a whole, and so is one with a blob that grows.
     """

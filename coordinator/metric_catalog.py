@@ -112,8 +112,8 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "Free bytes below which the disk is low (disk_reserve_bytes)."
         ),
         "muster_disk_room": _gauge(
-            "What the disk has room for: 0 enough, 1 low (nothing that grows the state), 2 none (no "
-            "entry)."
+            "What the disk has room for: 0 enough, 1 low (nothing that grows the state), 2 none "
+            "(no entry)."
         ),
         "muster_state_bytes": _gauge(
             "What the state of a shard weighs on this node: its records, and 256 bytes for each.",

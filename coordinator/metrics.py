@@ -27,16 +27,16 @@ from coordinator.group_metrics import (
     ownership,
     workers_died,
 )
-from coordinator.grpc_metrics import GrpcMetrics
 from coordinator.growth import StateSize
+from coordinator.grpc_metrics import GrpcMetrics
 from coordinator.heartbeats import Heartbeats
 from coordinator.histogram import Histogram
 from coordinator.machine.events import Trigger
 from coordinator.machine.state import Group, Phase
 from coordinator.metric_catalog import counter, gauge, histogram
 from coordinator.raft_metrics import LeaderWatcher, MeasuredLog, MeasuredMachine, Proposals
-from coordinator.shard import Shard
 from coordinator.room import free_bytes
+from coordinator.shard import Shard
 from coordinator.topics import Topics
 from coordinator.untaken import Untaken
 from raft.contract import NodeId, Role, Room, StateMachine

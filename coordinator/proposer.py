@@ -117,7 +117,7 @@ class Proposer:
 
     def reserved_of(self, group_id: str) -> int:
         """Of `reserved`, what is of this group."""
-        return self._reserved[group_id] if group_id in self._reserved else 0
+        return self._reserved.get(group_id, 0)
 
     @property
     def waiting(self) -> bool:

@@ -17,11 +17,12 @@ from pysyncobj.transport import Transport
 
 from raft import seams
 from raft.codec import Message
-from raft.contract import ENTRY_BYTES_MAX, Room, ShardId
+from raft.contract import ENTRY_BYTES_MAX, ShardId
 from raft.identity import Identity
 from raft.journal import Journal
 from raft.peers import PeerBook
 from raft.progress import PeerBudget
+from raft.rooms import Rooms
 from raft.settings import RaftSettings
 from storage.invariant import invariant
 from storage.store import Store
@@ -61,24 +62,11 @@ class Host(Protocol):
     """When this turn's shards have applied enough, on the node's clock."""
     apply_over: bool
     """That they have, and this shard's turn comes first in the next one."""
+    rooms: Rooms
 
     @property
     def disk_hangs(self) -> bool:
         """Whether a sync takes so long that this node leads nothing until it returns."""
-        ...
-
-    @property
-    def room(self) -> Room:
-        """What this node's disk has room for."""
-        ...
-
-    @property
-    def roomy(self) -> bool:
-        """Whether every disk has room enough, as far as is known here: nearly always."""
-        ...
-
-    def room_of(self, node: int) -> Room:
-        """What a connected peer's disk has room for, as it said last."""
         ...
 
     def post(self, shard: ShardId, node: int, message: Message, hold: bool) -> None:

@@ -23,6 +23,7 @@ from raft.outbox import DriverStats, Link, Outbox
 from raft.peers import Loss, PeerBook, Replacement
 from raft.progress import PeerBudget
 from raft.replica import Replica
+from raft.rooms import Rooms
 from raft.settings import RaftSettings
 from raft.sync_watch import SyncWatch
 from storage.invariant import invariant
@@ -50,7 +51,7 @@ class Participant(Protocol):
 class Driver:
     """One node: its store, replicas, timers and queues. Implements raft.core.Host."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - a line for each part of a node
         self,
         store: Store,
         machines: Callable[[ShardId], StateMachine],
@@ -79,10 +80,7 @@ class Driver:
         """The turn that is wanted serves an election: whoever gives turns shall not delay it."""
         self.client_endpoint = ""
         self.draining = False
-        self.room = Room.ENOUGH
-        """What this node's disk has room for: `set_room`."""
-        self._rooms: dict[int, Room] = {}
-        """What connected peers said last of theirs, where that is not ENOUGH."""
+        self.rooms = Rooms()
         self._budgets = {node: PeerBudget(self.settings.peer_bytes) for node in self.identity.peers}
         self._snapshot_slots = self.settings.snapshot_sends
         self.run_id = uuid.uuid4().bytes
@@ -309,7 +307,7 @@ class Driver:
             return
         seams.use_clock(self.clock)
         self._connected_at.pop(node, None)
-        self._rooms.pop(node, None)
+        self.rooms.forget(node)
         self.stats.leaders_lost += 1
         self.urgent = True
         settings = self.settings
@@ -362,10 +360,7 @@ class Driver:
             if not messages:
                 self.stats.strangers += 1
                 return
-        if sender.room is not Room.ENOUGH:
-            self._rooms[node] = sender.room
-        elif self._rooms:
-            self._rooms.pop(node, None)
+        self.rooms.hear(node, sender.room)
         self.stats.frames_in += 1
         self.stats.bytes_in += len(frame)
         for number, message in messages:
@@ -553,12 +548,16 @@ class Driver:
 
         A full disk is not meant: it takes no entry, and is waited for.
         """
-        return self.room is not Room.NONE and self.unsynced_s >= self._seconds(self.settings.sync_stall_ms)
+        return self.room is not Room.NONE and self.unsynced_s >= self._seconds(
+            self.settings.sync_stall_ms
+        )
 
     @property
     def disk_is_lost(self) -> bool:
         """Whether a sync takes so long that the process has to end; not meant is a full disk."""
-        return self.room is not Room.NONE and self.unsynced_s >= self._seconds(self.settings.sync_end_ms)
+        return self.room is not Room.NONE and self.unsynced_s >= self._seconds(
+            self.settings.sync_end_ms
+        )
 
     def _watch_disk(self, now: float) -> None:
         hung_before = self.disk_hangs
@@ -570,19 +569,15 @@ class Driver:
     # Room on disks.
 
     @property
-    def roomy(self) -> bool:
-        """Whether every disk has room enough, as far as is known here."""
-        return not self._rooms and self.room is Room.ENOUGH
-
-    def room_of(self, node: int) -> Room:
-        """What a peer's disk has room for, as it said last."""
-        return self._rooms.get(node, Room.ENOUGH)
+    def room(self) -> Room:
+        """What this node's disk has room for."""
+        return self.rooms.own
 
     def set_room(self, room: Room) -> None:
         """What this node's disk has room for, as of now: every peer is told at once."""
         if room is self.room:
             return
-        self.room = room
+        self.rooms.own = room
         for node in self._connected_at:
             self.link.send(node, codec.encode_frame(self.sender(), ()), False)
         self._wake()
@@ -594,7 +589,7 @@ class Driver:
             if enough >= self.room:
                 continue
             for node in self._connected_at:
-                if self.room_of(node) <= enough and self._transfer(shard, NodeId(node)):
+                if self.rooms.of(node) <= enough and self._transfer(shard, NodeId(node)):
                     break
 
     # Leadership.
@@ -619,7 +614,7 @@ class Driver:
             since = self._connected_at.get(preferred)
             if preferred == self.identity.node_id or since is None or now - since < stable:
                 continue
-            if self.room_of(preferred) is not Room.ENOUGH:
+            if self.rooms.of(preferred) is not Room.ENOUGH:
                 continue
             if moved < self.settings.balance_shards and self._transfer(shard, preferred):
                 moved += 1

@@ -142,9 +142,9 @@ class Replica(Ticking):
     @property
     def room(self) -> Room:
         """See the contract."""
-        if self._host.roomy:
+        if self._host.rooms.enough:
             return Room.ENOUGH
-        return max(self._host.room, self.majority_room)
+        return max(self._host.rooms.own, self.majority_room)
 
     @property
     def majority_room(self) -> Room:
@@ -152,10 +152,10 @@ class Replica(Ticking):
 
         Who is not connected has said nothing, and stores nothing.
         """
-        host = self._host
-        rooms = [host.room_of(p.id) for p in self._peers if p in self._connected and self._counts(p)]
-        rooms = sorted((host.room, *rooms))
-        return host.room if len(rooms) < self._quorum else rooms[self._quorum - 1]
+        rooms = self._host.rooms
+        peers = [peer for peer in self._peers if peer in self._connected and self._counts(peer)]
+        known = sorted((rooms.own, *(rooms.of(peer.id) for peer in peers)))
+        return rooms.own if len(known) < self._quorum else known[self._quorum - 1]
 
     def propose(self, entry: bytes, done: Callable[[Outcome], None]) -> None:
         """Append `entry` at once; see the contract. The next tick sends it."""
@@ -322,7 +322,7 @@ class Replica(Ticking):
 
     @property
     def _is_behind(self) -> bool:
-        stuck = self._host.disk_hangs or self._host.room is Room.NONE
+        stuck = self._host.disk_hangs or self._host.rooms.own is Room.NONE
         return stuck or super()._is_behind
 
     # What the driver asks.

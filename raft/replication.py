@@ -120,7 +120,9 @@ class Replication(Voting):
         elif log.term_at(prev) != message["prevLogTerm"]:
             return  # the base answers with a reset
         known = self._matching(entries)
-        if self._host.room is Room.NONE and known < len(entries):  # none is taken, all come again
+        if self._host.rooms.own is Room.NONE and known < len(
+            entries
+        ):  # none is taken, all come again
             entries, top = entries[:known], prev + known
         if known == len(entries):
             prev, entries = last, []
@@ -422,7 +424,7 @@ class Replication(Voting):
         )
         self._hear_leader(message)
         self._in_empty = False
-        if self._host.room is Room.NONE:
+        if self._host.rooms.own is Room.NONE:
             return  # the transfer is given up, and begins anew when there is room
         append = {
             "type": "append_entries",

@@ -81,7 +81,7 @@ class Voting(Core):
         """
         if self.learner or self._keeps_out:
             return True
-        fit = not self._rebuilding and self._host.room is not Room.NONE
+        fit = not self._rebuilding and self._host.rooms.own is not Room.NONE
         if fit and self._book.is_admitted(self._shard, self._me.id):
             return False
         self._passed_over += 1

@@ -50,8 +50,8 @@ RocksDB has then written its memory to files and begun a new write-ahead log. An
 another matter, and is never tried again."""
 _AFTER_IT = "writer has previous error"
 """What writes and syncs say after such a write, the latter without an fsync: the log's last piece
-may be half a record. They go on saying so until what the log held is in files and the log is given up, so a sync that
-succeeds then has everything."""
+may be half a record. They go on saying so until what the log held is in files and the log is given
+up, so a sync that succeeds then has everything."""
 _AFTER_IT_S = 0.1
 _AFTER_IT_TRIES = 10
 """So often a sync is tried again before the loop has seen the write fail."""

@@ -9,8 +9,8 @@ from coordinator.machine.commands import Command
 from coordinator.proposer import Proposer
 from raft.codec import Message
 from raft.contract import Room
-from raft.driver import Driver
 from raft.replica import Replica
+from raft.rooms import Rooms
 
 
 def _never_refused(_self: StateSize, _growth: Growth, _group: int, _shard: int) -> None:
@@ -25,12 +25,12 @@ class WithoutReservation(Proposer):
         command: Command,
         size: int,
         call: Call | None = None,
-        growth: int = 0,  # noqa: ARG002
+        growth: int = 0,
     ) -> str | None:
         return super().offer(command, size, call)
 
 
-def _has_room(_self: Driver, _node: int) -> Room:
+def _has_room(_self: Rooms, _node: int) -> Room:
     return Room.ENOUGH
 
 
@@ -38,11 +38,12 @@ class TakingWithoutRoom(Replica):
     """Takes entries of its leader though its disk has no room for them."""
 
     def _keep_matching(self, message: Message) -> None:
-        room, self._host.room = self._host.room, Room.ENOUGH  # type: ignore[misc]
+        rooms = self._host.rooms
+        room, rooms.own = rooms.own, Room.ENOUGH
         try:
             super()._keep_matching(message)
         finally:
-            self._host.room = room  # type: ignore[misc]
+            rooms.own = room
 
 
 BUILDS = (
@@ -59,7 +60,7 @@ BUILDS = (
     Build(
         "low_unheard",
         "A leader does not hear what followers say of their disks.",
-        ((Driver, "room_of", _has_room),),
+        ((Rooms, "of", _has_room),),
     ),
 )
 """Caught by unit tests."""

@@ -105,7 +105,8 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "absurd_life": (f"{_LIVES}::test_a_life_that_no_store_can_have_come_to_closes_the_connection",),
     "votes_kept": (f"{_LIVES}::test_a_candidate_leads_by_no_vote_of_a_life_that_is_over",),
     "growth_unchecked": tuple(
-        f"{_GROWTH}::test_growth_ends_at_each_limit[{scope}]" for scope in ("group", "shard", "node")
+        f"{_GROWTH}::test_growth_ends_at_each_limit[{scope}]"
+        for scope in ("group", "shard", "node")
     ),
     "growth_unreserved": (f"{_GROWTH}::test_a_burst_that_is_not_applied_counts",),
     "low_unheard": (

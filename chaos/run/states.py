@@ -13,7 +13,9 @@ _FOUND: Mapping[object, str] = {"refused": "refused", "serves": "running"}
 """By what the fault says of the node that it started on damaged files."""
 
 
-def states_of(kind: str, facts: Mapping[str, object], until_ns: int) -> list[NodeState]:
+def states_of(  # noqa: PLR0911 - one return per kind
+    kind: str, facts: Mapping[str, object], until_ns: int
+) -> list[NodeState]:
     """From the facts of a fault (chaos/faults/disk.py, damage.py) that was held until `until_ns`.
 
     None for a kind that damages no disk, or that did not get so far.

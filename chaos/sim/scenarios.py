@@ -168,7 +168,7 @@ FULL_DISKS = Scenario(
     pause_s=1.0,
     chaos_s=20.0,
 )
-"""Disks of a majority are low, or have no room for an entry, for seconds; leaders change meanwhile."""
+"""Disks of a majority are low, or have no room for an entry, for seconds; leaders change, too."""
 
 GROUPS_FULL_DISKS = replace(
     CHURN, name="groups-full-disks", weights={"disks_full": 3, "crash": 1}, pause_s=2.0

@@ -152,7 +152,9 @@ class Rig:
         self.desk = desk or Desk()
         self.wakes = 0
         self.wall_ms = 1_700_000_000_000
-        self.shard = Shard(ShardId(0), self.desk, lambda: self.wall_ms, self._wake, retention, StateSize(limits))
+        self.shard = Shard(
+            ShardId(0), self.desk, lambda: self.wall_ms, self._wake, retention, StateSize(limits)
+        )
         self.log = FakeLog(view=view)
         self.log.machine = self.shard
         self.shard.attach(self.log)

@@ -1,4 +1,4 @@
-"""State stays below its limits in bytes, and low disks refuse what grows it: both before the log."""
+"""State stays below its limits in bytes, and low disks refuse what grows it: before the log."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def formed(rig, *members):
         rig.ask(f"join {member}", join(member))
     rig.run(1_500)
     joined = rig.answers[f"join {members[0]}"]
-    shares = {member: b"x" * 10 for member in members}
+    shares = dict.fromkeys(members, b"x" * 10)
     for member in members:
         own = joined.leader_id == id_of(member)
         rig.ask(f"sync {member}", sync(member, joined.generation, shares if own else {}))

@@ -18,7 +18,7 @@ from coordinator.quarantine import Quarantine
 from coordinator.raft_metrics import LeaderWatcher, Proposals
 from coordinator.topics import Topics
 from coordinator.untaken import Untaken
-from raft.contract import Room, Applied, NodeId, NotLeader, Overloaded, Role, ShardId, Unknown
+from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, Room, ShardId, Unknown
 from tests.coordinator.fakes import FakeLog, Rig, commit, join
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"

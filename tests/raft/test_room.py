@@ -56,7 +56,7 @@ def test_a_follower_without_room_acknowledges_nothing_and_catches_up():
     assert cluster.replica(leader).matches()[full] == last
     assert cluster.leader().number == leader
     _set(cluster, Room.ENOUGH, full)
-    cluster.run(lambda: cluster.converged(), 5.0)
+    cluster.run(cluster.converged, 5.0)
 
 
 def test_without_room_on_a_majority_nothing_commits_and_nobody_leaves():
@@ -102,18 +102,16 @@ def test_a_snapshot_is_not_taken_without_room():
     full, _ = _others(cluster, leader)
     _set(cluster, Room.NONE, full)
     applied = cluster.replica(full).applied_index
-    cluster.nodes[leader].driver.replicas[0]._start_snapshot(  # noqa: SLF001
-        cluster.replica(leader)._by_id[full]  # noqa: SLF001
-    )
+    cluster.nodes[leader].driver.replicas[0]._start_snapshot(cluster.replica(leader)._by_id[full])
     cluster.commit([b"x"])
     cluster.run_for(2.0)
     assert cluster.replica(full).applied_index == applied
     _set(cluster, Room.ENOUGH, full)
-    cluster.run(lambda: cluster.converged(), 20.0)
+    cluster.run(cluster.converged, 20.0)
 
 
 def test_a_frame_says_what_the_disk_has_room_for():
-    """Nothing where it is enough, so builds without the field understand it; nonsense is refused."""
+    """Nothing where it is enough, so earlier builds understand it; nonsense is refused."""
     plain, low = (codec.encode_frame(Sender(1, 2, 3, room), ()) for room in (Room(0), Room.LOW))
     assert len(low) == len(plain) + 2
     assert codec.decode_frame(low)[0].room is Room.LOW
