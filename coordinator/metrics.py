@@ -4,6 +4,7 @@
 the page can be made in slices: wherever much is read, None is yielded, and the loop may turn.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +36,6 @@ from coordinator.machine.events import Trigger
 from coordinator.machine.state import Group, Phase
 from coordinator.metric_catalog import counter, gauge, histogram
 from coordinator.raft_metrics import LeaderWatcher, MeasuredLog, MeasuredMachine, Proposals
-from coordinator.room import free_bytes
 from coordinator.shard import Shard
 from coordinator.topics import Topics
 from coordinator.untaken import Untaken
@@ -163,7 +163,7 @@ class NodeMetrics:
         tasks = gauge("muster_asyncio_tasks")
         tasks.add_metric([], sources.tasks())
         free = gauge("muster_disk_free_bytes")
-        free.add_metric([], free_bytes(sources.data_dir))
+        free.add_metric([], shutil.disk_usage(sources.data_dir).free)
         reserve = gauge("muster_disk_reserve_bytes")
         reserve.add_metric([], sources.reserve)
         room = gauge("muster_disk_room")

@@ -51,7 +51,7 @@ class Participant(Protocol):
 class Driver:
     """One node: its store, replicas, timers and queues. Implements raft.core.Host."""
 
-    def __init__(  # noqa: PLR0915 - a line for each part of a node
+    def __init__(
         self,
         store: Store,
         machines: Callable[[ShardId], StateMachine],

@@ -15,7 +15,7 @@ from chaos.faults.catalog import kinds
 from chaos.faults.clock import DRIFT_S_MIN
 from chaos.faults.contract import Group, create, reason_missing
 from chaos.faults.disk import ENDS_S, _room, _syncs
-from chaos.faults.resources import _untaken
+from chaos.faults.resources import _refused_growth, _untaken
 from chaos.world import waiting
 from chaos.world.clock import FakeClock
 from chaos.world.disk import LoopDisks
@@ -178,6 +178,13 @@ def others_are_served(world, injected, load):
     load.wait_progress()
 
 
+def growth_is_refused(world, injected, load):
+    """Of that group; what is there goes on, and others are served."""
+    assert injected.facts["went_on"]
+    until(world, load, lambda: _refused_growth(world, world.running()) > 0)
+    load.wait_progress()
+
+
 def damage_is_noticed(world, injected, load):
     """It has refused, or serves what it had vouched for; the others go on."""
     vouched = injected.facts.get("vouched", False)
@@ -242,6 +249,7 @@ EVIDENCE = {
     "memory_short": memory_runs_out,
     "out_of_files": files_run_out,
     "unread_answers": others_are_served,
+    "state_full": growth_is_refused,
 }
 OURS = sorted(
     name
