@@ -8,6 +8,7 @@ from coordinator.admission import Admission
 from coordinator.bridge import Bridge
 from coordinator.calls import Desk
 from coordinator.frontend import Core
+from coordinator.growth import StateLimits, StateSize
 from coordinator.heartbeats import Heartbeats
 from coordinator.machine.events import NodeReplaced
 from coordinator.machine.shard_state import CommandResult, Entry
@@ -39,6 +40,7 @@ class Assembly:
     core: Core
     turns: Turns
     desk: Desk
+    state_size: StateSize
 
 
 def assemble(
@@ -48,17 +50,19 @@ def assemble(
     rng: Random,
     wrap: Callable[[StateMachine], StateMachine] = lambda machine: machine,
     retention: Retention = RETENTION,
+    limits: StateLimits | None = None,
 ) -> Assembly:
     """Open `store` and build everything on it; `wrap` may measure the state machines.
 
     Raises what raft.driver.Driver raises: CorruptStoreError, IdentityError.
     """
     desk = Desk()
+    state_size = StateSize(limits)
     shards: dict[ShardId, Shard] = {}
     wall = WallClock()
 
     def machine(number: ShardId) -> StateMachine:
-        shards[number] = Shard(number, desk, wall.now_ms, wake, retention)
+        shards[number] = Shard(number, desk, wall.now_ms, wake, retention, state_size)
         return wrap(shards[number])
 
     def wake(number: ShardId) -> None:
@@ -95,7 +99,7 @@ def assemble(
     turns = Turns(ordered, heartbeats, desk.breaks, watch.turn)
     driver.participants.append(turns)
     _follow_replacements(driver, ordered[0])
-    return Assembly(driver, ordered, core, turns, desk)
+    return Assembly(driver, ordered, core, turns, desk, state_size)
 
 
 def _follow_replacements(driver: Driver, shard_0: Shard) -> None:

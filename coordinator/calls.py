@@ -98,6 +98,12 @@ class Call:
         if told is not None:
             told()
 
+    def narrow(self, command: Command, widen: Callable[[Answer], Answer]) -> None:
+        """Ask for less: `command` goes into the log, and `widen` makes its answer the whole one."""
+        respond = self._respond
+        self.command = command
+        self._respond = lambda answer: respond(widen(answer))
+
     def answer(self, answer: Answer) -> None:
         """End with a reply. A second end changes nothing: the caller may have gone in between."""
         if not self.ended:

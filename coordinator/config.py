@@ -14,12 +14,15 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from coordinator.machine.limits import LIMITS
+from coordinator.growth import StateLimits
+from coordinator.machine.limits import LIMITS, MIB
 
 DEFAULT_LISTEN = "127.0.0.1:7070"
 DEFAULT_PEER_LISTEN = "127.0.0.1:7170"
 DEFAULT_METRICS_LISTEN = "127.0.0.1:7270"
 PORT_MAX = 65_535
+STATE = StateLimits()
+DISK_RESERVE_BYTES = 256 * MIB
 
 
 class ConfigError(Exception):
@@ -89,6 +92,16 @@ class Settings(BaseSettings):
     """`metrics_listen` may be another address than loopback: the page names groups and topics."""
     offset_retention_ms: int = Field(default=LIMITS.offset_retention_ms, ge=0)
     """Offsets of groups without members are kept so long; 0 = for ever."""
+    state_group_max_bytes: int = Field(default=STATE.group, ge=MIB)
+    """State of one group, as it is weighed (docs/adr/0018): the group grows no more."""
+    state_shard_max_bytes: int = Field(default=STATE.shard, ge=MIB)
+    """State of one shard."""
+    state_node_max_bytes: int = Field(default=STATE.node, ge=MIB)
+    """State of all shards that this node holds: for a node that may take 2 GiB of memory."""
+    disk_reserve_bytes: int = Field(default=DISK_RESERVE_BYTES, ge=0)
+    """With less free on the file system of `data_dir` nothing that grows the state is taken, and
+    with less than a quarter of it no entry at all. 0 switches that off: a full disk ends the node.
+    """
     dev: bool = False
     """Server reflection on."""
     log_format: Literal["json", "text"] = "json"
@@ -154,6 +167,13 @@ class Settings(BaseSettings):
                 f"metrics_listen {page} is not loopback, and the page has no TLS",
                 "see that only Prometheus reaches this port, then give `--insecure-metrics`",
             )
+
+    @property
+    def state_limits(self) -> StateLimits:
+        """The limits of state in bytes."""
+        return StateLimits(
+            self.state_group_max_bytes, self.state_shard_max_bytes, self.state_node_max_bytes
+        )
 
     @property
     def endpoint(self) -> str:

@@ -9,10 +9,19 @@ from typing import Protocol
 
 from coordinator.answers import NotHere, Shed
 from coordinator.calls import Call
+from coordinator.growth import (
+    NO_GROWTH,
+    Growth,
+    StateSize,
+    growth_of,
+    refuse_for_room,
+    remainder,
+)
 from coordinator.liveness import Liveness, MemberKey
 from coordinator.machine import heartbeat, is_noop_join, is_noop_sync, would_refuse
 from coordinator.machine.commands import (
     AlterGroupConfig,
+    Command,
     DeleteGroup,
     GroupCommand,
     JoinGroup,
@@ -29,6 +38,7 @@ from coordinator.machine.requests import joining_id
 from coordinator.machine.shard_state import ShardState
 from coordinator.machine.state import Group, Phase
 from coordinator.proposer import Proposer
+from raft.contract import Room
 
 GroupRequest = (
     JoinGroup
@@ -47,6 +57,12 @@ class Led(Protocol):
     state: ShardState
     liveness: Liveness
     proposer: Proposer
+    state_size: StateSize
+
+    @property
+    def room(self) -> Room:
+        """What the disks have room for."""
+        ...
 
     def envelope(self) -> Envelope:
         """What a command decided now would be told."""
@@ -102,12 +118,40 @@ class Intake:
             self.offer(call, size)
 
     def offer(self, call: Call, size: int) -> None:
-        """Put the command into the queue for the next entry, or shed it."""
-        shed = self._shard.proposer.offer(call.command, size, call)
+        """Put the command into the queue for the next entry, shed it, or refuse it for its growth.
+
+        The one place where growth is refused. Where only some partitions of a commit grow, the rest
+        is stored.
+        """
+        shard = self._shard
+        growth = growth_of(shard.state, call.command)
+        refusal = self._no_room(call.command, growth)
+        if refusal is not None:
+            group = shard.state.groups.get(getattr(call.command, "group_id", ""))
+            rest = remainder(group, call.command, refusal) if shard.room < Room.NONE else None
+            if rest is None:
+                call.answer(refusal)
+                return
+            call.narrow(rest.command, rest.merged)
+            growth = NO_GROWTH
+        shed = shard.proposer.offer(call.command, size, call, growth.size)
         if shed is not None:
             call.answer(Shed(shed))
         else:
             self._shard.wake()
+
+    def _no_room(self, command: Command, growth: Growth) -> Refused | None:
+        shard = self._shard
+        refusal = refuse_for_room(shard.room, growth)
+        if refusal is not None:
+            shard.state_size.refused["disk"] += 1
+        if refusal is not None or not growth.size:
+            return refusal
+        group_id = getattr(command, "group_id", "")
+        group, proposer = shard.state.groups.get(group_id), shard.proposer
+        held = (group.bytes if group else 0) + proposer.reserved_of(group_id)
+        shard.state_size.note(group_id, held + growth.size)
+        return shard.state_size.refusal(growth, held, shard.state.bytes + proposer.reserved)
 
     def _is_plain(self, group: Group | None, command: OffsetCommit) -> bool:
         """True where this state would not refuse the commit as a whole: nothing more need be asked.

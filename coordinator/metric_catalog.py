@@ -108,6 +108,29 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "is. It grows while an fsync hangs."
         ),
         "muster_apply_duration_seconds": _histogram("Applying one entry, persisting included."),
+        "muster_disk_reserve_bytes": _gauge(
+            "Free bytes below which the disk is low (disk_reserve_bytes)."
+        ),
+        "muster_disk_room": _gauge(
+            "What the disk has room for: 0 enough, 1 low (nothing that grows the state), 2 none "
+            "(no entry)."
+        ),
+        "muster_state_bytes": _gauge(
+            "What the state of a shard weighs on this node: its records, and 256 bytes for each.",
+            "shard",
+        ),
+        "muster_state_limit_bytes": _gauge(
+            "How much state a group, a shard, this node may hold: growth is refused there.", "of"
+        ),
+        "muster_state_groups_near_limit": _gauge(
+            "Groups that this node leads and that asked to grow at 80 % of their limit, 1,000 at "
+            "most."
+        ),
+        "muster_growth_refused_total": _counter(
+            "Commands refused because they would grow the state, by limit: group, shard, node, "
+            "disk (the disks of a majority are low).",
+            "limit",
+        ),
         "muster_wal_bytes": _gauge("About how much the Raft logs of all shards hold on disk."),
         # The coordinator.
         "muster_coordinator_queue_duration_seconds": _histogram(

@@ -28,6 +28,7 @@ from coordinator.group_metrics import (
     ownership,
     workers_died,
 )
+from coordinator.growth import StateSize
 from coordinator.grpc_metrics import GrpcMetrics
 from coordinator.heartbeats import Heartbeats
 from coordinator.histogram import Histogram
@@ -38,7 +39,7 @@ from coordinator.raft_metrics import LeaderWatcher, MeasuredLog, MeasuredMachine
 from coordinator.shard import Shard
 from coordinator.topics import Topics
 from coordinator.untaken import Untaken
-from raft.contract import NodeId, Role, StateMachine
+from raft.contract import NodeId, Role, Room, StateMachine
 
 GROUPS_PER_SLICE: Final = 500
 LOOK_S: Final = 0.05
@@ -74,6 +75,11 @@ class Sources:
     admission: Admission
     desk: Desk
     untaken: Untaken
+    room: Callable[[], Room]
+    """What the node's disk has room for."""
+    reserve: int
+    """Free bytes of the disk below which it is low."""
+    state_size: StateSize
 
 
 @dataclass(slots=True)
@@ -158,9 +164,13 @@ class NodeMetrics:
         tasks.add_metric([], sources.tasks())
         free = gauge("muster_disk_free_bytes")
         free.add_metric([], shutil.disk_usage(sources.data_dir).free)
+        reserve = gauge("muster_disk_reserve_bytes")
+        reserve.add_metric([], sources.reserve)
+        room = gauge("muster_disk_room")
+        room.add_metric([], sources.room())
         log_bytes = gauge("muster_wal_bytes")
         log_bytes.add_metric([], sum(log.journal.disk_bytes for log in sources.logs))
-        yield from (info, durability, tasks, free, log_bytes)
+        yield from (info, durability, tasks, free, reserve, room, log_bytes)
         yield _timed("muster_turn_lag_seconds", self.timings.turn_lag)
         yield _timed("muster_wal_fsync_duration_seconds", self.timings.fsync)
         unsynced = gauge("muster_wal_unsynced_seconds")
@@ -232,6 +242,25 @@ class NodeMetrics:
 
     # ---- the coordinator
 
+    def _state(self, sources: Sources) -> Pages:
+        size = sources.state_size
+        held = gauge("muster_state_bytes")
+        for shard in sources.shards:
+            held.add_metric([str(shard.number)], shard.state.bytes)
+        most = gauge("muster_state_limit_bytes")
+        for what, limit in (
+            ("group", size.limits.group),
+            ("shard", size.limits.shard),
+            ("node", size.limits.node),
+        ):
+            most.add_metric([what], limit)
+        near = gauge("muster_state_groups_near_limit")
+        near.add_metric([], size.near)
+        refused = counter("muster_growth_refused_total")
+        for reason, count in size.refused.items():
+            refused.add_metric([reason], count)
+        yield from (held, most, near, refused)
+
     def _coordinator(self, sources: Sources) -> Pages:
         for name, value in (
             ("muster_calls_active", sources.admission.active),
@@ -245,6 +274,7 @@ class NodeMetrics:
         queue = gauge("muster_coordinator_queue_commands")
         for shard in sources.shards:
             queue.add_metric([str(shard.number)], shard.proposer.commands)
+        yield from self._state(sources)
         beats = counter("muster_heartbeats_total")
         beats.add_metric([], sources.heartbeats.heard_total)
         throttled = counter("muster_throttled_requests_total")

@@ -26,6 +26,7 @@ from coordinator.peers import PeerCheckpoints
 from coordinator.probe import Probe
 from coordinator.process import calm_collector, freeze_heap, give_memory_back
 from coordinator.quarantine import Quarantine
+from coordinator.room import RoomWatch
 from coordinator.rpc import Health, listen, make_server, server_credentials
 from coordinator.service import GroupService
 from coordinator.shard import Shard
@@ -95,10 +96,17 @@ class Node:
             rng,
             self.metrics.machine,
             Retention(settings.offset_retention_ms),
+            settings.state_limits,
         )
         self.driver = self.assembly.driver
         _check_peers(self.driver.identity, settings.peers)
         self._hub.attach(self.driver)
+        self._room = RoomWatch(
+            settings.data_dir,
+            settings.disk_reserve_bytes,
+            self.driver,
+            self.assembly.state_size,
+        )
         self.driver.book.refusal_observers.append(_log_refusal)
         self._losses = {NodeId(node): 0 for node in self.driver.identity.nodes}
         self.driver.loss_observers.append(self._store_lost)
@@ -148,6 +156,9 @@ class Node:
                 },
                 tasks=lambda: len(asyncio.all_tasks(self._loop)),
                 unsynced_s=lambda: self.driver.unsynced_s,
+                room=lambda: self.driver.room,
+                reserve=self.settings.disk_reserve_bytes,
+                state_size=self.assembly.state_size,
                 topics=core.topics,
                 heartbeats=core.heartbeats,
                 admission=core.admission,
@@ -161,6 +172,7 @@ class Node:
 
     def _timer_fired(self, late_s: float) -> None:
         self.assembly.turns.timer_fired(late_s)
+        self._room.look(self._loop.time())
         if self.driver.disk_is_lost:
             self._fail(self._hung_error())
         self.metrics.after_apply(self._loop.time())

@@ -26,7 +26,7 @@ from coordinator.machine.envelope import FORMAT, RULES_VERSION
 from coordinator.machine.invariants import invariant
 from coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from coordinator.machine.shard_state import Entry
-from raft.contract import ENTRY_BYTES_MAX, Applied, Outcome
+from raft.contract import ENTRY_BYTES_MAX, Applied, Outcome, Overloaded
 
 ENTRIES_IN_FLIGHT_MAX: Final = 8
 """More would add nothing but small entries; the commands behind them gather into bigger ones."""
@@ -60,6 +60,8 @@ class Pending:
     offered_s: float = 0.0
     number: int = 0
     """Of the commands that this proposer was offered."""
+    growth: int = 0
+    """What it adds to the state at most, in bytes (growth.py)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +96,9 @@ class Proposer:
         self._queue: deque[Pending] = deque()
         self._flights: deque[Flight] = deque()
         self._groups: Counter[str] = Counter()
+        self._reserved: Counter[str] = Counter()
+        self.reserved = 0
+        """Bytes of state that what waits or is under way will add at most."""
         self.commands = 0
         self.bytes = 0
         self.work = 0
@@ -114,6 +119,10 @@ class Proposer:
         oldest = self._flights[0].pending if self._flights else self._queue
         return not oldest or oldest[0].number > number
 
+    def reserved_of(self, group_id: str) -> int:
+        """Of `reserved`, what is of this group."""
+        return self._reserved.get(group_id, 0)
+
     @property
     def waiting(self) -> bool:
         """True where commands wait that no entry holds yet."""
@@ -132,10 +141,12 @@ class Proposer:
         spare = size < ENTRY_BYTES_MAX // 2 and work < LIMITS.entry_max_partitions // 2
         return self.open and spare
 
-    def offer(self, command: Command, size: int, call: Call | None = None) -> str | None:
+    def offer(
+        self, command: Command, size: int, call: Call | None = None, growth: int = 0
+    ) -> str | None:
         """Queue a command whose encoding is at most `size` bytes.
 
-        The name of the limit where it is shed.
+        `growth` bytes of state are reserved for it. The name of the limit where it is shed.
         """
         most = LIMITS.sync_max_bytes if type(command) is SyncGroup else LIMITS.command_max_bytes
         invariant(size <= most, "commands are measured before they are offered")
@@ -150,13 +161,17 @@ class Proposer:
             self.shed_total += 1
             return "the partitions in the shard's queue"
         self.offered_total += 1
-        self._queue.append(Pending(command, size, work, call, self.clock_s(), self.offered_total))
+        number = self.offered_total
+        self._queue.append(Pending(command, size, work, call, self.clock_s(), number, growth))
         self.commands += 1
         self.bytes += size
         self.work += work
         group_id = getattr(command, "group_id", None)
         if group_id is not None:
             self._groups[group_id] += 1
+        if growth:
+            self.reserved += growth
+            self._reserved[group_id or ""] += growth
         return None
 
     def flush(self, time_ms: int, wall_ms: int, propose: Propose) -> None:
@@ -193,12 +208,20 @@ class Proposer:
 
     def fail_queue(self, answer: Answer) -> None:
         """Answer what no entry holds yet: the shard is not led here any more."""
+        for pending in self._take_queue():
+            if pending.call is not None:
+                pending.call.answer(answer)
+
+    def refuse_queue(self, what: str) -> None:
+        """No entry is proposed now because of the limit `what`."""
+        for pending in self._take_queue():
+            self._failed(pending, Overloaded(what))
+
+    def _take_queue(self) -> tuple[Pending, ...]:
         waiting = tuple(self._queue)
         self._queue.clear()
         self._forget(waiting)
-        for pending in waiting:
-            if pending.call is not None:
-                pending.call.answer(answer)
+        return waiting
 
     def _close_entry(self) -> tuple[Pending, ...]:
         size, work = ENTRY_OVERHEAD_BYTES, 0
@@ -229,10 +252,18 @@ class Proposer:
             self.bytes -= item.size
             self.work -= item.work
             group_id = getattr(item.command, "group_id", None)
+            if item.growth:
+                self._release(group_id or "", item.growth)
             if group_id is not None:
                 self._groups[group_id] -= 1
                 if not self._groups[group_id]:
                     del self._groups[group_id]
+
+    def _release(self, group_id: str, growth: int) -> None:
+        self.reserved -= growth
+        self._reserved[group_id] -= growth
+        if not self._reserved[group_id]:
+            del self._reserved[group_id]
 
 
 def work_of(command: Command) -> int:

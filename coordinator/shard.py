@@ -13,6 +13,7 @@ import structlog
 from coordinator.answers import Loading, NotHere, Respond, Shed
 from coordinator.calls import Call, Desk
 from coordinator.codec import decode_entry
+from coordinator.growth import StateSize
 from coordinator.intake import Intake
 from coordinator.liveness import Liveness, MemberKey
 from coordinator.machine import heartbeat
@@ -64,6 +65,7 @@ from raft.contract import (
     Overloaded,
     ReplicatedLog,
     Role,
+    Room,
     ShardId,
     StateBatch,
     StateView,
@@ -104,6 +106,7 @@ class Shard:
         wall_ms: Callable[[], int],
         wake: Callable[[ShardId], None],
         retention: Retention = RETENTION,
+        state_size: StateSize | None = None,
     ) -> None:
         self.number = number
         self.state = ShardState()
@@ -114,6 +117,8 @@ class Shard:
         self.proposer = Proposer(self._failed, lambda: self.registry().topics_version)
         self.waiters = Waiters()
         self.observers: list[Applied] = []
+        self.state_size = state_size or StateSize()
+        self.state_size.shards.append(self.state_bytes)
         self.draining = False
         self.quarantines_total = 0
         self.digest_conflict = False
@@ -250,6 +255,15 @@ class Shard:
     def time_ms(self) -> int:
         """Shard time: the last turn's on the leader, the last applied entry's elsewhere."""
         return self._time.now_ms if self._promoted else self.state.time_ms
+
+    @property
+    def room(self) -> Room:
+        """What the disks of a majority, and this node's, have room for."""
+        return self.log.room
+
+    def state_bytes(self) -> int:
+        """What the state weighs, and what is proposed will add (growth.py)."""
+        return self.state.bytes + self.proposer.reserved
 
     @property
     def quiet(self) -> bool:
@@ -389,7 +403,7 @@ class Shard:
             time_ms, lag_ms=turn.lag_ms, loop_round=turn.loop_round, paused=not heard
         )
         self.waiters.turn(turn.clock_ms)
-        if heard:
+        if heard and self.room is not Room.NONE:
             self._fire()
         self._flush(time_ms)
 
@@ -413,6 +427,8 @@ class Shard:
             self._flush(self._time.advance(turn.clock_ms))
 
     def _flush(self, time_ms: int) -> None:
+        if self.room is Room.NONE:
+            self.proposer.refuse_queue("the room on the nodes' disks")
         self.proposer.flush(time_ms, self._wall_ms(), self.propose)
         if self.proposer.waiting and self.proposer.open:
             self.wake()  # the turn had enough

@@ -35,7 +35,9 @@ class ErrorCode(IntEnum):
     INVALID_PARTITIONS = 37
     INVALID_CONFIG = 40
     INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
     OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
     MEMBER_ID_REQUIRED = 79
@@ -303,6 +305,21 @@ class OperationNotAttempted(MusterError):
 
     error = ErrorCode.OPERATION_NOT_ATTEMPTED
     default_hint = "nothing of this commit is stored; see what was refused"
+
+
+class PolicyViolation(MusterError):
+    """The state would grow beyond a limit in bytes: of its group, its shard or the node."""
+
+    error = ErrorCode.POLICY_VIOLATION
+    default_hint = "delete what is not needed, or raise the limit that the message names"
+
+
+class KafkaStorageError(MusterError):
+    """The cluster's disks have too little room for what would grow the state."""
+
+    error = ErrorCode.KAFKA_STORAGE_ERROR
+    default_hint = "make room on the nodes' disks; then the same call succeeds"
+    default_retriable = True
 
 
 class InvalidUpdateVersion(MusterError):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from muster.v1 import peer_pb2 as pb
+from raft.contract import Room
 
 Message = dict[str, Any]
 
@@ -37,6 +38,8 @@ class Sender(NamedTuple):
     """How often it was opened (raft/lives.py)."""
     epoch: int
     """Everything up to here is on its disk."""
+    room: Room = Room.ENOUGH
+    """What its disk has room for."""
 
 
 def sender_tag(store_uuid: bytes) -> int:
@@ -46,7 +49,8 @@ def sender_tag(store_uuid: bytes) -> int:
 
 def encode_frame(sender: Sender, messages: Iterable[tuple[int, Message]]) -> bytes:
     """One frame of (shard, message)."""
-    frame = pb.Frame(sender=sender.tag, life=sender.life, epoch=sender.epoch)
+    room = pb.DiskRoom.ValueType(sender.room)
+    frame = pb.Frame(sender=sender.tag, life=sender.life, epoch=sender.epoch, room=room)
     add = frame.messages.add
     for shard, message in messages:
         out = add(shard=shard, term=message["term"])
@@ -65,7 +69,11 @@ def decode_frame(data: bytes) -> tuple[Sender, list[tuple[int, Message]]]:
             raise CodecError("unknown_type", "a peer message of no known kind")
         messages.append((one.shard, _DECODERS[kind](one)))
     _refuse_absurd(frame.life, frame.epoch)
-    return Sender(frame.sender, frame.life, frame.epoch), messages
+    try:
+        room = Room(frame.room)
+    except ValueError as error:
+        raise CodecError("garbage", f"a frame from a disk with {error}") from error
+    return Sender(frame.sender, frame.life, frame.epoch, room), messages
 
 
 def _refuse_absurd(*counts: int) -> None:

@@ -7,7 +7,7 @@ alone.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import NewType, Protocol
 
 NodeId = NewType("NodeId", int)
@@ -24,6 +24,16 @@ class Role(Enum):
     CANDIDATE = "Candidate"
     LEADER = "Leader"
     LEARNER = "Learner"
+
+
+class Room(IntEnum):
+    """What a node's disk has room for; equal to `DiskRoom` in `proto/muster/v1/peer.proto`."""
+
+    ENOUGH = 0
+    LOW = 1
+    """Below the reserve: nothing that grows the state, so that the rest can go on."""
+    NONE = 2
+    """Below a quarter of it: no entry, so that no write fails for want of room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +132,11 @@ class ReplicatedLog(Protocol):
         all that this leader told as committed. So what a copy that is current lacks does not exist,
         or was acknowledged after the leader last spoke.
         """
+        ...
+
+    @property
+    def room(self) -> Room:
+        """On a leader: what its own disk, and those of a majority of the voters, have room for."""
         ...
 
     def propose(self, entry: bytes, done: Callable[[Outcome], None]) -> None:

@@ -22,6 +22,7 @@ from raft.identity import Identity
 from raft.journal import Journal
 from raft.peers import PeerBook
 from raft.progress import PeerBudget
+from raft.rooms import Rooms
 from raft.settings import RaftSettings
 from storage.invariant import invariant
 from storage.store import Store
@@ -61,6 +62,7 @@ class Host(Protocol):
     """When this turn's shards have applied enough, on the node's clock."""
     apply_over: bool
     """That they have, and this shard's turn comes first in the next one."""
+    rooms: Rooms
 
     @property
     def disk_hangs(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Protocol
 from muster.v1 import peer_pb2 as pb
 from raft import codec, hello, introduction, seams
 from raft.codec import CodecError, Message
-from raft.contract import NodeId, ShardId, StateMachine
+from raft.contract import NodeId, Room, ShardId, StateMachine
 from raft.core import SECOND_MS
 from raft.identity import Identity, load_identity
 from raft.journal import Journal
@@ -23,6 +23,7 @@ from raft.outbox import DriverStats, Link, Outbox
 from raft.peers import Loss, PeerBook, Replacement
 from raft.progress import PeerBudget
 from raft.replica import Replica
+from raft.rooms import Rooms
 from raft.settings import RaftSettings
 from raft.sync_watch import SyncWatch
 from storage.invariant import invariant
@@ -79,6 +80,7 @@ class Driver:
         """The turn that is wanted serves an election: whoever gives turns shall not delay it."""
         self.client_endpoint = ""
         self.draining = False
+        self.rooms = Rooms()
         self._budgets = {node: PeerBudget(self.settings.peer_bytes) for node in self.identity.peers}
         self._snapshot_slots = self.settings.snapshot_sends
         self.run_id = uuid.uuid4().bytes
@@ -105,7 +107,7 @@ class Driver:
         self._soft_since: float | None = None
         self._balance_at = now + self._seconds(self.settings.balance_ms)
         self._age_at = now + self._seconds(self.settings.log_memory_ms)
-        self._drain_at = now
+        self._drain_at = self._room_at = now
         self.replicas: dict[ShardId, Replica] = {}
         for number in range(self.identity.shards):
             shard = ShardId(number)
@@ -194,7 +196,8 @@ class Driver:
         keep each other's disks busy for ever.
         """
         store = self.store
-        return codec.Sender(self._tag, store.life, min(store.synced_epoch, store.hard_epoch))
+        epoch = min(store.synced_epoch, store.hard_epoch)
+        return codec.Sender(self._tag, store.life, epoch, self.room)
 
     def accept_hello(self, peer: pb.Hello) -> str | None:
         """Judge a peer's hello: None if it is welcome, else the reason, which is also kept."""
@@ -304,6 +307,7 @@ class Driver:
             return
         seams.use_clock(self.clock)
         self._connected_at.pop(node, None)
+        self.rooms.forget(node)
         self.stats.leaders_lost += 1
         self.urgent = True
         settings = self.settings
@@ -356,6 +360,7 @@ class Driver:
             if not messages:
                 self.stats.strangers += 1
                 return
+        self.rooms.hear(node, sender.room)
         self.stats.frames_in += 1
         self.stats.bytes_in += len(frame)
         for number, message in messages:
@@ -453,13 +458,19 @@ class Driver:
             self.wake()
 
     def _persist(self, now: float) -> bool:
-        """Write what is due; True where the database asks to wait, so nothing may leave."""
+        """Write what is due; True where the database asks to wait, so nothing may leave.
+
+        A full disk may take long: what depends on no write leaves meanwhile, so that this node is
+        heard. What does is held until this batch is synced, as ever.
+        """
         if not self._write_due(now):
             return False
         store = self.store
         target = store.pending_epoch
         if store.write() < target:
             self.stats.write_stalls += 1
+            if self.room is Room.NONE:
+                return False
             self._outbox.keep()
             return store.hard_epoch >= target
         self._soft_since = None
@@ -502,6 +513,9 @@ class Driver:
         if self.draining and now >= self._drain_at:
             self._drain_at = now + self._seconds(self.settings.drain_retry_ms)
             self._hand_over_all()
+        if self.room is not Room.ENOUGH and now >= self._room_at:
+            self._room_at = now + self._seconds(self.settings.drain_retry_ms)
+            self._give_way()
         self._introduction.timer(now, self._connected_at)
         self._see_to_lives(now)
         self._marks.renew(now, self._seconds(self.settings.mark_ms))
@@ -530,13 +544,20 @@ class Driver:
 
     @property
     def disk_hangs(self) -> bool:
-        """Whether a sync takes so long that this node leads nothing until it returns."""
-        return self.unsynced_s >= self._seconds(self.settings.sync_stall_ms)
+        """Whether a sync takes so long that this node leads nothing until it returns.
+
+        A full disk is not meant: it takes no entry, and is waited for.
+        """
+        return self.room is not Room.NONE and self.unsynced_s >= self._seconds(
+            self.settings.sync_stall_ms
+        )
 
     @property
     def disk_is_lost(self) -> bool:
-        """Whether a sync takes so long that the process has to end."""
-        return self.unsynced_s >= self._seconds(self.settings.sync_end_ms)
+        """Whether a sync takes so long that the process has to end; not meant is a full disk."""
+        return self.room is not Room.NONE and self.unsynced_s >= self._seconds(
+            self.settings.sync_end_ms
+        )
 
     def _watch_disk(self, now: float) -> None:
         hung_before = self.disk_hangs
@@ -544,6 +565,32 @@ class Driver:
         if self.disk_hangs:
             for shard in self.led():
                 self.replicas[shard].leave(hand_over=not hung_before)
+
+    # Room on disks.
+
+    @property
+    def room(self) -> Room:
+        """What this node's disk has room for."""
+        return self.rooms.own
+
+    def set_room(self, room: Room) -> None:
+        """What this node's disk has room for, as of now: every peer is told at once."""
+        if room is self.room:
+            return
+        self.rooms.own = room
+        for node in self._connected_at:
+            self.link.send(node, codec.encode_frame(self.sender(), ()), False)
+        self._wake()
+
+    def _give_way(self) -> None:
+        """Hand shards over to a node with more room, where a majority has it."""
+        for shard in self.led():
+            enough = self.replicas[shard].majority_room
+            if enough >= self.room:
+                continue
+            for node in self._connected_at:
+                if self.rooms.of(node) <= enough and self._transfer(shard, NodeId(node)):
+                    break
 
     # Leadership.
 
@@ -566,6 +613,8 @@ class Driver:
             preferred = self.preferred_leader(shard)
             since = self._connected_at.get(preferred)
             if preferred == self.identity.node_id or since is None or now - since < stable:
+                continue
+            if self.rooms.of(preferred) is not Room.ENOUGH:
                 continue
             if moved < self.settings.balance_shards and self._transfer(shard, preferred):
                 moved += 1

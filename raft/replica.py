@@ -21,6 +21,7 @@ from raft.contract import (
     NotLeader,
     Outcome,
     Overloaded,
+    Room,
     ShardId,
     StateMachine,
 )
@@ -137,6 +138,24 @@ class Replica(Ticking):
         told, log = self._told_commit, self._log
         applied = log.first_index <= told <= self._applied
         return applied and log.term_at(told) == self._term
+
+    @property
+    def room(self) -> Room:
+        """See the contract."""
+        if self._host.rooms.enough:
+            return Room.ENOUGH
+        return max(self._host.rooms.own, self.majority_room)
+
+    @property
+    def majority_room(self) -> Room:
+        """What the disks of a majority have room for at least; without one, this node's own.
+
+        Who is not connected has said nothing, and stores nothing.
+        """
+        rooms = self._host.rooms
+        peers = [peer for peer in self._peers if peer in self._connected and self._counts(peer)]
+        known = sorted((rooms.own, *(rooms.of(peer.id) for peer in peers)))
+        return rooms.own if len(known) < self._quorum else known[self._quorum - 1]
 
     def propose(self, entry: bytes, done: Callable[[Outcome], None]) -> None:
         """Append `entry` at once; see the contract. The next tick sends it."""
@@ -303,7 +322,8 @@ class Replica(Ticking):
 
     @property
     def _is_behind(self) -> bool:
-        return self._host.disk_hangs or super()._is_behind
+        stuck = self._host.disk_hangs or self._host.rooms.own is Room.NONE
+        return stuck or super()._is_behind
 
     # What the driver asks.
 

@@ -12,7 +12,7 @@ from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
 from raft.codec import Message, message_bytes
-from raft.contract import Examination, ShardId
+from raft.contract import Examination, Room, ShardId
 from raft.core import FOLLOWER, LEADER, Host, PeerNode
 from raft.journal import KIND_ADMITTED, Entry, Journal
 from raft.peers import Admission, decode_admission
@@ -124,6 +124,10 @@ class Replication(Voting):
         elif log.term_at(prev) != message["prevLogTerm"]:
             return  # the base answers with a reset
         known = self._matching(entries)
+        if self._host.rooms.own is Room.NONE and known < len(
+            entries
+        ):  # none is taken, all come again
+            entries, top = entries[:known], prev + known
         if known == len(entries):
             prev, entries = last, []
         else:
@@ -424,6 +428,8 @@ class Replication(Voting):
         )
         self._hear_leader(message)
         self._in_empty = False
+        if self._host.rooms.own is Room.NONE:
+            return  # the transfer is given up, and begins anew when there is room
         append = {
             "type": "append_entries",
             "term": message["term"],

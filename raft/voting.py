@@ -9,7 +9,7 @@ from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
 from raft.codec import Message
-from raft.contract import NodeId, Role, ShardId
+from raft.contract import NodeId, Role, Room, ShardId
 from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Core, Host, PeerNode
 from raft.journal import Journal
 
@@ -76,11 +76,13 @@ class Voting(Core):
 
         A replica whose state is wrong leaves a few to them. Then it stands all the same, since its
         log may be the only one that is long enough; as a leader it gives way (raft/ticking.py).
-        So does one whose loss was accepted, until it is admitted: others may have what it lost.
+        So does one whose loss was accepted, until it is admitted: others may have what it lost. And
+        one whose disk has no room.
         """
         if self.learner or self._keeps_out:
             return True
-        if not self._rebuilding and self._book.is_admitted(self._shard, self._me.id):
+        fit = not self._rebuilding and self._host.rooms.own is not Room.NONE
+        if fit and self._book.is_admitted(self._shard, self._me.id):
             return False
         self._passed_over += 1
         return self._passed_over <= _PASSED_OVER_MAX

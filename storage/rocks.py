@@ -9,6 +9,7 @@ Nor is `ReadOptions.set_iterate_upper_bound` used: the iterator keeps a pointer 
 freed with the options (measured: 300 of 300 scans ended early once the options were collected).
 """
 
+import errno
 import os
 import threading
 import zlib
@@ -43,6 +44,20 @@ _MARK = Struct(">8sQII")
 _MARK_MAGIC = b"mustmark"
 _U64 = Struct(">Q")
 _STALLED = "Result incomplete"
+_NO_SPACE = "no space left"
+"""Nothing of the batch is in the database, which takes it again some seconds after there is room:
+RocksDB has then written its memory to files and begun a new write-ahead log. An fsync that fails is
+another matter, and is never tried again."""
+_AFTER_IT = "writer has previous error"
+"""What writes and syncs say after such a write, the latter without an fsync: the log's last piece
+may be half a record. They go on saying so until what the log held is in files and the log is given
+up, so a sync that succeeds then has everything."""
+_AFTER_IT_S = 0.1
+_AFTER_IT_TRIES = 10
+"""So often a sync is tried again before the loop has seen the write fail."""
+SPARE_BYTES = MIB
+"""Nothing is written where less than this is free beside it. A write that finds no room can be made
+good, a sync that meets it cannot always be: then the database stays shut, and the node ends."""
 _ENTRY_BYTES = 24
 
 
@@ -135,6 +150,8 @@ class RocksStore:
         self.write_stalls = 0
         self.bytes_written = 0
         self._failed: StoreError | None = None
+        self._no_space = False
+        """The last write found no room."""
         self._callbacks: list[Callable[[int], None]] = []
         self._open(create)
         self._write_options = WriteOptions()
@@ -148,6 +165,7 @@ class RocksStore:
             self._begin_life()
         self._mark_wanted: bytes | None = None
         self._wanted = threading.Event()
+        self._ended = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._sync_loop, name="store-sync", daemon=True)
         self._thread.start()
@@ -284,19 +302,29 @@ class RocksStore:
         batch = self._batch
         if not batch.bytes:
             return self._written
+        if self._free_bytes() < SPARE_BYTES + batch.bytes:
+            self.write_stalls += 1
+            return self._written
         try:
             self._db.write(self._raw(batch), self._write_options)
         except Exception as error:
-            if str(error).startswith(_STALLED):
+            text = str(error).lower()
+            self._no_space = _NO_SPACE in text or (self._no_space and _AFTER_IT in text)
+            if self._no_space or str(error).startswith(_STALLED):
                 self.write_stalls += 1
                 return self._written
             self._failed = StoreError(f"{self._path}: a write failed: {error}")
             raise self._failed from error
+        self._no_space = False
         self.bytes_written += batch.bytes
         self._batch = _RocksBatch()
         self._written += 1
         self._wanted.set()
         return self._written
+
+    def _free_bytes(self) -> int:
+        found = os.statvfs(self._path)
+        return found.f_bavail * found.f_frsize
 
     def _raw(self, batch: _RocksBatch) -> WriteBatch:
         raw = WriteBatch(raw_mode=True)
@@ -351,6 +379,7 @@ class RocksStore:
         if self._closing:
             return
         self._closing = True
+        self._ended.set()
         self._wanted.set()
         self._thread.join()
         try:
@@ -377,7 +406,7 @@ class RocksStore:
     # The sync thread.
 
     def _sync_loop(self) -> None:
-        done = self._synced
+        done, tries = self._synced, 0
         while True:
             self._wanted.wait()
             self._wanted.clear()
@@ -385,13 +414,19 @@ class RocksStore:
                 return
             try:
                 epoch, started = self._written, self._clock()
-                if epoch > done:
+                if epoch > done and not self._no_space:
                     self._db.flush_wal(True)
                     took = self._clock() - started
-                    done = epoch
+                    done, tries = epoch, 0
                     self._post(partial(self._synced_to, epoch, took))
                 self._write_mark_file()
             except Exception as error:  # noqa: BLE001 - whatever it is, an fsync is never retried
+                tries += 1
+                after_it = _AFTER_IT in str(error).lower()
+                if after_it and (self._no_space or tries < _AFTER_IT_TRIES):
+                    self._ended.wait(_AFTER_IT_S)
+                    self._wanted.set()
+                    continue
                 self._failed = StoreError(f"{self._path}: a sync failed: {error}")
                 self._fatal(self._failed)
                 return
@@ -401,10 +436,16 @@ class RocksStore:
         if wanted is None:
             return
         fresh = self._path / "mark.new"
-        with fresh.open("wb") as file:
-            file.write(wanted)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with fresh.open("wb") as file:
+                file.write(wanted)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            fresh.unlink(missing_ok=True)  # the mark that is there says less, and holds
+            return
         fresh.replace(self._path / "mark")
         directory = os.open(self._path, os.O_RDONLY)
         try:

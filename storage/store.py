@@ -126,8 +126,9 @@ class Store(Protocol):
     def write(self) -> int:
         """Hand the pending batch to the operating system; returns `written_epoch`.
 
-        Where the database asks to wait (a write stall) nothing is written, `written_epoch` stays
-        below `pending_epoch` and the same batch is tried again by the next call. Raises StoreError.
+        Where the database asks to wait (a write stall, a full disk) nothing is written,
+        `written_epoch` stays below `pending_epoch` and the same batch is tried again by the next
+        call. Raises StoreError.
         """
         ...
 

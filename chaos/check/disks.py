@@ -11,6 +11,7 @@ FOUND = {
     "forgot": ("repaired",),
     "disk_error": ("stopped",),
     "sync_hangs": ("left",),
+    "no_room": ("stayed",),
 }
 """What a node in such a state may be found to have done."""
 SILENCED = frozenset({"corrupt", "disk_error"})
@@ -35,14 +36,19 @@ def check_corrupt(history: History) -> Verdict:
 def check_errors(history: History) -> Verdict:
     """A node whose writes and syncs fail ends, and acknowledges nothing that began after that.
 
-    One whose syncs hang leads nothing after a while. What others made durable it may acknowledge.
+    One whose syncs hang leads nothing after a while, and one whose disk is full stays. What others
+    made durable it may acknowledge.
     Looks at: failed disks.
     """
     found = Findings(history, "I16", "a disk error stops the node before it acknowledges more")
     return _check(
         found,
         history,
-        {"disk_error": "had a failed disk", "sync_hangs": "had a disk that ended no sync"},
+        {
+            "disk_error": "had a failed disk",
+            "sync_hangs": "had a disk that ended no sync",
+            "no_room": "had a disk without room",
+        },
     )
 
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from random import Random
+from typing import ClassVar
 
 from chaos.faults.choosing import one_of
 from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
@@ -17,6 +18,7 @@ from chaos.world.disk import LoopDisks
 from chaos.world.limits import WriteLimit
 from chaos.world.network import node_place
 from chaos.world.world import World
+from raft.contract import Room
 from raft.settings import RaftSettings
 
 NOTICE_S = 20.0
@@ -33,6 +35,7 @@ SLOW_WRITES_PER_S = (5, 40)
 SLOW_SHARE_MIN = 0.5
 """Of the time between two writes that a sync has to take on average; one that waits takes all."""
 _SYNCS = re.compile(r"^muster_wal_fsync_duration_seconds_(count|sum) (\S+)$", re.MULTILINE)
+_ROOM = re.compile(r"^muster_disk_room (\S+)$", re.MULTILINE)
 _UNSYNCED = re.compile(r"^muster_wal_unsynced_seconds (\S+)$", re.MULTILINE)
 
 
@@ -235,7 +238,7 @@ class DiskFull(DiskFault, Watched):
     """No block is left on one node's disk."""
 
     kind = "disk_full"
-    title = "the disk of one node is full: it may stop, and comes back when there is room"
+    title = "the disk of one node is full: it takes no entry, and comes back when there is room"
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Fill it. Facts: `node`, and after heal `exit_code` (null where it ran on)."""
@@ -261,6 +264,77 @@ class DiskFull(DiskFault, Watched):
     def _look(world: World, node_id: int) -> Sight:
         full = world.equipped(LoopDisks).full(node_id)
         return full, "no block was left" if full else "a block was left"
+
+
+class _MajorityFull(DiskFault, Watched):
+    """Disks of a majority fill up while everybody writes: no node may end by it."""
+
+    keeps_quorum = False
+    """What grows, or anything, is refused meanwhile, though everybody is up."""
+    left: ClassVar[float]
+    """Of the reserve, on each disk."""
+    room: ClassVar[Room]
+    """What the nodes have to say of their disks."""
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Fill them. Facts: `nodes`, `at_ns`, and after heal `ended` (exit codes by node)."""
+        running = world.running()
+        hit = rng.sample(running, min(len(running), len(world.nodes) // 2 + 1))
+        disks = world.equipped(LoopDisks)
+        self._facts |= {"nodes": sorted(hit), "ended": {}, "at_ns": time.monotonic_ns()}
+        for node_id in sorted(hit):
+            self._hit.append(node_id)
+            disks.fill(node_id, int(disks.reserve * self.left))
+        return self._injected(f"{int(disks.reserve * self.left)} bytes are left on each")
+
+    def heal(self, world: World) -> None:
+        """Make room; nodes that have ended are started."""
+        if self._hit:
+            self._watch(self._look, world)
+        ended: dict[str, int] = {}
+        while self._hit:
+            node_id = self._hit[-1]
+            world.equipped(LoopDisks).free(node_id)
+            if (code := wait_end(world, node_id, SETTLE_S)) is not None:
+                ended[str(node_id)] = code
+                self._facts["message"] = last_words(world, node_id)
+            world.start_if_down(node_id)
+            self._hit.pop()
+            self._facts["ended"] = ended | dict(self._facts["ended"])  # type: ignore[call-overload]
+
+    def _look(self, world: World) -> Sight:
+        """Every node that was hit says of its disk what it has to."""
+        said = {one: _room(world, one) for one in self._hit if world.nodes[one].running}
+        what = ", ".join(f"node-{one}: {room}" for one, room in said.items())
+        return set(said.values()) == {float(self.room)}, f"room by the nodes' own account: {what}"
+
+
+def _room(world: World, node_id: int) -> float:
+    """What a node says of its disk's room. Raises OSError."""
+    found = _ROOM.search(world.metrics(node_id))
+    if found is None:
+        raise OSError(f"node {node_id} says nothing of its disk's room")
+    return float(found[1])
+
+
+@fault
+class DisksLow(_MajorityFull):
+    """Below the reserve."""
+
+    kind = "disks_low"
+    title = "the disks of a majority are low: what grows is refused, the rest goes on, no node ends"
+    left = 0.6
+    room = Room.LOW
+
+
+@fault
+class DisksFull(_MajorityFull):
+    """Below what an entry may take."""
+
+    kind = "disks_full"
+    title = "the disks of a majority are full: nothing is taken, no node ends, all comes back"
+    left = 0.2
+    room = Room.NONE
 
 
 def _stuck(world: World, nodes: list[int]) -> Sight:

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from random import Random
 
+import grpc
+
 from chaos.child import Child
 from chaos.faults.choosing import one_of
 from chaos.faults.contract import FaultError, Group, Injected, fault
@@ -17,6 +19,7 @@ from chaos.world import limits, waiting
 from chaos.world.limits import CpuLimit, MemoryLimit
 from chaos.world.network import node_place
 from chaos.world.world import World
+from muster.v1 import admin_pb2, errors_pb2
 
 CPU_SHARES = (0.03, 0.2)
 """Of one CPU's time."""
@@ -30,6 +33,10 @@ DEAF_CALLS = 350
 DEAF_RISE_MAX_BYTES = 64 << 20
 """What a node's memory may rise by for such a client, and for all else that goes on meanwhile."""
 _UNTAKEN = re.compile(r'^muster_throttled_requests_total{limit="untaken_answers"} (\S+)$')
+_GROWTH = re.compile(r'^muster_growth_refused_total{limit="group"} (\S+)$')
+FILLED_TOPIC = "filled"
+FILLED_PARTITIONS = 10_000
+FILLED_S_MAX = 40.0
 BUSY_SHARE_MIN = 0.1
 """Of one CPU's time that busy processes have to have had, all of them together: on two CPUs that a
 run's own processes fill they had 46 %."""
@@ -278,6 +285,77 @@ class UnreadAnswers(_ResourceFault):
         if world.nodes[node_id].pid == self._pid:
             self._risen("rise_bytes", _memory(self._pid))
         return refused > 0, f"the node refused or ended {refused} of its calls"
+
+
+@fault
+class StateFull(_ResourceFault):
+    """A group grows until it holds as much state as it may."""
+
+    kind = "state_full"
+    title = "a client fills a group to its limit of state: it is refused, what is there goes on"
+    needs = frozenset({"state_limit"})
+    spares_members = True
+
+    def __init__(self) -> None:
+        """Every group is small."""
+        super().__init__()
+        self._client: Child | None = None
+        self._group = ""
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Fill. Facts: `taken` (offsets), `went_on`, and after heal `refused`.
+
+        Raises FaultError where a commit over an offset that was there was refused.
+        """
+        self._group = f"filled-{rng.getrandbits(32):08x}"
+        world.create_topic(FILLED_TOPIC, FILLED_PARTITIONS)
+        self._hit = world.running()
+        self._since["refused"] = _refused_growth(world, self._hit)
+        self._client = Child(
+            "chaos.faults.filler",
+            {
+                "endpoints": [world.nodes[one].endpoint for one in self._hit],
+                "group": self._group,
+                "topic": FILLED_TOPIC,
+                "partitions": FILLED_PARTITIONS,
+            },
+            wrap=world.client_command,
+        )
+        self._facts |= self._client.ready(timeout_s=FILLED_S_MAX)
+        if not self._facts["went_on"]:
+            raise FaultError("a commit over an offset that is there was refused at the limit")
+        return self._injected(f"{self._facts['taken']} offsets were taken")
+
+    def heal(self, world: World) -> None:
+        """End the client and delete its group."""
+        if self._hit:
+            self._watch(self._look, world)
+        self._hit = []
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+            request = admin_pb2.DeleteGroupsRequest(group_ids=[self._group])
+            world.wait(lambda: _deleted(world, request), FILLED_S_MAX, f"{self._group} deleted")
+
+    def _look(self, world: World) -> Sight:
+        refused = self._risen("refused", _refused_growth(world, self._hit))
+        return refused > 0, f"growth was refused {refused} times"
+
+
+def _refused_growth(world: World, nodes: list[int]) -> int:
+    """Commands refused for the limit of a group, by the nodes' own count. Raises OSError."""
+    pages = (world.metrics(one) for one in nodes if world.nodes[one].running)
+    lines = (_GROWTH.match(line) for page in pages for line in page.splitlines())
+    return sum(int(float(found[1])) for found in lines if found)
+
+
+def _deleted(world: World, request: admin_pb2.DeleteGroupsRequest) -> bool:
+    for node_id in world.running():
+        with contextlib.suppress(grpc.RpcError):
+            (result,) = world.admin(node_id).DeleteGroups(request, timeout=2.0).results
+            if result.status.code in {errors_pb2.NONE, errors_pb2.GROUP_ID_NOT_FOUND}:
+                return True
+    return False
 
 
 def _untaken(world: World, node_id: int) -> int:

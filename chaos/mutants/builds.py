@@ -1,6 +1,6 @@
 """All broken builds by name, wherever they are caught."""
 
-from chaos.mutants import of_coordinator, of_disk, of_machine, of_raft, of_sdk
+from chaos.mutants import of_coordinator, of_disk, of_machine, of_raft, of_room, of_sdk
 from chaos.mutants.build import Build
 
 BUILDS: dict[str, Build] = {
@@ -8,6 +8,7 @@ BUILDS: dict[str, Build] = {
     for build in (
         *of_raft.BUILDS,
         *of_disk.BUILDS,
+        *of_room.SIMULATED,
         *of_machine.BUILDS,
         *of_coordinator.BUILDS,
         *of_sdk.BUILDS,

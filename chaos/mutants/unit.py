@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chaos.child import command_with_parent
-from chaos.mutants import of_hung_sync, of_lives, of_quarantine
+from chaos.mutants import of_hung_sync, of_lives, of_quarantine, of_room
 from chaos.mutants.build import Build
 from chaos.mutants.hunt import Caught, Layer
 
@@ -35,6 +35,8 @@ _REBUILD = "tests/raft/test_rebuild.py"
 _LIVES = "tests/raft/test_lives.py"
 _SYNC_STALL = "tests/raft/test_sync_stall.py"
 _ENDING = "tests/coordinator/test_ending.py"
+_GROWTH = "tests/coordinator/test_growth.py"
+_ROOM = "tests/raft/test_room.py"
 _TWO_OF_FIVE = (
     f"{_QUARANTINE}::test_of_five_nodes_the_two_that_differ_alike_take_the_state_of_the_three"
     "[wrong0]"
@@ -53,7 +55,13 @@ _CONNECTIONS_END = (
 )
 
 BUILDS: dict[str, Build] = {
-    build.name: build for build in (*of_quarantine.BUILDS, *of_hung_sync.BUILDS, *of_lives.BUILDS)
+    build.name: build
+    for build in (
+        *of_quarantine.BUILDS,
+        *of_hung_sync.BUILDS,
+        *of_lives.BUILDS,
+        *of_room.BUILDS,
+    )
 }
 
 CAUGHT_BY: dict[str, tuple[str, ...]] = {
@@ -107,6 +115,15 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "absurd_life": (f"{_LIVES}::test_a_life_that_no_store_can_have_come_to_closes_the_connection",),
     "votes_kept": (f"{_LIVES}::test_a_candidate_leads_by_no_vote_of_a_life_that_is_over",),
+    "growth_unchecked": tuple(
+        f"{_GROWTH}::test_growth_ends_at_each_limit[{scope}]"
+        for scope in ("group", "shard", "node")
+    ),
+    "growth_unreserved": (f"{_GROWTH}::test_a_burst_that_is_not_applied_counts",),
+    "low_unheard": (
+        f"{_ROOM}::test_a_leader_knows_what_a_majority_has_room_for",
+        f"{_ROOM}::test_without_room_on_a_majority_nothing_commits_and_nobody_leaves",
+    ),
     "empty_hard_batch": (
         f"{_LIVES}::test_a_restart_amid_an_admission_leaves_nothing_that_is_never_synced",
     ),

@@ -20,7 +20,7 @@ CUTS = frozenset(
 )
 """Faults that leave running nodes without a majority, which the conductor asks (`crew.visit`)."""
 DAMAGES = frozenset({"torn_tail", "flipped_byte"})
-DISK_ERRORS = frozenset({"eio"})
+DISK_ERRORS = frozenset({"eio", "disks_low", "disks_full"})
 _MEMBERS = frozenset({"members", "many", "admin"})
 """Workers with members that own partitions."""
 

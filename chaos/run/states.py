@@ -6,17 +6,22 @@ from chaos.history import NodeState
 
 _DAMAGES = frozenset({"torn_tail", "flipped_byte"})
 _FORGETFUL = frozenset({"older_copy", "lost_synced"})
+_FULL = frozenset({"disks_low", "disks_full"})
 LEAVES_S = 5.0
 """A node whose sync has hung for so long leads nothing: it has 3 s, the others need an election."""
 _FOUND: Mapping[object, str] = {"refused": "refused", "serves": "running"}
 """By what the fault says of the node that it started on damaged files."""
 
 
-def states_of(kind: str, facts: Mapping[str, object], until_ns: int) -> list[NodeState]:
+def states_of(  # noqa: PLR0911 - one return per kind
+    kind: str, facts: Mapping[str, object], until_ns: int
+) -> list[NodeState]:
     """From the facts of a fault (chaos/faults/disk.py, damage.py) that was held until `until_ns`.
 
     None for a kind that damages no disk, or that did not get so far.
     """
+    if kind in _FULL and isinstance(at_ns := facts.get("at_ns"), int):
+        return _full(facts, at_ns, until_ns)
     node = facts.get("node")
     if not isinstance(node, int):
         return []
@@ -47,6 +52,23 @@ def _forgot(node: int, facts: Mapping[str, object], from_ns: int, until_ns: int)
         return []  # nobody could know: such a fault had no effect, and says so
     detail = f"{facts.get('how')}, noticed {facts.get('losses')} times {facts.get('message')}"
     return [NodeState(node, "forgot", from_ns, until_ns, found, detail.strip())]
+
+
+def _full(facts: Mapping[str, object], from_ns: int, until_ns: int) -> list[NodeState]:
+    nodes, ended = facts.get("nodes"), facts.get("ended")
+    if not isinstance(nodes, list) or not isinstance(ended, dict):
+        return []
+    return [
+        NodeState(
+            node,
+            "no_room",
+            from_ns,
+            until_ns,
+            "stopped" if str(node) in ended else "stayed",
+            str(facts.get("message") or ""),
+        )
+        for node in nodes
+    ]
 
 
 def _hung(node: int, facts: Mapping[str, object], from_ns: int, until_ns: int) -> list[NodeState]:

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from chaos.sim import gentle, hung_disks
+from chaos.sim import full_disks, gentle, hung_disks
 from chaos.sim.network import CLIENTS, Network
 from chaos.sim.schedule import Draws, Planned, Struck
+from raft.contract import Room
 
 WEIGHTS = {
     "crash_after_send": 20,
@@ -98,6 +99,11 @@ class FaultyNode(Protocol):
 
     @property
     def alive(self) -> bool: ...
+    @property
+    def room(self) -> Room:
+        """What its disk has room for."""
+
+    def set_room(self, room: Room) -> None: ...
     @property
     def leads(self) -> bool: ...
     @property
@@ -212,6 +218,7 @@ class Faults:
             "eio": self._eio,
             "disk_full": self._disk_full,
             "leader_sync_hangs": lambda: hung_disks.hang(self),
+            "disks_full": lambda: full_disks.fill(self),
         }
         self._kinds = {**kinds, **gentle.kinds(self)}
 

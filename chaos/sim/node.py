@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from chaos.sim.admitted import Admissions
 from chaos.sim.apps import App
 from chaos.sim.checks import ShardChecker
+from chaos.sim.full_disks import Taken
 from chaos.sim.hung_disks import POLL_S, Unsynced, may_not_lead, may_not_vote, takes_part
 from chaos.sim.network import Network
 from chaos.sim.news import News
@@ -18,7 +19,7 @@ from chaos.sim.wal import cut, encode, recover
 from coordinator import assembly
 from muster.v1 import peer_pb2 as pb
 from raft import codec
-from raft.contract import NodeId, Outcome, Role, ShardId, StateMachine
+from raft.contract import NodeId, Outcome, Role, Room, ShardId, StateMachine
 from raft.driver import Driver
 from raft.identity import Identity, load_identity, write_identity
 from raft.journal import Entry, Journal
@@ -101,6 +102,7 @@ class SimNode:
         self.crash_after_vote = crash_after_vote
         self.sync_stalled_until_s = self.sync_hangs_until_s = 0.0
         self._unsynced = Unsynced()
+        self._taken = Taken()
         self.paused_until_s = 0.0
         self.awake_s = 0.0
         """By then what a pause has put off was done, though the pause was healed before."""
@@ -169,6 +171,7 @@ class SimNode:
         self.heard_s.clear()
         self.told_s.clear()
         self._unsynced.restart()
+        self._taken = Taken()
         self._starting = True
         self.crash_after_sends = None
         self._turn_scheduled = self._syncing = self._sync_fails = False
@@ -343,6 +346,26 @@ class SimNode:
     def time_s(self) -> float:
         """What its clock shows to whoever watches: that costs nothing."""
         return self._offset + self.world.now * self._rate
+
+    @property
+    def room(self) -> Room:
+        """What its disk has room for."""
+        return Room.ENOUGH if self.driver is None else self.driver.room
+
+    def set_room(self, room: Room) -> None:
+        """What its disk has room for from now on, until it is started anew."""
+        if self.driver is not None:
+            life, driver = self.incarnation, self.driver
+            self._later(life, lambda: driver.set_room(room))
+
+    def look_at_room(self) -> None:
+        """Whoever follows and took an entry that its disk had no room for is a finding."""
+        for shard, replica in self.running.replicas.items():
+            follows = replica.role is not Role.LEADER
+            term, last_index = replica.term, replica.last_index
+            if self._taken.look(shard, term, last_index, follows=follows, room=self.room):
+                checker = self.world.checkers[shard]
+                checker.violated("A-took-entry-without-room", node=self.number)
 
     def set_clock_rate(self, rate: float) -> None:
         """Run faster or slower from now on, without a jump."""

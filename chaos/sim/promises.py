@@ -56,6 +56,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "half_snapshot": _STATE_DIFFERS,
     "hung_leader": ("A-led-with-hung-disk",),
     "hung_voter": ("A-pre-vote-with-hung-disk",),
+    "taken_without_room": ("A-took-entry-without-room",),
     # The group machine.
     "generation_fence": _OFFSET_LOST,
     "commit_seq": _OFFSET_LOST,

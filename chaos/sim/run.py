@@ -20,7 +20,9 @@ from chaos.sim.scenarios import (
     FIRST_START,
     FIVE_NODES,
     FORGETFUL,
+    FULL_DISKS,
     GROUPS,
+    GROUPS_FULL_DISKS,
     GROUPS_HUNG_DISKS,
     HUNG_DISKS,
     KILLS,
@@ -53,6 +55,7 @@ EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS, S
 EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STALLS, STANDSTILL)}
 EVERY |= {KILLS.name: 11} | {scenario.name: 5 for scenario in FORGETFUL}
 EVERY |= {HUNG_DISKS.name: 5, GROUPS_HUNG_DISKS.name: 11}
+EVERY |= {FULL_DISKS.name: 5, GROUPS_FULL_DISKS.name: 11}
 EVERY |= {scenario.name: 5 for scenario in SDK} | {scenario.name: 21 for scenario in SCRIPTED}
 """Of these only each n-th seed is run; of the others all.
 
@@ -141,6 +144,8 @@ MINIMA = (
         GROUPS_HUNG_DISKS.name: Minima(
             {"elections": 2, "acked": 200}, ("leader_sync_hangs", "ended_with_hung_disk")
         ),
+        FULL_DISKS.name: Minima({"elections": 1, "acked": 80}, ("disks_full", "crash", "transfer")),
+        GROUPS_FULL_DISKS.name: Minima({"acked": 20, "generations": 3}, ("disks_full",)),
         BLINKS.name: Minima({"beats": 50}, ("leader_blinks",)),
         STALLS.name: Minima({"beats": 50}, ("leader_stalls",)),
         STANDSTILL.name: Minima({"beats": 50, "elections": 2}, ("all_stand_still", "transfer")),

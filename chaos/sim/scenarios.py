@@ -162,6 +162,19 @@ GROUPS_HUNG_DISKS = replace(
 )
 """The same with members, and nothing else goes wrong."""
 
+FULL_DISKS = Scenario(
+    "full-disks",
+    weights={"disks_full": 10, "crash": 2, "transfer": 2, "reconnect": 2, "isolation": 1},
+    pause_s=1.0,
+    chaos_s=20.0,
+)
+"""Disks of a majority are low, or have no room for an entry, for seconds; leaders change, too."""
+
+GROUPS_FULL_DISKS = replace(
+    CHURN, name="groups-full-disks", weights={"disks_full": 3, "crash": 1}, pause_s=2.0
+)
+"""The same with members: what grows is refused, and comes again."""
+
 DEAF = replace(
     CHURN,
     name="groups-deaf-leader",
@@ -228,6 +241,8 @@ SCENARIOS = {
         SLOW_DISKS,
         HUNG_DISKS,
         GROUPS_HUNG_DISKS,
+        FULL_DISKS,
+        GROUPS_FULL_DISKS,
         DEAF,
         BLINKS,
         STALLS,

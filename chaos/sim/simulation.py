@@ -28,7 +28,7 @@ from chaos.sim.sdk import Process, drawn_by
 from chaos.sim.server import SimServer
 from chaos.sim.views import DurableView
 from chaos.sim.workload import Commands
-from raft.contract import Role
+from raft.contract import Role, Room
 from raft.settings import RaftSettings
 from storage.store import StoreError
 
@@ -331,6 +331,7 @@ class Simulation:
             self.crash(node.number, power_cut=True)
             return
         if node.alive:
+            node.look_at_room()
             for shard, checker in enumerate(self.checkers):
                 checker.turned(node.views[shard], self.durable_views(shard))
 
@@ -432,6 +433,7 @@ class Simulation:
             node.sync_stalled_until_s = node.sync_hangs_until_s = node.paused_until_s = 0.0
             node.stall_writes(0)
             node.spare_disk()
+            node.set_room(Room.ENOUGH)
             self._restart(node.number)
         self._connect_all()
 

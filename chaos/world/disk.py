@@ -23,6 +23,7 @@ SIZE_MB_MIN = 64
 BALLAST = "ballast"
 BALLAST_STEP = 1 << 26
 BLOCK = 4096
+RESERVE_PART = 8
 
 
 class DiskError(WorldError):
@@ -58,6 +59,8 @@ class LoopDisks:
         self._size_mb = size_mb
         self._keeping = keeping
         self._places: dict[int, Place] = {}
+        self.reserve = (size_mb << 20) // RESERVE_PART
+        """Free bytes below which a node's disk is low."""
 
     # ---- equipment
 
@@ -84,9 +87,11 @@ class LoopDisks:
         data.mkdir()
         folder.symlink_to(data)
 
-    def environment(self, node_id: int) -> Mapping[str, str]:  # noqa: ARG002
-        """Nothing."""
-        return {}
+    def environment(self, node_id: int) -> Mapping[str, str]:
+        """A reserve that fits so small a disk."""
+        if node_id not in self._places:
+            return {}
+        return {"MUSTER_DISK_RESERVE_BYTES": str(self.reserve)}
 
     def command(self, node_id: int, argv: list[str]) -> list[str]:  # noqa: ARG002
         """As it is."""
@@ -143,8 +148,11 @@ class LoopDisks:
             raise
         return False
 
-    def fill(self, node_id: int) -> int:
-        """Leave no free block; returns the bytes taken. Raises DiskError where nothing was free."""
+    def fill(self, node_id: int, leave: int = 0) -> int:
+        """Leave no free block, or `leave` bytes; returns those taken.
+
+        Raises DiskError where nothing was free.
+        """
         path = self.place(node_id).root / BALLAST
         taken, step = 0, BALLAST_STEP
         with path.open("ab") as file:
@@ -158,9 +166,11 @@ class LoopDisks:
                     step //= 2
                 else:
                     taken += step
-        if not taken:
-            raise DiskError(f"the disk of node {node_id} was full already")
-        return taken
+            if not taken:
+                raise DiskError(f"the disk of node {node_id} was full already")
+            if leave:
+                file.truncate(start + max(0, taken - leave))
+        return max(0, taken - leave)
 
     def full(self, node_id: int) -> bool:
         """Whether the file system refuses one block more for want of room. Raises OSError."""

@@ -5,6 +5,7 @@ from chaos.world.disk import SIZE_MB, LoopDisks
 from chaos.world.equipment import Equipment
 from chaos.world.keeping import Keeping
 from chaos.world.limits import CpuLimit, MemoryLimit, WriteLimit
+from chaos.world.lower_limits import LowerLimits
 from chaos.world.sleep import SleepingClock
 
 
@@ -19,6 +20,7 @@ def outfit(size_mb: int = SIZE_MB) -> tuple[Equipment, ...]:
         disks,
         SleepingClock(),
         FakeClock(),
+        LowerLimits(),
         CpuLimit(keeping),
         MemoryLimit(keeping),
         WriteLimit(keeping, disks),

@@ -55,8 +55,10 @@ def evolve(group: Group | None, event: GroupEvent) -> Group | None:
     return None if group.phase is Phase.DEAD else group
 
 
-def evolve_offsets(group: Group, commit: CommitEvents, digests: Sequence[int]) -> None:
-    """`evolve` by the offsets of `commit`, whose records have these digests."""
+def evolve_offsets(
+    group: Group, commit: CommitEvents, digests: Sequence[int], sizes: Sequence[int]
+) -> None:
+    """`evolve` by the offsets of `commit`, whose records have these digests and value sizes."""
     stored = map(
         Offset,
         commit.offsets,
@@ -68,6 +70,7 @@ def evolve_offsets(group: Group, commit: CommitEvents, digests: Sequence[int]) -
         repeat(commit.wall_ms),
         commit.start_offsets,
         digests,
+        sizes,
     )
     group.offsets.update(zip(commit.refs, stored, strict=True))
 

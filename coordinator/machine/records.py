@@ -86,6 +86,7 @@ from coordinator.machine.record_forms import (
     take_offset,
     take_static,
 )
+from coordinator.machine.sizes import record_size
 from coordinator.machine.state import Blob, Group, Phase, holders, recount
 
 GROUP_PREFIX = b"g"
@@ -386,9 +387,11 @@ class GroupLoading:
             before = self.end()
             self._group = take_header(group_id, Reader(value))
             self._group.digest = digest
+            self._group.bytes = record_size(key, value)
             return before
         if self._group is None or self._group.group_id != group_id:
             raise RecordError(f"a record of group {quoted(group_id)} before its header")
+        self._group.bytes += record_size(key, value)
         _take_part(self._group, kind, reader, value, self._topics)
         self._group.digest = (self._group.digest + digest) % DIGEST_MODULUS
         return None

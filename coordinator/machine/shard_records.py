@@ -16,6 +16,7 @@ from coordinator.machine.records import (
     GroupLoading,
     group_records,
 )
+from coordinator.machine.sizes import record_size
 from coordinator.machine.state import Group
 
 
@@ -36,6 +37,8 @@ class ShardState:
     time_ms: int = 0
     digest: int = 0
     topics_version: int = field(default=0, metadata={"derived": True})
+    bytes: int = field(default=0, metadata={"derived": True})
+    """What all records weigh (sizes.py)."""
 
 
 def topic_key(name: str) -> bytes:
@@ -93,6 +96,7 @@ def load_in_slices(
     for count, (key, value) in enumerate(records, start=1):
         digest = record_digest(key, value)
         state.digest = (state.digest + digest) % DIGEST_MODULUS
+        state.bytes += record_size(key, value)
         group = _take(state, loading, key, value, digest)
         if group is not None:
             state.groups[group.group_id] = group
@@ -147,3 +151,13 @@ def _load_shard_record(state: ShardState, key: bytes, value: bytes) -> None:
 def recount(state: ShardState) -> int:
     """The digest computed anew from the state; equal to `state.digest`."""
     return digest_of(shard_records(state))
+
+
+def reweigh(state: ShardState) -> tuple[int, dict[str, int]]:
+    """What all records weigh, and those of each group, anew; equal to the running sums."""
+    total = sum(record_size(key, value) for key, value in shard_records(state))
+    groups = {
+        group_id: sum(record_size(key, value) for key, value in group_records(group))
+        for group_id, group in state.groups.items()
+    }
+    return total, groups

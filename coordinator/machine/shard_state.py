@@ -54,11 +54,13 @@ from coordinator.machine.shard_records import (
     load_state,
     node_key,
     recount,
+    reweigh,
     shard_records,
     time_record,
     topic_changed_key,
     topic_key,
 )
+from coordinator.machine.sizes import RECORD_BYTES, record_size
 from coordinator.machine.state import Group
 
 __all__ = [
@@ -74,6 +76,7 @@ __all__ = [
     "evolve_shard_counted",
     "load_state",
     "recount",
+    "reweigh",
     "shard_records",
     "time_record",
 ]
@@ -194,16 +197,19 @@ def evolve_counted(
         else:
             del state.groups[group_id]
     writes: list[Write] = []
-    change = 0
+    digest = size = 0
     for ref, old in before.items():
         new = group_value(group, ref)
         if new != old:
             key = group_key(group_id, ref)
-            change += _change(key, old, new)
+            digest += _digest_change(key, old, new)
+            size += _size_change(key, old, new)
             writes.append((key, new))
-    state.digest = (state.digest + change) % DIGEST_MODULUS
+    state.digest = (state.digest + digest) % DIGEST_MODULUS
+    state.bytes += size
     if group is not None:
-        group.digest = (group.digest + change) % DIGEST_MODULUS
+        group.digest = (group.digest + digest) % DIGEST_MODULUS
+        group.bytes += size
     return group, tuple(writes)
 
 
@@ -216,6 +222,7 @@ def _delete_counted(
     else:
         writes = tuple((key, None) for key in sorted(key for key, _ in group_records(group)))
     state.digest = (state.digest - group.digest) % DIGEST_MODULUS
+    state.bytes -= group.bytes
     left: Group | None = group
     for event in events:
         left = evolve(left, event)
@@ -235,18 +242,31 @@ def _store_commit(
     if group is None:
         group = state.groups[commit.group_id] = Group(commit.group_id)
         key, header = group_key(group.group_id, None), put_header(group)
-        group.digest = record_digest(key, header)
+        group.digest, group.bytes = record_digest(key, header), record_size(key, header)
         state.digest += group.digest
+        state.bytes += group.bytes
         writes.append((key, header))
     records = offset_records(commit)
-    before = [
-        0 if kept is None else kept.digest or record_digest(key, put_offset(kept))
-        for key, kept in zip(records.keys, map(group.offsets.get, commit.refs), strict=True)
-    ]
-    evolve_offsets(group, commit, records.digests)
+    before: list[int] = []
+    sizes = list(map(len, records.values))
+    more = sum(sizes)
+    for key, kept in zip(records.keys, map(group.offsets.get, commit.refs), strict=True):
+        if kept is None:
+            before.append(0)
+            more += RECORD_BYTES + len(key)
+        elif kept.digest is None:  # it was loaded
+            value = put_offset(kept)
+            before.append(record_digest(key, value))
+            more -= len(value)
+        else:
+            before.append(kept.digest)
+            more -= kept.size
+    evolve_offsets(group, commit, records.digests, sizes)
     change = sum(records.digests) - sum(before)
     state.digest = (state.digest + change) % DIGEST_MODULUS
     group.digest = (group.digest + change) % DIGEST_MODULUS
+    state.bytes += more
+    group.bytes += more
     pairs = zip(records.keys, records.values, strict=True)
     writes += compress(pairs, map(int.__ne__, records.digests, before))
     if commit.blob is not None:
@@ -313,12 +333,20 @@ def _changed_record(
 
 
 def _count(state: ShardState, key: bytes, old: bytes | None, new: bytes | None) -> None:
-    """Move the running digest from one value of a record to the next."""
-    state.digest = (state.digest + _change(key, old, new)) % DIGEST_MODULUS
+    """Move the running digest and size from one value of a record to the next."""
+    state.digest = (state.digest + _digest_change(key, old, new)) % DIGEST_MODULUS
+    state.bytes += _size_change(key, old, new)
 
 
-def _change(key: bytes, old: bytes | None, new: bytes | None) -> int:
-    """What the digest of a record's new value adds to that of the old one; may be negative."""
+def _digest_change(key: bytes, old: bytes | None, new: bytes | None) -> int:
+    """What a record's new value adds to a digest that has the old one; may be negative."""
     removed = 0 if old is None else record_digest(key, old)
     added = 0 if new is None else record_digest(key, new)
+    return added - removed
+
+
+def _size_change(key: bytes, old: bytes | None, new: bytes | None) -> int:
+    """The same of the size, in bytes."""
+    removed = 0 if old is None else record_size(key, old)
+    added = 0 if new is None else record_size(key, new)
     return added - removed

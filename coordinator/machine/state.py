@@ -201,6 +201,8 @@ class Offset:
     wall_ms: int
     start_offset: int | None = None
     digest: int | None = field(default=None, compare=False, metadata={"derived": True})
+    size: int = field(default=0, compare=False, metadata={"derived": True})
+    """Of its record's value, in bytes; known where `digest` is."""
 
 
 @dataclass(slots=True)
@@ -259,6 +261,8 @@ class Group:
     tally: Tally = field(default_factory=Tally, metadata={"derived": True})
     instances: dict[str, str] = field(default_factory=dict, metadata={"derived": True})
     digest: int = field(default=0, metadata={"derived": True})
+    bytes: int = field(default=0, compare=False, metadata={"derived": True})
+    """What its records weigh (sizes.py)."""
 
     @property
     def from_empty(self) -> bool:

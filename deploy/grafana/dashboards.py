@@ -213,7 +213,7 @@ DISK = (
     ),
     Panel(
         "Disk free",
-        "On the data directory's file system. Bad: it runs out: a node with a full disk stops.",
+        "On the data directory's file system. Bad: it runs out: a full disk takes nothing more.",
         "bytes",
         ((f"min by (instance) (muster_disk_free_bytes{{{NODE}}})", "{{instance}}"),),
     ),

@@ -12,6 +12,8 @@ _NO_LEADER = "wait a moment and repeat; `muster cluster status` shows which shar
 _DENIED = "ask for the permission, or use other credentials"
 _TIMED_OUT = "the outcome is not known; repeating is safe. --timeout gives it longer"
 _REPEAT = "wait until the group's rebalance is over and repeat"
+_FULL = "delete groups or offsets that are not needed, or raise the limit that is named"
+_NO_SPACE = "make room on the nodes' disks (metric muster_disk_free_bytes) and repeat"
 _REPORT = "this is a server error: look into the node's log"
 
 BY_CODE: dict[int, tuple[ExitCode, str]] = {
@@ -37,7 +39,9 @@ BY_CODE: dict[int, tuple[ExitCode, str]] = {
     ErrorCode.INVALID_PARTITIONS: (ExitCode.CONFLICT, _CONFLICT),
     ErrorCode.INVALID_CONFIG: (ExitCode.USAGE, _BAD_INPUT),
     ErrorCode.INVALID_REQUEST: (ExitCode.USAGE, _BAD_INPUT),
+    ErrorCode.POLICY_VIOLATION: (ExitCode.CONFLICT, _FULL),
     ErrorCode.OPERATION_NOT_ATTEMPTED: (ExitCode.CONFLICT, _CONFLICT),
+    ErrorCode.KAFKA_STORAGE_ERROR: (ExitCode.CONFLICT, _NO_SPACE),
     ErrorCode.INVALID_UPDATE_VERSION: (ExitCode.CONFLICT, _CONFLICT),
     ErrorCode.NON_EMPTY_GROUP: (ExitCode.CONFLICT, _CONFLICT),
     ErrorCode.GROUP_ID_NOT_FOUND: (ExitCode.NOT_FOUND, _NOT_FOUND),

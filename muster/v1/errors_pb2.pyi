@@ -47,7 +47,9 @@ class _ErrorCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     INVALID_PARTITIONS: _ErrorCode.ValueType  # 37
     INVALID_CONFIG: _ErrorCode.ValueType  # 40
     INVALID_REQUEST: _ErrorCode.ValueType  # 42
+    POLICY_VIOLATION: _ErrorCode.ValueType  # 44
     OPERATION_NOT_ATTEMPTED: _ErrorCode.ValueType  # 55
+    KAFKA_STORAGE_ERROR: _ErrorCode.ValueType  # 56
     NON_EMPTY_GROUP: _ErrorCode.ValueType  # 68
     GROUP_ID_NOT_FOUND: _ErrorCode.ValueType  # 69
     MEMBER_ID_REQUIRED: _ErrorCode.ValueType  # 79
@@ -83,7 +85,9 @@ TOPIC_ALREADY_EXISTS: ErrorCode.ValueType  # 36
 INVALID_PARTITIONS: ErrorCode.ValueType  # 37
 INVALID_CONFIG: ErrorCode.ValueType  # 40
 INVALID_REQUEST: ErrorCode.ValueType  # 42
+POLICY_VIOLATION: ErrorCode.ValueType  # 44
 OPERATION_NOT_ATTEMPTED: ErrorCode.ValueType  # 55
+KAFKA_STORAGE_ERROR: ErrorCode.ValueType  # 56
 NON_EMPTY_GROUP: ErrorCode.ValueType  # 68
 GROUP_ID_NOT_FOUND: ErrorCode.ValueType  # 69
 MEMBER_ID_REQUIRED: ErrorCode.ValueType  # 79

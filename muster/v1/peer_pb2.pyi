@@ -42,6 +42,28 @@ LANE_BULK: Lane.ValueType  # 2
 """catch-up and snapshots"""
 global___Lane = Lane
 
+class _DiskRoom:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _DiskRoomEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_DiskRoom.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    DISK_ROOM_ENOUGH: _DiskRoom.ValueType  # 0
+    DISK_ROOM_LOW: _DiskRoom.ValueType  # 1
+    """nothing that grows the state"""
+    DISK_ROOM_NONE: _DiskRoom.ValueType  # 2
+    """no entry at all"""
+
+class DiskRoom(_DiskRoom, metaclass=_DiskRoomEnumTypeWrapper):
+    """What the sender's disk has room for. Earlier builds know it not and hang up on a node whose disk is low."""
+
+DISK_ROOM_ENOUGH: DiskRoom.ValueType  # 0
+DISK_ROOM_LOW: DiskRoom.ValueType  # 1
+"""nothing that grows the state"""
+DISK_ROOM_NONE: DiskRoom.ValueType  # 2
+"""no entry at all"""
+global___DiskRoom = DiskRoom
+
 @typing.final
 class Hello(google.protobuf.message.Message):
     """Both sides send one; the dialing side first."""
@@ -190,12 +212,14 @@ class Frame(google.protobuf.message.Message):
     MESSAGES_FIELD_NUMBER: builtins.int
     LIFE_FIELD_NUMBER: builtins.int
     EPOCH_FIELD_NUMBER: builtins.int
+    ROOM_FIELD_NUMBER: builtins.int
     sender: builtins.int
     """the first 8 bytes of the sender's store uuid"""
     life: builtins.int
     """of the sender's store"""
     epoch: builtins.int
     """everything up to here is on the sender's disk"""
+    room: global___DiskRoom.ValueType
     @property
     def messages(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PeerMessage]: ...
     def __init__(
@@ -205,8 +229,9 @@ class Frame(google.protobuf.message.Message):
         messages: collections.abc.Iterable[global___PeerMessage] | None = ...,
         life: builtins.int = ...,
         epoch: builtins.int = ...,
+        room: global___DiskRoom.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "life", b"life", "messages", b"messages", "sender", b"sender"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "life", b"life", "messages", b"messages", "room", b"room", "sender", b"sender"]) -> None: ...
 
 global___Frame = Frame
 

@@ -3,6 +3,7 @@
 import pytest
 
 from coordinator.dev import DevCluster
+from tests.bad_input.crowds import GROUP_BYTES_MAX
 from tests.bad_input.world import SHARDS, World
 
 
@@ -10,6 +11,12 @@ from tests.bad_input.world import SHARDS, World
 def world(tmp_path_factory):
     """Three `muster serve` processes and a topic."""
     folder = tmp_path_factory.mktemp("bad-input")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MUSTER_STATE_GROUP_MAX_BYTES", str(GROUP_BYTES_MAX))
+        yield from _running(folder)
+
+
+def _running(folder):
     with DevCluster(folder / "cluster", nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         made = World(cluster, folder)

@@ -20,6 +20,33 @@ MOVED = (
 """On a busy machine the group's shard may change its leader meanwhile."""
 
 
+GROUP_BYTES_MAX = 16 << 20
+"""Of the state of one group, in these tests: the default takes long to fill."""
+
+
+@case("group_at_its_limit")
+def group_at_its_limit(world: World):
+    """Offsets with as much metadata as there may be, until there is no room for more."""
+    group, topic, each = fresh("large"), fresh("large"), 100
+    made = admin_pb2.CreateTopicRequest(name=topic, partitions=LIMITS.topic_max_partitions)
+    assert world.anywhere(lambda n: world.topics(n).CreateTopic(made)).status.code == 0
+    metadata = "x" * LIMITS.offset_metadata_max_bytes
+    for first in range(0, GROUP_BYTES_MAX // len(metadata) + each, each):
+        request = pb.OffsetCommitRequest(group_id=group, generation=-1)
+        for partition in range(first, first + each):
+            request.partitions.add(topic=topic, partition=partition, offset=1, metadata=metadata)
+        answer = world.call("OffsetCommit", request)
+        if answer.status.code:
+            break
+    again = pb.OffsetCommitRequest(group_id=group, generation=-1)
+    again.partitions.add(topic=topic, partition=0, offset=2)
+    assert world.call("OffsetCommit", again).partitions[0].status.code == 0, "what is there goes on"
+    deleted = admin_pb2.DeleteGroupsRequest(group_ids=[group])
+    node_id = world.coordinator(group).node_id
+    assert world.admin(node_id).DeleteGroups(deleted).results[0].status.code == 0
+    return refused(answer)
+
+
 def joins(world: World, group, count, **changes):
     """So many first Joins."""
     return [pb.JoinGroupRequest(**world.join_fields(group, **changes)) for _ in range(count)]

@@ -3,6 +3,7 @@
 from collections import deque
 
 from coordinator.calls import Desk
+from coordinator.growth import StateSize
 from coordinator.machine.commands import (
     Assignment,
     JoinGroup,
@@ -16,7 +17,7 @@ from coordinator.machine.commands import (
 from coordinator.shard import Shard
 from coordinator.standing import Turn
 from coordinator.sweeping import RETENTION
-from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, ShardId, Unknown
+from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, Room, ShardId, Unknown
 
 
 class FakeBatch:
@@ -76,6 +77,7 @@ class FakeLog:
         self.copy_of = None
         self.differing, self.set_aside = {}, None
         self.quorum_heard = self.current = True
+        self.room = Room.ENOUGH
         self.view = view or FakeView()
         self.waiting, self.reads, self.entries = deque(), [], []
         self.machine = None
@@ -157,11 +159,13 @@ class FakeLog:
 class Rig:
     """One shard on one log, with a clock that the test turns."""
 
-    def __init__(self, view=None, desk=None, retention=RETENTION):
+    def __init__(self, view=None, desk=None, retention=RETENTION, limits=None):
         self.desk = desk or Desk()
         self.wakes = 0
         self.wall_ms = 1_700_000_000_000
-        self.shard = Shard(ShardId(0), self.desk, lambda: self.wall_ms, self._wake, retention)
+        self.shard = Shard(
+            ShardId(0), self.desk, lambda: self.wall_ms, self._wake, retention, StateSize(limits)
+        )
         self.log = FakeLog(view=view)
         self.log.machine = self.shard
         self.shard.attach(self.log)

@@ -18,7 +18,7 @@ from coordinator.quarantine import Quarantine
 from coordinator.raft_metrics import LeaderWatcher, Proposals
 from coordinator.topics import Topics
 from coordinator.untaken import Untaken
-from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, ShardId, Unknown
+from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, Room, ShardId, Unknown
 from tests.coordinator.fakes import FakeLog, Rig, commit, join
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -77,6 +77,9 @@ def metrics(rig, tmp_path):
             admission=Admission(),
             desk=rig.desk,
             untaken=Untaken(lambda: 0.0, lambda _: None),
+            room=lambda: Room.ENOUGH,
+            reserve=0,
+            state_size=rig.shard.state_size,
         )
     )
     return metrics
@@ -249,6 +252,9 @@ def test_the_rest_of_the_groups_is_one_series(tmp_path):
             Admission(),
             rig.desk,
             Untaken(lambda: 0.0, lambda _: None),
+            lambda: Room.ENOUGH,
+            0,
+            rig.shard.state_size,
         )
     )
     rig.log.lead()

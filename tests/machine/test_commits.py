@@ -23,6 +23,7 @@ from coordinator.machine.shard_state import (
     evolve_counted,
     load_state,
     recount,
+    reweigh,
     shard_records,
 )
 from tests.machine.test_properties import SETTINGS
@@ -104,6 +105,7 @@ def test_a_commit_in_columns_is_one_partition_by_partition(steps):
                 assert writes == wanted
             assert fast == plain
             assert fast.digest == recount(fast)
+            assert fast.bytes == reweigh(fast)[0]
             if loads:
                 fast = load_state(sorted(shard_records(fast)))
 

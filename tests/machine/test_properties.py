@@ -63,6 +63,7 @@ from coordinator.machine.shard_state import (
     evolve_shard_counted,
     load_state,
     recount,
+    reweigh,
     shard_records,
 )
 from coordinator.machine.state import Phase
@@ -217,6 +218,7 @@ def test_live_is_replayed_is_restored(history):
 
     evolved = ShardState(time_ms=state.time_ms)
     evolved.digest = recount(evolved)
+    evolved.bytes, _ = reweigh(evolved)
     stored: dict[bytes, bytes] = {}
     for result in results:
         events = decode_events(encode_events(result.events))

@@ -113,6 +113,7 @@ from coordinator.machine.shard_state import (
     apply_entry,
     load_state,
     recount,
+    reweigh,
     shard_records,
 )
 from coordinator.machine.state import Group
@@ -176,6 +177,8 @@ class World:
             assert apply_entry(self.unloaded, entry, self.index) == results
             assert self.unloaded == self.state
         assert self.state.digest == recount(self.state)
+        groups = {group_id: group.bytes for group_id, group in self.state.groups.items()}
+        assert (self.state.bytes, groups) == reweigh(self.state)
         assert load_state(sorted(shard_records(self.state))) == self.state
         return results
 

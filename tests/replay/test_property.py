@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coordinator.machine.commands import AddPartitions, CreateTopic
 from coordinator.machine.evolve_history import rounds_of
-from coordinator.machine.shard_state import recount
+from coordinator.machine.shard_state import recount, reweigh
 from replay.local import run_local
 from tests.export.exports import SMALL, open_exporter
 from tests.export.node import FakeNode, Script
@@ -133,6 +133,7 @@ def test_an_export_folds_to_the_live_digest(steps):
         assert report.unproven == 0
         live = node.state()
         assert live.digest == recount(live)
+        assert live.bytes == reweigh(live)[0]
         open_sessions = {
             (row["group"], row["member_id"])
             for row in table(folder / "out", "member_sessions")

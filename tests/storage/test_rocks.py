@@ -1,5 +1,6 @@
 """The store on disk: epochs, stalls, the durable mark, refusals."""
 
+import errno
 import os
 import queue
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from storage import rocks
 from storage.rocks import MissingStoreError, RocksStore
 from storage.store import CorruptStoreError, Family, StoreError
 
@@ -149,13 +151,70 @@ def test_a_write_stall_keeps_the_batch_and_its_epoch_for_the_next_try(loop, tmp_
 def test_a_failed_write_is_final(loop, tmp_path: Path):
     """No later write is tried: what the first one left behind is unknown."""
     store = loop.open(tmp_path, create=True)
-    store._db = StallingDb(store._db, "IO error: No space left on device")
+    store._db = StallingDb(store._db, "IO error: Input/output error")
     store.batch.put(Family.LOG, b"a", b"1")
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(StoreError, match="Input/output error"):
         store.write()
     store._db.error = ""
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(StoreError, match="Input/output error"):
         store.write()
+    store.close()
+
+
+def test_a_write_that_finds_no_room_is_tried_again(loop, tmp_path: Path):
+    """Nothing of it is in the database, which takes it some time after there is room."""
+    store = loop.open(tmp_path, create=True)
+    store._db = StallingDb(store._db, "IO error: No space left on device: While appending")
+    store.batch.put(Family.LOG, b"a", b"1")
+    store.mark_hard()
+    for error in (store._db.error, "IO error: Writer has previous error."):
+        store._db.error = error
+        assert store.write() == 0
+        assert store.pending_bytes
+    store._db.error = ""
+    assert store.write() == 1
+    assert store.get(Family.LOG, b"a") == b"1"
+    store.close()
+
+
+def test_an_earlier_error_that_was_not_for_want_of_room_is_final(loop, tmp_path: Path):
+    """What it was the database does not say any more."""
+    store = loop.open(tmp_path, create=True)
+    store._db = StallingDb(store._db, "IO error: Writer has previous error.")
+    store.batch.put(Family.LOG, b"a", b"1")
+    with pytest.raises(StoreError, match="previous error"):
+        store.write()
+    store.close()
+
+
+def test_nothing_is_written_where_hardly_anything_is_free(loop, tmp_path: Path, monkeypatch):
+    """A sync that meets a write without room could leave the database shut."""
+    store = loop.open(tmp_path, create=True)
+    store.batch.put(Family.LOG, b"a", b"1" * 100)
+    monkeypatch.setattr(RocksStore, "_free_bytes", lambda _: rocks.SPARE_BYTES + 100)
+    assert store.write() == 0
+    assert store.write_stalls == 1
+    monkeypatch.setattr(RocksStore, "_free_bytes", lambda _: rocks.SPARE_BYTES + 1_000)
+    assert store.write() == 1
+    store.close()
+
+
+def test_a_mark_without_room_leaves_the_one_that_is_there(loop, tmp_path: Path, monkeypatch):
+    """It says less, and holds; another error is the disk's."""
+    store = loop.open(tmp_path, create=True)
+    store._mark_wanted = b"first"
+    store._write_mark_file()
+    before = (tmp_path / "mark").read_bytes()
+
+    def refuse(_fd):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rocks.os, "fsync", refuse)
+        store._mark_wanted = b"another"
+        store._write_mark_file()
+    assert (tmp_path / "mark").read_bytes() == before
+    assert not (tmp_path / "mark.new").exists()
     store.close()
 
 

@@ -14,8 +14,8 @@ from chaos.faults import damage
 from chaos.faults.catalog import kinds
 from chaos.faults.clock import DRIFT_S_MIN
 from chaos.faults.contract import Group, create, reason_missing
-from chaos.faults.disk import ENDS_S, _syncs
-from chaos.faults.resources import _untaken
+from chaos.faults.disk import ENDS_S, _room, _syncs
+from chaos.faults.resources import _refused_growth, _untaken
 from chaos.world import waiting
 from chaos.world.clock import FakeClock
 from chaos.world.disk import LoopDisks
@@ -23,6 +23,7 @@ from chaos.world.limits import CpuLimit, MemoryLimit, WriteLimit, open_files
 from chaos.world.loopback import Loopback
 from chaos.world.outfit import outfit
 from chaos.world.world import World
+from raft.contract import Room
 from tests.chaos.faults.load import TOPIC, Load
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
@@ -69,9 +70,22 @@ def ended_by_itself(world, injected, load):
     assert load.last_by_node[node_id] * 1e9 <= injected.facts["refuses_ns"]
 
 
-def ends_for_want_of_room(world, injected, load):
-    """Under load it needs room soon."""
-    until(world, load, lambda: not world.nodes[target(injected)].running)
+def has_no_room(world, injected, load):
+    """It says so and stays, and the others go on."""
+    until(world, load, lambda: _room(world, target(injected)) == Room.NONE)
+    load.wait_progress()
+    assert world.nodes[target(injected)].running
+
+
+def disks_are(wanted):
+    """Each node that was hit says so of its disk, and nobody ends."""
+
+    def seen(world, injected, load):
+        for node_id in injected.facts["nodes"]:
+            until(world, load, lambda node_id=node_id: _room(world, node_id) == wanted)
+        assert world.running() == [0, 1, 2]
+
+    return seen
 
 
 def syncs_are_slow(world, injected, load):
@@ -164,6 +178,13 @@ def others_are_served(world, injected, load):
     load.wait_progress()
 
 
+def growth_is_refused(world, injected, load):
+    """Of that group; what is there goes on, and others are served."""
+    assert injected.facts["went_on"]
+    until(world, load, lambda: _refused_growth(world, world.running()) > 0)
+    load.wait_progress()
+
+
 def damage_is_noticed(world, injected, load):
     """It has refused, or serves what it had vouched for; the others go on."""
     vouched = injected.facts.get("vouched", False)
@@ -206,7 +227,9 @@ EVIDENCE = {
     "power_loss_all": power_is_off,
     "torn_write": log_is_torn,
     "eio": ended_by_itself,
-    "disk_full": ends_for_want_of_room,
+    "disk_full": has_no_room,
+    "disks_low": disks_are(Room.LOW),
+    "disks_full": disks_are(Room.NONE),
     "slow_disk": syncs_are_slow,
     "fsync_stall": nobody_acknowledges,
     "leader_fsync_hangs": others_take_over,
@@ -226,6 +249,7 @@ EVIDENCE = {
     "memory_short": memory_runs_out,
     "out_of_files": files_run_out,
     "unread_answers": others_are_served,
+    "state_full": growth_is_refused,
 }
 OURS = sorted(
     name

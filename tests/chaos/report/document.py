@@ -25,6 +25,7 @@ NEEDS = {
     "partition": "",
     "reset": "",
     "sleep": "Linux, a C compiler",
+    "state_limit": "nodes of the run's own",
     "write_limit": "root, control groups",
 }
 """What each capability takes, in words; "" where namespaces and proxies both have it."""

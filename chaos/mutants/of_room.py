@@ -1,0 +1,74 @@
+"""Builds that let state or disks grow beyond what there is room for."""
+
+import coordinator.shard
+import raft.driver
+from chaos.mutants.build import Build
+from coordinator.calls import Call
+from coordinator.growth import Growth, StateSize
+from coordinator.machine.commands import Command
+from coordinator.proposer import Proposer
+from raft.codec import Message
+from raft.contract import Room
+from raft.replica import Replica
+from raft.rooms import Rooms
+
+
+def _never_refused(_self: StateSize, _growth: Growth, _group: int, _shard: int) -> None:
+    """Everything has a place."""
+
+
+class WithoutReservation(Proposer):
+    """Counts what is applied alone: a burst that is under way exceeds every limit."""
+
+    def offer(
+        self,
+        command: Command,
+        size: int,
+        call: Call | None = None,
+        growth: int = 0,
+    ) -> str | None:
+        return super().offer(command, size, call)
+
+
+def _has_room(_self: Rooms, _node: int) -> Room:
+    return Room.ENOUGH
+
+
+class TakingWithoutRoom(Replica):
+    """Takes entries of its leader though its disk has no room for them."""
+
+    def _keep_matching(self, message: Message) -> None:
+        rooms = self._host.rooms
+        room, rooms.own = rooms.own, Room.ENOUGH
+        try:
+            super()._keep_matching(message)
+        finally:
+            rooms.own = room
+
+
+BUILDS = (
+    Build(
+        "growth_unchecked",
+        "Takes whatever the state's limits say.",
+        ((StateSize, "refusal", _never_refused),),
+    ),
+    Build(
+        "growth_unreserved",
+        WithoutReservation.__doc__ or "",
+        ((coordinator.shard, "Proposer", WithoutReservation),),
+    ),
+    Build(
+        "low_unheard",
+        "A leader does not hear what followers say of their disks.",
+        ((Rooms, "of", _has_room),),
+    ),
+)
+"""Caught by unit tests."""
+
+SIMULATED = (
+    Build(
+        "taken_without_room",
+        TakingWithoutRoom.__doc__ or "",
+        ((raft.driver, "Replica", TakingWithoutRoom),),
+    ),
+)

@@ -1,0 +1,32 @@
+"""What the disks of a node and its peers have room for; mostly that is enough for everything."""
+
+from raft.contract import Room
+
+
+class Rooms:
+    """The node's own, and what connected peers said last of theirs."""
+
+    def __init__(self) -> None:
+        self.own = Room.ENOUGH
+        self._peers: dict[int, Room] = {}
+        """Of those that have not enough."""
+
+    @property
+    def enough(self) -> bool:
+        """Whether every disk has room enough, as far as is known here."""
+        return not self._peers and self.own is Room.ENOUGH
+
+    def of(self, node: int) -> Room:
+        """What a peer's disk has room for, as it said last."""
+        return self._peers.get(node, Room.ENOUGH)
+
+    def hear(self, node: int, room: Room) -> None:
+        """A frame of a peer says so."""
+        if room is not Room.ENOUGH:
+            self._peers[node] = room
+        elif self._peers:
+            self._peers.pop(node, None)
+
+    def forget(self, node: int) -> None:
+        """A peer is not connected any more."""
+        self._peers.pop(node, None)

@@ -1,0 +1,278 @@
+"""State stays below its limits in bytes, and low disks refuse what grows it: before the log."""
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator.growth import GOES_ON_SHARE, StateLimits, growth_of
+from coordinator.machine.commands import (
+    AlterGroupConfig,
+    ConfigSetting,
+    CreateTopic,
+    DeleteGroup,
+    OffsetDelete,
+    PartitionCommit,
+    TopicPartition,
+)
+from coordinator.machine.errors import Error
+from coordinator.machine.replies import Committed, Joined, Refused, Synced
+from coordinator.machine.shard_state import reweigh
+from raft.contract import Room
+from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
+
+KIB = 1024
+MANY = 10**9
+
+
+def rig_with(**limits):
+    """A shard that leads, with these limits and no others."""
+    rig = Rig(limits=StateLimits(**{"group": MANY, "shard": MANY, "node": MANY} | limits))
+    rig.log.lead()
+    rig.turn()
+    return rig
+
+
+def simple(number, partitions=1, metadata="", first=0, offset=1):
+    """A commit of a group of its own."""
+    wanted = tuple(
+        PartitionCommit("t", p, offset, metadata, None) for p in range(first, first + partitions)
+    )
+    return replace(commit("", -1, 1, group=f"g{number}"), partitions=wanted)
+
+
+def formed(rig, *members):
+    """A group g of these members, at rest."""
+    for member in members:
+        rig.ask(f"join {member}", join(member))
+    rig.run(1_500)
+    joined = rig.answers[f"join {members[0]}"]
+    shares = dict.fromkeys(members, b"x" * 10)
+    for member in members:
+        own = joined.leader_id == id_of(member)
+        rig.ask(f"sync {member}", sync(member, joined.generation, shares if own else {}))
+    rig.turn()
+    assert all(isinstance(rig.answers[f"sync {member}"], Synced) for member in members)
+    return joined.generation
+
+
+def errors(answer):
+    """Of the partitions of a commit."""
+    return [one.error for one in answer.partitions]
+
+
+def is_refused(answer, error):
+    """Whether an answer is a refusal with this error."""
+    return isinstance(answer, Refused) and answer.error is error
+
+
+@pytest.mark.parametrize("scope", ["group", "shard", "node"])
+def test_growth_ends_at_each_limit(scope):
+    """Offsets with metadata; what is refused changes nothing, and the error names the limit."""
+    limit = 64 * KIB
+    rig = rig_with(**{scope: limit})
+    number = 0
+    while True:
+        group = 0 if scope == "group" else number
+        rig.ask(number, simple(group, metadata="m" * 1_000, first=number))
+        rig.turn()
+        if not isinstance(rig.answers[number], Committed):
+            break
+        number += 1
+        assert number < limit // 1_000
+    refused = rig.answers[number]
+    assert is_refused(refused, Error.POLICY_VIOLATION)
+    assert f"state_{scope}_max_bytes" in refused.message
+    assert limit - 3 * KIB < rig.shard.state.bytes <= limit
+    assert rig.shard.state_size.refused[scope] == 1
+    assert rig.shard.state.bytes == reweigh(rig.shard.state)[0]
+
+
+def test_a_burst_that_is_not_applied_counts():
+    """Reserved from when it is offered: 100 commits in one turn stop at the limit, too."""
+    limit = 64 * KIB
+    rig = rig_with(shard=limit)
+    for number in range(200):
+        rig.ask(number, simple(number, metadata="m" * 1_000))
+    assert rig.shard.state.bytes < KIB
+    rig.drain()
+    assert rig.shard.state.bytes <= limit
+    stored = [n for n in range(200) if isinstance(rig.answers[n], Committed)]
+    assert 30 < len(stored) < 70
+    assert rig.shard.proposer.reserved == 0
+
+
+def test_what_fails_in_the_log_gives_its_reservation_back():
+    """Another leader's term begins: nothing is under way here any more."""
+    rig = rig_with()
+    rig.ask(1, simple(1, metadata="m" * 1_000))
+    assert rig.shard.proposer.reserved > 1_000
+    rig.shard.turn(rig_turn(rig))
+    rig.log.follow()
+    assert rig.shard.proposer.reserved == rig.shard.proposer.reserved_of("g1") == 0
+
+
+def rig_turn(rig):
+    """A turn whose entry is proposed and not applied."""
+    from coordinator.standing import Turn  # noqa: PLC0415
+
+    rig.clock_ms += 10
+    return Turn(rig.clock_ms, 0, rig.loop_round)
+
+
+def full(rig, scope="shard"):
+    """Lower the limit to what there is."""
+    size = rig.shard.state_size
+    size.limits = replace(size.limits, **{scope: rig.shard.state.bytes})
+
+
+def test_at_the_limit_what_does_not_grow_goes_on():
+    """Commits over offsets that are there, leaves, rounds of who stays, deletions."""
+    rig = rig_with()
+    generation = formed(rig, "a", "b")
+    rig.ask("first", commit("a", generation, 1))
+    rig.ask("other", simple(7, partitions=100))
+    rig.turn()
+    full(rig)
+    rig.ask("again", commit("a", generation, 10**15, seq=1))
+    rig.ask("more", commit("a", generation, 1, partition=1))
+    rig.ask("newcomer", join("c"))
+    rig.ask("new group", simple(8))
+    rig.ask("topic", CreateTopic("new", 1))
+    setting = AlterGroupConfig("g9", (ConfigSetting("offsets.retention.ms", "1000"),), ())
+    rig.ask("setting", setting)
+    rig.turn()
+    assert errors(rig.answers["again"]) == [Error.NONE]
+    for refused in ("more", "newcomer", "new group", "topic", "setting"):
+        assert is_refused(rig.answers[refused], Error.POLICY_VIOLATION), refused
+    rig.ask("leave", leave("b"))
+    rig.turn()
+    rig.ask("rejoin", join("a", member_id=id_of("a")))
+    rig.run(100)
+    joined = rig.answers["rejoin"]
+    assert isinstance(joined, Joined)
+    rig.ask("sync", sync("a", joined.generation, {"a": b"x" * 25}))
+    rig.turn()
+    assert isinstance(rig.answers["sync"], Synced)
+    rig.ask("one offset", OffsetDelete("g7", (TopicPartition("t", 0),)))
+    rig.ask("delete", DeleteGroup("g7"))
+    rig.turn()
+    assert "g7" not in rig.shard.state.groups
+    rig.ask("newcomer again", simple(8))
+    rig.turn()
+    assert errors(rig.answers["newcomer again"]) == [Error.NONE]
+
+
+def test_of_a_commit_what_grows_is_refused_and_the_rest_stored():
+    """Each partition has its answer, in the order of the request."""
+    rig = rig_with()
+    rig.ask("first", simple(1, partitions=2))
+    rig.turn()
+    full(rig)
+    wanted = (
+        PartitionCommit("t", 5, 7, "", None),
+        PartitionCommit("t", 0, 7, "", None),
+        PartitionCommit("t", 1, 7, "m", None),
+    )
+    rig.ask("mixed", replace(simple(1), partitions=wanted))
+    rig.ask("atomic", replace(simple(1), partitions=wanted, atomic=True))
+    rig.turn()
+    no = Error.POLICY_VIOLATION
+    assert errors(rig.answers["mixed"]) == [no, Error.NONE, no]
+    assert is_refused(rig.answers["atomic"], no)
+    offsets = rig.shard.state.groups["g1"].offsets
+    assert (offsets["t", 0].offset, offsets["t", 1].offset, len(offsets)) == (7, 1, 2)
+
+
+def test_what_a_group_goes_on_with_ends_a_tenth_above_the_limit():
+    """Assignments count: nobody grows without end by Syncs alone."""
+    rig = rig_with()
+    generation = formed(rig, "a")
+    full(rig)
+    allowed = int(rig.shard.state.bytes * (GOES_ON_SHARE - 1))
+    rig.ask("large", sync("a", generation, {"a": b"x" * (allowed + 20)}))
+    rig.turn()
+    assert is_refused(rig.answers["large"], Error.POLICY_VIOLATION)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        simple(1),
+        simple(1, partitions=50, metadata="é" * 100),
+        replace(simple(1), blob=b"b" * 1_000),
+        join("a", metadata=b"m" * 5_000),
+        join("a", metadata=b"m" * 5_000, instance="i" * 200),
+        join("a", drawn="d" * 32),
+        AlterGroupConfig("g", (ConfigSetting("offsets.retention.ms", "1000"),), ()),
+        CreateTopic("t" * 249, 10),
+    ],
+)
+def test_growth_is_never_less_than_what_is_stored(command):
+    """What is reserved is an upper bound, and not a loose one for what there is much of."""
+    rig = rig_with()
+    before = rig.shard.state.bytes
+    growth = growth_of(rig.shard.state, command)
+    rig.ask("it", command)
+    rig.turn()
+    added = rig.shard.state.bytes - before - 300  # shard time's record
+    assert 0 < added + 300 <= growth.size + 300
+    assert growth.size < 3 * added + 3_000
+
+
+def test_state_is_weighed_the_same_once_it_is_loaded():
+    """A restart counts what the limits count."""
+    rig = rig_with()
+    formed(rig, "a", "b")
+    rig.ask("x", simple(3, partitions=20, metadata="m"))
+    rig.ask("y", simple(3, partitions=5, metadata="mm"))
+    rig.turn()
+    again = Rig(view=rig.log.view)
+    assert again.shard.state.bytes == rig.shard.state.bytes
+    sizes = [{g.group_id: g.bytes for g in r.shard.state.groups.values()} for r in (rig, again)]
+    assert sizes[0] == sizes[1]
+
+
+def test_low_disks_refuse_growth_alone():
+    """New groups, new offsets, newcomers; what is there goes on, and it comes back by itself."""
+    rig = rig_with()
+    generation = formed(rig, "a", "b")
+    rig.ask("first", commit("a", generation, 1))
+    rig.turn()
+    rig.log.room = Room.LOW
+    rig.ask("again", commit("a", generation, 2, seq=1))
+    rig.ask("more", commit("a", generation, 1, partition=1))
+    rig.ask("newcomer", join("c"))
+    rig.ask("group", simple(1))
+    rig.turn()
+    assert errors(rig.answers["again"]) == [Error.NONE]
+    for name in ("more", "newcomer", "group"):
+        assert is_refused(rig.answers[name], Error.KAFKA_STORAGE_ERROR), name
+        assert rig.answers[name].error.retriable
+    rig.ask("leave", leave("b"))
+    rig.turn()
+    rig.ask("rejoin", join("a", member_id=id_of("a")))
+    rig.run(100)
+    assert isinstance(rig.answers["rejoin"], Joined)
+    rig.log.room = Room.ENOUGH
+    rig.ask("group again", simple(1))
+    rig.turn()
+    assert errors(rig.answers["group again"]) == [Error.NONE]
+
+
+def test_full_disks_take_no_entry_and_forget_none_of_their_timers():
+    """Not even what waits in the queue; sessions that ended meanwhile end when there is room."""
+    rig = rig_with()
+    generation = formed(rig, "a")
+    rig.ask("before", commit("a", generation, 1))
+    rig.log.room = Room.NONE
+    rig.ask("after", commit("a", generation, 2, seq=1))
+    entries = len(rig.log.entries)
+    rig.run(15_000)
+    assert len(rig.log.entries) == entries
+    assert is_refused(rig.answers["after"], Error.KAFKA_STORAGE_ERROR)
+    assert "before" in rig.answers
+    assert not isinstance(rig.answers["before"], Committed)
+    assert rig.shard.state.groups["g"].members
+    rig.log.room = Room.ENOUGH
+    rig.run(3_000)
+    assert not rig.shard.state.groups["g"].members

@@ -1,0 +1,25 @@
+"""State grows by each path until it is refused, in a real cluster whose nodes may take little."""
+
+import pytest
+
+from bench.growth import PATHS, grow
+from bench.report import Report
+
+pytestmark = pytest.mark.processes
+
+LIMIT_MIB = 8
+MEMORY_MIB = 320
+GROW_S_MAX = 120.0
+ENOUGH = 200
+"""Refusals after which it is seen that nothing grows any more."""
+
+
+@pytest.mark.parametrize("path", sorted(set(PATHS) - {"topics"}))
+def test_growth_ends_at_the_limit_and_no_node_does(path):
+    """In control groups of 320 MiB where there are any; a restart included."""
+    report = Report("growth")
+    grow(report, path, GROW_S_MAX, MEMORY_MIB, LIMIT_MIB, ENOUGH)
+    assert not report.failed
+    figures = report.figures
+    assert figures[f"{path}_state_mib"]["max"] <= LIMIT_MIB * 1.1 + 1
+    assert figures[f"{path}_refused"]["max"] >= ENOUGH
