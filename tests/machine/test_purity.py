@@ -87,6 +87,7 @@ USES = {
         "max((member.token for member in members))": "ints",
     },
     "shard_state": {
+        "sorted((key for key, _ in group_records(group)))": "bytes",
         "max((max(event.generation, event.fence) for event in deleted), default=0)": "ints",
         "max(event.generation, event.fence)": "ints",
     },
