@@ -291,5 +291,6 @@ def test_the_outfit_provides_what_the_faults_need() -> None:
         "disk",
         "memory_limit",
         "sleep",
+        "state_limit",
         "write_limit",
     ]
