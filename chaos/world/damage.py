@@ -1,14 +1,22 @@
-"""Damage to the files of a node that does not run: truncated ends, flipped bits."""
+"""Damage to the files of a node that does not run: truncated ends, flipped bits, other values."""
 
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from random import Random
 
+from rocksdict import Options, Rdict
+
 from chaos.world.errors import WorldError
+from coordinator.machine.encoding import Reader
+from coordinator.machine.record_forms import put_offset, take_offset
+from coordinator.machine.records import group_key
+from storage import keys
+from storage.store import Family
 
 TORN_BYTES_MAX = 200
 """A log is cut so far before its end, or before the offset that is asked for, at most: less than a
@@ -158,3 +166,33 @@ def put_back(copy: Path, data: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def change_offset(data: Path, shard: int, group: str, topic: str, partition: int) -> int:
+    """Change a stored offset of a stopped node by one, behind its back; returns what it was.
+
+    The record is a sound one, and the log says otherwise: no checksum tells. Raises DamageError
+    where the offset is not stored there.
+    """
+    names = [family.name.lower() for family in Family]
+    with closing(
+        Rdict(
+            str(data / "db"),
+            options=Options(raw_mode=True),
+            column_families={name: Options(raw_mode=True) for name in names},
+        )
+    ) as database:
+        wanted = group_key(group, (topic, partition))
+        start, end = keys.state_before(shard, 0)[0], keys.state_after(shard, 0)[1]
+        with closing(database.get_column_family(Family.STATE.name.lower())) as state:
+            found = None
+            for key, value in state.items(from_key=start):
+                if key >= end:
+                    break
+                if key.endswith(wanted):
+                    found = take_offset(Reader(value))
+                    state[key] = put_offset(replace(found, offset=found.offset + 1))
+        database.flush_wal(True)
+    if found is None:
+        raise DamageError(f"{data} stores no offset of {group}")
+    return found.offset
