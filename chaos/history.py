@@ -185,8 +185,8 @@ class NodeState:
     """When the span was over: the node ran again with a sound disk, or was replaced."""
     found: str
     """`stopped`: it ended by itself; `refused`: it did not start, and said why; `repaired`: it
-    came up with its peers' state, and served only then; `running`: it went on, or served;
-    `believed`: others took its state for the right one;
+    came up with its peers' state, and served only then; `running`: it went on, or served; `behind`:
+    it did, and never got what it lacked; `believed`: others took its state for the right one;
     `silent`: it neither served nor ended in time; `left`: it led nothing any more; `leading`: it
     still led."""
     detail: str = ""

@@ -7,7 +7,7 @@ from chaos.history import NodeState
 
 LEAVES_S = 5.0
 """A node whose sync has hung for so long leads nothing: it has 3 s, the others need an election."""
-_FOUND: Mapping[object, str] = {"refused": "refused", "serves": "running"}
+_FOUND: Mapping[object, str] = {"refused": "refused", "serves": "running", "behind": "behind"}
 """By what the fault says of the node that it started on damaged files."""
 Facts = Mapping[str, object]
 

@@ -3,11 +3,13 @@
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from random import Random
+from typing import cast
 
 from rocksdict import Options, Rdict
 
@@ -186,7 +188,8 @@ def change_offset(data: Path, shard: int, group: str, topic: str, partition: int
         start, end = keys.state_before(shard, 0)[0], keys.state_after(shard, 0)[1]
         with closing(database.get_column_family(Family.STATE.name.lower())) as state:
             found = None
-            for key, value in state.items(from_key=start):
+            entries = cast("Iterator[tuple[bytes, bytes]]", state.items(from_key=start))
+            for key, value in entries:
                 if key >= end:
                     break
                 if key.endswith(wanted):

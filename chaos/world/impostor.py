@@ -7,6 +7,7 @@ say it to another one, wait until that has agreed, send what is no frame, wait f
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 
 from chaos.child import Message, answer, commands
 from muster.v1 import peer_pb2 as pb
@@ -88,7 +89,10 @@ async def _ended(reader: asyncio.StreamReader) -> bool:
 
 async def _serve() -> None:
     impostor = Impostor()
-    verbs = {"learn": impostor.learn, "garble": impostor.garble}
+    verbs: dict[str, Callable[..., Awaitable[Message]]] = {
+        "learn": impostor.learn,
+        "garble": impostor.garble,
+    }
     answer(ready=True)
     async for message in commands():
         try:

@@ -51,6 +51,7 @@ def test_a_node_on_a_disk_that_fails_has_to_end(code, passes):
         (0, "serves", "running", False),
         (2, "silent", "silent", False),
         (0, "silent", "silent", False),
+        (2, "behind", "behind", False),
         (2, "refused", "refused", False),
     ],
 )
