@@ -69,6 +69,15 @@ class OwnGroup:
                 return answer.partitions[0].offset
         raise FaultError(f"nobody told an offset of {self.name} in {DONE_S_MAX:.0f} s")
 
+    def applied(self) -> dict[int, int]:
+        """By node that answers, up to which index it has applied of this shard."""
+        return {
+            node_id: state.applied_index
+            for node_id, view in self._world.views().items()
+            for state in view.shard_states
+            if state.shard == self.shard
+        }
+
     def _asked(self) -> Iterator[int]:
         """Running nodes, one after the other, for as long as an answer may take."""
         deadline = time.monotonic() + DONE_S_MAX

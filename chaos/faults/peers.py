@@ -111,7 +111,7 @@ class DeadBulk(_Shaping):
         super().__init__()
         self._leader: int | None = None
         self._other: int | None = None
-        self._shard = -1
+        self._own: OwnGroup | None = None
         self._wanted = 0
 
     def inject(self, world: World, rng: Random) -> Injected:
@@ -140,7 +140,7 @@ class DeadBulk(_Shaping):
         own = OwnGroup(world, "bulk", rng.choice(sorted(led)))
         own.commit(rng.randrange(1 << 30), range(PARTITIONS), "x" * METADATA_BYTES_MAX)
         self._leader, self._other = led[own.shard], pair[led[own.shard]]
-        self._shard, self._wanted = own.shard, max(_applied(world, own.shard).values())
+        self._own, self._wanted = own, max(own.applied().values())
         targets = tuple(
             map(_name, _both_ways([node_place(self._leader)], [node_place(self._other)]))
         )
@@ -152,10 +152,10 @@ class DeadBulk(_Shaping):
         Raises FaultError where it does not.
         """
         super().heal(world)
-        other, self._other = self._other, None
-        if other is not None:
+        own, self._own = self._own, None
+        if own is not None and (other := self._other) is not None:
             world.wait(
-                lambda: _applied(world, self._shard).get(other, 0) >= self._wanted,
+                lambda: own.applied().get(other, 0) >= self._wanted,
                 CAUGHT_UP_S_MAX,
                 f"node {other} has what did not pass",
             )
@@ -163,22 +163,12 @@ class DeadBulk(_Shaping):
     def _look(self, world: World, before: Mapping[tuple[str, str, str], int]) -> Sight:
         """Something was lost, the other node lacks it, and yet the two hear each other."""
         lost, what = super()._look(world, before)
-        if self._other is None or self._leader is None:
+        if self._own is None or self._other is None or self._leader is None:
             return False, "nothing long was committed"
-        lacks = self._wanted - _applied(world, self._shard).get(self._other, self._wanted)
+        lacks = self._wanted - self._own.applied().get(self._other, self._wanted)
         heard = _hear_each_other(world, self._leader, self._other)
-        what = f"{what}; node {self._other} lacks {lacks} entries of shard {self._shard}"
+        what = f"{what}; node {self._other} lacks {lacks} entries of shard {self._own.shard}"
         return lost and lacks > 0 and heard, f"{what}; control {'lives' if heard else 'is gone'}"
-
-
-def _applied(world: World, shard: int) -> dict[int, int]:
-    """By node, up to which index it has applied of a shard."""
-    return {
-        node_id: state.applied_index
-        for node_id, view in world.views().items()
-        for state in view.shard_states
-        if state.shard == shard
-    }
 
 
 def _hear_each_other(world: World, one: int, other: int) -> bool:
