@@ -48,13 +48,14 @@ class _Diverging(Watched):
         offset = rng.randrange(1 << 30)
         own.commit(offset)
         world.wait(lambda: _all_have_all(world, own.shard), SETTLED_S_MAX, "all have the commit")
-        self._hit = sorted(some_of(world, world.running(), self.wrong, rng))
+        self._hit = self._choose(world, rng)
         before = {one: _quarantines(world, one, own.shard) for one in world.running()}
         before |= dict.fromkeys(self._hit, 0)  # a new process counts from 0
         from_index = max(own.applied().values())
         for node_id in self._hit:
             if code := world.stop(node_id, STOP_S_MAX):
                 raise FaultError(f"node {node_id} ended with code {code} after SIGTERM")
+        world.changed.update(self._hit)
         for node_id in self._hit:
             folder = world.nodes[node_id].folder
             if damage.change_offset(folder, own.shard, own.name, own.topic, 0) != offset:
@@ -80,6 +81,13 @@ class _Diverging(Watched):
             f"an offset of shard {own.shard} was changed from {offset} to {offset + 1}",
             facts=self._facts,
         )
+
+    def _choose(self, world: World, rng: Random) -> list[int]:
+        """Those again that another fault has changed: a majority's records stay what they were."""
+        again = sorted(world.changed)[: self.wrong]
+        others = [one for one in world.running() if one not in again]
+        more = self.wrong - len(again)
+        return sorted([*again, *(some_of(world, others, more, rng) if more else ())])
 
     def _await_repair(
         self, world: World, own: OwnGroup, offset: int, before: dict[int, int]
