@@ -43,7 +43,7 @@ class Garbage(Watched):
         """
         target = world.leader()
         process = world.nodes[target].process
-        passed_for = rng.choice(world.followers())
+        passed_for = rng.choice([one for one in world.running() if one != target])
         place = node_place(passed_for)
         impostor = Child(
             "chaos.world.impostor", {}, lambda argv: world.network.command(place, argv)
@@ -121,7 +121,7 @@ class DeadBulk(_Shaping):
         lacks it. Raises FaultError where a majority does not take it.
         """
         leader = world.leader()
-        other = one_of(world, world.followers(), rng)
+        other = one_of(world, [one for one in world.running() if one != leader], rng)
         places = node_place(leader), node_place(other)
         self._shape(world, _both_ways([places[0]], [places[1]]), BULK_CUT)
         if not world.network.reset(*places):
