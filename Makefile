@@ -43,9 +43,16 @@ test: venv .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its 
 test-demo: venv ## the demo with each of its parts broken, which its own checks must find
 	$(BIN)/python -m pytest tests/demo/test_run.py
 
+# Which third of what takes long is run: the next commit has the next one.
+TURN ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
+
 .PHONY: test-faults
-test-faults: venv ## every fault of the chaos suite and each point of a failover on real processes, a short soak; one at a time
-	$(BIN)/python -m pytest -m faults
+test-faults: venv ## every third fault of the chaos suite and point of a failover on real processes, one at a time
+	$(BIN)/python -m pytest -m faults --turn $(TURN) tests/chaos tests/e2e
+
+.PHONY: test-faults-all
+test-faults-all: venv ## every one of them, and a short soak
+	$(BIN)/python -m pytest -m faults tests/chaos tests/e2e
 
 .venv-sdk-%/.installed: requirements/sdk-%.txt
 	test -x .venv-sdk-$*/bin/python || $(PYTHON) -m venv .venv-sdk-$*
@@ -64,9 +71,6 @@ test-sdk: .venv-sdk-floor/.installed .venv-sdk-newest/.installed ## the SDK's te
 .PHONY: sim
 sim: venv ## simulate SEEDS runs of each network; its last line is JSON
 	$(BIN)/muster chaos sim --seeds $(SEEDS) --report $(CHAOS_RESULTS)/sim.json
-
-# Which third of the real servers is hunted: the next commit has the next one.
-TURN ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 
 .PHONY: mutants
 mutants: venv ## builds with one safety rule removed, all simulated or by unit tests and every third as real servers: each must be caught; the last line says how many

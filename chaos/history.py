@@ -172,22 +172,30 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A span in which a node had to refuse service, whatever its quorum: its disk was not sound."""
+    """A span in which a node had to refuse service, or a part of it, whatever its quorum."""
 
     node: int
     kind: str
     """`disk_error`: every write and sync fails (EIO), from before `from_ns`. `corrupt`: its files
-    were damaged while it was down. `forgot`: it was started on an older copy of them. `sync_hangs`:
-    no sync ended, for so long that it has to lead nothing. `no_room`: its disk was low or full."""
+    were damaged while it was down. `forgot`: it was started on an older copy of them. `diverged`:
+    what it stores of one shard is not what the log says. `sync_hangs`: no sync ended, for so long
+    that it has to lead nothing. `slept`: its machine did, so that it has to give up what it led.
+    `no_room`: its disk was low or full."""
     from_ns: int
     until_ns: int
     """When the span was over: the node ran again with a sound disk, or was replaced."""
     found: str
     """`stopped`: it ended by itself; `refused`: it did not start, and said why; `repaired`: it
-    came up with its peers' state, and served only then; `running`: it went on, or served;
+    came up with its peers' state, and served only then; `running`: it went on, or served; `behind`:
+    it did, and never got what it lacked; `believed`: others took its state for the right one;
     `silent`: it neither served nor ended in time; `left`: it led nothing any more; `leading`: it
     still led; `stayed`: it did not end."""
     detail: str = ""
+    shard: int = -1
+    """Of which shard alone it is said; -1: of all."""
+    from_index: int = 0
+    until_index: int = 0
+    """Where that had diverged: behind the first of these indexes, and up to the second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ refused, never skipped: replicas that skipped different things would diverge sil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from enum import IntEnum
-from sys import intern
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -21,6 +20,7 @@ from coordinator.machine.envelope import FORMAT, RULES_VERSION
 from coordinator.machine.events import Event
 from coordinator.machine.limits import LIMITS_BY_VERSION
 from coordinator.machine.shard_state import Entry
+from coordinator.names import NAMES
 from muster.v1 import log_pb2
 
 
@@ -195,7 +195,7 @@ def _decode(messages: Iterable[log_pb2.Command]) -> tuple[Command, ...]:
         commit = message.offset_commit
         partitions = tuple(
             commands.PartitionCommit(
-                intern(one.topic),  # or each offset would hold a copy of the name
+                NAMES[one.topic],
                 one.partition,
                 one.offset,
                 one.metadata,

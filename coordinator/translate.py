@@ -5,7 +5,6 @@ Pure; no checks of the group's state.
 
 import re
 from collections.abc import Mapping
-from sys import intern
 from typing import Final, cast
 
 from coordinator.answers import Answer
@@ -23,6 +22,7 @@ from coordinator.machine.errors import Error
 from coordinator.machine.invariants import invariant
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Joined, PartitionResult, Refused, Synced
+from coordinator.names import NAMES
 from coordinator.statuses import ServerAnswer
 from muster.v1 import admin_pb2
 from muster.v1 import group_pb2 as pb
@@ -169,7 +169,7 @@ def commit(request: pb.OffsetCommitRequest) -> OffsetCommit:
         commit_seq=request.commit_seq,
         partitions=tuple(
             PartitionCommit(
-                intern(p.topic),  # or each offset would hold a copy of the name
+                NAMES[p.topic],
                 p.partition,
                 p.offset,
                 p.metadata,

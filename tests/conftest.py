@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import turns
 from tests.conformance import plugin
 from tests.conformance.ledger import TESTDATA
 
@@ -28,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write golden files anew instead of comparing them",
     )
     plugin.add_option(parser)
+    turns.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,8 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files that start processes go first: a long one at the end would keep a worker waiting."""
+    if (turn := config.getoption("--turn")) is not None:
+        items[:], others = turns.select(items, turn)
+        config.hook.pytest_deselected(items=others)
     long = {item.path for item in items if item.get_closest_marker("processes")}
     items.sort(key=lambda item: item.path not in long)
 

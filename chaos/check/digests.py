@@ -1,20 +1,22 @@
 """inv-I10 and inv-I11: nodes, replays and the record of causes agree."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from chaos.check.findings import Findings, some
-from chaos.history import History, Round
+from chaos.history import Checkpoint, History, Round
 from chaos.verdict import Verdict
 
 
 def check_nodes(history: History) -> Verdict:
     """At one index of one shard all nodes have one digest.
 
+    Except where a fault changed what a node stores, until that is made whole (inv-I14).
     Looks at: places (shard, index) at which two nodes or more were asked.
     """
     found = Findings(history, "I10", "one digest at one index on all nodes")
     places: dict[tuple[int, int], dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-    for one in history.checkpoints:
+    for one in _undiverged(history):
         places[one.shard, one.index][one.digest].add(one.node)
     for (shard, index), digests in sorted(places.items()):
         nodes = [sorted(who) for who in digests.values()]
@@ -80,7 +82,7 @@ def _causes(found: Findings, history: History) -> None:
 
 def _replays(found: Findings, history: History) -> None:
     places: dict[tuple[int, int], dict[str, str]] = defaultdict(dict)
-    for point in history.checkpoints:
+    for point in _undiverged(history):
         places[point.shard, point.index][f"node-{point.node}"] = point.digest
     replayed = {(replay.shard, replay.index) for replay in history.replays}
     for replay in history.replays:
@@ -97,3 +99,15 @@ def _replays(found: Findings, history: History) -> None:
         if len(set(known.values())) > 1:
             told = (f"{digest} of {source}" for source, digest in sorted(known.items()))
             found.broken(f"shard {shard}, index {index}: {some(told)}")
+
+
+def _undiverged(history: History) -> Iterator[Checkpoint]:
+    """Those of states that no fault had changed."""
+    changed = [one for one in history.node_states if one.kind == "diverged"]
+    for point in history.checkpoints:
+        if not any(
+            (one.node, one.shard) == (point.node, point.shard)
+            and one.from_index < point.index <= one.until_index
+            for one in changed
+        ):
+            yield point

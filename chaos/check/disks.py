@@ -9,6 +9,7 @@ from chaos.verdict import Verdict
 FOUND = {
     "corrupt": ("refused", "repaired"),
     "forgot": ("repaired",),
+    "diverged": ("repaired",),
     "disk_error": ("stopped",),
     "sync_hangs": ("left",),
     "no_room": ("stayed",),
@@ -22,14 +23,19 @@ def check_corrupt(history: History) -> Verdict:
     """A node with damaged files refuses to start, or comes up with its peers' state.
 
     While it refuses it acknowledges nothing. That a repaired one has the right state is inv-I10's.
-    One on an older copy of its files cannot know: others have to find out, and make it whole.
+    One on an older copy of its files cannot know: others have to find out, and make it whole. One
+    whose stored state was changed is outvoted, it and nobody else, and takes that of a majority.
     Looks at: damaged nodes.
     """
     found = Findings(history, "I14", "damaged files are refused or repaired, never served")
     return _check(
         found,
         history,
-        {"corrupt": "had damaged files", "forgot": "was started without what it had synced last"},
+        {
+            "corrupt": "had damaged files",
+            "forgot": "was started without what it had synced last",
+            "diverged": "stored another state than the log says",
+        },
     )
 
 

@@ -14,8 +14,9 @@ def check(history: History) -> Verdict:
     Writes and linearizable reads need a majority after they were asked, so they have no tolerance;
     heartbeats have 0.4 s after the node last heard from one, which may be up to 1 s after the cut:
     it hears when it reads. A call that was under way at the cut may have had its majority before.
+    A node whose machine slept cannot know whom it would still reach: it gives up what it led.
     Looks at: calls to a cut-off node that ended within the cut, however they ended, and calls that
-    were never answered by it.
+    were never answered by it; nodes that slept.
     """
     found = Findings(history, "I15", "a minority acknowledges nothing")
     sides: dict[int, list[Side]] = defaultdict(list)
@@ -24,7 +25,7 @@ def check(history: History) -> Verdict:
             sides[node].append(side)
     if not sides:
         found.note("no node was cut off from the majority")
-        return found.verdict()
+    _slept(found, history)
     for one in history.operations:
         for side in sides.get(one.node, ()) if one.node is not None else ():
             if _is_inside(one, side):
@@ -38,6 +39,19 @@ def check(history: History) -> Verdict:
                         one.began_ns,
                     )
     return found.verdict()
+
+
+def _slept(found: Findings, history: History) -> None:
+    for state in history.node_states:
+        if state.kind == "slept":
+            found.looked_at += 1
+            if state.found != "left":
+                when = found.span(state.from_ns, state.until_ns)
+                found.broken(
+                    f"the machine of node-{state.node} slept ({when}), and it went on to lead: "
+                    f"{state.detail}",
+                    state.from_ns,
+                )
 
 
 def _is_inside(one: Operation, side: Side) -> bool:

@@ -3,9 +3,19 @@
 A module of faults is added by one line here.
 """
 
-from chaos.faults import clock, damage, disk, network, operation, process, resources
+from chaos.faults import (
+    clock,
+    damage,
+    disk,
+    diverging,
+    network,
+    operation,
+    peers,
+    process,
+    resources,
+)
 from chaos.faults.contract import kinds
 
-MODULES = (process, network, operation, disk, damage, clock, resources)
+MODULES = (process, network, peers, operation, disk, damage, diverging, clock, resources)
 
 __all__ = ["MODULES", "kinds"]

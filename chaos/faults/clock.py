@@ -186,7 +186,11 @@ class Suspend(Watched):
         node_id = world.leader()
         terms, leaders = world.terms(), world.leaders()
         self._led = {one: terms[one] for one, leader in leaders.items() if leader == node_id}
-        self._facts |= {"node": node_id, "terms": {str(k): v for k, v in self._led.items()}}
+        self._facts |= {
+            "node": node_id,
+            "terms": {str(k): v for k, v in self._led.items()},
+            "at_ns": time.monotonic_ns(),
+        }
         self._node, self._pid = node_id, world.nodes[node_id].pid
         world.equipped(SleepingClock).sleep(self._pid, HOUR_S)
         return Injected((node_place(node_id),), "slept for an hour", facts=self._facts)

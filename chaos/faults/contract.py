@@ -72,6 +72,8 @@ class Fault(ABC):
     spares_members: ClassVar[bool] = False
     """Whether every member reaches whoever could serve it as soon as that one runs, so that no
     session may end by it."""
+    certain: ClassVar[bool] = False
+    """Whether already the only one of a run has a visible effect, or the run fails."""
     weight: ClassVar[float] = 1.0
     """How often a schedule draws it, in relation to the others; 0: only where asked by name."""
     hold_s: ClassVar[tuple[float, float]] = (3.0, 6.0)

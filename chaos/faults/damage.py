@@ -7,6 +7,7 @@ serves wrong data. It is rebuilt as an operator would: new store, `muster cluste
 import shutil
 import time
 from abc import abstractmethod
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import ClassVar
@@ -32,6 +33,8 @@ MARKS_S_MAX = 10.0
 """An idle node renews none."""
 STOPPED_S_MAX = 10.0
 """A thread that waits for its disk stops when that has answered."""
+WHOLE_S_MAX = 30.0
+"""Until a node that forgot something has again what the others had committed by then."""
 NOTICED_S_MAX = 10.0
 """Until others have met a node that forgot something, and tell so on their page of metrics."""
 POLL_S = 0.05
@@ -220,7 +223,11 @@ class _Forgetful(_Damaged, Watched):
             shutil.rmtree(copy, ignore_errors=True)
         injected = self._start_on(world, node_id, "its directory", self.how)
         losses = self._noticed(world, node_id, before)
-        outcome, code = self._outcome(world, node_id)  # since they have noticed
+        outcome, code = "silent", None
+        if self._facts["outcome"] != outcome:  # since they have noticed
+            outcome, code = self._outcome(world, node_id)
+        if outcome == "serves" and (lacks := _lacks(world, node_id)):
+            outcome, injected = "behind", replace(injected, detail=f"{injected.detail}; {lacks}")
         self._facts |= {"losses": losses, "outcome": outcome, "exit_code": code}
         self._saw((losses > 0, f"others noticed the loss {losses} times; then: {outcome}"))
         return injected
@@ -277,6 +284,25 @@ def _await_stopped(pid: int) -> None:
     while not waiting.stopped(pid):
         if time.monotonic() > deadline:
             raise FaultError(f"process {pid} did not stop")
+        time.sleep(POLL_S)
+
+
+def _lacks(world: World, node_id: int) -> str:
+    """What of all that the others have committed by now a node does not get; "" where it does."""
+    wanted: dict[int, int] = {}
+    for other, view in world.views().items():
+        for state in view.shard_states if other != node_id else ():
+            wanted[state.shard] = max(wanted.get(state.shard, 0), state.commit_index)
+    deadline = time.monotonic() + WHOLE_S_MAX
+    while True:
+        own = world.describe(node_id)
+        states = () if own is None else own.shard_states
+        applied = {state.shard: state.applied_index for state in states}
+        lacking = [shard for shard, index in wanted.items() if applied.get(shard, 0) < index]
+        if not lacking:
+            return ""
+        if time.monotonic() > deadline:
+            return f"it lacks entries of shards {sorted(lacking)}"
         time.sleep(POLL_S)
 
 

@@ -20,10 +20,8 @@ from pathlib import Path
 from chaos import build
 from chaos.child import end_with_pool
 from chaos.mutants.hunt import HUNTED_SEEDS, Caught, Layer, by_promise, layers
+from chaos.mutants.turns import due
 from chaos.sim.mutants import KNOWN_SEEDS
-
-TURNS = 3
-"""A hunt on real processes takes half a minute; so many runs in a row with `--turn` have all."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,9 +53,13 @@ def main(arguments: list[str] | None = None) -> int:
     jobs = [
         (layer, name)
         for layer in wanted
-        for place, name in enumerate(layer.rules)
+        # A hunt on real processes takes half a minute.
+        for name in (
+            layer.rules
+            if chosen.turn is None or not layer.alone
+            else due(list(layer.rules), chosen.turn)
+        )
         if (not chosen.names or name in chosen.names)
-        and (chosen.turn is None or not layer.alone or (place - chosen.turn) % TURNS == 0)
         # A cold hunt of a build without a known seed is the same as any other.
         and (not chosen.cold or (layer.cold is not None and name in KNOWN_SEEDS))
     ]

@@ -10,6 +10,7 @@ from typing import Any
 from chaos.mutants.build import Build
 from chaos.mutants.builds import BUILDS
 from chaos.mutants.of_groups import BUILDS as OF_GROUPS
+from chaos.mutants.of_quarantine import BUILDS as OF_QUARANTINE
 from storage.rocks import _STALLED, RocksStore
 
 _open_store, _write_mark = RocksStore._open, RocksStore._write_mark_file
@@ -74,7 +75,7 @@ def _believe(_store: RocksStore) -> None:
 
 PROCESS_BUILDS: dict[str, Build] = {
     **BUILDS,
-    **{build.name: build for build in OF_GROUPS},
+    **{build.name: build for build in (*OF_GROUPS, *OF_QUARANTINE)},
     "no_fsync": Build(
         "no_fsync",
         "Acknowledges, votes and commits on what is in the page cache.",

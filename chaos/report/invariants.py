@@ -102,13 +102,15 @@ INVARIANTS = (
         "damage is not served",
         "A node whose files are damaged refuses to start or takes its state from others. It serves "
         "nothing of it. Of one that lacks what it had synced, as on an older copy, the others find "
-        "out by themselves, and make it whole.",
+        "out by themselves, and make it whole. One that stores another state than a majority takes "
+        "theirs, and nobody takes its.",
     ),
     Invariant(
         "I15",
         "a minority acknowledges nothing",
         "Nodes that cannot reach a majority acknowledge no commit and no linearizable read, and "
-        "answer no heartbeat later than 0.4 s after they last heard from one.",
+        "answer no heartbeat later than 0.4 s after they last heard from one. One whose machine "
+        "slept gives up what it led.",
     ),
     Invariant(
         "I16",

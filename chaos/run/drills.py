@@ -136,6 +136,8 @@ class Drill:
     looks: frozenset[str]
     """Invariants that must have looked at something, or the shipped build has not passed."""
     needs_disks: bool = False
+    needs_sleep: bool = False
+    nodes: int = NODES
     cast: Callable[[Setting], Plan] = _cast
     calm_s: float = 1.0
     """Before the first fault."""
@@ -155,7 +157,7 @@ class Drill:
             )
             for number, (kind, hold_s) in enumerate(self.steps)
         ]
-        return Schedule(seed, NODES, steps[-1].at_s / 60, tuple(steps))
+        return Schedule(seed, self.nodes, steps[-1].at_s / 60, tuple(steps))
 
 
 ALWAYS = frozenset({"I1", "I2", "I3", "I6", "I13"})
@@ -228,6 +230,15 @@ POWER = Drill("power", (("power_loss_all", 0.5),), lambda _: Loopback(), ALWAYS,
 # Twenty seconds in which the node has to find out; the pulse asks it some ten times a second.
 EIO = Drill("eio", (("eio", 0.5),), lambda _: Loopback(), ALWAYS | {"I16"}, needs_disks=True)
 OLDER = Drill("older", (("older_copy", 2.0),), lambda _: Loopback(), ALWAYS | {"I14"})
+LOST = Drill("lost", (("lost_synced", 2.0),), lambda _: Loopback(), ALWAYS | {"I14"})
+# Who slept notices it as soon as it looks at the time.
+SUSPEND = Drill(
+    "suspend", (("suspend", 2.0),), lambda _: Loopback(), ALWAYS | {"I15"}, needs_sleep=True
+)
+# Nodes record what they hold every 10 s, and compare as often: the fault itself waits for that.
+DIVERGING = Drill(
+    "diverging", (("two_diverge", 0.5),), lambda _: Loopback(), ALWAYS | {"I14"}, nodes=5
+)
 # After 3 s it has to leave; by 5 s it is judged.
 HUNG = Drill(
     "hung",
@@ -241,6 +252,7 @@ DRILLS = {
     "disk_error_ignored": EIO,
     "empty_assignment": GROUPS,
     "endless": KILLED,
+    "forgotten_match": LOST,
     "generation_fence": CUTS,
     "generation_floor": RECREATED,
     "hung_leader": HUNG,
@@ -253,6 +265,8 @@ DRILLS = {
     "no_fsync": POWER,
     "shared_assignment": GROUPS,
     "silent_setting": OPERATOR,
+    "sleepless_clock": SUSPEND,
+    "two_suffice": DIVERGING,
     "unnoted_leave": GROUPS,
 }
 """By build."""
@@ -263,6 +277,7 @@ PROMISES = {
     "disk_error_ignored": ("I16",),
     "empty_assignment": ("I9",),
     "endless": ("I8",),
+    "forgotten_match": ("I14",),
     "generation_fence": ("I6",),
     "generation_floor": ("I3",),
     "hung_leader": ("I16",),
@@ -275,6 +290,11 @@ PROMISES = {
     "no_fsync": _LOST,
     "shared_assignment": ("I4",),
     "silent_setting": ("I17",),
+    "sleepless_clock": ("I15",),
+    "two_suffice": ("I14",),
     "unnoted_leave": ("I11",),
 }
 """By build, the invariants that its missing rule is there to keep: any of them catches it."""
+DEMANDED = {"kept_token": ("I5", "I7")}
+"""By build, those that all have to catch it: each of these checkers has to see a real server by
+itself, and the build breaks all of them at the same moment."""

@@ -1,6 +1,7 @@
 """How real processes hunt a broken build: a short fixed schedule that the shipped build passes.
 
-A run catches it only by an invariant that is named for the build; `drills` has the schedules.
+A run catches it only by an invariant that is named for the build, by all of those that are
+demanded of it, in one run or several; `drills` has the schedules.
 
 Nodes are `muster serve` processes without one rule (`chaos.mutants.serve`); the conductor breaks
 them as in any run, and the checkers judge what the clients saw.
@@ -18,7 +19,7 @@ from chaos.mutants.hunt import Caught, Layer
 from chaos.mutants.installed import BrokenBuild
 from chaos.mutants.process_builds import PROCESS_BUILDS
 from chaos.run.conductor import FINISHED, INTERRUPTED, Conductor, Pace, prepare
-from chaos.run.drills import DRILLS, NODES, PROMISES, Drill
+from chaos.run.drills import DEMANDED, DRILLS, PROMISES, Drill
 from chaos.run.judging import Occasion, judge
 from chaos.run.machine import describe
 from chaos.run.result import Judgement, RunResult
@@ -27,6 +28,7 @@ from chaos.workloads.catalog import Setting
 from chaos.world.disk import SIZE_MB, LoopDisks
 from chaos.world.errors import WorldError
 from chaos.world.keeping import Keeping
+from chaos.world.sleep import SleepingClock
 
 ATTEMPTS_MAX = 5
 """A build that so many runs of its schedule do not catch has survived."""
@@ -37,7 +39,9 @@ BROKEN_PACE = replace(PACE, settle_s=15.0)
 
 def lacks(name: str) -> str:
     """Why this machine cannot hunt a build; "" where it can."""
-    return LoopDisks(Keeping(), SIZE_MB).lacks() if DRILLS[name].needs_disks else ""
+    drill = DRILLS[name]
+    disks = LoopDisks(Keeping(), SIZE_MB).lacks() if drill.needs_disks else ""
+    return disks or (SleepingClock().lacks() if drill.needs_sleep else "")
 
 
 def hunt(name: str, seeds: int) -> Caught:
@@ -47,6 +51,7 @@ def hunt(name: str, seeds: int) -> Caught:
     """
     drill = DRILLS[name]
     began, tried, what = time.monotonic(), 0, ""
+    own: dict[str, Judgement] = {}
 
     def ended(seed: int | None, what: str, promises: tuple[str, ...] = ()) -> Caught:
         seconds = time.monotonic() - began
@@ -65,9 +70,11 @@ def hunt(name: str, seeds: int) -> Caught:
         except WorldError as error:  # a build that cannot even start has broken no promise
             what = str(error).partition("\n")[0]
             continue
-        if own := [one for one in broken(result) if one.invariant in PROMISES[name]]:
-            return ended(seed, in_words(own), tuple(one.invariant for one in own))
-        wanted = f"{' or '.join(PROMISES[name])} was not broken"
+        own |= {one.invariant: one for one in broken(result) if one.invariant in PROMISES[name]}
+        if own and own.keys() >= set(DEMANDED.get(name, ())):
+            return ended(seed, in_words(list(own.values())), tuple(own))
+        missed = [one for one in DEMANDED.get(name, ()) if one not in own]
+        wanted = f"{' and '.join(missed) or ' or '.join(PROMISES[name])} was not broken"
         what = "; ".join([wanted, *result.reasons])
     return ended(None, what)
 
@@ -124,7 +131,7 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
     """One run of a schedule; `build` "": of the shipped build. Raises WorldError."""
     kits = (BrokenBuild(build),) if build else ()
     kinds = sorted({kind for kind, _ in drill.steps})
-    stage = OwnWorld(NODES, drill.network(seed), kinds, seed, kits)
+    stage = OwnWorld(drill.nodes, drill.network(seed), kinds, seed, kits)
     schedule = drill.schedule(seed)
     with (
         Interrupts(_Silent.say),
@@ -134,12 +141,14 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
         prepare(folder)
         try:
             stage.open()
-            cast = drill.cast(Setting("muster-hunt", "muster-hunt", NODES, stage.shards, folder))
+            cast = drill.cast(
+                Setting("muster-hunt", "muster-hunt", drill.nodes, stage.shards, folder)
+            )
             occasion = Occasion(
                 started=datetime.now(UTC),
                 seed=seed,
                 command=["python", "-m", "chaos.mutants", build],
-                nodes=NODES,
+                nodes=drill.nodes,
                 shards=stage.shards,
                 machine=describe(stage.network, stage.disk),
                 own=True,

@@ -103,7 +103,8 @@ def unseen(result: RunResult) -> Iterator[str]:
     """Kinds of faults that never had a visible effect, a line each, with what was seen last."""
     for one in result.classes:
         kind = catalog.kinds().get(one.kind)  # None: a name of the user's own
-        enough = 1 if kind is not None and kind.group in CERTAIN else FAULTS
+        certain = kind is not None and (kind.certain or kind.group in CERTAIN)
+        enough = 1 if certain else FAULTS
         if one.count >= enough and one.unseen == one.count:
             last = [fault.unreal for fault in result.faults if fault.kind == one.kind][-1]
             yield f"{one.kind}: {one.count} times injected, never with a visible effect ({last})"

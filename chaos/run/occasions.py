@@ -19,7 +19,7 @@ CUTS = frozenset(
     }
 )
 """Faults that leave running nodes without a majority, which the conductor asks (`crew.visit`)."""
-DAMAGES = frozenset({"torn_tail", "flipped_byte"})
+DAMAGES = frozenset({"torn_tail", "flipped_byte", "one_diverges", "two_diverge"})
 DISK_ERRORS = frozenset({"eio", "disks_low", "disks_full"})
 _MEMBERS = frozenset({"members", "many", "admin"})
 """Workers with members that own partitions."""

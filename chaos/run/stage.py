@@ -223,8 +223,9 @@ class OwnWorld(Stage):
         self.world.create_topic(name, partitions)
 
     def data_dirs(self) -> list[Path]:
-        """Of all that run."""
-        return [node.folder for node in self.world.nodes.values() if node.running]
+        """Of all that run, but for those whose records a fault has made wrong."""
+        nodes = self.world.nodes
+        return [nodes[one].folder for one in self.world.running() if one not in self.world.changed]
 
     def copies(self) -> Mapping[str, float]:
         """All methods together: passed, copied, held, and the copies' outcomes."""

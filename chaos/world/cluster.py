@@ -29,7 +29,7 @@ from chaos.world.errors import WorldError
 from chaos.world.http import fetch_page
 from chaos.world.loopback import Loopback
 from chaos.world.network import Addresses, Network, client_place, node_place
-from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
+from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2, group_pb2_grpc
 
 POLL_S = 0.05
 PRELOAD = "LD_PRELOAD"
@@ -412,6 +412,10 @@ class Cluster:
     def topics(self, node_id: int) -> admin_pb2_grpc.TopicsStub:
         """The topics stub of one node."""
         return admin_pb2_grpc.TopicsStub(self._channel(node_id))
+
+    def groups(self, node_id: int) -> group_pb2_grpc.GroupCoordinatorStub:
+        """The groups' stub of one node."""
+        return group_pb2_grpc.GroupCoordinatorStub(self._channel(node_id))
 
     def _channel(self, node_id: int) -> grpc.Channel:
         if node_id not in self._channels:

@@ -1,15 +1,25 @@
-"""Damage to the files of a node that does not run: truncated ends, flipped bits."""
+"""Damage to the files of a node that does not run: truncated ends, flipped bits, other values."""
 
 import os
+import queue
 import re
 import shutil
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from random import Random
 
 from chaos.world.errors import WorldError
+from coordinator.machine.encoding import Reader
+from coordinator.machine.record_forms import put_offset, take_offset
+from coordinator.machine.records import group_key
+from storage import keys
+from storage.rocks import RocksStore
+from storage.store import Family, StoreError
 
+SYNC_S_MAX = 30.0
 TORN_BYTES_MAX = 200
 """A log is cut so far before its end, or before the offset that is asked for, at most: less than a
 batch of commits."""
@@ -158,3 +168,36 @@ def put_back(copy: Path, data: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def change_offset(data: Path, shard: int, group: str, topic: str, partition: int) -> int:
+    """Change a stored offset of a stopped node by one, behind its back; returns what it was.
+
+    The record is a sound one, and the log says otherwise: no checksum tells. Raises DamageError
+    where the offset is not stored there, StoreError.
+    """
+    synced: queue.Queue[Callable[[], None]] = queue.Queue()
+    failed: list[StoreError] = []
+    store = RocksStore(data, synced.put, time.monotonic, failed.append)
+    try:
+        wanted = group_key(group, (topic, partition))
+        start, end = keys.state_before(shard, 0)[0], keys.state_after(shard, 0)[1]
+        there = [
+            (key, take_offset(Reader(value)))
+            for key, value in store.scan(Family.STATE, start, end)
+            if key.endswith(wanted)
+        ]
+        if not there:
+            raise DamageError(f"{data} stores no offset of {group}")
+        for key, found in there:
+            changed = put_offset(replace(found, offset=found.offset + 1))
+            store.batch.put(Family.STATE, key, changed)
+        store.mark_hard()
+        epoch = store.write()
+        while store.synced_epoch < epoch:
+            synced.get(timeout=SYNC_S_MAX)()
+            if failed:
+                raise failed[0]
+    finally:
+        store.close()
+    return there[0][1].offset

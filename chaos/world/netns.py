@@ -26,7 +26,9 @@ class Netns(ChildNetwork):
     """Real packets on veth pairs and a bridge; shaped links go through a tun device."""
 
     name = "netns"
-    provides = frozenset({"netns", "partition", "delay", "bandwidth", "loss", "reset", "half_open"})
+    provides = frozenset(
+        {"netns", "partition", "delay", "bandwidth", "loss", "reset", "half_open", "lanes"}
+    )
     serve_flags = ("--insecure", "--insecure-peers", "--insecure-metrics")
 
     def __init__(self, client_hosts: int = 2, seed: int = 0) -> None:

@@ -55,6 +55,8 @@ class Shape:
     duplicate_percent: float = 0.0
     reorder: bool = False
     """Jitter may let packets overtake each other; else they keep their order."""
+    bulk_only: bool = False
+    """Only what is on the nodes' bulk connections is treated so, of those that said hello since."""
 
     def __post_init__(self) -> None:
         """Raises WorldError where a value makes no sense."""
@@ -65,6 +67,7 @@ class Shape:
 
 ALL = 100.0
 CUT = Shape(loss_percent=ALL)
+BULK_CUT = Shape(loss_percent=ALL, bulk_only=True)
 QUEUE_S_MAX = 2.0
 """How long a packet may wait for bandwidth."""
 
@@ -74,7 +77,8 @@ class Network(ABC):
 
     name: str
     provides: frozenset[str] = frozenset()
-    """Capabilities: `netns`, `partition`, `delay`, `bandwidth`, `loss`, `reset`, `half_open`."""
+    """Capabilities: `netns`, `partition`, `delay`, `bandwidth`, `loss`, `reset`, `half_open`,
+    `lanes` (of the connections between nodes the bulk ones alone can be shaped)."""
     serve_flags: tuple[str, ...] = ()
     """What `muster serve` needs to listen there."""
 

@@ -22,7 +22,7 @@ class Proxied(ChildNetwork):
     """Ports on 127.0.0.1, and a proxy in front of each client port and each pair of nodes."""
 
     name = "proxy"
-    provides = frozenset({"partition", "delay", "bandwidth", "reset", "half_open"})
+    provides = frozenset({"partition", "delay", "bandwidth", "reset", "half_open", "lanes"})
 
     def __init__(self, seed: int = 0) -> None:
         """Not open yet. `seed`: for jitter."""

@@ -14,7 +14,7 @@ from chaos.child import Message, answer, config
 from chaos.world.errors import WorldError
 from chaos.world.links import serve_links
 from chaos.world.loopback import HOST
-from chaos.world.network import ALL, Shape
+from chaos.world.network import ALL, BULK_CUT, Shape
 from chaos.world.relay import Gate, Relays
 
 
@@ -31,6 +31,8 @@ class Proxy:
         wanted = Shape(**shape)
         if 0 < wanted.loss_percent < ALL or wanted.duplicate_percent or wanted.reorder:
             raise WorldError("a proxy passes a stream on: it cannot lose, double or reorder parts")
+        if wanted.bulk_only and wanted != BULK_CUT:
+            raise WorldError("a proxy cuts bulk connections, and does nothing else to them alone")
         self._gates[source, target].set(wanted)
         return {}
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from chaos.world.lanes import Handshake
 from chaos.world.network import ALL, Shape
 
 _CHUNK_BYTES = 1 << 16
@@ -32,6 +33,8 @@ class Gate:
         self.shape = Shape()
         self._opened = asyncio.Event()
         self._opened.set()
+        self._bulk_opened = asyncio.Event()
+        self._bulk_opened.set()
         self._free_at = 0.0
         self.counts: Counter[str] = Counter()
         """passed | delayed | held -> chunks."""
@@ -40,27 +43,36 @@ class Gate:
         """Treat bytes so. A cut holds them back: TCP would send them again until they arrive."""
         self.shape = shape
         self._free_at = 0.0
-        if shape.loss_percent >= ALL:
-            self._opened.clear()
-        else:
-            self._opened.set()
+        shut = shape.loss_percent >= ALL
+        for opened, is_shut in (
+            (self._opened, shut and not shape.bulk_only),
+            (self._bulk_opened, shut),
+        ):
+            if is_shut:
+                opened.clear()
+            else:
+                opened.set()
 
     def delay_s(self) -> float:
         """What a chunk that arrives now has to wait."""
         return (self.shape.delay_ms + self._rng.uniform(0.0, self.shape.jitter_ms)) / 1_000
 
-    async def admit(self, size: int) -> None:
-        """Wait until the gate is open and the bandwidth has room for `size` bytes."""
-        if not self._opened.is_set():
+    async def admit(self, size: int, *, bulk: bool) -> None:
+        """Wait until the gate is open and the bandwidth has room for `size` bytes.
+
+        `bulk`: they are on a bulk connection.
+        """
+        opened = self._bulk_opened if bulk else self._opened
+        if not opened.is_set():
             self.counts["held"] += 1
-            await self._opened.wait()
+            await opened.wait()
         self.counts["passed"] += 1
         if self.shape.bytes_per_s:
             now = asyncio.get_running_loop().time()
             self._free_at = max(now, self._free_at) + size / self.shape.bytes_per_s
             self.counts["delayed"] += 1
             await asyncio.sleep(self._free_at - now)
-            await self._opened.wait()
+            await opened.wait()
 
     async def opened(self) -> None:
         """Wait until something may pass."""
@@ -88,6 +100,7 @@ class Connection:
         self._far: Ends | None = None
         self._forward, self._backward = forward, backward
         self._tasks: list[asyncio.Task[None]] = []
+        self._handshake = Handshake()
         self._dark: Ends | None = None
         """The end that does not know yet that the other one is gone."""
 
@@ -99,8 +112,18 @@ class Connection:
             async with asyncio.timeout(_CONNECT_S_MAX):
                 self._far = await dial()
             self._tasks = [
-                asyncio.ensure_future(_hand_on(self._near[0], self._far[1], self._forward)),
-                asyncio.ensure_future(_hand_on(self._far[0], self._near[1], self._backward)),
+                asyncio.ensure_future(
+                    _hand_on(
+                        self._near[0],
+                        self._far[1],
+                        self._forward,
+                        self._handshake,
+                        self._handshake.said,
+                    )
+                ),
+                asyncio.ensure_future(
+                    _hand_on(self._far[0], self._near[1], self._backward, self._handshake)
+                ),
             ]
             await asyncio.gather(*self._tasks)
         except (OSError, TimeoutError):
@@ -196,12 +219,21 @@ class Relays:
             task.result()  # what nobody expected is heard of
 
 
-async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: Gate) -> None:
-    """One direction of one connection, until its end has been handed on."""
+async def _hand_on(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    gate: Gate,
+    handshake: Handshake,
+    passed: Callable[[bytes], None] | None = None,
+) -> None:
+    """One direction of one connection, until its end has been handed on.
+
+    `passed` is told of what was.
+    """
     queue = _Queue()
     feeding = asyncio.ensure_future(_feed(reader, queue, gate))
     try:
-        await _drain(queue, writer, gate)
+        await _drain(queue, writer, gate, handshake, passed)
         await feeding
     finally:
         feeding.cancel()
@@ -226,7 +258,13 @@ async def _feed(reader: asyncio.StreamReader, queue: _Queue, gate: Gate) -> None
             await queue.taken.wait()
 
 
-async def _drain(queue: _Queue, writer: asyncio.StreamWriter, gate: Gate) -> None:
+async def _drain(
+    queue: _Queue,
+    writer: asyncio.StreamWriter,
+    gate: Gate,
+    handshake: Handshake,
+    passed: Callable[[bytes], None] | None,
+) -> None:
     loop = asyncio.get_running_loop()
     while True:
         while not queue.chunks:
@@ -236,7 +274,7 @@ async def _drain(queue: _Queue, writer: asyncio.StreamWriter, gate: Gate) -> Non
         if (wait := due - loop.time()) > 0:
             gate.counts["delayed"] += 1
             await asyncio.sleep(wait)
-        await gate.admit(len(data))
+        await gate.admit(len(data), bulk=handshake.bulk)
         queue.chunks.popleft()
         queue.taken.set()
         if not data:
@@ -244,6 +282,8 @@ async def _drain(queue: _Queue, writer: asyncio.StreamWriter, gate: Gate) -> Non
                 writer.write_eof()
             return
         writer.write(data)
+        if passed is not None:
+            passed(data)
         await writer.drain()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
+from chaos.world.lanes import Lanes
 from chaos.world.network import ALL, QUEUE_S_MAX, Shape
 
 Link = tuple[str, str]
@@ -47,6 +48,7 @@ class Shaper:
         self._devices = dict(devices)
         self._addresses = dict(addresses)
         self._lines: dict[Link, _Line] = {}
+        self._lanes = Lanes()
         self._rng = Random(seed)
         self._loop = asyncio.get_running_loop()
         self.counts: Counter[tuple[str, str, str]] = Counter()
@@ -89,6 +91,9 @@ class Shaper:
             self._pass(link, packet)
             return
         shape, now = line.shape, self._loop.time()
+        if shape.bulk_only and not self._lanes.is_bulk(packet):
+            self._pass(link, packet)
+            return
         if self._happens(shape.loss_percent) or line.waiting >= _WAITING_MAX:
             self.counts[*link, "dropped"] += 1
             return

@@ -39,6 +39,9 @@ class World(Cluster):
         self.probed: frozenset[int] = frozenset()
         """Shards of which one is led by the node that the next fault hits, where that is possible
         and the fault may hit any; none: whom it hits does not depend on what it leads."""
+        self.changed: set[int] = set()
+        """Nodes whose stored state a fault has changed: what they recorded of it stays wrong, so
+        that no log can be exported beside it."""
         super().__init__(
             nodes,
             shards,

@@ -24,6 +24,7 @@ from chaos.world.loopback import Loopback
 from chaos.world.outfit import outfit
 from chaos.world.world import World
 from raft.contract import Room
+from tests.chaos.faults import apart
 from tests.chaos.faults.load import TOPIC, Load
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
@@ -254,7 +255,7 @@ EVIDENCE = {
 OURS = sorted(
     name
     for name, kind in kinds().items()
-    if kind.group in {Group.DISK, Group.CLOCK, Group.RESOURCE}
+    if kind.group in {Group.DISK, Group.CLOCK, Group.RESOURCE} and name not in apart.NODES
 )
 
 

@@ -248,6 +248,7 @@ class Forgetful:
         (folder / "db").mkdir(parents=True)
         self.nodes = {1: SimpleNamespace(folder=folder, running=True, pid=7)}
         self.starts, self._losses, self.wiped = 0, losses, False
+        self.applied = 9
 
     def running(self):
         return [0, 1]
@@ -268,7 +269,12 @@ class Forgetful:
         return None
 
     def describe(self, _node_id):
-        return SimpleNamespace(shard_states=[SimpleNamespace(role="Follower")])
+        state = SimpleNamespace(role="Follower", shard=3, applied_index=self.applied)
+        return SimpleNamespace(shard_states=[state])
+
+    def views(self):
+        state = SimpleNamespace(role="Leader", shard=3, commit_index=9)
+        return {0: SimpleNamespace(shard_states=[state])}
 
     def metrics(self, _node_id):
         count = 4 + self._losses * (self.starts == 2)
@@ -295,6 +301,19 @@ def test_a_loss_that_nobody_noticed_is_unreal_and_not_rebuilt(losses, kind, tmp_
     assert (healed(fault, world).unreal == "") is (losses > 0)
     assert (facts["losses"], facts["heard"], facts["outcome"]) == (losses, False, "serves")
     assert not world.wiped
+
+
+def test_a_node_that_serves_and_does_not_get_what_it_lacks_is_behind(tmp_path, monkeypatch):
+    """The others believe that it has it: it is told so, and by which shard."""
+    monkeypatch.setattr(damage, "one_of", lambda *_: 1)
+    monkeypatch.setattr(damage.waiting, "stopped", lambda pid: pid == 7)
+    monkeypatch.setattr(damage, "MARKS_S_MAX", 0.05)
+    monkeypatch.setattr(damage, "WHOLE_S_MAX", 0.05)
+    world = Forgetful(tmp_path / "node-1", 2)
+    world.applied = 8
+    injected = create("lost_synced").inject(world, Random(1))
+    assert injected.facts["outcome"] == "behind"
+    assert injected.detail.endswith("it lacks entries of shards [3]")
 
 
 @pytest.mark.parametrize(("took_s", "real"), [(4.0, True), (0.04, False)])

@@ -8,7 +8,7 @@ from chaos.mutants import cold, unit
 from chaos.mutants.process_builds import PROCESS_BUILDS
 from chaos.report import bugs
 from chaos.report.invariants import INVARIANTS
-from chaos.run.drills import DRILLS, PROMISES
+from chaos.run.drills import DEMANDED, DRILLS, PROMISES
 from chaos.workloads import catalog as workloads
 
 ROOT = Path(__file__).parents[3]
@@ -20,6 +20,7 @@ NEEDS = {
     "delay": "",
     "disk": "root, loop devices",
     "half_open": "",
+    "lanes": "",
     "loss": "root, network namespaces",
     "memory_limit": "root, control groups",
     "partition": "",
@@ -128,7 +129,8 @@ def drill_table():
             f"`{build}`",
             PROCESS_BUILDS[build].rule.rstrip("."),
             drill.name,
-            ", ".join(sorted(PROMISES[build], key=_number)),
+            ", ".join(sorted(PROMISES[build], key=_number))
+            + (" (all of them)" if set(DEMANDED.get(build, ())) == set(PROMISES[build]) else ""),
         ]
         for build, drill in sorted(DRILLS.items())
     ]

@@ -14,7 +14,7 @@ from chaos.mutants.hunt import layers
 from chaos.mutants.installed import BrokenBuild
 from chaos.mutants.process_builds import PROCESS_BUILDS
 from chaos.report.invariants import INVARIANTS
-from chaos.run import hunting
+from chaos.run import drills, hunting
 from chaos.workloads.admin import AdminSettings
 from chaos.workloads.catalog import Setting
 from chaos.workloads.offsets import SimpleSettings
@@ -79,6 +79,38 @@ def test_a_build_is_caught_by_a_promise_that_is_named_for_it_and_by_no_other(pla
     assert "I15 or I10" in caught.what
 
 
+def test_a_build_of_which_two_invariants_are_demanded_is_hunted_until_both_are_broken(
+    plays,
+) -> None:
+    """In whichever runs: the checker that is quicker hides no other."""
+    results, calls = plays
+    looked = tuple(made_up.verdict(f"I{n}") for n in (1, 2, 3, 5, 6, 7, 13))
+    faults = [made_up.fault("transfer_leadership", 12.0, 500.0)]
+    results[""] = played(*looked, faults=faults)
+    fifth, seventh = made_up.verdict("I5", "one token of two"), made_up.verdict("I7", "stale")
+    results["kept_token"] = played(fifth, faults=faults)
+    caught = hunting.hunt("kept_token", 200)
+    assert (caught.seed, caught.tried) == (None, hunting.ATTEMPTS_MAX)
+    assert "I7 was not broken" in caught.what
+    results["kept_token"] = played(fifth, seventh, faults=faults)
+    caught = hunting.hunt("kept_token", 200)
+    assert (caught.seed, caught.promises) == (1, ("I5", "I7"))
+    assert calls[-1] == ("turns", 1, "kept_token")
+
+
+ALONE = ("I3", "I4", "I7", "I8", "I9", "I11")
+"""Each of these checkers has to see a broken server by itself."""
+
+
+def test_every_invariant_that_another_could_hide_is_demanded_of_a_real_server() -> None:
+    """It alone is named for a build, or with others that all have to catch it."""
+    demanded = {one for promises in hunting.DEMANDED.values() for one in promises}
+    demanded |= {promises[0] for promises in hunting.PROMISES.values() if len(promises) == 1}
+    assert demanded >= set(ALONE)
+    for name, promises in hunting.DEMANDED.items():
+        assert set(promises) <= set(hunting.PROMISES[name]) & hunting.DRILLS[name].looks
+
+
 def test_every_build_names_invariants_that_there_are() -> None:
     """What the drill looks at for sure is among them, or nothing could be found broken."""
     assert set(hunting.PROMISES) == set(hunting.DRILLS)
@@ -124,7 +156,7 @@ class _Stopped:
             (folder / name).write_bytes(name.encode() * 9)
         self.probed = frozenset()
         node = SimpleNamespace(folder=folder, running=False)
-        self.nodes = dict.fromkeys(range(hunting.NODES), node)
+        self.nodes = dict.fromkeys(range(drills.NODES), node)
 
     def running(self):
         return list(self.nodes)
@@ -247,7 +279,7 @@ def test_a_schedule_that_shows_nothing_with_the_shipped_build_is_drawn_again(
 
 
 def test_builds_on_real_processes_are_those_of_the_launcher() -> None:
-    """At least five; each says what it lacks; what needs disks of its own may be skipped."""
+    """At least five; each says what it lacks; what needs a disk or a clock may be skipped."""
     layer = layers()["process"]
     assert set(layer.rules) == set(hunting.DRILLS) <= set(PROCESS_BUILDS)
     assert len(layer.rules) >= 5

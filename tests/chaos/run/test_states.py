@@ -2,7 +2,8 @@
 
 import pytest
 
-from chaos.check import disks
+from chaos.check import digests, disks, minority
+from chaos.history import Checkpoint, Replayed
 from chaos.run.states import LEAVES_S, states_of
 from tests.chaos.check.made import S, commit, history
 
@@ -50,6 +51,7 @@ def test_a_node_on_a_disk_that_fails_has_to_end(code, passes):
         (0, "serves", "running", False),
         (2, "silent", "silent", False),
         (0, "silent", "silent", False),
+        (2, "behind", "behind", False),
         (2, "refused", "refused", False),
     ],
 )
@@ -89,3 +91,53 @@ def test_other_faults_and_those_that_got_nowhere_say_nothing():
     assert states_of("kill_leader", {"node": 1, "at_ns": 5}, 9) == []
     assert states_of("flipped_byte", {}, 9) == []
     assert states_of("flipped_byte", {"node": 1}, 9) == []
+
+
+@pytest.mark.parametrize(("after", "passes"), [(4, True), (3, False)])
+def test_a_node_whose_machine_slept_gives_up_what_it_led(after, passes):
+    """Each shard that it led is in a later term, or inv-I15 is broken."""
+    facts = {"node": 1, "at_ns": 5, "terms": {"0": 3, "2": 1}, "terms_after": {"0": after, "2": 2}}
+    (state,) = states_of("suspend", facts, 9)
+    verdict = minority.check(history(node_states=[state]))
+    assert (verdict.passed, verdict.looked_at) == (passes, 1)
+
+
+def test_a_node_that_does_not_read_the_clock_that_jumped_says_nothing():
+    """The fault had no effect, and says so."""
+    assert states_of("suspend", {"node": 1, "at_ns": 5, "terms": {"0": 3}}, 9) == []
+
+
+DIVERGED = {"nodes": [1, 2], "shard": 3, "from_index": 10, "until_index": 20, "at_ns": 5}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "passes"), [("repaired", True), ("running", False), ("believed", False)]
+)
+@pytest.mark.parametrize("kind", ["one_diverges", "two_diverge"])
+def test_nodes_that_store_another_state_take_that_of_a_majority(kind, outcome, passes):
+    """They alone, or inv-I14 is broken."""
+    states = states_of(kind, {**DIVERGED, "outcome": outcome, "detail": "so"}, 9)
+    assert [one.node for one in states] == [1, 2]
+    verdict = disks.check_corrupt(history(node_states=states))
+    assert (verdict.passed, verdict.looked_at) == (passes, 2)
+
+
+@pytest.mark.parametrize(
+    ("node", "shard", "index", "passes"),
+    [
+        (1, 3, 11, True),
+        (2, 3, 20, True),
+        (1, 3, 10, False),
+        (2, 3, 21, False),
+        (0, 3, 15, False),
+        (1, 2, 15, False),
+    ],
+)
+def test_what_a_fault_changed_differs_nowhere_else_and_at_no_other_time(node, shard, index, passes):
+    """Digests are compared of all but those nodes, and of those before and after that."""
+    states = states_of("two_diverge", {**DIVERGED, "outcome": "repaired", "detail": "so"}, 9)
+    told = [Checkpoint(node, shard, index, "bad"), Checkpoint(4, shard, index, "good")]
+    replayed = [Replayed("python", shard, index, "good")]
+    made = history(node_states=states, checkpoints=told, replays=replayed)
+    for verdict in (digests.check_nodes(made), digests.check_history(made)):
+        assert bool(verdict.violations) is not passes

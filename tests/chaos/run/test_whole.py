@@ -18,7 +18,7 @@ from chaos.run.judging import Occasion, judge
 from chaos.run.result import RunResult
 from chaos.workloads.catalog import Setting, plan
 
-pytestmark = [pytest.mark.processes, pytest.mark.faults]
+pytestmark = [pytest.mark.processes, pytest.mark.faults, pytest.mark.one_run]
 
 RUN_S_MAX = 240.0
 

@@ -1,0 +1,176 @@
+"""Replicas whose stored state is another than the log says, alike where there are several.
+
+No checksum tells: a sound record has another value. Only replicas that compare find out.
+"""
+
+import re
+import time
+from contextlib import suppress
+from random import Random
+from typing import ClassVar
+
+from chaos.faults.choosing import some_of
+from chaos.faults.contract import FaultError, Group, Injected, fault
+from chaos.faults.own_group import OwnGroup
+from chaos.faults.watched import Watched
+from chaos.world import damage
+from chaos.world.network import node_place
+from chaos.world.world import World
+
+SETTLED_S_MAX = 30.0
+REPAIRED_S_MAX = 90.0
+"""Nodes record what they hold every 10 s, and compare as often."""
+STOP_S_MAX = 15.0
+POLL_S = 0.2
+_QUARANTINES = re.compile(r'^muster_shard_quarantines_total\{shard="(\d+)"\} (\S+)$', re.MULTILINE)
+
+
+class _Diverging(Watched):
+    """An acknowledged offset is another one on some nodes: a minority, which is outvoted."""
+
+    group = Group.DISK
+    hold_s = (0.0, 1.0)
+    wrong: ClassVar[int]
+    """So many nodes, alike."""
+
+    def __init__(self) -> None:
+        """All are alike."""
+        self._hit: list[int] = []
+        self._facts: dict[str, object] = {}
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Commit, stop, change, start; wait until those nodes have the others' state.
+
+        Facts: `nodes`, `shard`, `from_index` and `until_index`, between which they differed,
+        `outcome` (repaired, believed, running), `detail`, `at_ns`.
+        """
+        own = OwnGroup(world, "diverging")
+        offset = rng.randrange(1 << 30)
+        own.commit(offset)
+        world.wait(lambda: _all_have_all(world, own.shard), SETTLED_S_MAX, "all have the commit")
+        self._hit = self._choose(world, rng)
+        before = {one: _quarantines(world, one, own.shard) for one in world.running()}
+        before |= dict.fromkeys(self._hit, 0)  # a new process counts from 0
+        from_index = max(own.applied().values())
+        for node_id in self._hit:
+            if code := world.stop(node_id, STOP_S_MAX):
+                raise FaultError(f"node {node_id} ended with code {code} after SIGTERM")
+        world.changed.update(self._hit)
+        for node_id in self._hit:
+            folder = world.nodes[node_id].folder
+            if damage.change_offset(folder, own.shard, own.name, own.topic, 0) != offset:
+                raise FaultError(f"node {node_id} had not stored what it had applied")
+        at_ns = time.monotonic_ns()
+        for node_id in self._hit:
+            world.start(node_id)
+        outvoted = self._await_repair(world, own, offset, before)
+        try:
+            stored: int | None = own.offset()
+        except FaultError:
+            stored = None
+        self._facts |= {
+            "nodes": list(self._hit),
+            "shard": own.shard,
+            "from_index": from_index,
+            "until_index": max(own.applied().values()),
+            "at_ns": at_ns,
+        }
+        self._judge(world, own, outvoted, offset, stored)
+        return Injected(
+            tuple(node_place(one) for one in self._hit),
+            f"an offset of shard {own.shard} was changed from {offset} to {offset + 1}",
+            facts=self._facts,
+        )
+
+    def _choose(self, world: World, rng: Random) -> list[int]:
+        """Those again that another fault has changed: a majority's records stay what they were."""
+        again = sorted(world.changed)[: self.wrong]
+        others = [one for one in world.running() if one not in again]
+        more = self.wrong - len(again)
+        return sorted([*again, *(some_of(world, others, more, rng) if more else ())])
+
+    def _await_repair(
+        self, world: World, own: OwnGroup, offset: int, before: dict[int, int]
+    ) -> list[int]:
+        """Until all that were changed were outvoted and serve again; returns who was outvoted."""
+        deadline = time.monotonic() + REPAIRED_S_MAX
+        while True:
+            with suppress(FaultError):  # where all are in quarantine nobody takes it
+                own.commit(offset, (1,))  # a shard that does not move records nothing
+            outvoted = [
+                one for one in world.running() if _quarantines(world, one, own.shard) > before[one]
+            ]
+            if set(self._hit) <= set(outvoted) and not _quarantined(world, own.shard):
+                return outvoted
+            if time.monotonic() > deadline:
+                return outvoted
+            time.sleep(POLL_S)
+
+    def _judge(
+        self, world: World, own: OwnGroup, outvoted: list[int], offset: int, stored: int | None
+    ) -> None:
+        """`stored`: what is read now; None: nothing can be."""
+        left = _quarantined(world, own.shard)
+        if stored != offset or set(outvoted) - set(self._hit):
+            outcome = "believed"
+        elif left or set(outvoted) != set(self._hit):
+            outcome = "running"
+        else:
+            outcome = "repaired"
+        detail = f"outvoted: {outvoted}; in quarantine still: {left}; {offset} is read as {stored}"
+        self._facts |= {"outcome": outcome, "detail": detail}
+        self._saw((outcome == "repaired", f"{outcome}: {detail}"))
+
+    def heal(self, world: World) -> None:
+        """Start what does not run: a state is made whole by the nodes themselves, or not at all."""
+        while self._hit:
+            world.start_if_down(self._hit[-1])
+            self._hit.pop()
+
+
+@fault
+class OneDiverges(_Diverging):
+    """One node."""
+
+    kind = "one_diverges"
+    title = "one node stores another offset than was acknowledged: it is outvoted and rebuilt"
+    wrong = 1
+
+
+@fault
+class TwoDiverge(_Diverging):
+    """Two nodes, which are a majority of three and none of five."""
+
+    kind = "two_diverge"
+    title = "two of five nodes store the same wrong offset: they are outvoted and rebuilt"
+    wrong = 2
+    nodes_min = 5
+
+
+def _all_have_all(world: World, shard: int) -> bool:
+    """Whether all nodes that run have applied what any of them knows to be committed."""
+    views = world.views()
+    states = [one for view in views.values() for one in view.shard_states if one.shard == shard]
+    return len(states) == len(world.running()) and min(one.applied_index for one in states) >= max(
+        one.commit_index for one in states
+    )
+
+
+def _quarantined(world: World, shard: int) -> list[int]:
+    """Nodes that say that they are in quarantine, or say nothing."""
+    views = world.views()
+    return [
+        node_id
+        for node_id in world.running()
+        if node_id not in views
+        or any(one.quarantined for one in views[node_id].shard_states if one.shard == shard)
+    ]
+
+
+def _quarantines(world: World, node_id: int, shard: int) -> int:
+    """How often a node was outvoted since it started; 0 where it does not say yet."""
+    try:
+        page = world.metrics(node_id)
+    except OSError:
+        return 0
+    return int(float(dict(_QUARANTINES.findall(page)).get(str(shard), 0)))

@@ -1,0 +1,97 @@
+"""A group that a fault commits to itself, from outside of the network: no workload knows it."""
+
+import time
+from collections.abc import Iterable, Iterator
+from itertools import count
+
+import grpc
+
+from chaos.faults.contract import FaultError
+from chaos.world.world import World
+from coordinator.routing import shard_of
+from muster.v1 import admin_pb2, errors_pb2, group_pb2
+
+CALL_S = 2.0
+DONE_S_MAX = 20.0
+POLL_S = 0.05
+TOPIC = "muster-chaos-own"
+PARTITIONS = 64
+METADATA_BYTES_MAX = 4_096
+
+
+class OwnGroup:
+    """Of one shard; no members, every partition of `TOPIC`."""
+
+    def __init__(self, world: World, name: str, shard: int | None = None) -> None:
+        """`shard`: where it has to live; None: wherever it does. Creates the topic once."""
+        self._world = world
+        self.topic = TOPIC
+        names = (f"muster-chaos-{name}-{number}" for number in count())
+        self.name = next(
+            one for one in names if shard is None or shard_of(one, world.shards) == shard
+        )
+        self.shard = shard_of(self.name, world.shards)
+        if not self._is_there():
+            world.create_topic(TOPIC, PARTITIONS)
+
+    def commit(self, offset: int, partitions: Iterable[int] = (0,), metadata: str = "") -> None:
+        """The same offset of some partitions. Raises FaultError where nobody takes it."""
+        request = group_pb2.OffsetCommitRequest(group_id=self.name, generation=-1)
+        for partition in partitions:
+            request.partitions.add(
+                topic=TOPIC, partition=partition, offset=offset, metadata=metadata
+            )
+
+        def taken(node_id: int) -> bool:
+            answer = self._world.groups(node_id).OffsetCommit(request, timeout=CALL_S)
+            return answer.status.code == errors_pb2.NONE and all(
+                one.status.code == errors_pb2.NONE for one in answer.partitions
+            )
+
+        for node_id in self._asked():
+            try:
+                if taken(node_id):
+                    return
+            except grpc.RpcError:
+                continue
+        raise FaultError(f"nobody took a commit of {self.name} in {DONE_S_MAX:.0f} s")
+
+    def offset(self) -> int:
+        """What is stored of partition 0. Raises FaultError where nobody says."""
+        request = group_pb2.OffsetFetchRequest(group_id=self.name)
+        request.partitions.add(topic=TOPIC, partition=0)
+        for node_id in self._asked():
+            try:
+                answer = self._world.groups(node_id).OffsetFetch(request, timeout=CALL_S)
+            except grpc.RpcError:
+                continue
+            if answer.status.code == errors_pb2.NONE:
+                return answer.partitions[0].offset
+        raise FaultError(f"nobody told an offset of {self.name} in {DONE_S_MAX:.0f} s")
+
+    def applied(self) -> dict[int, int]:
+        """By node that answers, up to which index it has applied of this shard."""
+        return {
+            node_id: state.applied_index
+            for node_id, view in self._world.views().items()
+            for state in view.shard_states
+            if state.shard == self.shard
+        }
+
+    def _asked(self) -> Iterator[int]:
+        """Running nodes, one after the other, for as long as an answer may take."""
+        deadline = time.monotonic() + DONE_S_MAX
+        while time.monotonic() < deadline:
+            yield from self._world.running()
+            time.sleep(POLL_S)
+
+    def _is_there(self) -> bool:
+        wanted = admin_pb2.DescribeTopicsRequest(names=[TOPIC])
+        for node_id in self._world.running():
+            try:
+                got = self._world.topics(node_id).DescribeTopics(wanted, timeout=CALL_S)
+            except grpc.RpcError:
+                continue
+            if [one.topic.partitions for one in got.results] == [PARTITIONS]:
+                return True
+        return False

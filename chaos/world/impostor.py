@@ -1,0 +1,107 @@
+"""A process that passes for a node of a cluster: it says that node's hello, then garbage.
+
+`python -m chaos.world.impostor {}`, one JSON object per line in and out (chaos/child.py). Verbs:
+`learn` (host, port): be told a node's hello by the node itself; `garble` (host, port, lane, kind):
+say it to another one, wait until that has agreed, send what is no frame, wait for its end.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+
+from chaos.child import Message, answer, commands
+from muster.v1 import peer_pb2 as pb
+from raft import codec
+from raft.codec import FRAME_BYTES_MAX, CodecError
+from raft.transport import MAGIC
+
+STEP_S_MAX = 5.0
+_LENGTH_BYTES = 4
+_STRANGER = 1_000
+"""No node of any cluster: whoever is asked by it says who it is, and refuses."""
+GARBAGE = {
+    # No protobuf begins with this byte: a field of wire type 7.
+    "noise": lambda: _framed(b"\xff" + os.urandom(64)),
+    "long noise": lambda: _framed(b"\xff" + os.urandom(64 * 1024)),
+    "too long": lambda: (FRAME_BYTES_MAX + 1).to_bytes(_LENGTH_BYTES, "big"),
+}
+"""By kind, what is sent where a frame is expected."""
+
+
+def _framed(data: bytes) -> bytes:
+    return len(data).to_bytes(_LENGTH_BYTES, "big") + data
+
+
+class Impostor:
+    """Has one node's hello."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._hello = pb.Hello()
+
+    async def learn(self, host: str, port: int) -> Message:
+        """Ask a node who it is; `node`: what it says."""
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            asked = pb.Hello(node_id=_STRANGER, lane=pb.LANE_CONTROL)
+            writer.write(MAGIC + _framed(codec.encode_hello(asked)))
+            self._hello = await _heard(reader)
+        finally:
+            writer.close()
+        self._hello.refused = ""
+        return {"node": self._hello.node_id}
+
+    async def garble(self, host: str, port: int, lane: str, kind: str) -> Message:
+        """`refused`: why it was not taken for that node; `ended`: whether the other hung up."""
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            self._hello.lane = pb.Lane.Value(lane)
+            writer.write(MAGIC + _framed(codec.encode_hello(self._hello)))
+            if refused := (await _heard(reader)).refused:
+                return {"refused": refused, "ended": True}
+            writer.write(_framed(codec.encode_hello(pb.Hello())))
+            writer.write(GARBAGE[kind]())
+            return {"refused": "", "ended": await _ended(reader)}
+        finally:
+            writer.transport.abort()
+
+
+async def _heard(reader: asyncio.StreamReader) -> pb.Hello:
+    """The other's hello. Raises EOFError, CodecError, TimeoutError."""
+    async with asyncio.timeout(STEP_S_MAX):
+        begin = await reader.readexactly(len(MAGIC) + _LENGTH_BYTES)
+        size = int.from_bytes(begin[-_LENGTH_BYTES:], "big")
+        return codec.decode_hello(await reader.readexactly(size))
+
+
+async def _ended(reader: asyncio.StreamReader) -> bool:
+    """Whether the other hangs up in time; until then it may send frames."""
+    try:
+        async with asyncio.timeout(STEP_S_MAX):
+            while await reader.read(1 << 16):
+                pass
+    except TimeoutError:
+        return False
+    except OSError:  # with an RST, as there was something unread
+        return True
+    return True
+
+
+async def _serve() -> None:
+    impostor = Impostor()
+    verbs: dict[str, Callable[..., Awaitable[Message]]] = {
+        "learn": impostor.learn,
+        "garble": impostor.garble,
+    }
+    answer(ready=True)
+    async for message in commands():
+        try:
+            reply = await verbs[message.pop("verb")](**message)
+        except (OSError, EOFError, TimeoutError, CodecError) as error:
+            answer(error=f"{type(error).__name__}: {error}")
+        else:
+            answer(**reply)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

@@ -1,0 +1,52 @@
+"""Topic names are shared by all offsets that are decoded, and hostile ones are not kept."""
+
+from coordinator import codec, names, translate
+from coordinator.machine.limits import LIMITS
+from coordinator.names import NAMES, NAMES_MAX
+from muster.v1 import group_pb2 as pb
+from muster.v1 import log_pb2
+
+
+def decoded(topic: str) -> str:
+    """The topic of a commit as it is read from the log."""
+    commit = log_pb2.OffsetCommit(group_id="g", partitions=[{"topic": topic, "offset": 1}])
+    entry = log_pb2.Entry(
+        format=codec.FORMAT,
+        rules_version=codec.RULES_VERSION,
+        limits_version=1,
+        commands=[log_pb2.Command(offset_commit=commit)],
+    )
+    (command,) = codec.decode_entry(entry.SerializeToString()).commands
+    return command.partitions[0].topic
+
+
+def asked(topic: str) -> str:
+    """The topic of a commit as it is taken from a request."""
+    request = pb.OffsetCommitRequest(partitions=[{"topic": topic, "offset": 1}])
+    return translate.commit(request).partitions[0].topic
+
+
+def test_commits_of_one_topic_hold_one_copy_of_its_name():
+    """From the wire, from the log, in whichever group."""
+    first = asked("a topic of many")
+    assert decoded("a topic of many") is first
+    assert asked("a topic of many") is first
+
+
+def test_names_that_a_client_makes_up_are_kept_up_to_a_number():
+    """As many as there may be topics, none longer than a topic's: then they go."""
+    longest, longer = "n" * LIMITS.id_max_bytes, "n" * (LIMITS.id_max_bytes + 1)
+    assert asked(longest) is asked(longest)
+    assert asked(longer) == longer
+    assert longer not in NAMES
+    for number in range(NAMES_MAX + 1):
+        assert asked(f"made up {number}") == f"made up {number}"
+        assert len(NAMES) <= NAMES_MAX
+    assert f"made up {NAMES_MAX}" in NAMES
+    assert "made up 0" not in NAMES
+
+
+def test_no_name_is_interned_for_ever():
+    """Some versions of CPython never free an interned string."""
+    for module in (codec, translate, names):
+        assert "intern" not in vars(module)

@@ -1,0 +1,88 @@
+"""CI has every third of the tests that break real processes; three turns have all of them."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.faults.catalog import kinds
+from chaos.mutants.turns import TURNS, due
+from tests.turns import MARK
+
+ROOT = Path(__file__).parents[1]
+MAKEFILE = (ROOT / "Makefile").read_text()
+COLLECT_S_MAX = 280.0
+
+
+def recipe(target):
+    """The arguments of pytest in a target of the Makefile."""
+    start = re.escape(f"{target}: venv ## ")
+    found = re.search(start + r".*\n\t\$\(BIN\)/python -m pytest (.*)", MAKEFILE)
+    assert found, target
+    return found[1].split()
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory):
+    """Ids of all tests that `make test-faults-all` runs, and those of three turns in a row."""
+    to = tmp_path_factory.mktemp("turns") / "lists.json"
+    plugin = ["-p", "tests.turn_listing", f"--turns-to={to}", "--collect-only", "-q"]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *plugin, *recipe("test-faults-all")],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        timeout=COLLECT_S_MAX,
+    )
+    everything, *turns = json.loads(to.read_text())
+    return everything, turns
+
+
+def test_ci_has_a_turn_of_what_there_is():
+    """By the number of the commit, in the same folders."""
+    assert recipe("test-faults") == [
+        *("-m", MARK, "--turn", "$(TURN)"),
+        *recipe("test-faults-all")[2:],
+    ]
+    assert " test-faults " in (ROOT / ".ci" / "run").read_text()
+
+
+def test_three_turns_have_every_test_once(listed):
+    """And each of them about a third."""
+    everything, turns = listed
+    assert len(everything) > 3 * TURNS
+    assert len(turns) == TURNS
+    together = [one for turn in turns for one in turn]
+    assert sorted(together) == sorted(everything)
+    assert all(len(turn) < len(everything) / 2 for turn in turns)
+
+
+def test_every_kind_of_fault_has_a_test_that_some_turn_runs(listed):
+    """In one turn, with all networks that it is tried in."""
+    _, turns = listed
+    for kind in kinds():
+        mine = [[one for one in turn if re.search(rf"[\[-]{kind}[\]-]", one)] for turn in turns]
+        assert sum(map(bool, mine)) == 1, kind
+
+
+def test_no_such_test_is_where_the_targets_do_not_look():
+    """They name folders, since to collect all tests takes longer than to run some."""
+    folders = [one for one in recipe("test-faults-all") if one.startswith("tests/")]
+    marked = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if f"mark.{MARK}" in path.read_text()
+    }
+    assert marked
+    assert all(any(one.startswith(f"{folder}/") for folder in folders) for one in marked)
+
+
+def test_a_row_of_turns_has_all_whichever_number_it_begins_with():
+    """As many as there are turns; a list that is shorter than that, too."""
+    for count in (0, 1, 2, 10):
+        for first in (0, 1, 40):
+            row = [one for turn in range(TURNS) for one in due(range(count), first + turn)]
+            assert sorted(row) == list(range(count))

@@ -1,0 +1,34 @@
+"""`pytest --turn N`: of the tests that break real processes every third part, the next with N + 1.
+
+A part is one test with all its parameters; one kind of fault; or a file whose tests share one run.
+"""
+
+import pytest
+
+from chaos.mutants.turns import due
+
+MARK = "faults"
+TOGETHER = "one_run"
+
+
+def add_option(parser: pytest.Parser) -> None:
+    """`--turn`."""
+    parser.addoption("--turn", type=int, metavar="N", help=f"a third of the tests marked {MARK}")
+
+
+def part_of(item: pytest.Item) -> str:
+    """What this test is never parted from."""
+    if item.get_closest_marker(TOGETHER):
+        return str(item.path)
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    name = getattr(item, "originalname", item.name)
+    return "::".join([str(item.path), name, str(parameters.get("kind", ""))])
+
+
+def select(items: list[pytest.Item], turn: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Those that this turn has, and the others. What is not marked takes no turns."""
+    parts = sorted({part_of(item) for item in items if item.get_closest_marker(MARK)})
+    now = set(due(parts, turn))
+    taken = [one for one in items if not one.get_closest_marker(MARK) or part_of(one) in now]
+    kept = set(taken)
+    return taken, [item for item in items if item not in kept]
