@@ -114,7 +114,7 @@ def _node(folder, stall_ms, end_ms, kept="free", hangs=True):
 
 
 def _connected(port, within_s=PATIENCE_S):
-    """A connection to a port that is about to be listened on; what it waits for later has a limit."""
+    """A connection to a port that is about to be listened on; a read from it has a limit."""
     end = time.monotonic() + START_S
     while True:
         try:
