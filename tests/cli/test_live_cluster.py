@@ -183,12 +183,15 @@ def test_an_older_copy_of_a_directory_is_found_out_and_made_whole(live):
     ran = _until_said(live, "its store forgot what it had synced; it waits for node 2")
     assert ran.returncode == 5
     assert _metric(live, 0, "muster_store_losses_total", 1) == 1
+    assert _metric(live, 0, "muster_store_lost", 1) == 1
+    assert _metric(live, 0, "muster_store_lost", 0) == 0
     assert _metric(live, 0, "muster_learner_shards", 1) == SHARDS
     assert _metric(live, 0, "muster_learner_shards", 0) == 0
     live.start_node(2)
     assert _until(live, 0, "cluster", "status").stderr == ""
     assert _until(live, 0, "cluster", "verify").stderr == ""
     assert _metric(live, 0, "muster_store_losses_total", 1) == 1
+    assert _metric(live, 0, "muster_store_lost", 1) == 0
     assert _metric(live, 0, "muster_learner_shards", 1) == 0
     live.kill(0)
     shown = json.loads(_until(live, 0, "group", "offsets", GROUP, "-o", "json").stdout)
