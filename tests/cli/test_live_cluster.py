@@ -183,6 +183,7 @@ def test_an_older_copy_of_a_directory_is_found_out_and_made_whole(live):
     ran = _until_said(live, "its store forgot what it had synced; it waits for node 2")
     assert ran.returncode == 5
     assert _metric(live, 0, "muster_store_losses_total", 1) == 1
+    assert _losses_said(live, 0) == [1]
     assert _metric(live, 0, "muster_store_lost", 1) == 1
     assert _metric(live, 0, "muster_store_lost", 0) == 0
     assert _metric(live, 0, "muster_learner_shards", 1) == SHARDS
@@ -191,6 +192,7 @@ def test_an_older_copy_of_a_directory_is_found_out_and_made_whole(live):
     assert _until(live, 0, "cluster", "status").stderr == ""
     assert _until(live, 0, "cluster", "verify").stderr == ""
     assert _metric(live, 0, "muster_store_losses_total", 1) == 1
+    assert _losses_said(live, 0) == [1]
     assert _metric(live, 0, "muster_store_lost", 1) == 0
     assert _metric(live, 0, "muster_learner_shards", 1) == 0
     live.kill(0)
@@ -237,6 +239,14 @@ def test_of_a_majority_that_forgot_an_operator_accepts_the_loss_and_the_cluster_
     _commit(live, 71)
     shown = json.loads(_until(live, 0, "group", "offsets", GROUP, "-o", "json").stdout)
     assert "71" in json.dumps(shown)
+
+
+def _losses_said(cluster, by):
+    """The nodes of which a node's log says that their stores forgot something, each line once."""
+    lines = map(json.loads, cluster.nodes[by].log_path.read_text().splitlines())
+    said = [line for line in lines if line["event"].startswith("a node's store forgot")]
+    assert all(line["level"] == "error" for line in said)
+    return [line["node"] for line in said]
 
 
 def _metric(cluster, asked, name, of):
