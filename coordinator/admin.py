@@ -240,16 +240,32 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def AcceptLoss(
         self, request: pb.AcceptLossRequest, context: Context
     ) -> pb.AcceptLossResponse:
-        """Let this node count with what it has (raft/lives.py). An operator's decision."""
+        """Let this node count with what it has (raft/lives.py). An operator's decision.
+
+        Refused where it forgot nothing, and where all it takes is to wait (ADR 15).
+        """
         del context
         cluster, statuses = self._cluster, self._core.statuses
         if request.node_id != cluster.node_id:
             message = f"This is node {cluster.node_id}; ask node {request.node_id} itself."
             return pb.AcceptLossResponse(status=statuses.error(Error.INVALID_REQUEST, message))
+        if self._repairs_itself():
+            message = (
+                f"Every other node is up and a majority counts without node {cluster.node_id}: "
+                "shards admit it by themselves, and nothing is lost. Wait for that."
+            )
+            return pb.AcceptLossResponse(status=statuses.error(Error.INVALID_REQUEST, message))
         if not await cluster.accept_loss():
             message = f"The store of node {cluster.node_id} forgot nothing that is not accepted."
             return pb.AcceptLossResponse(status=statuses.error(Error.INVALID_REQUEST, message))
         return pb.AcceptLossResponse()
+
+    def _repairs_itself(self) -> bool:
+        """Whether this node's store forgot something and shards admit it without anybody's help."""
+        nodes, own_id = self._cluster.nodes(), self._cluster.node_id
+        own = next(node for node in nodes if node.node_id == own_id)
+        counting = [n for n in nodes if n is not own and n.connected and not n.learner_shards]
+        return own.lost and not own.awaits and 2 * len(counting) > len(nodes)
 
     async def TransferLeader(
         self, request: pb.TransferLeaderRequest, context: Context

@@ -86,6 +86,9 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
             "How often this node learnt that the store of a node forgot what it had synced.",
             "node",
         ),
+        "muster_store_lost": _gauge(
+            "1 where a node's store forgot something and a shard has yet to admit it.", "node"
+        ),
         "muster_learner_shards": _gauge(
             "Shards in which a node does not count yet, as this node knows.", "node"
         ),

@@ -64,6 +64,8 @@ class Sources:
     """Peer -> whether its control connection stands."""
     losses: Callable[[], Mapping[NodeId, int]]
     """Node -> how often it became known since the start that its store forgot something."""
+    lost: Callable[[], Mapping[NodeId, bool]]
+    """Nodes whose stores forgot something and that some shard has yet to admit."""
     learner_shards: Callable[[], Mapping[NodeId, int]]
     """Node -> in how many shards it does not count yet."""
     tasks: Callable[[], int]
@@ -205,10 +207,13 @@ class NodeMetrics:
         losses = counter("muster_store_losses_total")
         for node, times in sources.losses().items():
             losses.add_metric([str(node)], times)
+        lost = gauge("muster_store_lost")
+        for node, has_lost in sources.lost().items():
+            lost.add_metric([str(node)], has_lost)
         learners = gauge("muster_learner_shards")
         for node, shards in sources.learner_shards().items():
             learners.add_metric([str(node)], shards)
-        yield from (losses, learners)
+        yield from (losses, lost, learners)
         quarantined = gauge("muster_shard_quarantined")
         quarantines = counter("muster_shard_quarantines_total")
         conflicts = gauge("muster_shard_digest_conflict")

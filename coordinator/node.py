@@ -150,6 +150,9 @@ class Node:
                     for peer in self.driver.identity.peers
                 },
                 losses=lambda: self._losses,
+                lost=lambda: {
+                    NodeId(node): self._has_lost(node) for node in self.driver.identity.nodes
+                },
                 learner_shards=lambda: {
                     NodeId(node): self.driver.book.learner_shards(node)
                     for node in self.driver.identity.nodes
@@ -417,9 +420,14 @@ class Node:
             connected=own or node in self.driver.connected_nodes,
             version=VERSION if own else "",
             learner_shards=learner_shards,
-            lost=bool(learner_shards) and self.driver.book.loss(node) is not None,
+            lost=self._has_lost(node),
             awaits=self._away(node) if learner_shards else (),
         )
+
+    def _has_lost(self, node: int) -> bool:
+        """Whether a node's store forgot something and some shard has yet to admit it."""
+        book = self.driver.book
+        return book.loss(node) is not None and book.learner_shards(node) > 0
 
     def _away(self, but: int) -> list[int]:
         """Every node but one that is neither this one nor connected to it."""

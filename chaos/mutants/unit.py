@@ -50,6 +50,7 @@ _SETS_ASIDE = (
 )
 _OLDER_AGREEMENT = f"{_QUARANTINE}::test_an_agreement_older_than_the_difference_does_not_end_it"
 _DEAFENS = f"{_LIVES}::test_a_hello_that_was_on_its_way_when_the_life_changed_deafens_nobody"
+_SIGTERM_ENDS = f"{_ENDING}::test_sigterm_ends_a_node_whose_sync_hangs"
 _CONNECTIONS_END = (
     f"{_ENDING}::test_connections_end_and_new_ones_are_refused_while_the_kernel_keeps_the_process"
 )
@@ -106,8 +107,12 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_SYNC_STALL}::test_a_follower_that_has_everything_is_asked_to_stand_at_once",
         f"{_SYNC_STALL}::test_a_drain_does_not_wait_for_a_sync_that_hangs",
     ),
-    "sockets_open": (_CONNECTIONS_END,),
-    "sigterm_waits": (f"{_ENDING}::test_sigterm_ends_a_node_whose_sync_hangs",),
+    "sockets_open": (
+        _CONNECTIONS_END,
+        f"{_SIGTERM_ENDS}[kept]",
+        f"{_ENDING}::test_a_second_signal_ends_a_node_that_still_drains",
+    ),
+    "sigterm_waits": (f"{_SIGTERM_ENDS}[free]", f"{_SIGTERM_ENDS}[kept]"),
     "readiness_stays": (f"{_ENDING}::test_a_node_whose_sync_hangs_is_not_ready",),
     "deafening_hello": (f"{_DEAFENS}[True]", f"{_DEAFENS}[False]"),
     "outdated_hello": (

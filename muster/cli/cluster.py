@@ -300,23 +300,22 @@ def accept_loss(
 ) -> None:
     """Let a node count though its store forgot what it had synced.
 
-    Only where a majority forgot, so that nobody is elected. What no remaining node holds is given
-    up, commits that were acknowledged among it. Start every node that still has its data first.
+    Only where a majority forgot, or the nodes that it waits for are gone for good. What no
+    remaining node holds is given up, commits that were acknowledged among it. Start every node that
+    still has its data first.
     """
     with Connection(bootstrap, timeout) as to:
         cluster, views = _views(to)
         _store_of(cluster, views, node_id)
-        if not dry_run:
+        if dry_run:
+            _require_loss(next(view for view in views if view.node_id == node_id))
+        else:
             confirm(f"Give up what node {node_id} forgot and no other node holds?", yes=yes)
             request = AcceptLossRequest(node_id=node_id)
             _, answers = to.ask_each(lambda at, s: at.admin.AcceptLoss(request, timeout=s))
             answer = next(one for one in answers if one.node_id == node_id)
             if answer.answer is None:
-                raise CommandError(
-                    f"node {node_id}: {answer.error}",
-                    next_step="`muster cluster status` says which nodes forgot something",
-                    exit_code=ExitCode.CONFLICT,
-                )
+                raise _no_loss(node_id, answer.error)
     document: dict[str, Value] = {"node_id": node_id, "dry_run": dry_run}
     word = "would be accepted" if dry_run else "accepted"
     show(
@@ -328,6 +327,27 @@ def accept_loss(
             names=[str(node_id)],
         ),
         output,
+    )
+
+
+def _require_loss(view: NodeAnswer[DescribeClusterResponse]) -> None:
+    """Raise CommandError where the node would refuse, by its own view (coordinator/admin.py)."""
+    if view.answer is None:
+        raise _no_loss(view.node_id, view.error)
+    nodes = view.answer.nodes
+    own = next(node for node in nodes if node.node_id == view.node_id)
+    if not own.lost:
+        raise _no_loss(view.node_id, "its store forgot nothing that is not accepted")
+    counting = [n for n in nodes if n is not own and n.connected and not n.learner_shards]
+    if not own.awaits and 2 * len(counting) > len(nodes):
+        raise _no_loss(view.node_id, "shards admit it by themselves, and nothing is lost")
+
+
+def _no_loss(node_id: int, why: str) -> CommandError:
+    return CommandError(
+        f"node {node_id}: {why}",
+        next_step="`muster cluster status` says which nodes forgot something",
+        exit_code=ExitCode.CONFLICT,
     )
 
 

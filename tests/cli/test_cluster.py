@@ -357,3 +357,33 @@ def test_a_first_start_that_is_not_complete_says_who_is_missing(cluster, muster)
     assert "node 1 is new and waits for node 2,3" in ran.err
     assert "learner in" not in ran.err
     assert json.loads(ran.out)["nodes"][0]["waits_for"] == "2,3"
+
+
+def _forgot(cluster, awaits, learners=()):
+    """Node 2 says that its store forgot something, whom it waits for, and who else is a learner."""
+    view = cluster.nodes[1].script["DescribeCluster"] = cluster.view(2)
+    for node in view.nodes:
+        if node.node_id == 2:
+            node.lost, node.learner_shards = True, cluster.shards
+            node.awaits.extend(awaits)
+        node.learner_shards = cluster.shards if node.node_id in (2, *learners) else 0
+        node.connected = node.node_id not in awaits
+
+
+@pytest.mark.parametrize(("awaits", "learners"), [((3,), ()), ((), (3,))])
+def test_a_dry_run_of_accept_loss_says_what_would_be_accepted(cluster, muster, awaits, learners):
+    """Its store forgot something, and another node is away or counts as little."""
+    _forgot(cluster, awaits, learners)
+    ran = muster("cluster", "accept-loss", "2", "--dry-run", "-o", "json")
+    assert ran.exit_code == 0
+    assert json.loads(ran.out)["dry_run"] is True
+    assert {name for node in cluster.nodes for name, _ in node.calls} == {"DescribeCluster"}
+
+
+def test_a_dry_run_of_accept_loss_refuses_what_the_node_would_refuse(cluster, muster):
+    """Its store forgot nothing; the shards admit it by themselves."""
+    ran = muster("cluster", "accept-loss", "2", "--dry-run")
+    assert (ran.exit_code, "its store forgot nothing" in ran.err) == (4, True)
+    _forgot(cluster, awaits=())
+    ran = muster("cluster", "accept-loss", "2", "--dry-run")
+    assert (ran.exit_code, "by themselves" in ran.err) == (4, True)

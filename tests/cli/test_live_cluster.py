@@ -183,18 +183,70 @@ def test_an_older_copy_of_a_directory_is_found_out_and_made_whole(live):
     ran = _until_said(live, "its store forgot what it had synced; it waits for node 2")
     assert ran.returncode == 5
     assert _metric(live, 0, "muster_store_losses_total", 1) == 1
+    assert _losses_said(live, 0) == [1]
+    assert _metric(live, 0, "muster_store_lost", 1) == 1
+    assert _metric(live, 0, "muster_store_lost", 0) == 0
     assert _metric(live, 0, "muster_learner_shards", 1) == SHARDS
     assert _metric(live, 0, "muster_learner_shards", 0) == 0
     live.start_node(2)
     assert _until(live, 0, "cluster", "status").stderr == ""
     assert _until(live, 0, "cluster", "verify").stderr == ""
     assert _metric(live, 0, "muster_store_losses_total", 1) == 1
+    assert _losses_said(live, 0) == [1]
+    assert _metric(live, 0, "muster_store_lost", 1) == 0
     assert _metric(live, 0, "muster_learner_shards", 1) == 0
     live.kill(0)
     shown = json.loads(_until(live, 0, "group", "offsets", GROUP, "-o", "json").stdout)
     assert "59" in json.dumps(shown)
     refused = _muster(live, "cluster", "accept-loss", "1", "--yes")
     assert (refused.returncode, "forgot nothing" in refused.stderr) == (4, True)
+
+
+@pytest.mark.timeout(480)
+def test_of_a_majority_that_forgot_an_operator_accepts_the_loss_and_the_cluster_goes_on(live):
+    """By name, of each; what was accepted holds after kill -9. Before, nobody leads."""
+    assert _muster(live, "topic", "create", "orders", "--partitions=1").returncode == 0
+    old = (0, 1)
+    copies = {number: live.nodes[number].data_dir.with_name(f"copy-{number}") for number in old}
+    for number in old:
+        live.kill(number)
+        shutil.copytree(live.nodes[number].data_dir, copies[number])
+        live.start_node(number)
+        live.wait_ready()
+    for offset in range(40, 60):
+        _commit(live, offset)
+    time.sleep(2 * RaftSettings().lives_ms / 1000)  # what the third needs to note it
+    for number in old:
+        live.kill(number)
+        shutil.rmtree(live.nodes[number].data_dir)
+        shutil.copytree(copies[number], live.nodes[number].data_dir)
+    for number in old:
+        live.start_node(number)
+    for number in old:
+        said = f"node {number} is a learner in {SHARDS} shards because its store forgot"
+        assert _until_said(live, said).returncode == 5
+    live.kill(2)
+    for number in old:
+        _until(live, 0, "cluster", "accept-loss", str(number), "--dry-run")
+        assert _muster(live, "cluster", "accept-loss", str(number), "--yes").returncode == 0
+    again = _muster(live, "cluster", "accept-loss", "0", "--dry-run")
+    assert (again.returncode, "forgot nothing" in again.stderr) == (4, True)
+    _commit(live, 70)
+    for number in old:
+        live.kill(number)
+    for number in old:
+        live.start_node(number)
+    _commit(live, 71)
+    shown = json.loads(_until(live, 0, "group", "offsets", GROUP, "-o", "json").stdout)
+    assert "71" in json.dumps(shown)
+
+
+def _losses_said(cluster, by):
+    """The nodes of which a node's log says that their stores forgot something, each line once."""
+    lines = map(json.loads, cluster.nodes[by].log_path.read_text().splitlines())
+    said = [line for line in lines if line["event"].startswith("a node's store forgot")]
+    assert all(line["level"] == "error" for line in said)
+    return [line["node"] for line in said]
 
 
 def _metric(cluster, asked, name, of):

@@ -1,5 +1,6 @@
 """A node whose disk hangs: its sockets end although the process cannot, and it says so once."""
 
+import select
 import socket
 import subprocess
 import sys
@@ -15,10 +16,10 @@ from coordinator.rpc import READY
 from muster.v1 import admin_pb2, admin_pb2_grpc
 
 NODE = """
-    import functools, os, sys, threading
+    import asyncio, functools, os, sys, threading
     from pathlib import Path
 
-    import coordinator.ending, raft.driver
+    import coordinator.ending, coordinator.node, raft.driver
     from chaos.mutants.unit import install_named
     from muster.cli import main
     from storage.rocks import RocksStore
@@ -55,8 +56,10 @@ NODE = """
         print("ended with", code, flush=True)
         threading.Event().wait()
 
-    if kept == "kept":
+    if kept != "free":
         coordinator.ending.os = type("Os", (), {**vars(os), "_exit": kept_by_the_kernel})
+    if kept == "drains":
+        coordinator.node.Node._close = lambda _node: asyncio.Event().wait()
     names = ("listen", "peer-listen", "metrics-listen")
     addresses = [f"--{n}=127.0.0.1:{p}" for n, p in zip(names, ports.split(","), strict=True)]
     sys.argv = ["muster", "serve", f"--data-dir={folder}", *addresses]
@@ -65,6 +68,11 @@ NODE = """
 LATER = 600_000
 PATIENCE_S = 30
 """What does not happen within so long does not happen."""
+POLL_S = 0.02
+START_S = 120
+"""A process has started, and listens, by then, however busy the machine is."""
+GRACE_S = 15
+"""Of the supervisor, from SIGTERM to SIGKILL (docs/timeouts.md)."""
 
 
 def _free_ports(count):
@@ -77,10 +85,15 @@ def _free_ports(count):
 
 @contextmanager
 def _node(folder, stall_ms, end_ms, kept="free", hangs=True):
-    """A node of its own cluster, of whose syncs none returns once there is `hang`; its ports."""
+    """A node of its own cluster, of whose syncs none returns once there is `hang`; its ports.
+
+    Where it is `kept`, its process goes on when it has ended; where it `drains`, also before, for
+    ever after the first signal.
+    """
     init = ["init", f"--data-dir={folder}", "--cluster-id=c", "--node-id=0", "--nodes=1"]
     muster = [sys.executable, "-m", "muster.cli"]
-    subprocess.run([*muster, *init, "--shards=2"], check=True, capture_output=True, timeout=60)
+    command = [*muster, *init, "--shards=2"]
+    subprocess.run(command, check=True, capture_output=True, timeout=START_S)
     if hangs:
         (folder / "hang").touch()
     ports = _free_ports(3)
@@ -100,14 +113,15 @@ def _node(folder, stall_ms, end_ms, kept="free", hangs=True):
         node.stdout.close()
 
 
-def _connected(port):
-    """A connection to a port that is about to be listened on."""
-    end = time.monotonic() + 30
+def _connected(port, within_s=PATIENCE_S):
+    """A connection to a port that is about to be listened on; a read from it has a limit."""
+    end = time.monotonic() + START_S
     while True:
         try:
-            return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+            return socket.create_connection(("127.0.0.1", port), timeout=within_s)
         except ConnectionRefusedError:
             assert time.monotonic() < end
+            time.sleep(POLL_S)
 
 
 def _ended(connection):
@@ -122,11 +136,26 @@ def _ended(connection):
     return True
 
 
-def _exit_code(node):
+def _exit_code(node, within_s=PATIENCE_S):
     """The node's, once it has ended; None: it goes on."""
     with suppress(subprocess.TimeoutExpired):
-        node.wait(timeout=PATIENCE_S)
+        node.wait(timeout=within_s)
     return node.poll()
+
+
+def _said(node, within_s):
+    """The next line that it prints; "": it prints none."""
+    readable, _, _ = select.select([node.stdout], [], [], within_s)
+    return node.stdout.readline().strip() if readable else ""
+
+
+def _refuses(port):
+    """Whether nobody may connect to a port."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def _next_status(told):
@@ -155,11 +184,9 @@ def test_connections_end_and_new_ones_are_refused_while_the_kernel_keeps_the_pro
     with _node(tmp_path, 500, 3_000, "kept") as (node, ports):
         connections = [_connected(port) for port in ports]
         assert all(_ended(one) for one in connections)
-        assert node.stdout.readline().strip() == "ended with 1"
+        assert _said(node, PATIENCE_S) == "ended with 1"
         assert node.poll() is None
-        for port in ports:
-            with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", port), timeout=5)
+        assert all(_refuses(port) for port in ports)
         for one in connections:
             one.close()
 
@@ -175,14 +202,44 @@ def test_a_node_whose_sync_never_returns_ends_with_an_error_and_one_line(tmp_pat
 
 
 @pytest.mark.processes
-def test_sigterm_ends_a_node_whose_sync_hangs(tmp_path):
-    """It does not wait for the sync; until then the metric grows."""
-    with _node(tmp_path, 500, LATER) as (node, ports):
+@pytest.mark.parametrize("kept", ["free", "kept"])
+def test_sigterm_ends_a_node_whose_sync_hangs(tmp_path, kept):
+    """Within the supervisor's grace, which the sync exceeds; until then the metric grows.
+
+    Where the kernel keeps the process, its connections end and its ports refuse all the same.
+    """
+    with _node(tmp_path, 500, LATER, kept) as (node, ports):
         while _unsynced_s(ports[2]) < 0.6:
             assert node.poll() is None
+            time.sleep(POLL_S)
+        connections = [_connected(port, GRACE_S) for port in ports]
         node.terminate()
-        assert _exit_code(node) == 1
+        if kept == "kept":
+            assert _said(node, GRACE_S) == "ended with 1"
+        else:
+            assert _exit_code(node, GRACE_S) == 1
+        assert all(_ended(one) for one in connections)
+        assert all(_refuses(port) for port in ports)
+        for one in connections:
+            one.close()
     assert (tmp_path / "stderr").read_text().count("a sync does not end") == 1
+
+
+@pytest.mark.processes
+def test_a_second_signal_ends_a_node_that_still_drains(tmp_path):
+    """At once, with an error; nobody waits for a process that the kernel keeps."""
+    with _node(tmp_path, LATER, LATER, "drains", hangs=False) as (node, ports):
+        connections = [_connected(port) for port in ports]
+        node.terminate()
+        while "stopping" not in (tmp_path / "stderr").read_text():
+            assert node.poll() is None
+            time.sleep(POLL_S)
+        node.terminate()
+        assert _said(node, PATIENCE_S) == "ended with 1"
+        assert all(_ended(one) for one in connections)
+        assert all(_refuses(port) for port in ports)
+        for one in connections:
+            one.close()
 
 
 @pytest.mark.processes

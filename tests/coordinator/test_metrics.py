@@ -69,6 +69,7 @@ def metrics(rig, tmp_path):
             logs=[rig.log],
             connected=lambda: {NodeId(2): True, NodeId(3): False},
             losses=lambda: {1: 0, 2: 1},
+            lost=lambda: {1: False, 2: True},
             learner_shards=lambda: {1: 0, 2: 3},
             tasks=lambda: 17,
             unsynced_s=lambda: 4.5,
@@ -187,6 +188,8 @@ def test_consensus_is_shown_as_it_stands(rig, metrics):
     assert _value(page, "muster_raft_elections_total", shard="0", result="won") == 1
     assert _value(page, "muster_store_losses_total", node="1") == 0
     assert _value(page, "muster_store_losses_total", node="2") == 1
+    assert _value(page, "muster_store_lost", node="1") == 0
+    assert _value(page, "muster_store_lost", node="2") == 1
     assert _value(page, "muster_learner_shards", node="1") == 0
     assert _value(page, "muster_learner_shards", node="2") == 3
     assert _value(page, "muster_wal_bytes") == 4096
@@ -242,6 +245,7 @@ def test_the_rest_of_the_groups_is_one_series(tmp_path):
             tmp_path,
             [rig.shard],
             [rig.log],
+            dict,
             dict,
             dict,
             dict,

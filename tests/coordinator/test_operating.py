@@ -1,11 +1,14 @@
 """What an operator does to groups, over real gRPC: kick, settings of their own, list by filters."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
+from coordinator.admin import NodeView
 from coordinator.group_settings import GROUPS_MAX
 from coordinator.machine.limits import LIMITS
+from coordinator.node import Node
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
@@ -292,3 +295,71 @@ def test_groups_are_listed_by_filters(filters, expected):
             busy.cancel()
 
     test()
+
+
+# ---- losses
+
+
+def forgetful(nodes, away, learners):
+    """As node 0, whose store forgot something, sees the cluster."""
+    return [
+        NodeView(
+            *(n, "", "", "0" * 32, n not in away, "", int(n in (0, *learners))),
+            lost=n == 0,
+            awaits=away if n == 0 else (),
+        )
+        for n in range(nodes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "away", "learners", "accepted"),
+    [
+        (3, (), (), False),
+        (3, (2,), (), True),
+        (3, (), (2,), True),
+        (5, (), (4,), False),
+        (5, (), (3, 4), True),
+        (5, (4,), (), True),
+    ],
+)
+def test_a_loss_that_the_shards_repair_by_themselves_is_not_accepted(
+    nodes, away, learners, accepted
+):
+    """They do where all others are up and a majority of the nodes counts without this one."""
+
+    @run
+    async def test():
+        async with local_node() as node:
+            asked = []
+
+            async def accept():
+                asked.append(True)
+                return True
+
+            node.nodes, node.accept_loss = lambda: forgetful(nodes, away, learners), accept
+            answer = await node.admin.AcceptLoss(admin.AcceptLossRequest(node_id=0))
+            assert bool(asked) == accepted
+            assert code(answer.status) == ("NONE" if accepted else "INVALID_REQUEST")
+            assert accepted or "by themselves" in answer.status.message
+
+    test()
+
+
+@run
+async def test_an_accepted_loss_is_answered_when_it_is_on_the_disk():
+    """The operator may end the node then, and it counts all the same when it starts again."""
+    store = SimpleNamespace(hard_epoch=6, synced_epoch=6)
+
+    def accept():
+        store.hard_epoch = 7
+        return True
+
+    node = SimpleNamespace(driver=SimpleNamespace(accept_loss=accept), _store=store)
+    answered = asyncio.create_task(Node.accept_loss(node))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not answered.done()
+    store.synced_epoch = 7
+    async with asyncio.timeout(10):
+        assert await answered

@@ -153,7 +153,7 @@ def test_a_node_whose_sync_hangs_is_no_target_of_a_hand_over():
 
 
 def test_a_node_whose_sync_hangs_does_not_stand_where_it_is_asked_to():
-    """Somebody that has not heard of it yet hands over to it."""
+    """Somebody that has not heard of it yet hands over to it. Nor does it when the sync returns."""
     cluster, leader = _cluster()
     stalled = min(set(cluster.ids) - {leader})
     _hang(cluster, stalled)
@@ -163,6 +163,9 @@ def test_a_node_whose_sync_hangs_does_not_stand_where_it_is_asked_to():
     peer = cluster.replica(stalled)._by_id[leader]
     cluster.replica(stalled)._on_timeout_now(peer, {"type": "timeout_now", "term": term})
     cluster.run_for(1.0)
+    assert {cluster.replica(n).term for n in cluster.ids} == {term}
+    cluster.frozen_disks.clear()
+    cluster.run_for(3.0)
     assert {cluster.replica(n).term for n in cluster.ids} == {term}
 
 

@@ -147,7 +147,9 @@ def unit_table():
         [
             f"`{name}`",
             build.rule.rstrip("."),
-            ", ".join(f"`{test.partition('[')[0]}`" for test in unit.CAUGHT_BY[name]),
+            ", ".join(
+                dict.fromkeys(f"`{test.partition('[')[0]}`" for test in unit.CAUGHT_BY[name])
+            ),
         ]
         for name, build in sorted(unit.BUILDS.items())
     ]
