@@ -119,7 +119,7 @@ MINIMA = (
         },
         LANES.name: Minima(
             {"elections": 2, "acked": 80, "snapshots": 1},
-            ("dead_bulk", "garbage", "rebuild", "crash"),
+            ("dead_bulk", "garbage", "flipped_bit", "rebuild", "crash"),
         ),
         RETURNING.name: Minima({"acked": 80}, ("follower_isolation", "follower_reconnect")),
         REMOVALS.name: Minima(

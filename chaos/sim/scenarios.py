@@ -75,7 +75,8 @@ LANES = Scenario(
     "lanes",
     weights={
         "dead_bulk": 10,
-        "garbage": 10,
+        "garbage": 5,
+        "flipped_bit": 10,
         "rebuild": 6,
         "crash": 5,
         "isolation": 3,
@@ -83,7 +84,8 @@ LANES = Scenario(
     },
     pause_s=0.25,
 )
-"""Bulk connections that carry nothing while control does, and peers that send what is no frame."""
+"""Bulk connections that carry nothing while control does, and peers that send what is no frame, or
+one with a flipped bit."""
 
 LOST_LINKS = Scenario("lost-links", weights={"reconnect": 90, "pause": 5, "stall": 5}, pause_s=0.1)
 """A leader that both followers lose at once is deposed before it notices."""
