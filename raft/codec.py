@@ -32,6 +32,10 @@ COUNT_STEP = 1 << 32
 """So many elections, one each 30 ms, take four years; no store is opened so often."""
 
 
+_PLAIN = KINDS - {KIND_ADMITTED}
+"""Kinds of entries that have nothing to be looked at here."""
+
+
 class CodecError(Exception):
     """A peer sent what is not ours; `reason` is one word for a counter. Close the connection."""
 
@@ -89,9 +93,11 @@ def decode_frame(data: bytes) -> tuple[Sender, list[tuple[int, Message]]]:
     """Who sent it and its (shard, message)s. Raises CodecError."""
     frame = pb.Frame()
     _parse(frame, data, FRAME_BYTES_MAX)
-    _refuse_absurd(frame.life, frame.epoch, *(one.term for one in frame.messages))
+    _refuse_absurd(frame.life, frame.epoch)
     messages: list[tuple[int, Message]] = []
     for one in frame.messages:
+        if one.term >= COUNT_END:
+            _refuse_absurd(one.term)
         kind = one.WhichOneof("kind")
         if kind is None:
             raise CodecError("unknown_type", "a peer message of no known kind")
@@ -184,47 +190,50 @@ def _put_append(out: pb.PeerMessage, m: Message) -> None:
 
 def _get_append(one: pb.PeerMessage) -> Message:
     body = one.append_entries
-    _refuse_absurd(body.seq, body.commit_index, body.prev_index)
+    seq, commit_index, prev_index = body.seq, body.commit_index, body.prev_index
+    _refuse_absurd(seq, commit_index, prev_index)
+    if prev_index < 1:
+        raise CodecError("garbage", "an append without the entry before it")
+    term, prev_term = one.term, body.prev_term
+    entries: list[Entry] = []
+    newest, index = prev_term, prev_index
+    for entry in body.entries:
+        got = command, at, of_term = entry.command, entry.index, entry.term
+        index += 1
+        if at != index or of_term < newest:
+            raise CodecError("garbage", f"an append whose entry {at} is out of order")
+        newest = of_term
+        if not command or command[0] not in _PLAIN:
+            _check_entry(one.shard, got)
+        entries.append(got)
+    if newest > term:
+        raise CodecError("garbage", f"an append of term {term} with an entry of term {newest}")
     return {
         "type": "append_entries",
-        "term": one.term,
-        "seq": body.seq,
-        "commit_index": body.commit_index,
-        "prevLogIdx": body.prev_index,
-        "prevLogTerm": body.prev_term,
-        "entries": _get_entries(one, body),
+        "term": term,
+        "seq": seq,
+        "commit_index": commit_index,
+        "prevLogIdx": prev_index,
+        "prevLogTerm": prev_term,
+        "entries": entries,
     }
 
 
-def _get_entries(one: pb.PeerMessage, body: pb.AppendEntries) -> list[Entry]:
-    """Indexes rise by one, terms never go back, up to the leader's own."""
-    index, term = body.prev_index, body.prev_term
-    if index < 1:
-        raise CodecError("garbage", "an append without the entry before it")
-    entries: list[Entry] = []
-    for entry in body.entries:
-        index += 1
-        if entry.index != index or entry.term < term:
-            raise CodecError("garbage", f"an append whose entry {entry.index} is out of order")
-        term = entry.term
-        entries.append(_get_entry(one, entry))
-    if term > one.term:
-        raise CodecError("garbage", f"an append of term {one.term} with an entry of term {term}")
-    return entries
-
-
-def _get_entry(one: pb.PeerMessage, entry: pb.LogEntry) -> Entry:
+def _check_entry(shard: int, entry: Entry) -> None:
     """Refuse an entry that could never be applied, before it is in the log.
 
-    One of a newer version is not lost: its sender offers it again to the version that knows it.
+    In the log, one of a newer version would end this node when it is committed, and at each start.
+    Refused, it is as if it had not come: nothing of it is acknowledged, so without a majority that
+    knows its kind it is not committed, and the others elect one of them. Its leader offers it again
+    to the version that knows it, and `muster cluster status` says what to do.
     """
-    command = entry.command
+    command, index, term = entry
     if not command:
-        raise CodecError("garbage", f"an entry {entry.index} without its kind")
+        raise CodecError("garbage", f"an entry {index} without its kind")
     if command[0] not in KINDS:
         raise CodecError(
             "unknown_kind",
-            f"shard {one.shard}: entry {entry.index} is of kind {command[0]}, "
+            f"shard {shard}: entry {index} is of kind {command[0]}, "
             "which this version does not know: install the version that wrote it",
         )
     if command[0] == KIND_ADMITTED:
@@ -233,8 +242,7 @@ def _get_entry(one: pb.PeerMessage, entry: pb.LogEntry) -> Entry:
             admission.ParseFromString(command[1:])
         except DecodeError as error:
             raise CodecError("garbage", "an admission that is no protobuf") from error
-        _check_admission(admission, entry.term)
-    return command, entry.index, entry.term
+        _check_admission(admission, term)
 
 
 def _check_admission(admission: pb.Admission, term: int) -> None:
@@ -396,7 +404,8 @@ def _get_chunk(one: pb.PeerMessage) -> Message:
             )
         for admission in body.header.admissions:
             _check_admission(admission, one.term)
-        message["entry"] = _get_entry(one, entry)
+        message["entry"] = entry.command, entry.index, entry.term
+        _check_entry(one.shard, message["entry"])
         message["admissions"] = [each.SerializeToString() for each in body.header.admissions]
         message["copy_of"] = body.header.copy_of if body.header.HasField("copy_of") else None
     return message

@@ -87,6 +87,9 @@ LANES = Scenario(
 """Bulk connections that carry nothing while control does, and peers that send what is no frame, or
 one with a flipped bit."""
 
+FLIPPED_BITS = Scenario("flipped-bits", weights={"flipped_bit": 1}, pause_s=0.02)
+"""Damage that no TCP notices, all the time."""
+
 LOST_LINKS = Scenario("lost-links", weights={"reconnect": 90, "pause": 5, "stall": 5}, pause_s=0.1)
 """A leader that both followers lose at once is deposed before it notices."""
 
@@ -219,6 +222,7 @@ SCENARIOS = {
         FIRST_START,
         SPLIT_VOTES,
         LANES,
+        FLIPPED_BITS,
         LOST_LINKS,
         RETURNING,
         *GROUPS,
