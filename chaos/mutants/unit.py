@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chaos.child import command_with_parent
-from chaos.mutants import of_hung_sync, of_lives, of_quarantine
+from chaos.mutants import of_frames, of_hung_sync, of_lives, of_quarantine
 from chaos.mutants.build import Build
 from chaos.mutants.hunt import Caught, Layer
 
@@ -33,6 +33,7 @@ PLAY_S_MAX = 900.0
 _QUARANTINE = "tests/coordinator/test_quarantine.py"
 _REBUILD = "tests/raft/test_rebuild.py"
 _LIVES = "tests/raft/test_lives.py"
+_BAD_FRAMES = "tests/raft/test_bad_frames.py"
 _SYNC_STALL = "tests/raft/test_sync_stall.py"
 _ENDING = "tests/coordinator/test_ending.py"
 _TWO_OF_FIVE = (
@@ -47,12 +48,19 @@ _KEEPS_ITS_OWN = (
     f"{_QUARANTINE}::test_who_differs_from_its_leader_without_a_verdict_keeps_its_own_state"
 )
 _DEAFENS = f"{_LIVES}::test_a_hello_that_was_on_its_way_when_the_life_changed_deafens_nobody"
+_FAR_TERM = f"{_BAD_FRAMES}::test_a_term_that_nobody_comes_to_closes_the_connection"
 _CONNECTIONS_END = (
     f"{_ENDING}::test_connections_end_and_new_ones_are_refused_while_the_kernel_keeps_the_process"
 )
 
 BUILDS: dict[str, Build] = {
-    build.name: build for build in (*of_quarantine.BUILDS, *of_hung_sync.BUILDS, *of_lives.BUILDS)
+    build.name: build
+    for build in (
+        *of_quarantine.BUILDS,
+        *of_hung_sync.BUILDS,
+        *of_lives.BUILDS,
+        *of_frames.BUILDS,
+    )
 }
 
 CAUGHT_BY: dict[str, tuple[str, ...]] = {
@@ -103,6 +111,13 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "votes_kept": (f"{_LIVES}::test_a_candidate_leads_by_no_vote_of_a_life_that_is_over",),
     "empty_hard_batch": (
         f"{_LIVES}::test_a_restart_amid_an_admission_leaves_nothing_that_is_never_synced",
+    ),
+    "any_step": (
+        f"{_FAR_TERM}[4611686018427387903-True]",
+        f"{_BAD_FRAMES}::test_a_life_too_far_ahead_is_not_taken_from_a_peer",
+    ),
+    "any_kind": (
+        f"{_BAD_FRAMES}::test_an_append_that_no_leader_sends_ends_nobody[unknown_kind-True]",
     ),
 }
 """By build, the tests that have to fail: all of them, each by its id as pytest writes it."""
