@@ -91,7 +91,7 @@ def garbage_peer_port(world: World):
 
 @case("garbage_peer_hello")
 def garbage_peer_hello(world: World):
-    return on_peer_port(world, MAGIC + b"\xff" * 64)
+    return on_peer_port(world, MAGIC + b"\xfe" * 64)
 
 
 def head(size: int) -> bytes:
