@@ -1,10 +1,15 @@
-"""Peer messages to bytes and back: protobuf frames, never pickle (pso-F6).
+"""Peer messages to bytes and back: a crc32 and a protobuf, never pickle (pso-F6).
 
 Inside `raft/` a message is a plain dict, because that is what PySyncObj's core reads and writes.
 Its `type` is one of the keys of `_ENCODERS`; each encoder and decoder pair below says which other
 keys that type has. `term` is in all of them. Indexes, terms and seqs are ints, flags are bools.
+
+What no node of this cluster can have said is refused here, before any of it is taken: it would be
+durable, and stop this node now and at each start. TCP's checksum of 16 bits misses one damaged
+segment in 65,536; the crc32 in front of each protobuf finds every flipped bit.
 """
 
+import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -12,13 +17,24 @@ from google.protobuf.message import DecodeError
 
 from muster.v1 import peer_pb2 as pb
 from raft.contract import Room
+from raft.journal import KIND_ADMITTED, KINDS, Entry
 
 Message = dict[str, Any]
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 HELLO_BYTES_MAX = 4096
+CHECKSUM_BYTES = 4
 COUNT_END = 1 << 62
-"""Lives and epochs are smaller; a greater one would be taken for a promise that nobody can keep."""
+"""Terms, indexes, message numbers, lives and epochs are smaller.
+
+Nobody counts that far, and what is added to a smaller one fits the 64 bits of wire and disk.
+"""
+COUNT_STEP = 1 << 32
+"""So many elections, one each 30 ms, take four years; no store is opened so often."""
+
+
+_PLAIN = KINDS - {KIND_ADMITTED}
+"""Kinds of entries that have nothing to be looked at here."""
 
 
 class CodecError(Exception):
@@ -27,6 +43,25 @@ class CodecError(Exception):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
+
+
+class Reach:
+    """How far above the receiver's own count a peer's may be: its term, or a life of this store.
+
+    COUNT_END alone would be no help. Who took the greatest count below it would go on to one that
+    every peer refuses, for good; so would any limit that is the same whenever it is asked. Hence
+    one step at first, and one more after each refusal: no single frame gets a count near the end,
+    and who is far behind all the others, or a step that they took, hears them when they call again.
+    """
+
+    def __init__(self) -> None:
+        self._steps = 1
+
+    def check(self, what: str, own: int, said: int) -> None:
+        """Raise CodecError where `said` is too far above `own`."""
+        if said > own + self._steps * COUNT_STEP:
+            self._steps += 1
+            raise CodecError("garbage", f"{what} {said}, too far ahead of {own}, the one here")
 
 
 class Sender(NamedTuple):
@@ -55,20 +90,22 @@ def encode_frame(sender: Sender, messages: Iterable[tuple[int, Message]]) -> byt
     for shard, message in messages:
         out = add(shard=shard, term=message["term"])
         _ENCODERS[message["type"]](out, message)
-    return frame.SerializeToString()
+    return _sealed(frame)
 
 
 def decode_frame(data: bytes) -> tuple[Sender, list[tuple[int, Message]]]:
     """Who sent it and its (shard, message)s. Raises CodecError."""
     frame = pb.Frame()
     _parse(frame, data, FRAME_BYTES_MAX)
+    _refuse_absurd(frame.life, frame.epoch)
     messages: list[tuple[int, Message]] = []
     for one in frame.messages:
+        if one.term >= COUNT_END:
+            _refuse_absurd(one.term)
         kind = one.WhichOneof("kind")
         if kind is None:
             raise CodecError("unknown_type", "a peer message of no known kind")
         messages.append((one.shard, _DECODERS[kind](one)))
-    _refuse_absurd(frame.life, frame.epoch)
     try:
         room = Room(frame.room)
     except ValueError as error:
@@ -77,14 +114,17 @@ def decode_frame(data: bytes) -> tuple[Sender, list[tuple[int, Message]]]:
 
 
 def _refuse_absurd(*counts: int) -> None:
-    """Raise CodecError for a life or an epoch that no store can have come to."""
+    """Raise CodecError for a count that no cluster and no store can have come to."""
     if max(counts) >= COUNT_END:
-        raise CodecError("garbage", f"a life or an epoch of {max(counts)}")
+        raise CodecError(
+            "garbage",
+            f"a term, index, number, life or epoch of {max(counts)}: nobody counts so far",
+        )
 
 
 def encode_hello(hello: pb.Hello) -> bytes:
     """The first message on a connection."""
-    return hello.SerializeToString()
+    return _sealed(hello)
 
 
 def decode_hello(data: bytes) -> pb.Hello:
@@ -92,8 +132,12 @@ def decode_hello(data: bytes) -> pb.Hello:
     hello = pb.Hello()
     _parse(hello, data, HELLO_BYTES_MAX)
     _refuse_absurd(
-        hello.life, hello.lost_life, *(n for s in hello.starts for n in (s.life, s.epoch))
+        hello.life,
+        *(n for s in hello.starts for n in (s.life, s.epoch)),
+        *(one.as_of for one in hello.replacements),
     )
+    if max(hello.lost_life, *(s.life for s in hello.starts), 0) > hello.life:
+        raise CodecError("garbage", f"a hello in life {hello.life} that names a later one")
     return hello
 
 
@@ -110,13 +154,31 @@ def message_bytes(message: Message) -> int:
 def _parse(into: pb.Frame | pb.Hello, data: bytes, bytes_max: int) -> None:
     if len(data) > bytes_max:
         raise CodecError("too_long", f"a peer message of {len(data)} bytes; {bytes_max} at most")
+    body = memoryview(data)[CHECKSUM_BYTES:]
+    if not _is_intact(body, data[:CHECKSUM_BYTES]):
+        raise CodecError("garbage", "a peer message whose checksum is wrong")
     try:
-        into.ParseFromString(data)
+        into.ParseFromString(body)  # type: ignore[arg-type]  # it takes any buffer
     except DecodeError as error:
         raise CodecError("garbage", f"a peer message that is no protobuf: {error}") from error
     into.DiscardUnknownFields()
-    if into.ByteSize() != len(data):
+    if into.ByteSize() != len(body):
         raise CodecError("unknown_field", "a peer message with fields that this version lacks")
+
+
+def _sealed(message: pb.Frame | pb.Hello) -> bytes:
+    data = message.SerializeToString()
+    return checksum(data) + data
+
+
+def checksum(data: bytes | memoryview) -> bytes:
+    """What goes in front of `data`: its crc32, CHECKSUM_BYTES long."""
+    return zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "big")
+
+
+def _is_intact(data: memoryview, said: bytes) -> bool:
+    """Whether `data` is what its sender had, as far as the checksum `said` shows."""
+    return checksum(data) == said
 
 
 # One pair per type. Encoders fill the oneof; decoders return the dict.
@@ -136,25 +198,65 @@ def _put_append(out: pb.PeerMessage, m: Message) -> None:
 
 def _get_append(one: pb.PeerMessage) -> Message:
     body = one.append_entries
+    seq, commit_index, prev_index = body.seq, body.commit_index, body.prev_index
+    _refuse_absurd(seq, commit_index, prev_index)
+    if prev_index < 1:
+        raise CodecError("garbage", "an append without the entry before it")
+    term, prev_term = one.term, body.prev_term
+    entries: list[Entry] = []
+    newest, index = prev_term, prev_index
+    for entry in body.entries:
+        got = command, at, of_term = entry.command, entry.index, entry.term
+        index += 1
+        if at != index or of_term < newest:
+            raise CodecError("garbage", f"an append whose entry {at} is out of order")
+        newest = of_term
+        if not command or command[0] not in _PLAIN:
+            _check_entry(one.shard, got)
+        entries.append(got)
+    if newest > term:
+        raise CodecError("garbage", f"an append of term {term} with an entry of term {newest}")
     return {
         "type": "append_entries",
-        "term": one.term,
-        "seq": body.seq,
-        "commit_index": body.commit_index,
-        "prevLogIdx": body.prev_index,
-        "prevLogTerm": body.prev_term,
-        "entries": _get_entries(body),
+        "term": term,
+        "seq": seq,
+        "commit_index": commit_index,
+        "prevLogIdx": prev_index,
+        "prevLogTerm": prev_term,
+        "entries": entries,
     }
 
 
-def _get_entries(body: pb.AppendEntries) -> list[tuple[bytes, int, int]]:
-    entries = [(entry.command, entry.index, entry.term) for entry in body.entries]
-    index = body.prev_index
-    for command, at, _ in entries:
-        index += 1
-        if at != index or not command:
-            raise CodecError("garbage", f"an append whose entry {at} is empty or out of order")
-    return entries
+def _check_entry(shard: int, entry: Entry) -> None:
+    """Refuse an entry that could never be applied, before it is in the log.
+
+    In the log, one of a newer version would end this node when it is committed, and at each start.
+    Refused, it is as if it had not come: nothing of it is acknowledged, so without a majority that
+    knows its kind it is not committed, and the others elect one of them. Its leader offers it again
+    to the version that knows it, and `muster cluster status` says what to do.
+    """
+    command, index, term = entry
+    if not command:
+        raise CodecError("garbage", f"an entry {index} without its kind")
+    if command[0] not in KINDS:
+        raise CodecError(
+            "unknown_kind",
+            f"shard {shard}: entry {index} is of kind {command[0]}, "
+            "which this version does not know: install the version that wrote it",
+        )
+    if command[0] == KIND_ADMITTED:
+        admission = pb.Admission()
+        try:
+            admission.ParseFromString(command[1:])
+        except DecodeError as error:
+            raise CodecError("garbage", "an admission that is no protobuf") from error
+        _check_admission(admission, term)
+
+
+def _check_admission(admission: pb.Admission, term: int) -> None:
+    _refuse_absurd(admission.life)
+    if admission.term > term:
+        raise CodecError("garbage", f"an admission of term {admission.term} in term {term}")
 
 
 def _put_append_reply(out: pb.PeerMessage, m: Message) -> None:
@@ -169,6 +271,7 @@ def _put_append_reply(out: pb.PeerMessage, m: Message) -> None:
 
 def _get_append_reply(one: pb.PeerMessage) -> Message:
     body = one.append_reply
+    _refuse_absurd(body.seq, body.next_index)
     if body.next_index < 1:
         raise CodecError("garbage", "an append reply without an index")
     return {
@@ -192,6 +295,7 @@ def _put_request_vote(out: pb.PeerMessage, m: Message) -> None:
 
 def _get_request_vote(one: pb.PeerMessage) -> Message:
     body = one.request_vote
+    _refuse_absurd(body.last_index, body.last_term)
     return {
         "type": "request_vote",
         "term": one.term,
@@ -219,6 +323,7 @@ def _put_pre_vote(out: pb.PeerMessage, m: Message) -> None:
 
 def _get_pre_vote(one: pb.PeerMessage) -> Message:
     body = one.pre_vote
+    _refuse_absurd(body.next_term, body.last_index, body.last_term)
     return {
         "type": "pre_vote",
         "term": one.term,
@@ -236,6 +341,7 @@ def _put_pre_vote_reply(out: pb.PeerMessage, m: Message) -> None:
 
 def _get_pre_vote_reply(one: pb.PeerMessage) -> Message:
     body = one.pre_vote_reply
+    _refuse_absurd(body.next_term)
     return {
         "type": "pre_vote_reply",
         "term": one.term,
@@ -284,6 +390,7 @@ def _put_chunk(out: pb.PeerMessage, m: Message) -> None:
 
 def _get_chunk(one: pb.PeerMessage) -> Message:
     body = one.snapshot_chunk
+    _refuse_absurd(body.snapshot_id, body.commit_index)
     message: Message = {
         "type": "snapshot_chunk",
         "term": one.term,
@@ -295,11 +402,19 @@ def _get_chunk(one: pb.PeerMessage) -> Message:
         "crc32": body.crc32,
     }
     if body.number == 0:
-        if not body.HasField("header") or not body.header.entry.command:
+        if not body.HasField("header"):
             raise CodecError("garbage", "a snapshot without its header")
         entry = body.header.entry
-        message["entry"] = (entry.command, entry.index, entry.term)
-        message["admissions"] = [one.SerializeToString() for one in body.header.admissions]
+        _refuse_absurd(entry.index)
+        if entry.index < 1 or entry.term > one.term:
+            raise CodecError(
+                "garbage", f"a snapshot at entry {entry.index} of term {entry.term}, in {one.term}"
+            )
+        for admission in body.header.admissions:
+            _check_admission(admission, one.term)
+        message["entry"] = entry.command, entry.index, entry.term
+        _check_entry(one.shard, message["entry"])
+        message["admissions"] = [each.SerializeToString() for each in body.header.admissions]
         message["copy_of"] = body.header.copy_of if body.header.HasField("copy_of") else None
     return message
 
@@ -312,6 +427,7 @@ def _put_ack(out: pb.PeerMessage, m: Message) -> None:
 
 def _get_ack(one: pb.PeerMessage) -> Message:
     body = one.snapshot_ack
+    _refuse_absurd(body.snapshot_id)
     return {
         "type": "snapshot_ack",
         "term": one.term,
@@ -345,6 +461,7 @@ def _put_known(out: pb.PeerMessage, m: Message) -> None:
 
 def _get_known(one: pb.PeerMessage) -> Message:
     body = one.known
+    _refuse_absurd(body.as_of)
     return {
         "type": "known",
         "term": one.term,

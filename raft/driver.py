@@ -88,6 +88,7 @@ class Driver:
         self.lives = PeerLives(store, self.identity)
         self._forgetful: dict[int, Message] = {}
         """Peers whose stores are in a life that forgot something, and what they are told."""
+        self._reach = codec.Reach()
         self._tag = codec.sender_tag(self.identity.store_uuid)
         self._outbox = Outbox(link, self.sender, self.settings, self.stats)
         self._introduction = introduction.Introduction(
@@ -258,11 +259,15 @@ class Driver:
         return news
 
     def _told_of_loss(self, peer: int, message: Message) -> None:
-        """A peer knows that this store forgot something: it counts anew, as of a life above all."""
+        """A peer knows that this store forgot something: it counts anew, as of a life above all.
+
+        Raises CodecError for a life that is too far ahead (raft.codec.Reach).
+        """
         own, store = self.identity.node_id, self.store
         if message["life"] != store.life:
             self.link.hang_up(peer)  # it judged an older hello than the last
             return
+        self._reach.check("a word of this store's life", store.life, message["known_life"])
         store.raise_life(max(store.life, message["known_life"]) + 1)
         self._lose(own, Loss(store.life, accepted=False))
         for replica in self.replicas.values():

@@ -9,7 +9,10 @@ from storage import keys
 from storage.store import CorruptStoreError, Family, Store
 
 FORMAT = 1
-"""Of the data directory and of the peer protocol; a node refuses what it does not know."""
+"""Of the data directory; a node refuses what it does not know, also in a peer's hello.
+
+What travels on the peer port has a version of its own (raft/transport.py).
+"""
 
 NODES_MAX = 9
 STORE_UUID_BYTES = 16

@@ -25,6 +25,8 @@ Entry = tuple[bytes, int, int]
 
 KIND_COMMAND, KIND_NOOP, KIND_MEMBERSHIP, KIND_ADMITTED = range(4)
 """Byte 0 of a command: ours; the empty entry of a new leader; reserved; ReplicaAdmitted."""
+KINDS = frozenset({KIND_COMMAND, KIND_NOOP, KIND_ADMITTED})
+"""What this version can apply."""
 
 _U64 = Struct(">Q")
 _HARD_STATE = Struct(">QqQ")

@@ -14,7 +14,7 @@ from typing import Any
 from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
-from raft.codec import Message
+from raft.codec import Message, Reach
 from raft.contract import (
     ENTRY_BYTES_MAX,
     NodeId,
@@ -38,6 +38,7 @@ class Replica(Ticking):
     """raft.contract.ReplicatedLog over PySyncObj. Driven by raft.driver.Driver and nobody else."""
 
     def __init__(self, host: Host, shard: ShardId, journal: Journal, machine: StateMachine) -> None:
+        self._reach = Reach()
         self._broken_since: dict[int, float] = {}
         """By node, since when its control connection is broken."""
         self.draining = False
@@ -252,7 +253,11 @@ class Replica(Ticking):
     # Messages.
 
     def receive(self, node: int, message: Message) -> None:
-        """One decoded message from a peer. The driver ticks the shard afterwards."""
+        """One decoded message from a peer. The driver ticks the shard afterwards.
+
+        Raises CodecError for a term that is too far ahead (raft.codec.Reach).
+        """
+        self._reach.check(f"shard {self._shard}: a message of term", self._term, message["term"])
         self._SyncObj__onMessageReceived(self._by_id[node], message)
 
     def _SyncObj__onMessageReceived(self, node: Node, message: Message) -> None:

@@ -56,6 +56,12 @@ class Replication(Voting):
     # Receiving appends, as a follower.
 
     def _on_append(self, peer: PeerNode, message: Message) -> None:
+        """Take an append, or end where its sender leads the term that this replica leads.
+
+        No damage on the way says so (a frame has a checksum, and names its sender's store and
+        life): somebody voted twice, or two processes run on one store. Who leads the rest of the
+        cluster is not known here, and to go on would acknowledge in both halves.
+        """
         term = message["term"]
         if term < self._term:
             self._reject(peer)

@@ -4,7 +4,9 @@ This file and raft/runner.py alone know asyncio. Between two nodes there are two
 dialled by the lower id: *control* for votes, heartbeats, answers and short appends, whose break
 counts as silence, and *bulk* for catch-up and snapshots, so that these delay nothing. On each, both
 sides send 8 magic bytes and a Hello, the dialling side then a verdict (a Hello with `refused`
-alone); then frames follow. A frame is a 4-byte length and protobuf.
+alone); then frames follow. Each of these is a 4-byte length, the length's crc32 and what
+raft/codec.py made. Without the length's own, a flipped bit in it would leave a connection that
+stands and waits for up to 16 MiB.
 """
 
 import asyncio
@@ -20,8 +22,11 @@ from raft import codec
 from raft.codec import CodecError
 from raft.driver import Driver
 
-MAGIC = b"muster\x00\x01"
+VERSION = 2
+"""Of what travels on the peer port."""
+MAGIC = b"muster\x00" + bytes((VERSION,))
 _LENGTH_BYTES = 4
+_HEAD_BYTES = _LENGTH_BYTES + codec.CHECKSUM_BYTES
 _LANES = (pb.LANE_CONTROL, pb.LANE_BULK)
 Address = tuple[str, int]
 
@@ -44,6 +49,12 @@ class TransportSettings:
     """How long a stop waits for what is written to leave."""
     dead_peer_ms: int = 10_000
     """Unacknowledged data, or silence under keep-alive, for so long closes the connection."""
+
+
+def framed(frame: bytes) -> bytes:
+    """Return `frame` with its length in front, as it travels."""
+    length = len(frame).to_bytes(_LENGTH_BYTES, "big")
+    return length + codec.checksum(length) + frame
 
 
 class _Connection(asyncio.Protocol):
@@ -103,28 +114,45 @@ class _Connection(asyncio.Protocol):
         buffer = self._buffer
         buffer += data
         if not self._greeted:
-            if not MAGIC.startswith(bytes(buffer[: len(MAGIC)])):
-                raise CodecError("garbage", "what arrived on the peer port is not muster")
-            if len(buffer) < len(MAGIC):
+            if len(buffer) < len(MAGIC) and MAGIC.startswith(buffer):
                 return
+            self._greet(bytes(buffer[: len(MAGIC)]))
             del buffer[: len(MAGIC)]
             self._greeted = True
         at = 0
-        while len(buffer) - at >= _LENGTH_BYTES and not self.closing:
-            size = int.from_bytes(buffer[at : at + _LENGTH_BYTES], "big")
+        while len(buffer) - at >= _HEAD_BYTES and not self.closing:
+            start = at + _HEAD_BYTES
+            length = bytes(buffer[at : at + _LENGTH_BYTES])
+            if codec.checksum(length) != buffer[at + _LENGTH_BYTES : start]:
+                raise CodecError("garbage", "the length of a frame has a wrong checksum")
+            size = int.from_bytes(length, "big")
             limit = codec.HELLO_BYTES_MAX if self.node is None else codec.FRAME_BYTES_MAX
             if size > limit:
                 raise CodecError("too_long", f"a frame of {size} bytes; {limit} at most")
-            end = at + _LENGTH_BYTES + size
+            end = start + size
             if len(buffer) < end:
                 break
-            frame = bytes(buffer[at + _LENGTH_BYTES : end])
+            frame = bytes(buffer[start:end])
             at = end
             if self.node is None:
                 self._hello(codec.decode_hello(frame))
             else:
                 self._hub.frame_arrived(self.node, frame)
         del buffer[:at]
+
+    def _greet(self, magic: bytes) -> None:
+        """Judge the other side's first bytes. Raises CodecError."""
+        if magic == MAGIC:
+            return
+        if magic[:-1] != MAGIC[:-1]:
+            raise CodecError("garbage", "what arrived on the peer port is not muster")
+        if self.dialled is None:
+            self.write(MAGIC)  # so that it can say the same
+        raise CodecError(
+            "version",
+            f"it speaks version {magic[-1]} of the peer protocol, this node version {VERSION}: "
+            "install one version of muster on all nodes",
+        )
 
     def _hello(self, hello: pb.Hello) -> None:
         if self._offered is None:
@@ -189,7 +217,7 @@ class _Connection(asyncio.Protocol):
 
     def write_frame(self, frame: bytes) -> None:
         """Send one frame."""
-        self.write(len(frame).to_bytes(_LENGTH_BYTES, "big") + frame)
+        self.write(framed(frame))
 
     def close(self) -> None:
         """Hang up after what is written."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import raft.codec
 import raft.driver
 import raft.lives
 import raft.ticking
@@ -176,6 +177,10 @@ class WithoutSendTimes(Replica):
         return self._clock()
 
 
+def _not_looked_at(_data: memoryview, _said: bytes) -> bool:
+    return True
+
+
 def _replica(name: str, build: type[Any]) -> Build:
     return Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
 
@@ -223,4 +228,9 @@ BUILDS = (
     _replica("read_round", WithoutReadRound),
     _replica("check_quorum", WithoutCheckQuorum),
     _replica("send_times", WithoutSendTimes),
+    Build(
+        "frame_checksum",
+        "Takes what a peer's frame says whatever its checksum is.",
+        ((raft.codec, "_is_intact", _not_looked_at),),
+    ),
 )

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chaos.child import command_with_parent
-from chaos.mutants import of_hung_sync, of_lives, of_quarantine, of_room
+from chaos.mutants import of_frames, of_hung_sync, of_lives, of_quarantine, of_room
 from chaos.mutants.build import Build
 from chaos.mutants.hunt import Caught, Layer
 
@@ -33,6 +33,7 @@ PLAY_S_MAX = 900.0
 _QUARANTINE = "tests/coordinator/test_quarantine.py"
 _REBUILD = "tests/raft/test_rebuild.py"
 _LIVES = "tests/raft/test_lives.py"
+_BAD_FRAMES = "tests/raft/test_bad_frames.py"
 _SYNC_STALL = "tests/raft/test_sync_stall.py"
 _ENDING = "tests/coordinator/test_ending.py"
 _GROWTH = "tests/coordinator/test_growth.py"
@@ -51,6 +52,7 @@ _SETS_ASIDE = (
 _OLDER_AGREEMENT = f"{_QUARANTINE}::test_an_agreement_older_than_the_difference_does_not_end_it"
 _DEAFENS = f"{_LIVES}::test_a_hello_that_was_on_its_way_when_the_life_changed_deafens_nobody"
 _SIGTERM_ENDS = f"{_ENDING}::test_sigterm_ends_a_node_whose_sync_hangs"
+_FAR_TERM = f"{_BAD_FRAMES}::test_a_term_that_nobody_comes_to_closes_the_connection"
 _CONNECTIONS_END = (
     f"{_ENDING}::test_connections_end_and_new_ones_are_refused_while_the_kernel_keeps_the_process"
 )
@@ -62,6 +64,7 @@ BUILDS: dict[str, Build] = {
         *of_hung_sync.BUILDS,
         *of_lives.BUILDS,
         *of_room.BUILDS,
+        *of_frames.BUILDS,
     )
 }
 
@@ -131,6 +134,13 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "empty_hard_batch": (
         f"{_LIVES}::test_a_restart_amid_an_admission_leaves_nothing_that_is_never_synced",
+    ),
+    "any_step": (
+        f"{_FAR_TERM}[4611686018427387903-True]",
+        f"{_BAD_FRAMES}::test_a_life_too_far_ahead_is_not_taken_from_a_peer",
+    ),
+    "any_kind": (
+        f"{_BAD_FRAMES}::test_an_append_that_no_leader_sends_ends_nobody[unknown_kind-True]",
     ),
 }
 """By build, the tests that have to fail: all of them, each by its id as pytest writes it."""

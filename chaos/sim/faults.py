@@ -201,6 +201,7 @@ class Faults:
             "bulk_reconnect": self._bulk_reconnect,
             "dead_bulk": self._dead_bulk,
             "garbage": self._garbage,
+            "flipped_bit": self._flipped_bit,
             "drain": self._drain,
             "rebuild": self._rebuild,
             "replace": self._replace,
@@ -402,8 +403,16 @@ class Faults:
         """A peer that has said hello well sends what is no frame. Counted when it arrives."""
         pair = self._pair()
         if pair is not None:
-            # No protobuf begins with this byte: a field of wire type 7.
-            self.world.net.garble(*pair, b"\xff" + bytes(self.rng.randrange(256) for _ in range(8)))
+            garbage = bytes(self.rng.randrange(256) for _ in range(9))
+            self.world.net.garble(*pair, "garbage", lambda _frame: garbage)
+        return False
+
+    def _flipped_bit(self) -> bool:
+        """One bit of a frame has changed on its way, unnoticed by TCP. Counted when it arrives."""
+        pair = self._pair()
+        if pair is not None:
+            at = self.rng.random()
+            self.world.net.garble(*pair, "flipped_bit", lambda frame: flipped(frame, at))
         return False
 
     def _drain(self) -> bool:
@@ -526,3 +535,11 @@ class Faults:
     def _lose_both(self, wiped: int, leader: int) -> None:
         if self.world.now < self.until_s and self.world.replace(wiped):
             self.world.crash(leader, power_cut=True, down_s=2.5)
+
+
+def flipped(frame: bytes, at: float) -> bytes:
+    """`frame` with another bit at `at`, from 0 to below 1."""
+    bit = int(at * 8 * len(frame))
+    damaged = bytearray(frame)
+    damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)

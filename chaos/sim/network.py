@@ -14,6 +14,8 @@ from typing import Any, Protocol
 Schedule = Callable[..., None]
 """(delay in seconds, function, *arguments)"""
 
+Damage = Callable[[bytes], bytes]
+
 CLIENTS = -1
 """All clients, as the end of a link that is blocked."""
 
@@ -66,9 +68,9 @@ class Network:
     _streams: dict[tuple[int, int, bool], _Stream] = field(default_factory=dict)
     _blocked_until: dict[tuple[int, int], float] = field(default_factory=dict)
     _bulk_dead_until: dict[tuple[int, int], float] = field(default_factory=dict)
-    _garbage: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    """What the next control frame becomes; sender and receiver."""
-    _sent_garbage: set[bytes] = field(default_factory=set)
+    _garbage: dict[tuple[int, int], tuple[str, Damage]] = field(default_factory=dict)
+    """What becomes of the next frame, by sender and receiver, and the fault's name."""
+    _sent_garbage: dict[bytes, str] = field(default_factory=dict)
 
     def is_up(self, a: int, b: int) -> bool:
         return self._pair(a, b).up
@@ -125,13 +127,13 @@ class Network:
         for link in ((a, b), (b, a)):
             self._bulk_dead_until[link] = self.clock() + seconds
 
-    def garble(self, src: int, dst: int, garbage: bytes) -> None:
-        """Let the next control frame from `src` to `dst` be `garbage`, which is no frame."""
-        self._garbage[src, dst] = garbage
+    def garble(self, src: int, dst: int, fault: str, damage: Damage) -> None:
+        """Let the next frame from `src` to `dst` be what `damage` makes of it: no frame."""
+        self._garbage[src, dst] = fault, damage
 
-    def is_garbage(self, frame: bytes) -> bool:
-        """Whether this was made by `garble`."""
-        return frame in self._sent_garbage
+    def damaged_by(self, frame: bytes) -> str | None:
+        """The fault that made this, where `garble` was called for it; None for a sound frame."""
+        return self._sent_garbage.get(frame)
 
     def is_blocked(self, src: int, dst: int) -> bool:
         """Whether what arrives now at `dst` from `src` is lost."""
@@ -153,9 +155,10 @@ class Network:
         self.sent += 1
         if not self.is_up(src, dst):
             return
-        if not bulk and (garbage := self._garbage.pop((src, dst), None)) is not None:
-            self._sent_garbage.add(garbage)
-            frame = garbage
+        if self._garbage and (found := self._garbage.pop((src, dst), None)) is not None:
+            fault, damage = found
+            frame = damage(frame)
+            self._sent_garbage[frame] = fault
         if self.kind == "udp":
             self._send_udp(src, dst, frame, bulk=bulk)
             return

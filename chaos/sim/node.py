@@ -70,8 +70,8 @@ class World(Protocol):
     def crash(self, number: int, *, power_cut: bool, down_s: float | None = None) -> None:
         """A node dies, and is started again some time later."""
 
-    def hang_up(self, src: int, dst: int) -> None:
-        """`dst` closes its connection to `src` over garbage."""
+    def hang_up(self, src: int, dst: int, fault: str) -> None:
+        """`dst` closes its connection to `src` over what `fault` made of a frame."""
 
     def defect(self, error: BaseException) -> None:
         """Shipped code has failed in a way that it calls a defect itself."""
@@ -541,26 +541,28 @@ class SimNode:
         return self.running.accept_hello(codec.decode_hello(codec.encode_hello(hello))) is None
 
     def receive(self, src: int, frame: bytes) -> None:
-        garbage = self.world.net.is_garbage(frame)
-        if self.world.trace is not None and not garbage:
+        fault = self.world.net.damaged_by(frame)
+        if self.world.trace is not None and fault is None:
             for shard, message in codec.decode_frame(frame)[1]:
                 self.world.trace(
                     f"{self.world.now:.4f} {src}->{self.number} {shard} {_brief(message)}"
                 )
-        deliver = self._deliver_garbage if garbage else self._deliver
-        self._later(self.incarnation, lambda: deliver(src, frame))
+        if fault is None:
+            self._later(self.incarnation, lambda: self._deliver(src, frame))
+        else:
+            self._later(self.incarnation, lambda: self._deliver_garbage(src, frame, fault))
 
     def _deliver(self, src: int, frame: bytes) -> None:
         self.heard_s[src] = self.steady_s()
         self.world.nodes[src].told_s[self.number] = self.world.nodes[src].time_s
         self.running.receive(src, frame)
 
-    def _deliver_garbage(self, src: int, frame: bytes) -> None:
+    def _deliver_garbage(self, src: int, frame: bytes, fault: str) -> None:
         """Nothing of it may be taken: the connection is closed, as transport.py does it."""
         try:
             self.running.receive(src, frame)
         except codec.CodecError:
-            self.world.schedule(0.0, self.world.hang_up, src, self.number)
+            self.world.schedule(0.0, self.world.hang_up, src, self.number, fault)
         else:
             self.world.checkers[0].violated("S-garbage-taken", node=self.number, peer=src)
 

@@ -46,6 +46,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "read_round": ("H-stale-read",),
     "check_quorum": _NO_QUORUM,
     "send_times": _NO_QUORUM,
+    "frame_checksum": ("S-garbage-taken",),
     "sleepless_clock": _NO_QUORUM,
     # Disk.
     "no_fsync": _LOST,

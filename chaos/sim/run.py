@@ -19,6 +19,7 @@ from chaos.sim.scenarios import (
     DEAF,
     FIRST_START,
     FIVE_NODES,
+    FLIPPED_BITS,
     FORGETFUL,
     FULL_DISKS,
     GROUPS,
@@ -50,7 +51,13 @@ from chaos.sim.simulation import BY_SEED, Result, Simulation
 
 EVERY = {scenario.name: 2 for scenario in (*THREE_NODES, *FIVE_NODES)}
 EVERY |= {TWO_SHARDS.name: 5, "replacements": 5, "first-start": 5}
-EVERY |= {"split-votes": 20, LANES.name: 5, LOST_LINKS.name: 5, RETURNING.name: 5}
+EVERY |= {
+    "split-votes": 20,
+    LANES.name: 5,
+    FLIPPED_BITS.name: 5,
+    LOST_LINKS.name: 5,
+    RETURNING.name: 5,
+}
 EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS, STRANGERS)}
 EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STALLS, STANDSTILL)}
 EVERY |= {KILLS.name: 11} | {scenario.name: 5 for scenario in FORGETFUL}
@@ -122,8 +129,9 @@ MINIMA = (
         },
         LANES.name: Minima(
             {"elections": 2, "acked": 80, "snapshots": 1},
-            ("dead_bulk", "garbage", "rebuild", "crash"),
+            ("dead_bulk", "garbage", "flipped_bit", "rebuild", "crash"),
         ),
+        FLIPPED_BITS.name: Minima({"elections": 2, "acked": 40}, ("flipped_bit",)),
         RETURNING.name: Minima({"acked": 80}, ("follower_isolation", "follower_reconnect")),
         REMOVALS.name: Minima(
             {"acked": 40, "generations": 8, "deleted": 0.3, "expired": 0.3}

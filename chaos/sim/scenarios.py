@@ -75,7 +75,8 @@ LANES = Scenario(
     "lanes",
     weights={
         "dead_bulk": 10,
-        "garbage": 10,
+        "garbage": 5,
+        "flipped_bit": 10,
         "rebuild": 6,
         "crash": 5,
         "isolation": 3,
@@ -83,7 +84,11 @@ LANES = Scenario(
     },
     pause_s=0.25,
 )
-"""Bulk connections that carry nothing while control does, and peers that send what is no frame."""
+"""Bulk connections that carry nothing while control does, and peers that send what is no frame, or
+one with a flipped bit."""
+
+FLIPPED_BITS = Scenario("flipped-bits", weights={"flipped_bit": 1}, pause_s=0.02)
+"""Damage that no TCP notices, all the time."""
 
 LOST_LINKS = Scenario("lost-links", weights={"reconnect": 90, "pause": 5, "stall": 5}, pause_s=0.1)
 """A leader that both followers lose at once is deposed before it notices."""
@@ -230,6 +235,7 @@ SCENARIOS = {
         FIRST_START,
         SPLIT_VOTES,
         LANES,
+        FLIPPED_BITS,
         LOST_LINKS,
         RETURNING,
         *GROUPS,

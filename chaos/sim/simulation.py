@@ -385,10 +385,10 @@ class Simulation:
                 delay = soon * (0.1 + self.rng.random())
                 self.schedule(delay, self.net.connect, number, other)
 
-    def hang_up(self, src: int, dst: int) -> None:
+    def hang_up(self, src: int, dst: int, fault: str) -> None:
         """`dst` closes its connection to `src` over garbage; soon they are connected again."""
-        self.count("garbage")
-        self.tell(f"garbage from node {src}: node {dst} hangs up")
+        self.count(fault)
+        self.tell(f"{fault} from node {src}: node {dst} hangs up")
         self.net.disconnect(src, dst)
         self.schedule(0.05 + 0.25 * self.rng.random(), self._call_again, src, dst)
 

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import zlib
 
 from muster.cli.errors import ExitCode
 from tests.bad_input.registry import case
@@ -22,7 +23,7 @@ from tests.bad_input.world import (
 
 GARBAGE = 4096
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-MAGIC = b"muster\x00\x01"
+MAGIC = b"muster\x00\x02"
 CLOSE_S = 30
 WIPED = 2
 
@@ -90,12 +91,30 @@ def garbage_peer_port(world: World):
 
 @case("garbage_peer_hello")
 def garbage_peer_hello(world: World):
-    return on_peer_port(world, MAGIC + (64).to_bytes(4, "big") + b"\xff" * 64)
+    return on_peer_port(world, MAGIC + b"\xfe" * 64)
+
+
+def head(size: int) -> bytes:
+    """A frame's length and the checksum of that."""
+    length = size.to_bytes(4, "big")
+    return length + zlib.crc32(length).to_bytes(4, "big")
+
+
+@case("damaged_peer_frame")
+def damaged_peer_frame(world: World):
+    hello = b"\x08\x01"  # Hello.format 1
+    checksum = (zlib.crc32(hello) ^ 1).to_bytes(4, "big")
+    return on_peer_port(world, MAGIC + head(len(checksum + hello)) + checksum + hello)
+
+
+@case("other_peer_version")
+def other_peer_version(world: World):
+    return on_peer_port(world, MAGIC[:-1] + b"\x01")
 
 
 @case("endless_peer_frame")
 def endless_peer_frame(world: World):
-    return on_peer_port(world, MAGIC + b"\xff" * 4)
+    return on_peer_port(world, MAGIC + head(0xFFFFFFFF))
 
 
 @case("silent_peer")

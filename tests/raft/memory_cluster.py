@@ -5,6 +5,7 @@ from collections.abc import Callable
 from random import Random
 
 from muster.v1 import peer_pb2 as pb
+from raft.codec import CodecError
 from raft.contract import Applied, ShardId
 from raft.driver import Driver
 from raft.identity import new_identity, write_identity
@@ -97,6 +98,8 @@ class MemoryCluster:
         self.links = set()
         self.hung_up = set()
         """Links that a node closed by itself; they are dialled again in the next step."""
+        self.refused = None
+        """Where frames may be refused: (receiver, sender, reason) of each; its link is closed."""
         self.frozen_disks = set()
         self.stopped = set()
         """Nodes whose process stands still: what arrives for them waits."""
@@ -187,7 +190,7 @@ class MemoryCluster:
                 continue
             driver = self.nodes[target].driver
             if driver is not None and frozenset((source, target)) not in self.cut:
-                driver.receive(source, frame)
+                self._deliver(driver, source, target, frame)
         for node in self.alive:
             if node.number in self.stopped:
                 continue
@@ -195,6 +198,15 @@ class MemoryCluster:
             node.driver.turn()
             if node.number not in self.frozen_disks:
                 node.store.sync()
+
+    def _deliver(self, driver, source, target, frame):
+        try:
+            driver.receive(source, frame)
+        except CodecError as error:
+            if self.refused is None:
+                raise
+            self.refused.append((target, source, str(error)))
+            self.hung_up.add(frozenset((source, target)))
 
     def run(self, until: Callable[[], object], limit_s=10.0):
         """Step until the condition holds; fail after so many virtual seconds."""

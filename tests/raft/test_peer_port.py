@@ -9,13 +9,10 @@ from coordinator.init import initialise
 from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.peers import Replacement
-from raft.transport import MAGIC
+from raft.transport import MAGIC, _Connection, framed
 from tests.raft.loopback import LoopbackCluster
 
-
-def framed(data):
-    """With the length in front."""
-    return len(data).to_bytes(4, "big") + data
+HEAD = len(framed(b""))
 
 
 def hello(cluster, **changes):
@@ -30,7 +27,9 @@ INTRUSIONS = {
     "http": (lambda c: b"GET / HTTP/1.1\r\n\r\n", "garbage"),
     "noise": (lambda c: bytes(range(256)) * 4, "garbage"),
     "magic and noise": (lambda c: MAGIC + framed(b"\xff" * 40), "garbage"),
-    "a huge hello": (lambda c: MAGIC + (1 << 30).to_bytes(4, "big"), "too_long"),
+    "a length without its checksum": (lambda c: MAGIC + (12).to_bytes(8, "big"), "garbage"),
+    "a huge hello": (lambda c: MAGIC + framed(bytes(5000))[:8], "too_long"),
+    "another version": (lambda c: MAGIC[:-1] + b"\x01", "version"),
     "another cluster": (lambda c: hello(c, cluster_id="other"), "refused"),
     "another store": (lambda c: hello(c, store_uuid=b"0123456789abcdef"), "refused"),
     "a stranger": (lambda c: hello(c, node_id=9), "refused"),
@@ -69,7 +68,7 @@ def test_a_second_process_on_one_store_is_turned_away_while_the_first_is_connect
             writer.write(hello(cluster, run_id=b"another process.", client_endpoint="copy:1"))
             answer = await reader.read()
             writer.close()
-            assert "was copied" in codec.decode_hello(answer[len(MAGIC) + 4 :]).refused
+            assert "was copied" in codec.decode_hello(answer[len(MAGIC) + HEAD :]).refused
             assert "was copied" in one.driver.book.refusals["node 1"]
             assert one.driver.book.endpoints == endpoints
             assert one.driver.stats.leaders_lost == broken, "the first stays connected"
@@ -95,8 +94,9 @@ def test_a_store_that_is_replaced_while_it_connects_is_hung_up_on(tmp_path):
             await cluster.until(lambda: 1 not in one.driver.connected_nodes)
             reader, writer = await asyncio.open_connection(*cluster.addresses[0])
             writer.write(offer)
-            length = await reader.readexactly(len(MAGIC) + 4)
-            answer = await reader.readexactly(int.from_bytes(length[-4:], "big"))
+            head = await reader.readexactly(len(MAGIC) + HEAD)
+            length = int.from_bytes(head[len(MAGIC) :][:4], "big")
+            answer = await reader.readexactly(length)
             assert codec.decode_hello(answer).refused == ""
             one.driver.allow_replacement(Replacement(1, b"another store...", 1))
             writer.write(verdict)
@@ -119,7 +119,7 @@ def test_the_refused_side_is_told_why(tmp_path):
             writer.write(hello(cluster, cluster_id="other"))
             answer = await reader.read()
             writer.close()
-            said = codec.decode_hello(answer[len(MAGIC) + 4 :])
+            said = codec.decode_hello(answer[len(MAGIC) + HEAD :])
             assert "belongs to cluster 'other'" in said.refused
 
     asyncio.run(scenario())
@@ -141,6 +141,71 @@ def test_a_known_peer_that_sends_garbage_is_hung_up_on_and_comes_back(tmp_path):
             await cluster.commit(0, b"after")
 
     asyncio.run(scenario())
+
+
+def test_both_sides_say_that_they_speak_other_versions(tmp_path):
+    """Who is called answers with its own first bytes before it hangs up."""
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            reader, writer = await asyncio.open_connection(*cluster.addresses[0])
+            writer.write(MAGIC[:-1] + b"\x07")
+            assert await reader.read() == MAGIC
+            writer.close()
+            (reason,) = cluster.nodes[0].driver.book.refusals.values()
+            assert "it speaks version 7 of the peer protocol, this node version 2" in reason
+            caller = _Connection(cluster.nodes[1].hub, (2, pb.LANE_CONTROL))
+            caller.data_received(MAGIC[:-1] + b"\x07")
+            assert "version 7" in cluster.nodes[1].driver.book.refusals["node 2"]
+
+    asyncio.run(scenario())
+
+
+def test_no_flipped_bit_of_what_is_on_its_way_arrives_as_something_else(tmp_path):
+    """In first bytes, hello, verdict and frames: the connection is closed, and nothing is taken.
+
+    A length is found out at once, since who waits for what it says would be deaf until then.
+    """
+
+    async def scenario():
+        async with LoopbackCluster(tmp_path, shards=1) as cluster:
+            hub, driver = cluster.nodes[0].hub, cluster.nodes[1].driver
+            frame = codec.encode_frame(driver.sender(), [(0, {"type": "term_reject", "term": 3})])
+            said = hello(cluster) + framed(codec.encode_hello(pb.Hello())) + framed(frame)
+            taken = []
+            hub.frame_arrived = lambda node, data: taken.append(codec.decode_frame(data))
+            hub.hello_arrived = lambda connection, offered: connection.await_verdict(offered)
+            hub.verdict_arrived = lambda connection, *_: connection.establish(1, pb.LANE_CONTROL)
+            for bit in range(8 * len(said)):
+                damaged = bytearray(said)
+                damaged[bit // 8] ^= 1 << bit % 8
+                refused = hub.counters.total()
+                connection = _Connection(hub, None)
+                connection._transport = Open()
+                connection.data_received(bytes(damaged))
+                assert hub.counters.total() == refused + 1, f"bit {bit}"
+                assert taken == []
+            connection = _Connection(hub, None)
+            connection._transport = Open()
+            connection.data_received(said)
+            assert taken == [codec.decode_frame(frame)]
+
+    asyncio.run(scenario())
+
+
+class Open:
+    """A transport that stands until somebody closes it."""
+
+    closed = False
+
+    def is_closing(self):
+        return self.closed
+
+    def write(self, data):
+        return
+
+    def close(self):
+        self.closed = True
 
 
 def test_a_silent_stranger_is_hung_up_on(tmp_path, monkeypatch):

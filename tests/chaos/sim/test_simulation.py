@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from chaos.mutants.builds import BUILDS
 from chaos.sim.checks import ShardChecker
 from chaos.sim.network import Network
 from chaos.sim.node import SimNode
@@ -29,6 +30,7 @@ from chaos.sim.scenarios import (
     DEAF,
     FIRST_START,
     FIVE_NODES,
+    FLIPPED_BITS,
     FORGETFUL,
     GROUPS,
     KILLS,
@@ -201,6 +203,30 @@ def test_a_peer_that_takes_garbage_is_noticed(monkeypatch: pytest.MonkeyPatch) -
     assert kinds == ["S-garbage-taken"]
 
 
+def test_flipped_bits_harm_nobody() -> None:
+    """Each ends a connection, which comes back; acknowledged entries stay, and commits go on."""
+    totals = _run(FLIPPED_BITS, range(FAULT_SEEDS))
+    assert not totals.too_little(MINIMA[FLIPPED_BITS.name])
+
+
+def test_a_checksum_that_nobody_looks_at_lets_replicas_diverge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So the simulator flips bits where it matters, and its other checks see what comes of it."""
+
+    def deliver(self: SimNode, src: int, frame: bytes, fault: str) -> None:
+        try:
+            self.running.receive(src, frame)
+        except codec.CodecError:
+            self.world.schedule(0.0, self.world.hang_up, src, self.number, fault)
+
+    monkeypatch.setattr(SimNode, "_deliver_garbage", deliver)
+    with BUILDS["frame_checksum"].installed():
+        found = run_one((FLIPPED_BITS.name, 0))
+    assert "H-commit-divergence" in {one.kind for one in found.violations}
+    assert run_one((FLIPPED_BITS.name, 0)).violations == []
+
+
 def test_a_peer_that_is_not_let_in_again_after_garbage_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -208,9 +234,9 @@ def test_a_peer_that_is_not_let_in_again_after_garbage_is_noticed(
     spoken: set[tuple[int, int]] = set()
     hang_up, greets = Simulation.hang_up, SimNode.greets
 
-    def remember(self: Simulation, src: int, dst: int) -> None:
+    def remember(self: Simulation, src: int, dst: int, fault: str) -> None:
         spoken.add((dst, src))
-        hang_up(self, src, dst)
+        hang_up(self, src, dst, fault)
 
     def unforgiving(self: SimNode, peer: SimNode) -> bool:
         return (self.number, peer.number) not in spoken and greets(self, peer)
