@@ -26,7 +26,7 @@ VERSION = 2
 """Of what travels on the peer port."""
 MAGIC = b"muster\x00" + bytes((VERSION,))
 _LENGTH_BYTES = 4
-_HEAD_BYTES = _LENGTH_BYTES + codec.CHECKSUM_BYTES
+HEAD_BYTES = _LENGTH_BYTES + codec.CHECKSUM_BYTES
 _LANES = (pb.LANE_CONTROL, pb.LANE_BULK)
 Address = tuple[str, int]
 
@@ -52,9 +52,22 @@ class TransportSettings:
 
 
 def framed(frame: bytes) -> bytes:
-    """Return `frame` with its length in front, as it travels."""
-    length = len(frame).to_bytes(_LENGTH_BYTES, "big")
-    return length + codec.checksum(length) + frame
+    """Return `frame` with its head in front, as it travels."""
+    return head(len(frame)) + frame
+
+
+def head(size: int) -> bytes:
+    """What goes in front of a frame of so many bytes: HEAD_BYTES long."""
+    length = size.to_bytes(_LENGTH_BYTES, "big")
+    return length + codec.checksum(length)
+
+
+def size_of(head: bytes | bytearray) -> int:
+    """How many bytes follow. Raises CodecError where the head is damaged."""
+    length = bytes(head[:_LENGTH_BYTES])
+    if codec.checksum(length) != head[_LENGTH_BYTES:]:
+        raise CodecError("garbage", "the length of a frame has a wrong checksum")
+    return int.from_bytes(length, "big")
 
 
 class _Connection(asyncio.Protocol):
@@ -120,12 +133,9 @@ class _Connection(asyncio.Protocol):
             del buffer[: len(MAGIC)]
             self._greeted = True
         at = 0
-        while len(buffer) - at >= _HEAD_BYTES and not self.closing:
-            start = at + _HEAD_BYTES
-            length = bytes(buffer[at : at + _LENGTH_BYTES])
-            if codec.checksum(length) != buffer[at + _LENGTH_BYTES : start]:
-                raise CodecError("garbage", "the length of a frame has a wrong checksum")
-            size = int.from_bytes(length, "big")
+        while len(buffer) - at >= HEAD_BYTES and not self.closing:
+            start = at + HEAD_BYTES
+            size = size_of(buffer[at:start])
             limit = codec.HELLO_BYTES_MAX if self.node is None else codec.FRAME_BYTES_MAX
             if size > limit:
                 raise CodecError("too_long", f"a frame of {size} bytes; {limit} at most")

@@ -13,23 +13,23 @@ from chaos.child import Message, answer, commands
 from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.codec import FRAME_BYTES_MAX, CodecError
-from raft.transport import MAGIC
+from raft.transport import HEAD_BYTES, MAGIC, framed, head, size_of
 
 STEP_S_MAX = 5.0
-_LENGTH_BYTES = 4
 _STRANGER = 1_000
 """No node of any cluster: whoever is asked by it says who it is, and refuses."""
 GARBAGE = {
     # No protobuf begins with this byte: a field of wire type 7.
-    "noise": lambda: _framed(b"\xff" + os.urandom(64)),
-    "long noise": lambda: _framed(b"\xff" + os.urandom(64 * 1024)),
-    "too long": lambda: (FRAME_BYTES_MAX + 1).to_bytes(_LENGTH_BYTES, "big"),
+    "noise": lambda: framed(b"\xff" + os.urandom(64)),
+    "long noise": lambda: _summed(b"\xff" + os.urandom(64 * 1024)),
+    "too long": lambda: head(FRAME_BYTES_MAX + 1),
 }
 """By kind, what is sent where a frame is expected."""
 
 
-def _framed(data: bytes) -> bytes:
-    return len(data).to_bytes(_LENGTH_BYTES, "big") + data
+def _summed(data: bytes) -> bytes:
+    """As a frame with a checksum that is right."""
+    return framed(codec.checksum(data) + data)
 
 
 class Impostor:
@@ -44,7 +44,7 @@ class Impostor:
         reader, writer = await asyncio.open_connection(host, port)
         try:
             asked = pb.Hello(node_id=_STRANGER, lane=pb.LANE_CONTROL)
-            writer.write(MAGIC + _framed(codec.encode_hello(asked)))
+            writer.write(MAGIC + framed(codec.encode_hello(asked)))
             self._hello = await _heard(reader)
         finally:
             writer.close()
@@ -56,10 +56,10 @@ class Impostor:
         reader, writer = await asyncio.open_connection(host, port)
         try:
             self._hello.lane = pb.Lane.Value(lane)
-            writer.write(MAGIC + _framed(codec.encode_hello(self._hello)))
+            writer.write(MAGIC + framed(codec.encode_hello(self._hello)))
             if refused := (await _heard(reader)).refused:
                 return {"refused": refused, "ended": True}
-            writer.write(_framed(codec.encode_hello(pb.Hello())))
+            writer.write(framed(codec.encode_hello(pb.Hello())))
             writer.write(GARBAGE[kind]())
             return {"refused": "", "ended": await _ended(reader)}
         finally:
@@ -69,8 +69,8 @@ class Impostor:
 async def _heard(reader: asyncio.StreamReader) -> pb.Hello:
     """The other's hello. Raises EOFError, CodecError, TimeoutError."""
     async with asyncio.timeout(STEP_S_MAX):
-        begin = await reader.readexactly(len(MAGIC) + _LENGTH_BYTES)
-        size = int.from_bytes(begin[-_LENGTH_BYTES:], "big")
+        begin = await reader.readexactly(len(MAGIC) + HEAD_BYTES)
+        size = size_of(begin[len(MAGIC) :])
         return codec.decode_hello(await reader.readexactly(size))
 
 

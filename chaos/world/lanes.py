@@ -7,13 +7,9 @@ reads that along with the nodes; what follows does not say which connection it i
 import struct
 from dataclasses import dataclass
 
-from google.protobuf.message import DecodeError
-
 from muster.v1 import peer_pb2 as pb
-from raft.codec import HELLO_BYTES_MAX
-from raft.transport import MAGIC
-
-_LENGTH_BYTES = 4
+from raft.codec import HELLO_BYTES_MAX, CodecError, decode_hello
+from raft.transport import HEAD_BYTES, MAGIC, size_of
 
 
 class Handshake:
@@ -45,20 +41,20 @@ class Handshake:
                 self.bulk = lane == pb.LANE_BULK and not refused
 
     def _next(self) -> pb.Hello | None:
-        start = len(MAGIC) + _LENGTH_BYTES
-        size = int.from_bytes(self._said[len(MAGIC) : start], "big")
+        start = len(MAGIC) + HEAD_BYTES
         if len(self._said) < start:
             return None
-        if size > HELLO_BYTES_MAX:
-            self._end()
-            return None
-        if len(self._said) < start + size:
-            return None
-        frame = bytes(self._said[start : start + size])
-        del self._said[len(MAGIC) : start + size]
         try:
-            return pb.Hello.FromString(frame)
-        except DecodeError:
+            size = size_of(self._said[len(MAGIC) : start])
+            if size > HELLO_BYTES_MAX:
+                self._end()
+                return None
+            if len(self._said) < start + size:
+                return None
+            frame = bytes(self._said[start : start + size])
+            del self._said[len(MAGIC) : start + size]
+            return decode_hello(frame)
+        except CodecError:
             self._end()
             return None
 

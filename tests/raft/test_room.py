@@ -116,5 +116,6 @@ def test_a_frame_says_what_the_disk_has_room_for():
     assert len(low) == len(plain) + 2
     assert codec.decode_frame(low)[0].room is Room.LOW
     assert codec.decode_frame(plain)[0].room is Room.ENOUGH
+    body = low[codec.CHECKSUM_BYTES : -1] + b"\x07"
     with pytest.raises(CodecError, match="disk"):
-        codec.decode_frame(low[:-1] + b"\x07")
+        codec.decode_frame(codec.checksum(body) + body)

@@ -6,7 +6,7 @@ import pytest
 
 from chaos.world.lanes import CONNECTIONS_MAX, Handshake, Lanes
 from muster.v1 import peer_pb2 as pb
-from raft import codec
+from raft import codec, transport
 from raft.transport import MAGIC
 
 NEAR, FAR = (b"\x0a\x00\x00\x01", 4000), (b"\x0a\x00\x00\x02", 7170)
@@ -15,8 +15,7 @@ SYN, ACK = 0x02, 0x10
 
 def framed(message):
     """With its length in front."""
-    data = codec.encode_hello(message)
-    return len(data).to_bytes(4, "big") + data
+    return transport.framed(codec.encode_hello(message))
 
 
 def dialled(lane, refused=""):
@@ -32,8 +31,8 @@ def dialled(lane, refused=""):
         (dialled(pb.LANE_CONTROL), False),
         (dialled(pb.LANE_BULK, "no"), False),
         (b"GET / HTTP/1.1\r\n" + dialled(pb.LANE_BULK), False),
-        (MAGIC + b"\x7f\xff\xff\xff" + dialled(pb.LANE_BULK), False),
-        (MAGIC + b"\x00\x00\x00\x02\xff\xff" + dialled(pb.LANE_BULK), False),
+        (MAGIC + transport.head(0x7FFFFFFF) + dialled(pb.LANE_BULK), False),
+        (MAGIC + transport.framed(b"\xff\xff") + dialled(pb.LANE_BULK), False),
     ],
 )
 def test_a_bulk_connection_is_one_on_which_both_have_agreed(said, bulk, size):
