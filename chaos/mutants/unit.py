@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chaos.child import command_with_parent
-from chaos.mutants import of_hung_sync, of_lives, of_quarantine
+from chaos.mutants import of_hung_sync, of_lives, of_quarantine, of_sdk
 from chaos.mutants.build import Build
 from chaos.mutants.hunt import Caught, Layer
 
@@ -35,6 +35,11 @@ _REBUILD = "tests/raft/test_rebuild.py"
 _LIVES = "tests/raft/test_lives.py"
 _SYNC_STALL = "tests/raft/test_sync_stall.py"
 _ENDING = "tests/coordinator/test_ending.py"
+_SUSPEND = "tests/client/test_suspend.py"
+_UNTOLD = (
+    "tests/client/test_compat.py::"
+    "test_an_assignment_is_not_told_after_sleep_until_a_heartbeat_is_answered"
+)
 _TWO_OF_FIVE = (
     f"{_QUARANTINE}::test_of_five_nodes_the_two_that_differ_alike_take_the_state_of_the_three"
     "[wrong0]"
@@ -53,7 +58,13 @@ _CONNECTIONS_END = (
 )
 
 BUILDS: dict[str, Build] = {
-    build.name: build for build in (*of_quarantine.BUILDS, *of_hung_sync.BUILDS, *of_lives.BUILDS)
+    build.name: build
+    for build in (
+        *of_quarantine.BUILDS,
+        *of_hung_sync.BUILDS,
+        *of_lives.BUILDS,
+        *of_sdk.UNIT_BUILDS,
+    )
 }
 
 CAUGHT_BY: dict[str, tuple[str, ...]] = {
@@ -106,6 +117,13 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "votes_kept": (f"{_LIVES}::test_a_candidate_leads_by_no_vote_of_a_life_that_is_over",),
     "empty_hard_batch": (
         f"{_LIVES}::test_a_restart_amid_an_admission_leaves_nothing_that_is_never_synced",
+    ),
+    "roundless": (
+        f"{_SUSPEND}::test_after_sleep_no_work_begins_until_a_heartbeat_is_answered[3000-4.0]",
+        f"{_SUSPEND}::test_a_leader_that_slept_for_longer_than_a_round_leads_no_more",
+        f"{_SUSPEND}::test_a_task_waits_too_where_a_round_may_have_ended_while_it_slept",
+        f"{_UNTOLD}[False]",
+        f"{_UNTOLD}[True]",
     ),
 }
 """By build, the tests that have to fail: all of them, each by its id as pytest writes it."""
