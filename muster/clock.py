@@ -19,6 +19,6 @@ def slept_s() -> float:
     return time.clock_gettime(_COUNTS_SLEEP) - time.monotonic()
 
 
-def steady_s() -> float:
-    """Loop time in seconds, and the time asleep on top."""
-    return asyncio.get_running_loop().time() + slept_s()
+def steady_s(loop: asyncio.AbstractEventLoop | None = None) -> float:
+    """Loop time in seconds, and the time asleep on top; of the running loop, or of this one."""
+    return (loop or asyncio.get_running_loop()).time() + slept_s()

@@ -117,7 +117,9 @@ class Group:
         self._timer: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] = self._loop.create_future()
-        self._session = Session(options.join.session_timeout_ms, self._certain)
+        self._session = Session(
+            options.join.session_timeout_ms, options.join.rebalance_timeout_ms, self._certain
+        )
         self._handover = Handover(
             self,
             options.listener,
@@ -155,6 +157,20 @@ class Group:
         A cooperative member has one while it joins, too.
         """
         return self._machine.held
+
+    @property
+    def withholds(self) -> bool:
+        """Whether an assignment is not handed out now, because the machine slept.
+
+        Another member may own it by then. It ends when the coordinator has answered, or when the
+        assignment is taken back. Any thread may ask.
+        """
+        return self._session.in_doubt and self._handover.releasing is None
+
+    async def certain(self) -> None:
+        """Wait while it `withholds`."""
+        while self.withholds:
+            await asyncio.shield(self._changed)
 
     async def __aenter__(self) -> Self:
         return self
@@ -431,7 +447,7 @@ class Group:
         self._changed = self._loop.create_future()
 
     def _certain(self) -> None:
-        """The session is the member's still: what waited for that goes on."""
+        """The member is one still: what waited for that goes on."""
         self._handover.places.look_again()
         self._tell_waiters()
 
@@ -519,7 +535,7 @@ class Group:
         self, answer: JoinAnswered | JoinRefused | SyncAnswered | SyncRefused, sent: Moment
     ) -> None:
         if isinstance(answer, JoinAnswered | SyncAnswered):
-            self._session.heard(sent)
+            self._session.joined(sent, synced=answer.assignment is not None)
         self._feed(answer)
 
     async def _leave(self, action: SendLeave) -> None:

@@ -24,7 +24,10 @@ from muster.types import Assignment
 log = logging.getLogger("muster")
 
 LEASE_OF_SESSION = 0.9
-"""A leader stops leading after this part of its session without an acknowledgement."""
+"""A leader stops leading after this part of its session without an acknowledgement.
+
+After sleep also after this part of its rebalance timeout.
+"""
 
 
 class Leadership:
@@ -149,8 +152,7 @@ class Election:
     @property
     def lease_end(self) -> float:
         """When this member stops leading if nothing is acknowledged any more (`clock.steady_s`)."""
-        lease_ms = int(self._session_timeout_ms * LEASE_OF_SESSION)
-        return self._group.session_end(lease_ms)
+        return self._group.session_end(LEASE_OF_SESSION)
 
     async def lead(self) -> Leadership:
         """Be a candidate, and wait until elected; at once where this member leads already.

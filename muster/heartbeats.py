@@ -369,6 +369,8 @@ class _Beat:
             if pulse in self._pulses and pulse.identity == identity and status is not None:
                 any_news |= self._on_status(pulse, status)
                 if int(status.code) in _SIGN_OF_LIFE:
+                    if int(status.code) == ErrorCode.REBALANCE_IN_PROGRESS:
+                        pulse.session.round_began()
                     any_news |= pulse.is_doubted
                     pulse.acknowledged_at, pulse.broken_at = call.sent.at_s, None
                     pulse.session.heard(call.sent)

@@ -66,16 +66,23 @@ class ManagedGroup(Group):
         """What brought the assignment was sent then (`clock.steady_s`): the session counts on."""
         self._synced_at = sent_at
 
-    def session_end(self, session_timeout_ms: int) -> float:
+    def session_end(self, part: float) -> float:
         """Until when (`clock.steady_s`) no coordinator can have ended this member's session.
 
         A session is counted from when a call arrived; here from when the last call was *sent* that
         was answered, which is earlier. Where a connection broke under a held call the server counts
         a shorter time from the break (architecture.md 3, rule 5): it is taken to have broken there
-        when it was seen here, which is all that can be known.
+        when it was seen here, which is all that can be known. A round may have ended without a
+        member whose machine slept.
+
+        Args:
+            part: of each timeout, to count only so much of it.
         """
         self._note_pulse()
-        end = max(self._synced_at, self._heard_at) + session_timeout_ms / 1000
+        session_s = self._options.join.session_timeout_ms / 1000
+        end = max(self._synced_at, self._heard_at) + session_s * part
+        if self._session.slept:
+            end = min(end, self._session.round_end_s(part))
         if self._broken_at is not None and self._broken_at > self._synced_at:
             end = min(end, self._broken_at + timeouts.LEASE_AFTER_BREAK_MS / 1000)
         return end

@@ -83,8 +83,8 @@ class Partition:
     def paused(self) -> bool:
         """Whether `Group.pause` said so. It stays owned, and commits count.
 
-        Also after the machine slept for longer than the session may last, until the coordinator
-        has answered: another member may own it by then.
+        Also after the machine slept for longer than the session or a round may last, until the
+        coordinator has answered: another member may own it by then.
         """
         return self._place.is_held_up
 

@@ -1,5 +1,6 @@
 """Builds whose SDK lacks a rule, or whose coordinator does where only the SDK shows it."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,13 @@ class Doubtless(Session):
         return False
 
 
+class Roundless(Session):
+    """Takes no round for one that ended without this member while its machine slept."""
+
+    def round_end_s(self, part: float = 1.0) -> float:
+        return math.inf
+
+
 _refuse = decide_commit._refuse  # before any patch
 
 
@@ -84,3 +92,8 @@ BUILDS = (
         ((coordinator.calls, "BreakMeter", NeverForgiving),),
     ),
 )
+
+UNIT_BUILDS = (
+    Build("roundless", Roundless.__doc__ or "", ((muster.consumer, "Session", Roundless),)),
+)
+"""What unit tests alone can see."""

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chaos.child import command_with_parent
-from chaos.mutants import of_frames, of_hung_sync, of_lives, of_quarantine, of_room
+from chaos.mutants import of_frames, of_hung_sync, of_lives, of_quarantine, of_room, of_sdk
 from chaos.mutants.build import Build
 from chaos.mutants.hunt import Caught, Layer
 
@@ -38,6 +38,11 @@ _SYNC_STALL = "tests/raft/test_sync_stall.py"
 _ENDING = "tests/coordinator/test_ending.py"
 _GROWTH = "tests/coordinator/test_growth.py"
 _ROOM = "tests/raft/test_room.py"
+_SUSPEND = "tests/client/test_suspend.py"
+_UNTOLD = (
+    "tests/client/test_compat.py::"
+    "test_an_assignment_is_not_told_after_sleep_until_a_heartbeat_is_answered"
+)
 _TWO_OF_FIVE = (
     f"{_QUARANTINE}::test_of_five_nodes_the_two_that_differ_alike_take_the_state_of_the_three"
     "[wrong0]"
@@ -65,6 +70,7 @@ BUILDS: dict[str, Build] = {
         *of_lives.BUILDS,
         *of_room.BUILDS,
         *of_frames.BUILDS,
+        *of_sdk.UNIT_BUILDS,
     )
 }
 
@@ -141,6 +147,13 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "any_kind": (
         f"{_BAD_FRAMES}::test_an_append_that_no_leader_sends_ends_nobody[unknown_kind-True]",
+    ),
+    "roundless": (
+        f"{_SUSPEND}::test_after_sleep_no_work_begins_until_a_heartbeat_is_answered[3000-4.0]",
+        f"{_SUSPEND}::test_a_leader_that_slept_for_longer_than_a_round_leads_no_more",
+        f"{_SUSPEND}::test_a_task_waits_too_where_a_round_may_have_ended_while_it_slept",
+        f"{_UNTOLD}[False]",
+        f"{_UNTOLD}[True]",
     ),
 }
 """By build, the tests that have to fail: all of them, each by its id as pytest writes it."""

@@ -41,8 +41,8 @@ class News:
     partitions: tuple[TopicPartition, ...]
     fencing_token: int = -1
     error: Exception | None = None
-    told: "asyncio.Future[None] | None" = None
-    """Who waits until the user was told."""
+    told: "asyncio.Future[bool] | None" = None
+    """Who waits until the user was told; False: put it again when it may be told."""
 
 
 class Mailbox:
@@ -91,7 +91,7 @@ class Member(RebalanceListener):
         self._client = Client(**settings.client)
         self._is_abandoned = False
         self._driver: asyncio.Task[None] | None = None
-        self._telling: set[asyncio.Future[None]] = set()
+        self._telling: set[asyncio.Future[bool]] = set()
         self._commits: set[asyncio.Task[None]] = set()
         self._end: asyncio.Task[None] | None = None
         self.commit_slots = threading.BoundedSemaphore(COMMITS_MAX)
@@ -101,6 +101,11 @@ class Member(RebalanceListener):
     def client(self) -> Client:
         """Open after `open`."""
         return self._client
+
+    @property
+    def withholds(self) -> bool:
+        """Whether the poller is not told of an assignment now; see `Group.withholds`."""
+        return self.group is not None and self.group.withholds
 
     @property
     def has_lost(self) -> bool:
@@ -152,9 +157,10 @@ class Member(RebalanceListener):
 
     # ---- the listener's part
 
-    async def assigned(self, group: Group, assignment: Assignment) -> None:  # noqa: ARG002
+    async def assigned(self, group: Group, assignment: Assignment) -> None:
         """The poller is told; its tasks start afterwards."""
-        await self._tell(Kind.ASSIGNED, assignment)
+        while not await self._tell(Kind.ASSIGNED, assignment):
+            await group.certain()
 
     async def revoked(self, group: Group, assignment: Assignment) -> None:  # noqa: ARG002
         """The poller is told; what it committed goes out before the partitions are free."""
@@ -166,15 +172,15 @@ class Member(RebalanceListener):
         await self._tell(Kind.LOST, assignment)
         await self._settle(0)
 
-    async def _tell(self, kind: Kind, assignment: Assignment) -> None:
+    async def _tell(self, kind: Kind, assignment: Assignment) -> bool:
         if self._is_abandoned:
-            return
+            return True
         told = asyncio.get_running_loop().create_future()
         self._telling.add(told)
         partitions = tuple(TopicPartition(*key) for key in assignment.partitions)
         self.mailbox.put(News(kind, partitions, assignment.fencing_token, told=told))
         try:
-            await told
+            return await told
         finally:
             self._telling.discard(told)
 
@@ -236,13 +242,13 @@ class Member(RebalanceListener):
                 await asyncio.wait(left)
 
 
-def tell_done(news: News) -> None:
-    """From the polling thread: the user was told."""
-    told = news.told
-    if told is not None:
-        BACKGROUND.soon(lambda: _done(told))
+def tell_done(news: News, *, told: bool = True) -> None:
+    """From the polling thread: the user was told, or is not to be told yet."""
+    waiter = news.told
+    if waiter is not None:
+        BACKGROUND.soon(lambda: _done(waiter, told=told))
 
 
-def _done(told: "asyncio.Future[None]") -> None:
-    if not told.done():
-        told.set_result(None)
+def _done(waiter: "asyncio.Future[bool]", *, told: bool = True) -> None:
+    if not waiter.done():
+        waiter.set_result(told)

@@ -103,8 +103,12 @@ class Teller:
     def _tell(self, consumer: "Consumer", news: News) -> bool:
         """Call back, and then let the group go on, whatever came of it.
 
-        False: what was to be revoked is lost meanwhile, and that will be told next.
+        False: what was to be revoked is lost meanwhile, and that will be told next; or what was
+        assigned may be another member's since the machine slept, and will be told when it is not.
         """
+        if news.kind is Kind.ASSIGNED and self._member.withholds:
+            tell_done(news, told=False)
+            return False
         if news.kind is Kind.REVOKED and self._member.has_lost:
             tell_done(news)
             return False

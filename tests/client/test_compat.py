@@ -7,9 +7,11 @@ import gc
 import threading
 import time
 
+import grpc
 import pytest
 
 import muster
+from muster import clock
 from muster.compat import OFFSET_INVALID, Consumer, TopicPartition
 from muster.errors import (
     ErrorCode,
@@ -20,10 +22,13 @@ from muster.errors import (
     InvalidRequest,
     UnknownTopicOrPartition,
 )
-from muster.testing import Cluster, Refuse
+from muster.testing import Abort, Cluster, Refuse
 
 T = [TopicPartition("t", i) for i in range(4)]
 PATIENCE_S = 30
+SESSION_MS = 60_000
+SILENT = [Abort(grpc.StatusCode.RESOURCE_EXHAUSTED)] * 200
+"""So many heartbeats are not answered; each is asked again a little later."""
 
 
 class Served:
@@ -257,6 +262,34 @@ def test_what_was_to_be_revoked_and_is_lost_meanwhile_is_told_as_lost(served):
         until(lambda: first._member.group.assignment is None)
         first.poll(PATIENCE_S)
         assert told.lines == [("assign", [0, 1, 2, 3]), ("lost", [0, 1, 2, 3])]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_an_assignment_is_not_told_after_sleep_until_a_heartbeat_is_answered(
+    served, monkeypatch, is_lost
+):
+    """It waited for poll when the machine slept for longer than a round; what is lost is told."""
+    told = Told()
+    settings = {"session.timeout.ms": SESSION_MS, "max.poll.interval.ms": 2_000}
+    with Consumer(served.config(**settings)) as consumer:
+        served.do(served.cluster.script, "Heartbeat", *SILENT)
+        consumer.subscribe(["t"], **told.callbacks())
+        until(lambda: consumer._member.mailbox._news)
+        slept_s = clock.slept_s() + 3
+        monkeypatch.setattr(clock, "slept_s", lambda: slept_s)
+        assert consumer._member.withholds
+        consumer.poll(0.1)
+        assert told.lines == []
+        assert consumer.assignment() == []
+        if is_lost:
+            served.do(served.cluster.remove_member, "g", consumer.memberid())
+        served.do(served.cluster._scripts["Heartbeat"].clear)
+        consumer.poll(PATIENCE_S)
+        assert told.lines == [("assign", [0, 1, 2, 3])]
+        if is_lost:
+            poll_until(lambda: len(told.lines) == 3, consumer)
+            assert [line[0] for line in told.lines] == ["assign", "lost", "assign"]
+        assert consumer.assignment() == T
 
 
 def test_pause_resume_seek_and_position(served):
