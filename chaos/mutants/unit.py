@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chaos.child import command_with_parent
-from chaos.mutants import of_hung_sync, of_lives, of_quarantine, of_sdk
+from chaos.mutants import builds, of_hung_sync, of_lives, of_quarantine, of_sdk
 from chaos.mutants.build import Build
 from chaos.mutants.hunt import Caught, Layer
 
@@ -64,6 +64,7 @@ BUILDS: dict[str, Build] = {
         *of_hung_sync.BUILDS,
         *of_lives.BUILDS,
         *of_sdk.UNIT_BUILDS,
+        builds.BUILDS["loss_noted_by_all"],
     )
 }
 
@@ -114,6 +115,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_LIVES}::test_a_hello_of_an_earlier_life_of_the_same_process_is_turned_away",
     ),
     "absurd_life": (f"{_LIVES}::test_a_life_that_no_store_can_have_come_to_closes_the_connection",),
+    "loss_noted_by_all": (
+        f"{_LIVES}::test_what_a_later_leader_committed_is_not_outvoted_by_a_forgetful_one",
+    ),
     "votes_kept": (f"{_LIVES}::test_a_candidate_leads_by_no_vote_of_a_life_that_is_over",),
     "empty_hard_batch": (
         f"{_LIVES}::test_a_restart_amid_an_admission_leaves_nothing_that_is_never_synced",
