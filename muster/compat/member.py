@@ -175,7 +175,7 @@ class Member(RebalanceListener):
     async def _tell(self, kind: Kind, assignment: Assignment) -> bool:
         if self._is_abandoned:
             return True
-        told = asyncio.get_running_loop().create_future()
+        told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._telling.add(told)
         partitions = tuple(TopicPartition(*key) for key in assignment.partitions)
         self.mailbox.put(News(kind, partitions, assignment.fencing_token, told=told))
