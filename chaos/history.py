@@ -178,7 +178,7 @@ class NodeState:
     kind: str
     """`disk_error`: every write and sync fails (EIO), from before `from_ns`. `corrupt`: its files
     were damaged while it was down. `forgot`: it was started on an older copy of them. `sync_hangs`:
-    no sync ended, for so long that it has to lead nothing."""
+    no sync ended, for so long that it has to lead nothing, or to end."""
     from_ns: int
     until_ns: int
     """When the span was over: the node ran again with a sound disk, or was replaced."""
@@ -186,7 +186,7 @@ class NodeState:
     """`stopped`: it ended by itself; `refused`: it did not start, and said why; `repaired`: it
     came up with its peers' state, and served only then; `running`: it went on, or served;
     `silent`: it neither served nor ended in time; `left`: it led nothing any more; `leading`: it
-    still led."""
+    still led; `failed`: it ended with another exit code than it has to."""
     detail: str = ""
 
 

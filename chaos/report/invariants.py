@@ -114,7 +114,7 @@ INVARIANTS = (
         "I16",
         "a failed fsync ends the node",
         "A node whose disk returned an error acknowledges nothing afterwards. One none of whose "
-        "syncs has ended for 5 s leads nothing.",
+        "syncs has ended for 5 s leads nothing; after 30 s it has ended, with exit code 1.",
     ),
     Invariant(
         "I17",
