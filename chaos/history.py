@@ -179,8 +179,8 @@ class NodeState:
     """`disk_error`: every write and sync fails (EIO), from before `from_ns`. `corrupt`: its files
     were damaged while it was down. `forgot`: it was started on an older copy of them. `diverged`:
     what it stores of one shard is not what the log says. `sync_hangs`: no sync ended, for so long
-    that it has to lead nothing. `slept`: its machine did, so that it has to give up what it led.
-    `no_room`: its disk was low or full."""
+    that it has to lead nothing, or to end. `slept`: its machine did, so that it has to give up what
+    it led. `no_room`: its disk was low or full."""
     from_ns: int
     until_ns: int
     """When the span was over: the node ran again with a sound disk, or was replaced."""
@@ -189,7 +189,8 @@ class NodeState:
     came up with its peers' state, and served only then; `running`: it went on, or served; `behind`:
     it did, and never got what it lacked; `believed`: others took its state for the right one;
     `silent`: it neither served nor ended in time; `left`: it led nothing any more; `leading`: it
-    still led; `stayed`: it did not end."""
+    still led; `stayed`: it did not end; `failed`: it ended with another exit code than it has
+    to."""
     detail: str = ""
     shard: int = -1
     """Of which shard alone it is said; -1: of all."""

@@ -42,8 +42,8 @@ def check_corrupt(history: History) -> Verdict:
 def check_errors(history: History) -> Verdict:
     """A node whose writes and syncs fail ends, and acknowledges nothing that began after that.
 
-    One whose syncs hang leads nothing after a while, and one whose disk is full stays. What others
-    made durable it may acknowledge.
+    One whose syncs hang leads nothing after a while, and later ends with 1; one whose disk is full
+    stays. What others made durable it may acknowledge.
     Looks at: failed disks.
     """
     found = Findings(history, "I16", "a disk error stops the node before it acknowledges more")

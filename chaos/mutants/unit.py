@@ -17,7 +17,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chaos.child import command_with_parent
-from chaos.mutants import of_frames, of_hung_sync, of_lives, of_quarantine, of_room, of_sdk
+from chaos.mutants import (
+    builds,
+    of_frames,
+    of_hung_sync,
+    of_lives,
+    of_quarantine,
+    of_room,
+    of_sdk,
+)
 from chaos.mutants.build import Build
 from chaos.mutants.hunt import Caught, Layer
 
@@ -71,6 +79,7 @@ BUILDS: dict[str, Build] = {
         *of_room.BUILDS,
         *of_frames.BUILDS,
         *of_sdk.UNIT_BUILDS,
+        builds.BUILDS["loss_noted_by_all"],
     )
 }
 
@@ -128,6 +137,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_LIVES}::test_a_hello_of_an_earlier_life_of_the_same_process_is_turned_away",
     ),
     "absurd_life": (f"{_LIVES}::test_a_life_that_no_store_can_have_come_to_closes_the_connection",),
+    "loss_noted_by_all": (
+        f"{_LIVES}::test_what_a_later_leader_committed_is_not_outvoted_by_a_forgetful_one",
+    ),
     "votes_kept": (f"{_LIVES}::test_a_candidate_leads_by_no_vote_of_a_life_that_is_over",),
     "growth_unchecked": tuple(
         f"{_GROWTH}::test_growth_ends_at_each_limit[{scope}]"

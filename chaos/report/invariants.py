@@ -116,7 +116,8 @@ INVARIANTS = (
         "I16",
         "a failed fsync ends the node",
         "A node whose disk returned an error acknowledges nothing afterwards. One none of whose "
-        "syncs has ended for 5 s leads nothing. One whose disk is low or full does not end.",
+        "syncs has ended for 5 s leads nothing; after 30 s it has ended, with exit code 1. One "
+        "whose disk is low or full does not end.",
     ),
     Invariant(
         "I17",

@@ -4,9 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from chaos.history import NodeState
+from raft.settings import RaftSettings
 
 LEAVES_S = 5.0
 """A node whose sync has hung for so long leads nothing: it has 3 s, the others need an election."""
+ENDED_S = RaftSettings().sync_end_ms / 1000 + 7.0
+"""By then it has ended. It counts 100 ms at most of a time in which it did not run itself."""
+ENDED_CODE = 1
 _FOUND: Mapping[object, str] = {"refused": "refused", "serves": "running", "behind": "behind"}
 """By what the fault says of the node that it started on damaged files."""
 Facts = Mapping[str, object]
@@ -87,8 +91,12 @@ def _hung(facts: Facts, from_ns: int, until_ns: int) -> list[NodeState]:
     unsynced_s, leads = facts.get("unsynced_s"), facts.get("leads")
     if not isinstance(unsynced_s, float) or unsynced_s < LEAVES_S or not isinstance(leads, list):
         return []
-    detail = f"no sync ended for {unsynced_s:.1f} s, it leads {len(leads)} shards"
+    code = facts.get("exit_code")
+    ended = "it ran on" if code is None else f"it ended with {code}"
+    detail = f"no sync ended for {unsynced_s:.1f} s, it leads {len(leads)} shards, {ended}"
     found = "leading" if leads else "left"
+    if not leads and unsynced_s >= ENDED_S and code != ENDED_CODE:
+        found = "running" if code is None else "failed"
     return [NodeState(_node(facts), "sync_hangs", from_ns, until_ns, found, detail)]
 
 

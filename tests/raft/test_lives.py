@@ -6,6 +6,7 @@ from muster.v1 import peer_pb2 as pb
 from raft import codec
 from raft.contract import Applied, Role, ShardId
 from raft.peers import Loss
+from raft.settings import RaftSettings
 from storage.life import STARTS_MAX
 from storage.memory import MemoryStore
 from tests.raft.memory_cluster import MemoryCluster
@@ -190,6 +191,44 @@ def test_with_another_voter_away_a_forgetful_one_waits_for_it():
     cluster.wait_leader()
     cluster.run(cluster.converged)
     assert all(cluster.applied(n.number)[: len(ENTRIES)] == ENTRIES for n in cluster.alive)
+
+
+def test_what_a_later_leader_committed_is_not_outvoted_by_a_forgetful_one():
+    """An earlier leader, who has not heard of the later one, must not let it count again alone.
+
+    The later one and the life before committed an entry in the later term. The present life has
+    neither that vote nor that entry; if it counted, the earlier leader could elect it in that term.
+    """
+    cluster = MemoryCluster(settings=RaftSettings(admission_ms=20))
+    leader, (number, later) = followers(cluster)
+    copy = cluster.nodes[number].store.copy()
+    cluster.commit(ENTRIES)
+    cluster.run(cluster.converged)
+    term = cluster.replica(leader).term
+    cluster.cut.add(frozenset((leader, later)))
+    cluster.disconnect(leader, later)
+    cluster.stopped.add(leader)
+    cluster.replica(later).receive(leader, {"type": "timeout_now", "term": term})
+    cluster.run(lambda: cluster.replica(later).ready)
+    outcomes = []
+    cluster.replica(later).propose(b"acknowledged", outcomes.append)
+    cluster.run(lambda: outcomes)
+    assert isinstance(outcomes[0], Applied)
+    cluster.cut.add(frozenset((number, later)))
+    put_back(cluster, number, copy)
+    cluster.stopped.clear()
+    assert cluster.replica(leader).role is Role.LEADER
+    assert cluster.replica(leader).term == term
+    cluster.run(lambda: knows_loss(cluster, leader, number))
+    cluster.run_for(3.0)
+    assert cluster.leader() is None, "of the two that can meet neither has what was acknowledged"
+    cluster.cut.clear()
+    cluster.connect_all()
+    assert isinstance(cluster.propose(b"next"), Applied)
+    cluster.run(lambda: repaired(cluster, number), limit_s=3.0)
+    cluster.run(cluster.converged)
+    for one in cluster.ids:
+        assert cluster.applied(one) == [*ENTRIES, b"acknowledged", b"next"]
 
 
 def test_a_forgetful_one_does_not_elect_an_empty_log_while_the_one_that_knows_is_away():

@@ -4,7 +4,7 @@ import pytest
 
 from chaos.check import digests, disks, minority
 from chaos.history import Checkpoint, Replayed
-from chaos.run.states import LEAVES_S, states_of
+from chaos.run.states import ENDED_S, LEAVES_S, states_of
 from tests.chaos.check.made import S, commit, history
 
 
@@ -77,6 +77,25 @@ def test_a_node_whose_syncs_have_hung_for_long_leads_nothing(leads, passes):
     (state,) = states_of("leader_fsync_hangs", facts, 9 * S)
     served = commit(1, 6, 7, node=1)
     assert disks.check_errors(history(served, node_states=[state])).passed is passes
+
+
+@pytest.mark.parametrize(
+    ("unsynced_s", "code", "found", "passes"),
+    [
+        (ENDED_S, 1, "left", True),
+        (ENDED_S, None, "running", False),
+        (ENDED_S, 0, "failed", False),
+        (ENDED_S, -11, "failed", False),
+        (ENDED_S - 0.1, None, "left", True),
+        (ENDED_S - 0.1, 0, "left", True),
+    ],
+)
+def test_a_node_whose_syncs_have_hung_for_longer_still_ends_with_1(unsynced_s, code, found, passes):
+    """Whoever supervises it has to see that it failed; until then it may run on."""
+    facts = {"node": 1, "at_ns": 5 * S, "unsynced_s": unsynced_s, "leads": [], "exit_code": code}
+    (state,) = states_of("leader_fsync_hangs", facts, 9 * S)
+    assert state.found == found
+    assert disks.check_errors(history(node_states=[state])).passed is passes
 
 
 def test_a_node_whose_syncs_hang_has_some_seconds_to_leave():
