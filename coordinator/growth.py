@@ -56,6 +56,9 @@ GOES_ON_SHARE: Final = 1.1
 """Of a limit: so far reaches what a group that is there goes on with."""
 
 
+NEAR_UNTIL_SHARE: Final = 0.9
+"""Of where a group begins to be near its limit, so that none is told of again and again."""
+
 NEAR_MAX: Final = 1_000
 """Groups near their limit that are counted."""
 
@@ -161,6 +164,8 @@ class StateSize:
         self.limits = limits or StateLimits()
         self.shards: list[Callable[[], int]] = []
         """Of each shard of the node: applied and reserved bytes."""
+        self.groups: list[Callable[[str], int]] = []
+        """The same of a group, of each shard of the node; 0 where it does not lead the group."""
         self.refused: dict[str, int] = dict.fromkeys(("group", "shard", "node", "disk"), 0)
         """How much growth was refused for each limit, in commands."""
         self._near: dict[str, bool] = {}
@@ -176,6 +181,13 @@ class StateSize:
         new = [group_id for group_id, told in self._near.items() if not told]
         self._near.update(dict.fromkeys(new, True))
         return new
+
+    def forget_far(self) -> None:
+        """Count no group that is well below its limit by now, or gone, or led elsewhere."""
+        for group_id in list(self._near):
+            used = max((size(group_id) for size in self.groups), default=0)
+            if not warned(used, int(self.limits.group * NEAR_UNTIL_SHARE)):
+                del self._near[group_id]
 
     @property
     def used(self) -> int:

@@ -4,8 +4,8 @@ Free space is what another user than root may take. A mark is passed upwards wit
 so that what is freed and taken again at the mark does not change everything each time.
 """
 
-import os
 from pathlib import Path
+from shutil import disk_usage
 from typing import Final
 
 import structlog
@@ -24,12 +24,6 @@ NONE_BYTES_MIN: Final = 2 * SPARE_BYTES
 SPARE: Final = 1.1
 DISK_LOOK_S: Final = 0.1
 STATE_LOOK_S: Final = 5.0
-
-
-def free_bytes(folder: Path) -> int:
-    """What is free on a folder's file system. Raises OSError."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
 
 
 def room_for(free: int, reserve: int, before: Room) -> Room:
@@ -62,7 +56,7 @@ class RoomWatch:
             self._look_at_state()
 
     def _look_at_disk(self) -> None:
-        before, free = self._driver.room, free_bytes(self._folder)
+        before, free = self._driver.room, disk_usage(self._folder).free
         room = room_for(free, self._reserve, before)
         if room is before:
             return
@@ -75,6 +69,7 @@ class RoomWatch:
         limits = self._state.limits
         self._note("node", sum(sizes), limits.node)
         self._note("shard", max(sizes, default=0), limits.shard)
+        self._state.forget_far()
         for group_id in self._state.newly_near():
             log.warning(_NEAR, of="group", group=group_id, limit_bytes=limits.group)
 

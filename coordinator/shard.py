@@ -119,6 +119,7 @@ class Shard:
         self.observers: list[Applied] = []
         self.state_size = state_size or StateSize()
         self.state_size.shards.append(self.state_bytes)
+        self.state_size.groups.append(self.group_bytes)
         self.draining = False
         self.quarantines_total = 0
         self.digest_conflict = False
@@ -264,6 +265,11 @@ class Shard:
     def state_bytes(self) -> int:
         """What the state weighs, and what is proposed will add (growth.py)."""
         return self.state.bytes + self.proposer.reserved
+
+    def group_bytes(self, group_id: str) -> int:
+        """The same of one group; 0 where this replica does not lead it."""
+        group = self.state.groups.get(group_id) if self._promoted else None
+        return 0 if group is None else group.bytes + self.proposer.reserved_of(group_id)
 
     @property
     def quiet(self) -> bool:

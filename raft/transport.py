@@ -62,10 +62,10 @@ def head(size: int) -> bytes:
     return length + codec.checksum(length)
 
 
-def size_of(head: bytes | bytearray) -> int:
-    """How many bytes follow. Raises CodecError where the head is damaged."""
-    length = bytes(head[:_LENGTH_BYTES])
-    if codec.checksum(length) != head[_LENGTH_BYTES:]:
+def size_of(said: bytes | bytearray) -> int:
+    """How many bytes follow the head `said`. Raises CodecError where it is damaged."""
+    length = bytes(said[:_LENGTH_BYTES])
+    if codec.checksum(length) != said[_LENGTH_BYTES:]:
         raise CodecError("garbage", "the length of a frame has a wrong checksum")
     return int.from_bytes(length, "big")
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from shutil import disk_usage
 from struct import Struct
 from typing import cast
 
@@ -302,7 +303,7 @@ class RocksStore:
         batch = self._batch
         if not batch.bytes:
             return self._written
-        if self._free_bytes() < SPARE_BYTES + batch.bytes:
+        if disk_usage(self._path).free < SPARE_BYTES + batch.bytes:
             self.write_stalls += 1
             return self._written
         try:
@@ -321,10 +322,6 @@ class RocksStore:
         self._written += 1
         self._wanted.set()
         return self._written
-
-    def _free_bytes(self) -> int:
-        found = os.statvfs(self._path)
-        return found.f_bavail * found.f_frsize
 
     def _raw(self, batch: _RocksBatch) -> WriteBatch:
         raw = WriteBatch(raw_mode=True)

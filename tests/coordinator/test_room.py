@@ -57,7 +57,7 @@ def test_changes_are_told_and_logged_once(tmp_path, monkeypatch):
     state = StateSize(StateLimits(group=MIB, shard=100, node=1_000))
     watch = RoomWatch(tmp_path, RESERVE, driver, state)
     for now_s, free in ((1.0, 99 * MIB), (1.01, 200 * MIB), (1.2, 98 * MIB), (1.4, 200 * MIB)):
-        monkeypatch.setattr(room, "free_bytes", lambda _, free=free: free)
+        monkeypatch.setattr(room, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
         watch.look(now_s)  # at 1.01 it is too early
     assert told == [Room.LOW, Room.ENOUGH]
     assert len(logged) == 2
@@ -76,6 +76,8 @@ def test_80_percent_of_a_limit_are_logged_and_that_it_is_over(tmp_path, monkeypa
         sizes[:] = first, second
         watch.look(10.0 * (number + 1))
     assert logged == ["shard", "no shard"]
+    held = {"g": 800}
+    state.groups.append(lambda group_id: held.get(group_id, 0))
     state.note("g", 800)
     watch.look(100.0)
     watch.look(200.0)
@@ -83,3 +85,13 @@ def test_80_percent_of_a_limit_are_logged_and_that_it_is_over(tmp_path, monkeypa
     assert state.near == 1
     state.note("g", 700)
     assert state.near == 0
+
+
+@pytest.mark.parametrize(("held", "near"), [(800, 1), (721, 1), (719, 0), (0, 0)])
+def test_a_group_that_is_deleted_or_led_elsewhere_is_near_its_limit_no_more(held, near, tmp_path):
+    """Nobody asks it to grow any more; one that has just come below the mark stays."""
+    state = StateSize(StateLimits(group=1_000))
+    state.groups += [lambda _: 0, lambda _: held]
+    state.note("g", 800)
+    RoomWatch(tmp_path, 0, SimpleNamespace(room=Room.ENOUGH), state).look(1.0)
+    assert state.near == near

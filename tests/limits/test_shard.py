@@ -6,7 +6,9 @@ import pytest
 
 from coordinator import heartbeats, intake
 from coordinator.answers import Shed
+from coordinator.codec import decode_entry
 from coordinator.machine.commands import (
+    DeleteGroup,
     ExpireOffsets,
     PartitionCommit,
     SyncGroup,
@@ -19,6 +21,7 @@ from coordinator.machine.replies import Committed, Joined, Refused
 from coordinator.machine.shard_state import recount
 from coordinator.proposer import (
     COMMAND_OVERHEAD_BYTES,
+    DELETION_WORK,
     ENTRY_OVERHEAD_BYTES,
     TURN_PARTITIONS_MAX,
 )
@@ -128,6 +131,20 @@ def test_partitions_of_an_entry(rig, step):
     rig.turn()
     assert len(rig.log.entries) == (2 if step > 0 else 1)
     assert [offset_of(rig, n) for n in (0, 1)] == [1, 1]
+
+
+def test_a_few_deletions_fill_an_entry(rig):
+    """What one takes is not known before it is applied, and may be as much as a large commit."""
+    few = LIMITS.entry_max_partitions // DELETION_WORK
+    for number in range(few + 1):
+        rig.ask(f"make {number}", simple(number))
+    rig.turn()
+    before = len(rig.log.entries)
+    for number in range(few + 1):
+        rig.ask(number, DeleteGroup(f"g{number}"))
+    rig.turn()
+    made = [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]]
+    assert made == [few, 1]
 
 
 def test_a_turn_closes_entries_over_a_part_of_a_long_queue_and_asks_for_the_next(rig):

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -191,10 +192,11 @@ def test_nothing_is_written_where_hardly_anything_is_free(loop, tmp_path: Path, 
     """A sync that meets a write without room could leave the database shut."""
     store = loop.open(tmp_path, create=True)
     store.batch.put(Family.LOG, b"a", b"1" * 100)
-    monkeypatch.setattr(RocksStore, "_free_bytes", lambda _: rocks.SPARE_BYTES + 100)
+    free = rocks.SPARE_BYTES + 100
+    monkeypatch.setattr(rocks, "disk_usage", lambda _: SimpleNamespace(free=free))
     assert store.write() == 0
     assert store.write_stalls == 1
-    monkeypatch.setattr(RocksStore, "_free_bytes", lambda _: rocks.SPARE_BYTES + 1_000)
+    free = rocks.SPARE_BYTES + 1_000
     assert store.write() == 1
     store.close()
 
