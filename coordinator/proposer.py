@@ -269,8 +269,8 @@ class Proposer:
 def work_of(command: Command) -> int:
     """What applying it takes, in partitions: as many as it names; 1 for anything else.
 
-    What a group's deletion takes depends on how much it holds (100,000 offsets: 20 ms): five fill an
-    entry.
+    What a group's deletion takes depends on how much it holds (100,000 offsets: 20 ms): five
+    fill an entry.
     """
     if isinstance(command, OffsetCommit | OffsetDelete | ExpireOffsets):
         return max(1, len(command.partitions))
