@@ -31,6 +31,12 @@ def group_at_its_limit(world: World):
     made = admin_pb2.CreateTopicRequest(name=topic, partitions=LIMITS.topic_max_partitions)
     assert world.anywhere(lambda n: world.topics(n).CreateTopic(made)).status.code == 0
     metadata = "x" * LIMITS.offset_metadata_max_bytes
+    one = pb.OffsetCommitRequest(group_id=group, generation=-1)
+    one.partitions.add(topic=topic, partition=0, offset=1)
+    wait_for(
+        lambda: world.call("OffsetCommit", one).partitions[0].status.code == 0,
+        "the group's coordinator knows the topic",
+    )
     for first in range(0, GROUP_BYTES_MAX // len(metadata) + each, each):
         request = pb.OffsetCommitRequest(group_id=group, generation=-1)
         for partition in range(first, first + each):

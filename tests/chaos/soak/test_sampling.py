@@ -37,19 +37,30 @@ def test_handles_are_counted_by_kind(tmp_path):
 
 
 def test_threads_and_memory_are_those_of_now():
-    """A thread more is one more; 64 MiB that are used are resident and private."""
-    ended = threading.Event()
-    threads, _ = sampling.threads_and_cpu(os.getpid())
-    rss, _, private = sampling.memory_kib(os.getpid())
-    thread = threading.Thread(target=ended.wait)
-    thread.start()
-    held = b"x" * (64 * 1024 * 1024)
-    assert sampling.threads_and_cpu(os.getpid())[0] == threads + 1
-    after = sampling.memory_kib(os.getpid())
-    ended.set()
-    thread.join()
+    """A thread more is one more; 64 MiB that are used are resident and private.
+
+    A process of its own is asked: here a thread of an earlier test may end in between.
+    """
+    code = (
+        "import sys, threading\n"
+        "print(flush=True); sys.stdin.readline()\n"
+        "held = b'x' * (64 * 1024 * 1024)\n"
+        "threading.Thread(target=sys.stdin.readline).start()\n"
+        "print(len(held), flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        threads, _ = sampling.threads_and_cpu(process.pid)
+        rss, _, private = sampling.memory_kib(process.pid)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert int(process.stdout.readline()) == 64 * 1024 * 1024
+        assert sampling.threads_and_cpu(process.pid)[0] == threads + 1 == 2
+        after = sampling.memory_kib(process.pid)
+        process.communicate(b"\n")
     assert after[0] - rss > 60 * 1024 < after[2] - private
-    assert len(held) > 0
 
 
 def test_tasks_of_all_loops_are_counted_until_they_end():
