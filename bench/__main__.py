@@ -11,6 +11,7 @@ NAMES = {
     "rejoin": "a wiped node rejoins behind a shard of 100 MB",
     "idle": "CPU and memory of a node with 100 members that only heartbeat",
     "rebalance": "100 and 1,000 members start; one leaves, one joins, a fifth leaves, one dies",
+    "fleet": "1,000, 3,000 and 10,000 members in groups of ten start at once, raw and by the SDK",
     "assignors": "what each assignor moves and stops in 1,000 membership changes; no cluster",
     "commits": "acknowledged offset commits per second beside a bare gRPC echo",
 }

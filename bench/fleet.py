@@ -1,0 +1,264 @@
+"""How long a fleet that starts at once takes until every group is stable, and what it costs.
+
+Groups of ten whose members are spread over 20 client processes. Each size is started twice, each
+time on three fresh nodes: by raw stubs, and through the SDK with one `Client` per process. The time
+counts from the first member's start to the last assignment. Both are measured in the same run, so
+that their ratio means something on any machine. CPU at rest is the SDK fleet's.
+
+A short form: `--sizes 300 --rest 5`.
+"""
+
+import argparse
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from bench import machine
+from bench.raw import TOPIC, group_names
+from bench.report import Report
+from chaos.child import Child, ChildError, Message, ask_all, close_all
+from chaos.world.cluster import Cluster
+
+PROCESSES: Final = 20
+GROUP_SIZE: Final = 10
+PARTITIONS: Final = 20
+SESSION_MS: Final = 10_000
+POLL_S: Final = 0.25
+"""Asking for the state of 10,000 members is work, too; when they were stable is their own word."""
+
+SIZES: Final = (1000, 3000, 10000)
+MAX_S: Final = {1000: 3.0, 3000: 8.0, 10000: 40.0}
+RAW_FACTOR_MAX: Final = 1.5
+GENERATIONS_MAX: Final = 2
+
+_EXPIRED = re.compile(
+    r"^(muster_group_member_expirations_total\{[^}]*\}) ([0-9.e+]+)$", re.MULTILINE
+)
+
+
+class Fleet:
+    """One size, started in one way."""
+
+    def __init__(self, cluster: Cluster, members: int, *, raw: bool) -> None:
+        """Start the processes; nobody joins yet."""
+        groups = group_names("fleet", members // GROUP_SIZE, cluster.shards)
+        own: list[list[str]] = [[] for _ in range(PROCESSES)]
+        for number in range(members):
+            own[number % PROCESSES].append(groups[number // GROUP_SIZE])
+        self._cluster = cluster
+        self._raw = raw
+        self.members = members
+        self.processes: list[Child] = []
+        try:
+            for number, its in enumerate(own):
+                config: Message = {
+                    "groups": its,
+                    "session_timeout_ms": SESSION_MS,
+                    "name": f"fleet-{number}",
+                }
+                if raw:
+                    config["endpoints"] = cluster.endpoints
+                else:
+                    config["bootstrap"] = ",".join(cluster.endpoints)
+                module = "bench.member_client" if raw else "bench.fleet_client"
+                self.processes.append(Child(module, config))
+            for process in self.processes:
+                process.ready(timeout_s=120)
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, patience_s: float) -> tuple[float, int]:
+        """Everybody joins at once: seconds until all are stable, and the highest generation.
+
+        Raises ChildError where they are not stable in time, or a member has failed.
+        """
+        deadline = time.monotonic() + patience_s
+        began_s = min(one["began_s"] for one in ask_all(self.processes, "join", patience_s))
+        while True:
+            told = ask_all(self.processes, "status", 120)
+            failed = [error for one in told for error in one.get("failed", ())]
+            if failed:
+                raise ChildError(f"{len(failed)} members failed for good, one with: {failed[0]}")
+            stable = sum(self._stable(one) for one in told)
+            if stable == self.members and (highest := self._agreed(told)):
+                return max(one["stable_s"] for one in told) - began_s, highest
+            if time.monotonic() > deadline:
+                raise ChildError(f"{stable} of {self.members} are stable after {patience_s:.0f} s")
+            time.sleep(POLL_S)
+
+    def _stable(self, told: Message) -> int:
+        if not self._raw:
+            return int(told["stable"])
+        return sum(generation is not None for _, generation in told["generations"])
+
+    def _agreed(self, told: list[Message]) -> int:
+        """The highest generation, where every group has one; else 0."""
+        if not self._raw:
+            told = ask_all(self.processes, "generations", 120)
+        seen: dict[str, set[int | None]] = {}
+        for one in told:
+            for group, generation in one["generations"]:
+                seen.setdefault(group, set()).add(generation)
+        if any(len(each) != 1 or None in each for each in seen.values()):
+            return 0
+        return max(generation or 0 for each in seen.values() for generation in each)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the client processes."""
+        return [process.pid for process in self.processes]
+
+    def close(self) -> None:
+        """End every process; who still runs is killed."""
+        for process in self.processes:
+            process.process.kill()
+        close_all(self.processes)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark; see the module's docstring. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench fleet")
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), metavar="MEMBERS")
+    parser.add_argument("--rest", type=float, default=60.0, metavar="SECONDS")
+    parser.add_argument("--patience", type=float, default=180.0, metavar="SECONDS")
+    parser.add_argument("--only", choices=("raw", "sdk"), help="one of the two ways")
+    options = parser.parse_args(arguments)
+    unfit = [size for size in options.sizes if size < PROCESSES or size % GROUP_SIZE]
+    if unfit:
+        parser.error(f"a size is a multiple of {GROUP_SIZE}, at least {PROCESSES}: not {unfit[0]}")
+    report = Report("fleet", arguments)
+    expired, changes, highest = [0], [0], [0]
+    for members in options.sizes:
+        took: dict[bool, float] = {}
+        for raw in (True, False):
+            if options.only is None or raw == (options.only == "raw"):
+                with _fleet(members, raw=raw) as (cluster, fleet):
+                    one = _measure(report, cluster, fleet, options, raw=raw)
+                if one is None:
+                    continue
+                took[raw], generations = one.stable_s, one.generations
+                if not raw:
+                    highest.append(generations)
+                    expired.append(one.expired)
+                    changes.append(one.changes)
+        _judge(report, members, took, options.only)
+    report.add_count("generations_max", max(highest))
+    report.add_count("expired", sum(expired))
+    report.add_count("leader_changes", sum(changes))
+    if options.only != "raw":
+        what = f"at most {GENERATIONS_MAX} generations until all are stable"
+        report.require(0 < max(highest) <= GENERATIONS_MAX, what)
+        report.require(sum(expired) == 0, "nobody expired")
+        report.require(sum(changes) == 0, "no shard changed its leader")
+    return report.finish()
+
+
+@contextmanager
+def _fleet(members: int, *, raw: bool) -> Iterator[tuple[Cluster, Fleet]]:
+    """Fresh nodes and processes that wait for their start."""
+    with Cluster() as cluster:
+        cluster.create_topic(TOPIC, PARTITIONS)
+        cluster.wait_balanced()
+        fleet = Fleet(cluster, members, raw=raw)
+        try:
+            yield cluster, fleet
+        finally:
+            fleet.close()
+
+
+class _Measured:
+    """What one start showed."""
+
+    def __init__(self, stable_s: float, generations: int, expired: int, changes: int) -> None:
+        self.stable_s = stable_s
+        self.generations = generations
+        self.expired = expired
+        self.changes = changes
+
+
+def _measure(
+    report: Report, cluster: Cluster, fleet: Fleet, options: argparse.Namespace, *, raw: bool
+) -> _Measured | None:
+    """Start, then rest. None where the fleet does not settle, which fails the benchmark."""
+    kind, members = ("raw" if raw else "sdk"), fleet.members
+    terms, expired = cluster.terms(), _expired(cluster)
+    before = _cpu_s(cluster, fleet)
+    try:
+        stable_s, generations = fleet.start(options.patience)
+    except ChildError as error:
+        _say_counters(report, fleet, raw=raw)
+        report.require(False, f"{members} members start, {kind}: {error}")
+        return None
+    nodes_ms, clients_ms = (
+        1000 * (b - a) / members for a, b in zip(before, _cpu_s(cluster, fleet), strict=True)
+    )
+    report.add(f"{'raw' if raw else 'stable'}_{members}_s", [stable_s], "s")
+    report.add(f"{kind}_start_nodes_cpu_ms_{members}", [nodes_ms], "ms/member")
+    report.add(f"{kind}_start_clients_cpu_ms_{members}", [clients_ms], "ms/member")
+    report.say(f"{members} members, {kind}: stable after {stable_s:.2f} s, {generations=}")
+    _say_counters(report, fleet, raw=raw)
+    if not raw and options.rest > 0:
+        _rest(report, cluster, fleet, options.rest)
+    gone = _expired(cluster)
+    return _Measured(
+        stable_s,
+        generations,
+        sum(max(0, count - expired.get(series, 0)) for series, count in gone.items()),
+        sum(cluster.terms()[shard] - term for shard, term in terms.items()),
+    )
+
+
+def _rest(report: Report, cluster: Cluster, fleet: Fleet, seconds: float) -> None:
+    """CPU of each node and of all clients together while members only heartbeat."""
+    nodes = [node.pid for node in cluster.nodes.values()]
+    before = [machine.cpu_s(pid) for pid in nodes], _sum_s(fleet.pids)
+    began_s = time.monotonic()
+    time.sleep(seconds)
+    took_s = time.monotonic() - began_s
+    after = [machine.cpu_s(pid) for pid in nodes], _sum_s(fleet.pids)
+    percent = [100 * (b - a) / took_s for a, b in zip(before[0], after[0], strict=True)]
+    of_clients = 100 * (after[1] - before[1]) / took_s
+    report.add(f"rest_node_cpu_percent_{fleet.members}", percent, "% of a core")
+    report.add(f"rest_clients_cpu_percent_{fleet.members}", [of_clients], "% of a core")
+
+
+def _judge(report: Report, members: int, took: dict[bool, float], only: str | None) -> None:
+    """At most 1.5 times the raw stubs of the same run, or the number of seconds of its size."""
+    if only is not None or not took:
+        return
+    limits = [MAX_S[members]] if members in MAX_S else []
+    if True in took:
+        limits.append(RAW_FACTOR_MAX * took[True])
+    if limits and False in took:
+        what = f"{members} members through the SDK take {took[False]:.2f} s, at most "
+        report.require(took[False] <= max(limits), what + f"{max(limits):.2f} s")
+
+
+def _say_counters(report: Report, fleet: Fleet, *, raw: bool) -> None:
+    if raw:
+        return
+    total: dict[str, int] = {}
+    for one in ask_all(fleet.processes, "counters", 120):
+        for name, value in one["counters"].items():
+            total[name] = total.get(name, 0) + value
+    report.say("SDK: " + ", ".join(f"{name} {value:,}" for name, value in total.items() if value))
+
+
+def _cpu_s(cluster: Cluster, fleet: Fleet) -> tuple[float, float]:
+    return _sum_s([node.pid for node in cluster.nodes.values()]), _sum_s(fleet.pids)
+
+
+def _sum_s(pids: Sequence[int]) -> float:
+    return sum(machine.cpu_s(pid) for pid in pids)
+
+
+def _expired(cluster: Cluster) -> dict[str, int]:
+    """Series of each node -> members whose session ended."""
+    return {
+        f"{node_id} {series}": int(float(value))
+        for node_id in cluster.nodes
+        for series, value in _EXPIRED.findall(cluster.metrics(node_id, 30.0))
+    }
