@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, overload
 
-from muster import admin, tasks, timeouts
+from muster import tasks, timeouts
 from muster.actions import (
     AbandonCalls,
     Action,
@@ -57,6 +57,7 @@ from muster.offsets import PLAIN, Offsets, Terms, fetch
 from muster.ownership import committable, owned, was_kept
 from muster.partitions import Handler, PartitionTasks, drain_on_sigterm
 from muster.places import Place
+from muster.registry import Registry
 from muster.rounds import JoinOptions, Rounds
 from muster.session import Moment, Session
 from muster.types import Assignment, CommitResult, Committed, TopicPartition
@@ -86,6 +87,7 @@ class Group:
         self,
         caller: Caller,
         heartbeats: Heartbeats,
+        registry: Registry,
         options: GroupOptions,
         *,
         forget: Callable[["Group"], None],
@@ -93,6 +95,7 @@ class Group:
         self._loop = asyncio.get_running_loop()
         self._caller = caller
         self._heartbeats = heartbeats
+        self._registry = registry
         self._options = options
         self._forget = forget
         config = options.join.config
@@ -542,7 +545,7 @@ class Group:
         deadline = self._loop.time() + timeouts.TOPIC_WAIT_MS / 1000
         while True:
             try:
-                await admin.describe_topics(self._caller, topics, timeout_ms)
+                await self._registry.require(topics, timeout_ms)
             except UnknownTopicOrPartition:
                 if self._loop.time() >= deadline:
                     raise

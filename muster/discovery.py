@@ -131,10 +131,6 @@ class _Search:
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
     @property
-    def patient(self) -> bool:
-        return all(want.patient for want in self.wants)
-
-    @property
     def ended(self) -> bool:
         """Nobody asks any more; who still wants it has not seen that yet."""
         return all(task.done() for task in self.tasks)
@@ -143,11 +139,8 @@ class _Search:
 class Want:
     """One interest in a coordinator of a later term. It ends by `close`, or when one is found."""
 
-    def __init__(
-        self, discovery: "Discovery", group_id: str, *, patient: bool, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, discovery: "Discovery", group_id: str, wake: Callable[[], None]) -> None:
         self.group_id = group_id
-        self.patient = patient
         self.error: MusterError | None = None
         """Set where searching is of no use: the group id is refused."""
         self._discovery = discovery
@@ -185,19 +178,15 @@ class Discovery:
         self._batches: dict[str, _Batch] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
-    def want(
-        self, group_id: str, *, known: Coordinator | None, patient: bool, wake: Callable[[], None]
-    ) -> Want:
+    def want(self, group_id: str, *, known: Coordinator | None, wake: Callable[[], None]) -> Want:
         """Search for a later coordinator than `known`, or for any.
 
         Args:
             group_id: whose.
             known: the one that is quiet, gone or wrong; it is asked last.
-            patient: the call in question may be parked, so its silence means little: ask with
-                pauses.
             wake: called where searching is of no use. What is found is told by `Routes.watch`.
         """
-        want = Want(self, group_id, patient=patient, wake=wake)
+        want = Want(self, group_id, wake)
         search = self._searches.get(group_id)
         term = known.term if known else 0
         if search is None or search.ended or search.known_term < term:
@@ -205,9 +194,6 @@ class Discovery:
             self._stop(search)
             search = _Search(group_id, term, known.endpoint if known else "", wants)
             self._searches[group_id] = search
-            self._begin(search)
-        elif search.patient and not patient:
-            self._stop(search)  # it may be in a pause that this one has no patience for
             self._begin(search)
         search.wants[want] = None
         return want
@@ -279,12 +265,9 @@ class Discovery:
                 continue
             if held_ms >= timeouts.SUSPECT_MS:
                 idle = 0
-                pause_ms = timeouts.PATIENT_GAP_MS if search.patient else 0
             else:
                 idle += 1
-                pause_ms = backoff.CALL.delay_ms(idle, random.random)
-            if pause_ms:
-                await asyncio.sleep(pause_ms / 1000)
+                await asyncio.sleep(backoff.CALL.delay_ms(idle, random.random) / 1000)
 
     def _is_over(self, search: _Search, result: group_pb2.FindCoordinatorResponse.Result) -> bool:
         if self.has_found(search.group_id):

@@ -26,10 +26,13 @@ ADMIN_ATTEMPT_MS = 5_000
 """Topics: a change of the registry is committed before its answer. SUSPECT_MS holds here, too."""
 
 SUSPECT_MS = 300
-"""An attempt that is unanswered for so long makes the SDK ask another node beside it."""
+"""An attempt that is unanswered for so long makes the SDK ask another node beside it, unless it is
+one that the server may park: see PING_MS."""
 
-PATIENT_GAP_MS = 1_000
-"""Pause between two such questions while the call is one that the server may park."""
+PING_FIRST_MS = 200
+PING_MS = 500
+"""A node where a call may be parked is asked whether it is alive, first after so long, then this
+often (muster/pings.py); unanswered for SUSPECT_MS it is suspect."""
 
 REQUEST_MS = 30_000
 """A call as the user sees it, all attempts together; `Client(request_timeout_ms=...)`."""

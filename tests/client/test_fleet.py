@@ -1,0 +1,135 @@
+"""Many members of one process start at once, and wait for others without asking around."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from muster import timeouts
+from muster.errors import UnknownTopicOrPartition
+from muster.testing import Abort, Hang
+
+PARKED_MS = 1_500
+"""Longer than a call may be quiet that is not parked."""
+
+
+def questions(cluster):
+    """Who coordinates what; not whether a node is alive."""
+    return [call for call in cluster.seen("FindCoordinator") if call.request.keys]
+
+
+def pings(cluster):
+    """Whether a node is alive."""
+    return [call for call in cluster.seen("FindCoordinator") if not call.request.keys]
+
+
+async def test_a_parked_join_is_not_suspected(open_cluster):
+    """What the coordinator holds on purpose is not silence: no other node is asked beside it."""
+    async with open_cluster(3, initial_delay_ms=PARKED_MS) as (cluster, client):
+        groups = [client.group(f"g{number}", ["t"]) for number in range(20)]
+        first = await asyncio.gather(*(group.next_assignment() for group in groups))
+        assert {len(assignment.partitions) for assignment in first} == {4}
+        assert client.counters.unanswered == 0
+        assert len(questions(cluster)) <= 2
+        # All of them together ask their coordinator, and nobody else.
+        assert 1 <= len(pings(cluster)) <= PARKED_MS / timeouts.PING_FIRST_MS
+        assert {call.node_id for call in pings(cluster)} == {cluster.leader}
+
+
+async def test_a_parked_join_at_a_node_that_falls_silent_goes_to_the_next_one(open_cluster):
+    """SIGSTOP: the question whether it is alive stays unanswered, and another node is found."""
+    async with open_cluster(3, initial_delay_ms=PARKED_MS) as (cluster, client):
+        group = client.group("g", ["t"])
+        joining = asyncio.create_task(group.next_assignment())
+        await cluster.until(lambda: bool(cluster.seen("JoinGroup")))
+        stopped = cluster.leader
+        cluster.hang(stopped)
+        await joining
+        assert cluster.seen("JoinGroup")[-1].node_id != stopped
+        assert client.counters.unanswered == 1
+        cluster.resume(stopped)
+
+
+async def test_a_node_too_busy_to_say_that_it_is_alive_is(open_cluster):
+    """It refuses the question for overload, as servers before may: nobody else is asked."""
+    async with open_cluster(3, initial_delay_ms=PARKED_MS) as (cluster, client):
+        await client.committed("g", [])
+        asked = len(questions(cluster))
+        cluster.script(
+            "FindCoordinator", *[Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls")] * 100
+        )
+        await client.group("g", ["t"]).next_assignment()
+        assert pings(cluster)
+        assert client.counters.unanswered == 0
+        assert len(questions(cluster)) == asked
+
+
+async def test_the_search_ends_when_a_silent_node_speaks_again(open_cluster, monkeypatch):
+    """A busy node was late once: the others are not asked for as long as the Join is parked."""
+    monkeypatch.setattr(timeouts, "FIND_ATTEMPT_MS", 400)
+    async with open_cluster(3, initial_delay_ms=3_000) as (cluster, client):
+        await client.committed("g", [])
+        discovery = client._core.discovery
+        cluster.script("FindCoordinator", Hang())
+        joining = asyncio.create_task(client.group("g", ["t"]).next_assignment())
+        await cluster.until(lambda: client.counters.unanswered == 1)
+        assert discovery._searches
+        await cluster.until(lambda: len(pings(cluster)) >= 3)
+        assert not discovery._searches
+        await joining
+        assert len(cluster.seen("JoinGroup")) == 1
+
+
+async def test_members_of_one_client_look_for_their_topics_and_coordinators_together(
+    open_cluster, monkeypatch
+):
+    """One call for the topics, and one to each of two nodes for all coordinators; whoever comes
+    later asks for its group alone.
+    """
+    monkeypatch.setattr(timeouts, "SUSPECT_MS", 30_000)  # a slow machine is no quiet node
+    async with open_cluster(3, topics={"t": 4, "u": 4}) as (cluster, client):
+        names = [f"g{number}" for number in range(200)]
+        groups = [client.group(name, ["t", "u"]) for name in names]
+        await asyncio.gather(*(group.next_assignment() for group in groups))
+        (described,) = cluster.seen("DescribeTopics")
+        assert sorted(described.request.names) == ["t", "u"]
+        assert 1 <= len(questions(cluster)) <= 2
+        assert {len(call.request.keys) for call in questions(cluster)} == {len(names)}
+        await client.group("later", ["u"]).next_assignment()
+        assert len(cluster.seen("DescribeTopics")) == 1
+
+
+async def test_a_topic_that_does_not_exist_is_told_to_who_named_it_alone(open_cluster):
+    """Names of many members go out together; each is answered for its own."""
+    async with open_cluster(1) as (cluster, client):
+        registry = client._core.registry
+        good, bad, both = await asyncio.gather(
+            registry.require(["t"], 5_000),
+            registry.require(["missing"], 5_000),
+            registry.require(["t", "missing"], 5_000),
+            return_exceptions=True,
+        )
+        assert good is None
+        assert isinstance(bad, UnknownTopicOrPartition)
+        assert "missing" in str(bad)
+        assert isinstance(both, UnknownTopicOrPartition)
+        assert len(cluster.seen("DescribeTopics")) == 1
+        cluster.topics["missing"] = 1
+        await registry.require(["missing"], 5_000)
+        assert [list(call.request.names) for call in cluster.seen("DescribeTopics")][1:] == [
+            ["missing"]
+        ]
+
+
+async def test_who_stops_waiting_for_a_topic_takes_the_answer_from_nobody(open_cluster):
+    """A member that is closed while its topic is looked up: the others' call goes on."""
+    async with open_cluster(1) as (cluster, client):
+        registry = client._core.registry
+        leaves = asyncio.create_task(registry.require(["t"], 5_000))
+        stays = asyncio.create_task(registry.require(["t"], 5_000))
+        await asyncio.sleep(0)
+        leaves.cancel()
+        await stays
+        with pytest.raises(asyncio.CancelledError):
+            await leaves
+        assert len(cluster.seen("DescribeTopics")) == 1
