@@ -3,7 +3,8 @@
 A Join or Sync is parked for 25 s at most, so that it is not answered says nothing about its node.
 While a client has such calls at a node it asks that node, once for all of them, what is answered at
 once: a FindCoordinator without keys. Only a node that leaves this unanswered is suspect. One that
-refuses it for overload is alive.
+refuses it for overload is alive. A process that was busy itself gives the answer the same time
+again: it may have come, and not be read yet.
 """
 
 import asyncio
@@ -17,6 +18,9 @@ from muster.types import Counters
 from muster.v1 import group_pb2
 
 _PATH = "/muster.v1.GroupCoordinator/FindCoordinator"
+OWN_LAG_S = 0.05
+"""A timer that is later than this was held up by this process."""
+
 _QUESTION = group_pb2.FindCoordinatorRequest().SerializeToString()
 
 
@@ -30,7 +34,7 @@ class Watch:
 
     @property
     def silent(self) -> bool:
-        """The node has left the last question unanswered for SUSPECT_MS."""
+        """The node has left the last question unanswered for PING_SILENCE_MS."""
         return self._pinged.silent
 
     def close(self) -> None:
@@ -85,14 +89,15 @@ class _Pinged:
         self.silent = False
         self.watches: dict[Watch, None] = {}
         self.task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
         self._pings = pings
         self._endpoint = endpoint
 
     async def ping(self) -> None:
         """Ask once, and take what comes of it."""
         self._pings.counters.pings += 1
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(timeouts.SUSPECT_MS / 1000, self._say, True)
+        self._arm()
         call = self._pings.nodes.unary(
             self._endpoint,
             _PATH,
@@ -102,15 +107,26 @@ class _Pinged:
         )
         try:
             await call
-            self._say(False)
+            self._say(silent=False)
         except grpc.aio.AioRpcError as error:
-            self._say(error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED)
+            self._say(silent=error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED)
         finally:
-            timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
             if not call.done():
                 call.cancel()
 
-    def _say(self, silent: bool) -> None:
+    def _arm(self) -> None:
+        due = self._loop.time() + timeouts.PING_SILENCE_MS / 1000
+        self._timer = self._loop.call_at(due, self._unanswered, due)
+
+    def _unanswered(self, due: float) -> None:
+        if self._loop.time() - due > OWN_LAG_S:
+            self._arm()
+        else:
+            self._say(silent=True)
+
+    def _say(self, *, silent: bool) -> None:
         if silent != self.silent:
             self.silent = silent
             for watch in list(self.watches):

@@ -32,7 +32,10 @@ one that the server may park: see PING_MS."""
 PING_FIRST_MS = 200
 PING_MS = 500
 """A node where a call may be parked is asked whether it is alive, first after so long, then this
-often (muster/pings.py); unanswered for SUSPECT_MS it is suspect."""
+often (muster/pings.py)."""
+
+PING_SILENCE_MS = 500
+"""A node that leaves this unanswered for so long is suspect; its successor is being elected."""
 
 REQUEST_MS = 30_000
 """A call as the user sees it, all attempts together; `Client(request_timeout_ms=...)`."""
