@@ -8,6 +8,7 @@ assignment), `counters` (the SDK's).
 
 import asyncio
 import dataclasses
+import logging
 import time
 
 from bench.loops_core import tune_gc
@@ -56,6 +57,8 @@ class FleetMember(RebalanceListener):
 
 async def _main() -> None:
     config = child.config()
+    # Ten thousand members say more than a line each; what matters is counted.
+    logging.getLogger("muster").setLevel(logging.ERROR)
     running: list[asyncio.Task[None]] = []
     async with Client(config["bootstrap"], client_id=config["name"]) as client:
         members = [

@@ -2,13 +2,18 @@
 
 A call is active from the moment it is taken (door.py) until it is answered or parked. Heartbeats
 are exempt: they are cheap, and a member that cannot be heard would be expired for our own slowness
-(architecture 5, Backpressure). Joins, Syncs and Leaves are *patient*: a group's members send them
-at once, and a round waits for all of them. Refused they would come again, and the round would last
-longer (docs/adr/0010); so only too many of them are refused.
+(architecture 5, Backpressure). The others are of a kind, and each kind has room of its own.
+
+A group's members send Joins, Syncs and Leaves at once, and a round waits for all of them. Refused
+they would come again, and the round would last longer (docs/adr/0010); so only too many of them are
+refused. Joins have the least room of these: a fleet that starts sends more than a node can take in
+one go, and what has joined must be able to sync. Whoever is refused has to find its coordinator
+later as well, and without that nobody gets on: FindCoordinator is refused for its own number alone.
 """
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from enum import Enum
 from typing import Final
 
 from coordinator.machine.limits import LIMITS
@@ -16,44 +21,61 @@ from coordinator.machine.limits import LIMITS
 ACTIVE_CALLS_MAX: Final = 400
 """At 1,000 calls a second that is 0.4 s of work; an admitted call may take a second."""
 
+FIND_CALLS_MAX: Final = 400
+"""FindCoordinators; one is active until it waits for an election."""
+
+JOINS_MAX: Final = 1_000
+"""Joins that are neither answered nor parked: with 1 ms of work each they take a second."""
+
+
+class Kind(Enum):
+    """What a call competes with."""
+
+    ORDINARY = "ordinary"
+    DISCOVERY = "discovery"
+    JOIN = "join"
+    PATIENT = "patient"
+    """Syncs and Leaves."""
+
 
 class Admission:
     """Counts active calls."""
 
     def __init__(self, limit: int = ACTIVE_CALLS_MAX) -> None:
-        self.limit = limit
+        self.limits = {
+            Kind.ORDINARY: limit,
+            Kind.DISCOVERY: FIND_CALLS_MAX,
+            Kind.JOIN: JOINS_MAX,
+            Kind.PATIENT: LIMITS.max_parked_calls,
+        }
         self.overdue: Callable[[], bool] = lambda: False
         """Whether calls wait too long before they are taken (probe.py)."""
         self.active = 0
-        self.patient = 0
-        """Of the active ones, how many are patient."""
+        self.of_kind = dict.fromkeys(Kind, 0)
+        """Of the active ones, how many are of each kind."""
         self.admitted_total = 0
         self.refused_total = 0
 
-    def enter(self, *, patient: bool = False) -> "Admitted | None":
+    def enter(self, kind: Kind = Kind.ORDINARY) -> "Admitted | None":
         """Begin a call; None where it is refused."""
-        if self._refuses(patient):
+        full = self.of_kind[kind] >= self.limits[kind]
+        if full or (kind is Kind.ORDINARY and self.overdue()):
             self.refused_total += 1
             return None
         self.active += 1
-        self.patient += patient
+        self.of_kind[kind] += 1
         self.admitted_total += 1
-        return Admitted(self, patient=patient)
-
-    def _refuses(self, patient: bool) -> bool:
-        if patient:
-            return self.patient >= LIMITS.max_parked_calls
-        return self.active - self.patient >= self.limit or self.overdue()
+        return Admitted(self, kind)
 
 
 class Admitted:
     """One active call; `leave` may be called more than once."""
 
-    __slots__ = ("_admission", "_patient", "read")
+    __slots__ = ("_admission", "_kind", "read")
 
-    def __init__(self, admission: Admission, *, patient: bool) -> None:
+    def __init__(self, admission: Admission, kind: Kind) -> None:
         self._admission: Admission | None = admission
-        self._patient = patient
+        self._kind = kind
         self.read = False
         """Its request has been read and a handler runs."""
 
@@ -66,7 +88,7 @@ class Admitted:
         """The call is answered, parked, or its request does not come."""
         if self._admission is not None:
             self._admission.active -= 1
-            self._admission.patient -= self._patient
+            self._admission.of_kind[self._kind] -= 1
             self._admission = None
 
     def left(self, _task: object) -> None:

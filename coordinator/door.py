@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import grpc
 
-from coordinator.admission import CALL, Admission, Admitted
+from coordinator.admission import CALL, Admission, Admitted, Kind
 from coordinator.grpc_seam import Calls, Stopped
 from coordinator.timeouts import REQUEST_MS_MAX
 
@@ -25,10 +25,13 @@ TAKEN_AT_ONCE: Final = 64
 EXEMPT: Final = frozenset({"/muster.v1.GroupCoordinator/Heartbeat"})
 """Cheap, bounded elsewhere, and a member that cannot be heard would expire for our slowness."""
 
-PATIENT: Final = frozenset(
-    f"/muster.v1.GroupCoordinator/{name}" for name in ("JoinGroup", "SyncGroup", "LeaveGroup")
-)
-"""A group's members send them at once; see admission.py."""
+KINDS: Final = {
+    "/muster.v1.GroupCoordinator/FindCoordinator": Kind.DISCOVERY,
+    "/muster.v1.GroupCoordinator/JoinGroup": Kind.JOIN,
+    "/muster.v1.GroupCoordinator/SyncGroup": Kind.PATIENT,
+    "/muster.v1.GroupCoordinator/LeaveGroup": Kind.PATIENT,
+}
+"""The others are ordinary; see admission.py."""
 
 OVERLOADED: Final = "this node has more calls than it can serve: nothing was done; repeat later."
 
@@ -82,14 +85,14 @@ class Door:
             await asyncio.wait(self._tasks)
 
     async def _take(self, calls: Calls, method: str) -> None:
-        key, exempt, patient = method.encode(), method in EXEMPT, method in PATIENT
+        key, exempt, kind = method.encode(), method in EXEMPT, KINDS.get(method, Kind.ORDINARY)
         while True:
             try:
                 state = await calls.next(key)
             except Stopped:
                 return
             self._give_up_unread()
-            admitted = None if exempt else self._admission.enter(patient=patient)
+            admitted = None if exempt else self._admission.enter(kind)
             if exempt or admitted is not None:
                 CALL.set(admitted)  # the handler's task inherits it
                 task = asyncio.create_task(calls.handle(state, method))

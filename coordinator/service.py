@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from coordinator import translate
-from coordinator.admission import Admitted
+from coordinator.admission import Admitted, Kind
 from coordinator.answers import Answer, Loading, ParkOver, Shed
 from coordinator.departing import depart, parts
 from coordinator.fetching import Fetching
@@ -67,7 +67,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         self, request: pb.FindCoordinatorRequest, context: Context
     ) -> pb.FindCoordinatorResponse:
         """Name coordinators of later terms than the caller knows; wait up to 1 s for the first."""
-        admitted = await admit(self._core, context)
+        admitted = await admit(self._core, context, Kind.DISCOVERY)
         try:
             refused = _refuse_find(request)
             if refused is not None:
@@ -136,7 +136,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         """Park until the round's barrier completes, 25 s at most."""
         core = self._core
         began_s = asyncio.get_running_loop().time()
-        admitted = await admit(core, context, patient=True)
+        admitted = await admit(core, context, Kind.JOIN)
         try:
             size = translate.command_bytes(request.ByteSize())
             refused = translate.too_large(size) or translate.too_many_in_join(request)
@@ -232,7 +232,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.SyncGroupResponse:
         """Park until the group leader's assignment is durable, 25 s at most."""
         core = self._core
-        admitted = await admit(core, context, patient=True)
+        admitted = await admit(core, context, Kind.PATIENT)
         try:
             size = translate.command_bytes(request.ByteSize())
             most = LIMITS.sync_max_bytes
@@ -260,7 +260,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.LeaveGroupResponse:
         """Answered after the removal is durable on a majority."""
         core = self._core
-        admitted = await admit(core, context, patient=True)
+        admitted = await admit(core, context, Kind.PATIENT)
         try:
             size = translate.command_bytes(request.ByteSize())
             answer: Answer | None = translate.too_large(size) or translate.too_many_leave(request)

@@ -414,7 +414,10 @@ class _Call(Generic[R]):
                 self._again(coordinator, search=True)
             case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" not in details:
                 self._counters.overloaded += 1
-                self._again(coordinator, search=False)
+                delay_ms = 0
+                if self._method.patient:
+                    delay_ms = backoff.shed_delay_ms(self._group_id, self._failures + 1)
+                self._again(coordinator, search=False, after_ms=delay_ms)
             case grpc.StatusCode.INTERNAL | grpc.StatusCode.UNKNOWN | grpc.StatusCode.ABORTED:
                 self._again(coordinator, search=True)
             case _:

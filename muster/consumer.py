@@ -523,13 +523,16 @@ class Group:
         self._feed(await self._rounds.leave(action))
 
     async def _first_join(self) -> None:
-        """Join, when `_prepare` is done; a cluster that cannot say is waited for as by a Join."""
+        """Join, when `_prepare` is done; a cluster that cannot say is waited for as by a Join.
+
+        For as long as a connection to one of its nodes stands: it may be too busy for longer.
+        """
         patient_until = self._loop.time() + timeouts.JOIN_REQUEST_MS / 1000
         while True:
             try:
                 await self._prepare()
             except (CoordinatorNotAvailable, RequestTimedOut) as error:
-                if self._loop.time() >= patient_until:
+                if self._loop.time() >= patient_until and not self._caller.nodes.is_connected:
                     self._crash(error)
                     return
             except MusterError as error:

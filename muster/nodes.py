@@ -117,6 +117,11 @@ class Nodes:
         known = dict.fromkeys((*self._learned, *self._bootstrap))
         return sorted(known, key=lambda e: (e == avoid, not self._is_ready(e)))
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection to a node stands."""
+        return any(self._is_ready(endpoint) for endpoint in self._channels)
+
     def others_count(self, avoid: str) -> int:
         """How many nodes there are besides one."""
         return sum(endpoint != avoid for endpoint in self.endpoints())

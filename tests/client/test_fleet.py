@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from muster import timeouts
+from muster import backoff, timeouts
 from muster.errors import UnknownTopicOrPartition
 from muster.testing import Abort, Hang
 
@@ -87,6 +87,7 @@ async def test_members_of_one_client_look_for_their_topics_and_coordinators_toge
     later asks for its group alone.
     """
     monkeypatch.setattr(timeouts, "SUSPECT_MS", 30_000)  # a slow machine is no quiet node
+    monkeypatch.setattr(timeouts, "PING_FIRST_MS", 30_000)
     async with open_cluster(3, topics={"t": 4, "u": 4}) as (cluster, client):
         names = [f"g{number}" for number in range(200)]
         groups = [client.group(name, ["t", "u"]) for name in names]
@@ -119,6 +120,41 @@ async def test_a_topic_that_does_not_exist_is_told_to_who_named_it_alone(open_cl
         assert [list(call.request.names) for call in cluster.seen("DescribeTopics")][1:] == [
             ["missing"]
         ]
+
+
+async def test_a_herd_comes_back_spread_over_time_and_each_group_as_a_whole():
+    """The same wait for all members of a group, in whichever process; another for other groups."""
+    for failures, longest in ((1, 300), (3, 1_200), (30, 3_000)):
+        waits = [backoff.shed_delay_ms(f"g{number}", failures) for number in range(1_000)]
+        assert waits == [backoff.shed_delay_ms(f"g{number}", failures) for number in range(1_000)]
+        tenths = [wait * 10 // (longest + 1) for wait in waits]
+        assert min(waits) >= longest / 3
+        assert max(waits) <= longest
+        assert min(tenths.count(tenth) for tenth in range(4, 10)) > 100
+
+
+async def test_joins_that_a_busy_coordinator_refuses_are_made_again_there(open_cluster):
+    """Refused for overload some times, a group's members join in the end, and ask nobody else."""
+    async with open_cluster(3) as (cluster, client):
+        await client.committed("g", [])
+        asked = len(questions(cluster))
+        busy = Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls")
+        cluster.script("JoinGroup", *[busy] * 3)
+        assignment = await client.group("g", ["t"]).next_assignment()
+        assert assignment.generation == 1
+        assert client.counters.overloaded == 3
+        assert len(questions(cluster)) == asked
+
+
+async def test_a_member_does_not_fail_while_its_cluster_is_only_busy(open_cluster, monkeypatch):
+    """Nodes that are there refuse for longer than a Join waits: the member begins afterwards."""
+    monkeypatch.setattr(timeouts, "JOIN_REQUEST_MS", 300)
+    options = {"request_timeout_ms": 200}
+    async with open_cluster(1, client=options) as (cluster, client):
+        busy = Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls")
+        cluster.script("DescribeTopics", *[busy] * 12)
+        assert (await client.group("g", ["t"]).next_assignment()).generation == 1
+        assert len(cluster.seen("DescribeTopics")) >= 13
 
 
 async def test_who_stops_waiting_for_a_topic_takes_the_answer_from_nobody(open_cluster):
