@@ -137,7 +137,8 @@ class Member:
         async with asyncio.timeout(timeout_s):
             while not self.stable:
                 if not self.endpoint:
-                    self.endpoint = (await find(pool, endpoints, [self.group]))[self.group]
+                    found = await find(pool, endpoints, [self.group], timeout_s)
+                    self.endpoint = found[self.group]
                 try:
                     await self._join_and_sync(pool)
                 except grpc.aio.AioRpcError as error:

@@ -25,6 +25,9 @@ HEARTBEAT_INTERVAL_MS_MAX = 60_000
 ADMIN_ATTEMPT_MS = 5_000
 """Topics: a change of the registry is committed before its answer. SUSPECT_MS holds here, too."""
 
+FIND_GAP_MS = 50
+"""Between two FindCoordinators to one node: groups that come up meanwhile share the next one."""
+
 SUSPECT_MS = 300
 """An attempt that is unanswered for so long makes the SDK ask another node beside it, unless it is
 one that the server may park: see PING_MS."""

@@ -100,6 +100,21 @@ async def test_members_of_one_client_look_for_their_topics_and_coordinators_toge
         assert len(cluster.seen("DescribeTopics")) == 1
 
 
+async def test_groups_that_search_one_after_the_other_share_their_questions(open_cluster):
+    """Not only those of one turn of the loop: the next question to a node waits for more groups."""
+    async with open_cluster(1) as (cluster, client):
+        loop, fetches = asyncio.get_running_loop(), []
+        began = loop.time()
+        for number in range(200):
+            fetches.append(asyncio.create_task(client.committed(f"g{number}", [])))
+            for _ in range(3):
+                await asyncio.sleep(0)
+        await asyncio.gather(*fetches)
+        most = 2 + (loop.time() - began) * 1_000 / timeouts.FIND_GAP_MS
+        assert len(questions(cluster)) <= most
+        assert sum(len(call.request.keys) for call in questions(cluster)) == 200
+
+
 async def test_a_topic_that_does_not_exist_is_told_to_who_named_it_alone(open_cluster):
     """Names of many members go out together; each is answered for its own."""
     async with open_cluster(1) as (cluster, client):
