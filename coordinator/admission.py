@@ -6,11 +6,14 @@ are exempt: they are cheap, and a member that cannot be heard would be expired f
 
 A group's members send Joins, Syncs and Leaves at once, and a round waits for all of them. Refused
 they would come again, and the round would last longer (docs/adr/0010); so only too many of them are
-refused. Joins have the least room of these: a fleet that starts sends more than a node can take in
-one go, and what has joined must be able to sync. Whoever is refused has to find its coordinator
-later as well, and without that nobody gets on: FindCoordinator is refused for its own number alone.
+refused. Joins of a fleet that starts are more than a node can take in one go: the surplus waits
+unread in gRPC, in the order of its arrival, until those before it are parked. Whoever is refused or
+meets another leader asks for its coordinator, and without that nobody gets on: FindCoordinator is
+refused for its own number alone.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import Enum
@@ -24,8 +27,9 @@ ACTIVE_CALLS_MAX: Final = 400
 FIND_CALLS_MAX: Final = 400
 """FindCoordinators; one is active until it waits for an election."""
 
-JOINS_MAX: Final = 1_000
-"""Joins that are neither answered nor parked: with 1 ms of work each they take a second."""
+JOINS_AT_ONCE: Final = 250
+"""Joins that are neither answered nor parked, beyond which no more are taken: on three replicas
+they are some 100 ms of work, well below an election's timeout."""
 
 
 class Kind(Enum):
@@ -45,7 +49,7 @@ class Admission:
         self.limits = {
             Kind.ORDINARY: limit,
             Kind.DISCOVERY: FIND_CALLS_MAX,
-            Kind.JOIN: JOINS_MAX,
+            Kind.JOIN: LIMITS.max_parked_calls,
             Kind.PATIENT: LIMITS.max_parked_calls,
         }
         self.overdue: Callable[[], bool] = lambda: False
@@ -53,6 +57,7 @@ class Admission:
         self.active = 0
         self.of_kind = dict.fromkeys(Kind, 0)
         """Of the active ones, how many are of each kind."""
+        self._takers: deque[asyncio.Future[None]] = deque()
         self.admitted_total = 0
         self.refused_total = 0
 
@@ -66,6 +71,24 @@ class Admission:
         self.of_kind[kind] += 1
         self.admitted_total += 1
         return Admitted(self, kind)
+
+    async def room(self, kind: Kind) -> None:
+        """Wait until another call of this kind is to be taken."""
+        while kind is Kind.JOIN and self.of_kind[kind] >= JOINS_AT_ONCE:
+            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.append(taker)
+            await taker
+
+    def left(self, kind: Kind) -> None:
+        """A call is answered, parked, or its request does not come."""
+        self.active -= 1
+        self.of_kind[kind] -= 1
+        if kind is Kind.JOIN and self.of_kind[kind] < JOINS_AT_ONCE:
+            while self._takers:
+                taker = self._takers.popleft()
+                if not taker.done():
+                    taker.set_result(None)
+                    return
 
 
 class Admitted:
@@ -87,9 +110,8 @@ class Admitted:
     def leave(self) -> None:
         """The call is answered, parked, or its request does not come."""
         if self._admission is not None:
-            self._admission.active -= 1
-            self._admission.of_kind[self._kind] -= 1
-            self._admission = None
+            admission, self._admission = self._admission, None
+            admission.left(self._kind)
 
     def left(self, _task: object) -> None:
         """The same, as the callback of a task that has ended."""

@@ -87,6 +87,7 @@ class Door:
     async def _take(self, calls: Calls, method: str) -> None:
         key, exempt, kind = method.encode(), method in EXEMPT, KINDS.get(method, Kind.ORDINARY)
         while True:
+            await self._admission.room(kind)
             try:
                 state = await calls.next(key)
             except Stopped:

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from coordinator import grpc_seam
-from coordinator.admission import CALL, FIND_CALLS_MAX, JOINS_MAX, Admission, Kind
+from coordinator.admission import CALL, FIND_CALLS_MAX, JOINS_AT_ONCE, Admission, Kind
 from coordinator.door import EXEMPT, TAKEN_AT_ONCE, Door
 from coordinator.frontend import admit
 from coordinator.machine.limits import LIMITS
@@ -164,11 +164,11 @@ def test_a_groups_members_pass_a_full_node_all_at_once():
 
 
 def test_patient_calls_take_no_room_from_others_and_have_a_maximum_of_their_own():
-    """Joins 1,000, Syncs and Leaves 10,000, as many as may be parked; FindCoordinators 400."""
+    """Joins 10,000, as many as may be parked, and so Syncs with Leaves; FindCoordinators 400."""
     room = {
         Kind.ORDINARY: LIMIT,
         Kind.DISCOVERY: FIND_CALLS_MAX,
-        Kind.JOIN: JOINS_MAX,
+        Kind.JOIN: LIMITS.max_parked_calls,
         Kind.PATIENT: LIMITS.max_parked_calls,
     }
     admission = Admission(LIMIT)
@@ -186,19 +186,19 @@ def test_patient_calls_take_no_room_from_others_and_have_a_maximum_of_their_own(
 
 
 def test_a_herd_of_joins_keeps_no_question_for_a_coordinator_out():
-    """More Joins than a node takes in one go, and calls that wait too long: the surplus is refused.
+    """More Joins than a node takes in one go, and calls that wait too long: the surplus waits.
 
-    Whoever is refused asks who coordinates it, and who has joined syncs: both are let in.
+    Who coordinates a group is answered meanwhile, who has joined syncs, and in the end all joined.
     """
 
     async def run():
         async with Case() as case:
             case.groups.joins_stay_active = True
             case.admission.overdue = lambda: True
-            herd = [case.stub.JoinGroup(pb.JoinGroupRequest()) for _ in range(JOINS_MAX + 50)]
-            everybody = asyncio.gather(*herd, return_exceptions=True)
-            await case.until(lambda: case.admission.refused_total == 50)
-            assert case.admission.of_kind[Kind.JOIN] == JOINS_MAX
+            most = JOINS_AT_ONCE + TAKEN_AT_ONCE
+            herd = [case.stub.JoinGroup(pb.JoinGroupRequest()) for _ in range(3 * most)]
+            everybody = asyncio.gather(*herd)
+            await case.until(lambda: case.groups.parked >= JOINS_AT_ONCE)
             for call in (
                 case.stub.FindCoordinator(pb.FindCoordinatorRequest()),
                 case.stub.SyncGroup(pb.SyncGroupRequest()),
@@ -206,10 +206,11 @@ def test_a_herd_of_joins_keeps_no_question_for_a_coordinator_out():
                 await call
             with pytest.raises(grpc.aio.AioRpcError, match="RESOURCE_EXHAUSTED"):
                 await case.stub.OffsetCommit(pb.OffsetCommitRequest())
+            # A slow machine reads some so late that others were taken in their places.
+            assert JOINS_AT_ONCE <= case.groups.parked < 2 * most
             case.groups.let_go.set()
-            codes = [_code(one) for one in await everybody]
-            assert codes.count(grpc.StatusCode.RESOURCE_EXHAUSTED) == 50
-            assert codes.count(grpc.StatusCode.OK) == JOINS_MAX
+            await everybody
+            await case.until(lambda: case.admission.active == 0)
 
     asyncio.run(run())
 
