@@ -49,8 +49,11 @@ class Groups(group_pb2_grpc.GroupCoordinatorServicer):
         if not self.joins_stay_active:
             admitted.leave()
         self.parked += 1
-        await self.let_go.wait()
-        return pb.JoinGroupResponse(generation=3)
+        try:
+            await self.let_go.wait()
+            return pb.JoinGroupResponse(generation=3)
+        finally:
+            admitted.leave()
 
     async def FindCoordinator(self, request, context):  # noqa: N802 - the generated name
         """Answered at once."""
