@@ -94,21 +94,26 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
 
         await core.watch.until(found, FIND_COORDINATOR_HOLD_MS)
         response = pb.FindCoordinatorResponse()
+        leaders = {number: self._later(core.shards[number], 0) for number in known}
+        named = {
+            number: core.statuses.coordinator(*leader)
+            for number, leader in leaders.items()
+            if leader is not None
+        }
+        pending = core.statuses.error(
+            Error.COORDINATOR_NOT_AVAILABLE,
+            "No coordinator of a later term is known yet: ask again.",
+        )
         for group_id, known_term, refused in pairs:
             result = response.results.add(group_id=group_id)
-            leader = self._later(core.shard_for(group_id), known_term)
+            coordinator = named.get(core.shard_for(group_id).number)
             if refused is not None:
                 result.status.CopyFrom(core.statuses.of(refused))
-            elif leader is not None:
-                result.coordinator.CopyFrom(core.statuses.coordinator(*leader))
+            elif coordinator is not None and coordinator.term > known_term:
+                result.coordinator.CopyFrom(coordinator)
             else:
                 result.pending = True
-                result.status.CopyFrom(
-                    core.statuses.error(
-                        Error.COORDINATOR_NOT_AVAILABLE,
-                        "No coordinator of a later term is known yet: ask again.",
-                    )
-                )
+                result.status.CopyFrom(pending)
         for node, endpoint in core.directory.all().items():
             response.nodes.add(node_id=node, endpoint=endpoint)
         return response

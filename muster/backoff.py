@@ -42,5 +42,9 @@ def shed_delay_ms(group_id: str, failures: int) -> int:
     A herd comes back spread over time, but each group as a whole: its round waits for all of it,
     and members that come one by one rebalance it again and again.
     """
-    drawn = zlib.crc32(f"{failures} {group_id}".encode()) / 2**32
-    return SHED.delay_ms(failures, lambda: drawn)
+    return SHED.delay_ms(failures, lambda: drawn_for(group_id, failures))
+
+
+def drawn_for(group_id: str, number: int) -> float:
+    """From [0, 1), the same in every process."""
+    return zlib.crc32(f"{number} {group_id}".encode()) / 2**32

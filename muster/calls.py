@@ -36,6 +36,9 @@ from muster.v1 import admin_pb2, errors_pb2, group_pb2
 ATTEMPTS_OPEN_MAX = 3
 """Beside each other, for one call."""
 
+JOIN_SPREAD_MS_EACH = 2
+"""For each call that may be parked: about what a Join takes a node."""
+
 HINTS_MAX = 3
 """Hints of NOT_COORDINATOR that one call follows in a row; then it asks around."""
 
@@ -258,13 +261,11 @@ class _Call(Generic[R]):
             return
         if len(self._attempts) >= ATTEMPTS_OPEN_MAX:
             return
-        if is_new and self._tried is not None and self._method is JOIN:
-            await asyncio.sleep(random.random() * timeouts.JOIN_SPREAD_MS / 1000)  # noqa: S311 - jitter
-        if is_new and self._gate is not None:
-            await self._gate(coordinator)
-            if self._caller.routes.get(self._group_id) != coordinator:
-                self._news.set()  # the gate took long enough for another change
-                return
+        if is_new and not await self._passes_to(coordinator):
+            self._news.set()  # that took long enough for an answer, or another change
+            return
+        if self._method.patient:
+            self._drop_attempts()
         self._tried = coordinator
         self._sent = True
         self._watch_node(coordinator)
@@ -273,6 +274,36 @@ class _Call(Generic[R]):
         task = asyncio.create_task(self._attempt(coordinator.endpoint))
         task.add_done_callback(lambda _: self._news.set())
         self._attempts[task] = coordinator
+
+    async def _passes_to(self, coordinator: Coordinator) -> bool:
+        """What comes before the first attempt there; whether it is to be made still."""
+        if self._tried is not None and self._method is JOIN:
+            left_ms = max(0.0, (self._deadline - self._loop.time()) * 1000)
+            spread_s = min(self._spread_ms(coordinator), left_ms) / 1000
+            if self._attempts:
+                done, _ = await asyncio.wait(
+                    self._attempts, timeout=spread_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if done:
+                    return False
+            else:
+                await asyncio.sleep(spread_s)
+        if self._gate is not None:
+            await self._gate(coordinator)
+        return self._caller.routes.get(self._group_id) == coordinator
+
+    def _drop_attempts(self) -> None:
+        """Who has a successor answers NOT_COORDINATOR at best; in a herd that is work for it."""
+        for task in [task for task in self._attempts if not task.done()]:
+            del self._attempts[task]
+            task.cancel()
+            self._in_doubt = True
+
+    def _spread_ms(self, coordinator: Coordinator) -> float:
+        """The same for all members of a group, whose round waits for each of them."""
+        many_ms = JOIN_SPREAD_MS_EACH * self._caller.pings.watches
+        most_ms = min(max(timeouts.JOIN_SPREAD_MS, many_ms), timeouts.JOIN_SPREAD_MS_MAX)
+        return most_ms * backoff.drawn_for(self._group_id, coordinator.term)
 
     async def _attempt(self, endpoint: str) -> R | grpc.aio.AioRpcError:
         left_ms = max(1.0, (self._deadline - self._loop.time()) * 1000)

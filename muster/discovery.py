@@ -26,6 +26,9 @@ ROUTES_MAX = 20_000
 KEYS_MAX = 1000
 """Pairs in one call."""
 
+GAP_MS_PER_KEY = 0.5
+"""After a question for many groups the next one to that node comes later: it is work for both."""
+
 ASKED_AT_ONCE = 2
 _PATH = "/muster.v1.GroupCoordinator/FindCoordinator"
 _ASK_AGAIN = frozenset(
@@ -313,7 +316,8 @@ class Discovery:
             if len(self._next_at) >= NODES_MAX:
                 self._next_at.clear()
             now = asyncio.get_running_loop().time()
-            self._next_at[endpoint] = now + timeouts.FIND_GAP_MS / 1000
+            gap_ms = max(timeouts.FIND_GAP_MS, len(batch.keys) * GAP_MS_PER_KEY)
+            self._next_at[endpoint] = now + gap_ms / 1000
             # The call is never cancelled for want of interest: it ends by itself within its second.
             task = tasks.start(self._find(endpoint, batch))
             self._asking.add(task)

@@ -3,8 +3,8 @@
 A Join or Sync is parked for 25 s at most, so that it is not answered says nothing about its node.
 While a client has such calls at a node it asks that node, once for all of them, what is answered at
 once: a FindCoordinator without keys. Only a node that leaves this unanswered is suspect. One that
-refuses it for overload is alive. A process that was busy itself gives the answer the same time
-again: it may have come, and not be read yet.
+refuses it for overload is alive. A node that was slow before has longer, and a process that was
+busy itself gives the answer the same time again: it may have come, and not be read yet.
 """
 
 import asyncio
@@ -18,6 +18,9 @@ from muster.types import Counters
 from muster.v1 import group_pb2
 
 _PATH = "/muster.v1.GroupCoordinator/FindCoordinator"
+PATIENCE = 4
+"""A node is silent when it takes so many times as long as it took the last time."""
+
 OWN_LAG_S = 0.05
 """A timer that is later than this was held up by this process."""
 
@@ -34,7 +37,10 @@ class Watch:
 
     @property
     def silent(self) -> bool:
-        """The node has left the last question unanswered for PING_SILENCE_MS."""
+        """The node has left the last question unanswered for too long.
+
+        That is PING_SILENCE_MS, longer where it was slow before, PING_SILENCE_MS_MAX at most.
+        """
         return self._pinged.silent
 
     def close(self) -> None:
@@ -49,6 +55,11 @@ class Pings:
         self.nodes = nodes
         self.counters = counters
         self._pinged: dict[str, _Pinged] = {}
+
+    @property
+    def watches(self) -> int:
+        """How many calls there are that may be parked."""
+        return sum(len(pinged.watches) for pinged in self._pinged.values())
 
     def watch(self, endpoint: str, wake: Callable[[], None]) -> Watch:
         """Begin to ask, if nobody does; see `Watch`."""
@@ -91,12 +102,14 @@ class _Pinged:
         self.task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._took_s = 0.0
         self._pings = pings
         self._endpoint = endpoint
 
     async def ping(self) -> None:
         """Ask once, and take what comes of it."""
         self._pings.counters.pings += 1
+        began = self._loop.time()
         self._arm()
         call = self._pings.nodes.unary(
             self._endpoint,
@@ -107,6 +120,7 @@ class _Pinged:
         )
         try:
             await call
+            self._took_s = self._loop.time() - began
             self._say(silent=False)
         except grpc.aio.AioRpcError as error:
             self._say(silent=error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -117,7 +131,8 @@ class _Pinged:
                 call.cancel()
 
     def _arm(self) -> None:
-        due = self._loop.time() + timeouts.PING_SILENCE_MS / 1000
+        least, most = timeouts.PING_SILENCE_MS / 1000, timeouts.PING_SILENCE_MS_MAX / 1000
+        due = self._loop.time() + min(max(least, PATIENCE * self._took_s), most)
         self._timer = self._loop.call_at(due, self._unanswered, due)
 
     def _unanswered(self, due: float) -> None:

@@ -40,6 +40,9 @@ often (muster/pings.py)."""
 PING_SILENCE_MS = 500
 """A node that leaves this unanswered for so long is suspect; its successor is being elected."""
 
+PING_SILENCE_MS_MAX = 1_500
+"""The same for a node that was slow before."""
+
 REQUEST_MS = 30_000
 """A call as the user sees it, all attempts together; `Client(request_timeout_ms=...)`."""
 
@@ -68,7 +71,9 @@ TOPIC_WAIT_MS = 3_000
 """How long a topic or partition that a node does not know is looked for: its copy may lag."""
 
 JOIN_SPREAD_MS = 50
-"""A Join waits up to this long before it goes to a new coordinator: no fleet arrives at once."""
+JOIN_SPREAD_MS_MAX = 2_000
+"""A Join waits up to this long before it goes to a new coordinator: no fleet arrives at once. The
+longer, the more Joins this process has open."""
 
 HEARTBEAT_GAP_MS = 20
 """Between the starts of two heartbeat calls: members that come together share one."""
