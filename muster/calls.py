@@ -345,7 +345,9 @@ class _Call(Generic[R]):
             self._watch.close()
             self._watch = None
         if coordinator is not None and self._method.patient:
-            self._watch = self._caller.pings.watch(coordinator.endpoint, self._news.set)
+            self._watch = self._caller.pings.watch(
+                coordinator.endpoint, self._group_id, self._news.set
+            )
 
     def _suspect_later(self) -> None:
         if not self._method.patient:

@@ -450,7 +450,7 @@ class _Core:
         self.nodes = Nodes(bootstrap, tls, token)
         routes = Routes(counters)
         self.discovery = Discovery(self.nodes, routes, counters)
-        self.pings = Pings(self.nodes, counters)
+        self.pings = Pings(self.nodes, routes, counters)
         self.caller = Caller(self.nodes, routes, self.discovery, self.pings, counters)
         self.registry = Registry(self.caller)
         self.heartbeats = Heartbeats(self.caller)

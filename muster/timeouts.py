@@ -32,15 +32,15 @@ SUSPECT_MS = 300
 """An attempt that is unanswered for so long makes the SDK ask another node beside it, unless it is
 one that the server may park: see PING_MS."""
 
-PING_FIRST_MS = 200
-PING_MS = 500
-"""A node where a call may be parked is asked whether it is alive, first after so long, then this
-often (muster/pings.py)."""
+PING_MS = 100
+PING_MS_MAX = 300
+"""A node where a call may be parked is asked whether it is alive, first after so long, then after
+pauses that grow to the longest (muster/pings.py)."""
 
-PING_SILENCE_MS = 500
-"""A node that leaves this unanswered for so long is suspect; its successor is being elected."""
+PING_SILENCE_MS = 300
+"""A node that leaves this unanswered for so long is suspect."""
 
-PING_SILENCE_MS_MAX = 1_500
+PING_SILENCE_MS_MAX = 600
 """The same for a node that was slow before."""
 
 REQUEST_MS = 30_000

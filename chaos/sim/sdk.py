@@ -121,7 +121,7 @@ class _Core:
         self.nodes = SimNodes(addresses, process.loop, process.net, process.number)
         routes = Routes(client.counters)
         self.discovery = Discovery(self.nodes, routes, client.counters)
-        self.pings = Pings(self.nodes, client.counters)
+        self.pings = Pings(self.nodes, routes, client.counters)
         self.caller = Caller(self.nodes, routes, self.discovery, self.pings, client.counters)
         self.registry = Registry(self.caller)
         self.heartbeats = Heartbeats(self.caller)
