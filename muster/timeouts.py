@@ -33,14 +33,14 @@ SUSPECT_MS = 300
 one that the server may park: see PING_MS."""
 
 PING_MS = 100
-PING_MS_MAX = 300
+PING_MS_MAX = 150
 """A node where a call may be parked is asked whether it is alive, first after so long, then after
 pauses that grow to the longest (muster/pings.py)."""
 
 PING_SILENCE_MS = 300
 """A node that leaves this unanswered for so long is suspect."""
 
-PING_SILENCE_MS_MAX = 600
+PING_SILENCE_MS_MAX = 400
 """The same for a node that was slow before."""
 
 REQUEST_MS = 30_000
