@@ -47,21 +47,16 @@ class Fleet:
         own: list[list[str]] = [[] for _ in range(PROCESSES)]
         for number in range(members):
             own[number % PROCESSES].append(groups[number // GROUP_SIZE])
-        self._cluster = cluster
-        self._raw = raw
         self.members = members
         self.processes: list[Child] = []
         try:
             for number, its in enumerate(own):
                 config: Message = {
+                    "endpoints": cluster.endpoints,
                     "groups": its,
                     "session_timeout_ms": SESSION_MS,
                     "name": f"fleet-{number}",
                 }
-                if raw:
-                    config["endpoints"] = cluster.endpoints
-                else:
-                    config["bootstrap"] = ",".join(cluster.endpoints)
                 module = "bench.member_client" if raw else "bench.fleet_client"
                 self.processes.append(Child(module, config))
             for process in self.processes:
@@ -82,29 +77,13 @@ class Fleet:
             failed = [error for one in told for error in one.get("failed", ())]
             if failed:
                 raise ChildError(f"{len(failed)} members failed for good, one with: {failed[0]}")
-            stable = sum(self._stable(one) for one in told)
-            if stable == self.members and (highest := self._agreed(told)):
+            generations = [generation for one in told for _, generation in one["generations"]]
+            stable = sum(generation is not None for generation in generations)
+            if stable == self.members and (highest := _agreed(told)):
                 return max(one["stable_s"] for one in told) - began_s, highest
             if time.monotonic() > deadline:
                 raise ChildError(f"{stable} of {self.members} are stable after {patience_s:.0f} s")
             time.sleep(POLL_S)
-
-    def _stable(self, told: Message) -> int:
-        if not self._raw:
-            return int(told["stable"])
-        return sum(generation is not None for _, generation in told["generations"])
-
-    def _agreed(self, told: list[Message]) -> int:
-        """The highest generation, where every group has one; else 0."""
-        if not self._raw:
-            told = ask_all(self.processes, "generations", 120)
-        seen: dict[str, set[int | None]] = {}
-        for one in told:
-            for group, generation in one["generations"]:
-                seen.setdefault(group, set()).add(generation)
-        if any(len(each) != 1 or None in each for each in seen.values()):
-            return 0
-        return max(generation or 0 for each in seen.values() for generation in each)
 
     @property
     def pids(self) -> list[int]:
@@ -167,6 +146,17 @@ def _fleet(members: int, *, raw: bool) -> Iterator[tuple[Cluster, Fleet]]:
             yield cluster, fleet
         finally:
             fleet.close()
+
+
+def _agreed(told: list[Message]) -> int:
+    """The highest generation, where every group has one; else 0."""
+    seen: dict[str, set[int | None]] = {}
+    for one in told:
+        for group, generation in one["generations"]:
+            seen.setdefault(group, set()).add(generation)
+    if any(len(each) != 1 or None in each for each in seen.values()):
+        return 0
+    return max(generation or 0 for each in seen.values() for generation in each)
 
 
 class _Measured:

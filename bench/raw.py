@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import grpc.aio
 
+from muster.backoff import shed_delay_ms
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
 
 TOPIC = "bench"
@@ -127,19 +128,26 @@ class Member:
     stable_s: float = 0.0
     """When it last became stable, CLOCK_MONOTONIC seconds."""
     joins: int = 0
+    refused: int = 0
+    """For overload."""
 
-    async def settle(self, pool: Pool, endpoints: Sequence[str], timeout_s: float = 90.0) -> None:
+    async def settle(self, pool: Pool, endpoints: Sequence[str], timeout_s: float = 180.0) -> None:
         """Join and sync until this member has an assignment of the group's newest generation."""
         self.stable = False
         async with asyncio.timeout(timeout_s):
             while not self.stable:
                 if not self.endpoint:
-                    self.endpoint = (await find(pool, endpoints, [self.group]))[self.group]
+                    found = await find(pool, endpoints, [self.group], timeout_s)
+                    self.endpoint = found[self.group]
                 try:
                     await self._join_and_sync(pool)
-                except grpc.aio.AioRpcError:
-                    self.endpoint = ""
-                    await asyncio.sleep(RETRY_S)
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                        self.refused += 1
+                        await asyncio.sleep(shed_delay_ms(self.group, self.refused) / 1000)
+                    else:
+                        self.endpoint = ""
+                        await asyncio.sleep(RETRY_S)
 
     async def _join_and_sync(self, pool: Pool) -> None:
         joined = await pool.at(self.endpoint).JoinGroup(self._join_request(), timeout=30.0)

@@ -1,9 +1,10 @@
 """How long a group of 100 or 1,000 members takes to agree again after one of them comes or goes.
 
-Three nodes, members by raw stubs in client processes of their own, one held heartbeat call per
-process. Every figure is the time from the first request that caused the round to the last
-assignment of the new generation, over all members. Who leaves comes from one process after the
-other. Beside each stands what Kafka showed.
+Three nodes, members in client processes of their own, one held heartbeat call per process: by raw
+stubs, whose figures have limits, and, with `sdk_` before the name, by the SDK, as users have it.
+Every figure is the time from the first request that caused the round to the last assignment of the
+new generation, over all members. Who leaves comes from one process after the other. Beside each
+stands what Kafka showed.
 """
 
 import argparse
@@ -18,6 +19,9 @@ from chaos.child import Child, ask_all, close_all
 from chaos.world.cluster import Cluster
 
 PROCESSES = 20
+WAYS = {"": "bench.member_client", "sdk_": "bench.fleet_client"}
+"""What stands before a figure's name, and which client processes it is measured with."""
+
 SESSION_MS = 10_000
 LEAVES_OF_MANY = 3
 PATIENCE_S = 120.0
@@ -39,13 +43,13 @@ KAFKA = {
 class Fleet:
     """One group's members, spread evenly over client processes."""
 
-    def __init__(self, cluster: Cluster, group: str, members: int) -> None:
+    def __init__(self, cluster: Cluster, group: str, members: int, module: str) -> None:
         """Start the processes, each with one member more than its share; nobody joins yet."""
         self._cluster = cluster
         self._each = each = members // PROCESSES
         self.processes = [
             Child(
-                "bench.member_client",
+                module,
                 {
                     "endpoints": cluster.endpoints,
                     "groups": [group] * (each + 1),
@@ -122,15 +126,18 @@ def main(arguments: Sequence[str]) -> int:
     with Cluster() as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         cluster.wait_balanced()
-        _small(report, cluster, options.rounds)
-        _large(report, cluster, options.starts, options.rounds, options.large)
+        for prefix, module in WAYS.items():
+            _small(report, cluster, options.rounds, prefix, module)
+            _large(report, cluster, options, prefix, module)
+    for key, seen in KAFKA.items():
+        report.say(f"Kafka 4.4 beside {key}: {seen}")
     return report.finish()
 
 
-def _small(report: Report, cluster: Cluster, rounds: int) -> None:
-    fleet = Fleet(cluster, "hundred", 100)
+def _small(report: Report, cluster: Cluster, rounds: int, prefix: str, module: str) -> None:
+    fleet = Fleet(cluster, f"{prefix}hundred", 100, module)
     try:
-        report.say(f"100 members agree after {fleet.start():.2f} s")
+        report.say(f"{prefix}100 members agree after {fleet.start():.2f} s")
         left, joined = [], []
         for number in range(rounds):
             process = fleet.processes[number % PROCESSES]
@@ -138,24 +145,30 @@ def _small(report: Report, cluster: Cluster, rounds: int) -> None:
             fleet.leave([process], 1)
             left.append(fleet.leave([process], 1)[0])
             fleet.join(process, 1)
-        report.add("leave_1_of_100_s", left, "s")
-        report.add("join_1_to_100_s", joined, "s")
+        report.add(f"{prefix}leave_1_of_100_s", left, "s")
+        report.add(f"{prefix}join_1_to_100_s", joined, "s")
         killed = [fleet.kill() for _ in range(min(rounds, 5))]
-        report.add("kill9_member_owned_again_s", killed, "s")
+        report.add(f"{prefix}kill9_member_owned_again_s", killed, "s")
     finally:
         fleet.close()
-    _at_most(report, "one of 100 leaves: median", median(left), LEAVE_100_MAX_S)
-    _at_most(report, "one more joins 100: median", median(joined), JOIN_100_MAX_S)
-    _at_most(report, "a killed process' share is owned again", max(killed), OWNED_AGAIN_MAX_S)
+    if not prefix:
+        _at_most(report, "one of 100 leaves: median", median(left), LEAVE_100_MAX_S)
+        _at_most(report, "one more joins 100: median", median(joined), JOIN_100_MAX_S)
+        _at_most(report, "a killed process' share is owned again", max(killed), OWNED_AGAIN_MAX_S)
 
 
-def _large(report: Report, cluster: Cluster, starts: int, rounds: int, members: int) -> None:
+def _large(
+    report: Report, cluster: Cluster, options: argparse.Namespace, prefix: str, module: str
+) -> None:
     took = []
+    starts, rounds, members = options.starts, options.rounds, options.large
     for number in range(starts):
-        fleet = Fleet(cluster, f"start-{number}", members)
+        fleet = Fleet(cluster, f"{prefix}start-{number}", members, module)
         try:
             took.append(fleet.start())
-            report.say(f"start {number + 1}: {members} members agree after {took[-1]:.2f} s")
+            report.say(
+                f"{prefix}start {number + 1}: {members} members agree after {took[-1]:.2f} s"
+            )
             if number == starts - 1:
                 left, many = [], []
                 for turn in range(rounds):
@@ -169,14 +182,13 @@ def _large(report: Report, cluster: Cluster, starts: int, rounds: int, members: 
                     fleet.agreed(above=0)
         finally:
             fleet.close()
-    report.add("start_1000_s", took, "s")
-    report.add("leave_1_of_1000_s", left, "s")
-    report.add("leave_200_of_1000_rounds", many, "rounds")
-    _at_most(report, "all join at once: longest", max(took), START_MAX_S)
-    _at_most(report, "one of all leaves: median", median(left), LEAVE_1000_MAX_S)
-    report.require(max(many) == 1, f"a fifth leaves at once: {max(many)} rounds, one wanted")
-    for key, seen in KAFKA.items():
-        report.say(f"Kafka 4.4 beside {key}: {seen}")
+    report.add(f"{prefix}start_1000_s", took, "s")
+    report.add(f"{prefix}leave_1_of_1000_s", left, "s")
+    report.add(f"{prefix}leave_200_of_1000_rounds", many, "rounds")
+    if not prefix:
+        _at_most(report, "all join at once: longest", max(took), START_MAX_S)
+        _at_most(report, "one of all leaves: median", median(left), LEAVE_1000_MAX_S)
+        report.require(max(many) == 1, f"a fifth leaves at once: {max(many)} rounds, one wanted")
 
 
 def _at_most(report: Report, what: str, seconds: float, most_s: float) -> None:

@@ -2,13 +2,21 @@
 
 A call is active from the moment it is taken (door.py) until it is answered or parked. Heartbeats
 are exempt: they are cheap, and a member that cannot be heard would be expired for our own slowness
-(architecture 5, Backpressure). Joins, Syncs and Leaves are *patient*: a group's members send them
-at once, and a round waits for all of them. Refused they would come again, and the round would last
-longer (docs/adr/0010); so only too many of them are refused.
+(architecture 5, Backpressure). The others are of a kind, and each kind has room of its own.
+
+A group's members send Joins, Syncs and Leaves at once, and a round waits for all of them. Refused
+they would come again, and the round would last longer (docs/adr/0010); so only too many of them are
+refused. Joins of a fleet that starts are more than a node can take in one go: the surplus waits
+unread in gRPC, in the order of its arrival, until those before it are parked. Whoever is refused or
+meets another leader asks for its coordinator, and without that nobody gets on: FindCoordinator is
+refused for its own number alone.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
+from enum import Enum
 from typing import Final
 
 from coordinator.machine.limits import LIMITS
@@ -16,44 +24,81 @@ from coordinator.machine.limits import LIMITS
 ACTIVE_CALLS_MAX: Final = 400
 """At 1,000 calls a second that is 0.4 s of work; an admitted call may take a second."""
 
+FIND_CALLS_MAX: Final = 400
+"""FindCoordinators; one is active until it waits for an election."""
+
+JOINS_AT_ONCE: Final = 250
+"""Joins that are neither answered nor parked, beyond which no more are taken: on three replicas
+they are some 100 ms of work, well below an election's timeout."""
+
+
+class Kind(Enum):
+    """What a call competes with."""
+
+    ORDINARY = "ordinary"
+    DISCOVERY = "discovery"
+    JOIN = "join"
+    PATIENT = "patient"
+    """Syncs and Leaves."""
+
 
 class Admission:
     """Counts active calls."""
 
     def __init__(self, limit: int = ACTIVE_CALLS_MAX) -> None:
-        self.limit = limit
+        self.limits = {
+            Kind.ORDINARY: limit,
+            Kind.DISCOVERY: FIND_CALLS_MAX,
+            Kind.JOIN: LIMITS.max_parked_calls,
+            Kind.PATIENT: LIMITS.max_parked_calls,
+        }
         self.overdue: Callable[[], bool] = lambda: False
         """Whether calls wait too long before they are taken (probe.py)."""
         self.active = 0
-        self.patient = 0
-        """Of the active ones, how many are patient."""
+        self.of_kind = dict.fromkeys(Kind, 0)
+        """Of the active ones, how many are of each kind."""
+        self._takers: deque[asyncio.Future[None]] = deque()
         self.admitted_total = 0
         self.refused_total = 0
 
-    def enter(self, *, patient: bool = False) -> "Admitted | None":
+    def enter(self, kind: Kind = Kind.ORDINARY) -> "Admitted | None":
         """Begin a call; None where it is refused."""
-        if self._refuses(patient):
+        full = self.of_kind[kind] >= self.limits[kind]
+        if full or (kind is Kind.ORDINARY and self.overdue()):
             self.refused_total += 1
             return None
         self.active += 1
-        self.patient += patient
+        self.of_kind[kind] += 1
         self.admitted_total += 1
-        return Admitted(self, patient=patient)
+        return Admitted(self, kind)
 
-    def _refuses(self, patient: bool) -> bool:
-        if patient:
-            return self.patient >= LIMITS.max_parked_calls
-        return self.active - self.patient >= self.limit or self.overdue()
+    async def room(self, kind: Kind) -> None:
+        """Wait until another call of this kind is to be taken."""
+        while kind is Kind.JOIN and self.of_kind[kind] >= JOINS_AT_ONCE:
+            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.append(taker)
+            await taker
+
+    def left(self, kind: Kind) -> None:
+        """A call is answered, parked, or its request does not come."""
+        self.active -= 1
+        self.of_kind[kind] -= 1
+        if kind is Kind.JOIN and self.of_kind[kind] < JOINS_AT_ONCE:
+            while self._takers:
+                taker = self._takers.popleft()
+                if not taker.done():
+                    taker.set_result(None)
+                    return
 
 
 class Admitted:
     """One active call; `leave` may be called more than once."""
 
-    __slots__ = ("_admission", "_patient", "read")
+    __slots__ = ("_admission", "_kind", "read")
 
-    def __init__(self, admission: Admission, *, patient: bool) -> None:
+    def __init__(self, admission: Admission, kind: Kind) -> None:
         self._admission: Admission | None = admission
-        self._patient = patient
+        self._kind = kind
         self.read = False
         """Its request has been read and a handler runs."""
 
@@ -65,9 +110,8 @@ class Admitted:
     def leave(self) -> None:
         """The call is answered, parked, or its request does not come."""
         if self._admission is not None:
-            self._admission.active -= 1
-            self._admission.patient -= self._patient
-            self._admission = None
+            admission, self._admission = self._admission, None
+            admission.left(self._kind)
 
     def left(self, _task: object) -> None:
         """The same, as the callback of a task that has ended."""

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import grpc
 
-from coordinator.admission import CALL, Admission, Admitted
+from coordinator.admission import CALL, Admission, Admitted, Kind
 from coordinator.grpc_seam import Calls, State, Stopped
 from coordinator.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
 from coordinator.untaken import ANSWER, Untaken
@@ -35,10 +35,13 @@ RARE_TAKEN_AT_ONCE: Final = 4
 EXEMPT: Final = frozenset({"/muster.v1.GroupCoordinator/Heartbeat"})
 """Cheap, bounded elsewhere, and a member that cannot be heard would expire for our slowness."""
 
-PATIENT: Final = frozenset(
-    f"/muster.v1.GroupCoordinator/{name}" for name in ("JoinGroup", "SyncGroup", "LeaveGroup")
-)
-"""A group's members send them at once; see admission.py."""
+KINDS: Final = {
+    "/muster.v1.GroupCoordinator/FindCoordinator": Kind.DISCOVERY,
+    "/muster.v1.GroupCoordinator/JoinGroup": Kind.JOIN,
+    "/muster.v1.GroupCoordinator/SyncGroup": Kind.PATIENT,
+    "/muster.v1.GroupCoordinator/LeaveGroup": Kind.PATIENT,
+}
+"""The others are ordinary; see admission.py."""
 
 READS: Final = frozenset(
     {
@@ -128,15 +131,16 @@ class Door:
             await asyncio.wait(self._tasks)
 
     async def _take(self, calls: Calls, method: str) -> None:
-        key, patient = method.encode(), method in PATIENT
+        key, kind = method.encode(), KINDS.get(method, Kind.ORDINARY)
         exempt = method in EXEMPT or not method.startswith(MEMBERS)
         while True:
+            await self._admission.room(kind)
             try:
                 state = await calls.next(key)
             except Stopped:
                 return
             self._give_up_unread()
-            admitted = None if exempt else self._admission.enter(patient=patient)
+            admitted = None if exempt else self._admission.enter(kind)
             if exempt or admitted is not None:
                 CALL.set(admitted)  # the handler's task inherits it
                 task = asyncio.create_task(

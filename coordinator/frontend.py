@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
 
-from coordinator.admission import CALL, Admission, Admitted
+from coordinator.admission import CALL, Admission, Admitted, Kind
 from coordinator.answers import Answer, Loading, NotHere
 from coordinator.bridge import Bridge
 from coordinator.heartbeats import Heartbeats
@@ -97,11 +97,11 @@ async def shed(context: Context, what: str) -> NoReturn:
     )
 
 
-async def admit(core: Core, context: Context, *, patient: bool = False) -> Admitted:
+async def admit(core: Core, context: Context, kind: Kind = Kind.ORDINARY) -> Admitted:
     """The call's place among the active ones: the door's, or one taken now, or a refusal."""
     admitted = CALL.get()
     if admitted is None or not admitted.begin():
-        admitted = core.admission.enter(patient=patient)
+        admitted = core.admission.enter(kind)
     if admitted is None:
         await shed(context, "active calls on this node")
     return admitted

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from coordinator import translate
-from coordinator.admission import Admitted
+from coordinator.admission import Admitted, Kind
 from coordinator.answers import Answer, Loading, ParkOver, Shed
 from coordinator.departing import depart, parts
 from coordinator.fetching import Fetching
@@ -68,7 +68,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         self, request: pb.FindCoordinatorRequest, context: Context
     ) -> pb.FindCoordinatorResponse:
         """Name coordinators of later terms than the caller knows; wait up to 1 s for the first."""
-        admitted = await admit(self._core, context)
+        admitted = await admit(self._core, context, Kind.DISCOVERY)
         try:
             refused = _refuse_find(request)
             if refused is not None:
@@ -95,21 +95,26 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
 
         await core.watch.until(found, FIND_COORDINATOR_HOLD_MS)
         response = pb.FindCoordinatorResponse()
+        leaders = {number: self._later(core.shards[number], 0) for number in known}
+        named = {
+            number: core.statuses.coordinator(*leader)
+            for number, leader in leaders.items()
+            if leader is not None
+        }
+        pending = core.statuses.error(
+            Error.COORDINATOR_NOT_AVAILABLE,
+            "No coordinator of a later term is known yet: ask again.",
+        )
         for group_id, known_term, refused in pairs:
             result = response.results.add(group_id=group_id)
-            leader = self._later(core.shard_for(group_id), known_term)
+            coordinator = named.get(core.shard_for(group_id).number)
             if refused is not None:
                 result.status.CopyFrom(core.statuses.of(refused))
-            elif leader is not None:
-                result.coordinator.CopyFrom(core.statuses.coordinator(*leader))
+            elif coordinator is not None and coordinator.term > known_term:
+                result.coordinator.CopyFrom(coordinator)
             else:
                 result.pending = True
-                result.status.CopyFrom(
-                    core.statuses.error(
-                        Error.COORDINATOR_NOT_AVAILABLE,
-                        "No coordinator of a later term is known yet: ask again.",
-                    )
-                )
+                result.status.CopyFrom(pending)
         for node, endpoint in core.directory.all().items():
             response.nodes.add(node_id=node, endpoint=endpoint)
         return response
@@ -137,7 +142,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         """Park until the round's barrier completes, 25 s at most."""
         core = self._core
         began_s = asyncio.get_running_loop().time()
-        admitted = await admit(core, context, patient=True)
+        admitted = await admit(core, context, Kind.JOIN)
         try:
             size = translate.command_bytes(request.ByteSize())
             refused = translate.too_large(size) or translate.too_many_in_join(request)
@@ -233,7 +238,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.SyncGroupResponse:
         """Park until the group leader's assignment is durable, 25 s at most."""
         core = self._core
-        admitted = await admit(core, context, patient=True)
+        admitted = await admit(core, context, Kind.PATIENT)
         try:
             size = translate.command_bytes(request.ByteSize())
             most = LIMITS.sync_max_bytes
@@ -261,7 +266,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.LeaveGroupResponse:
         """Answered after the removal is durable on a majority."""
         core = self._core
-        admitted = await admit(core, context, patient=True)
+        admitted = await admit(core, context, Kind.PATIENT)
         try:
             size = translate.command_bytes(request.ByteSize())
             answer: Answer | None = translate.too_large(size) or translate.too_many_leave(request)

@@ -8,12 +8,14 @@ from muster.errors import (
     ErrorCode,
     InvalidPartitions,
     InvalidRequest,
+    MusterError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
+    error_from_status,
 )
 from muster.rebalances import KEPT, Rebalance, rebalances_of
 from muster.types import Topic
-from muster.v1 import admin_pb2
+from muster.v1 import admin_pb2, errors_pb2
 
 PARTITIONS_PER_TOPIC_MAX = 2**31 - 1
 
@@ -61,6 +63,32 @@ async def describe_topics(
     caller: Caller, names: Collection[str], timeout_ms: float
 ) -> dict[str, Topic]:
     """See `Client.describe_topics`."""
+    response = await _described(caller, names, timeout_ms)
+    for result in response.results:
+        raise_status(result.status)
+    found = {result.name: _topic(result.topic) for result in response.results}
+    missing = sorted(set(names) - found.keys())
+    if missing:
+        raise UnknownTopicOrPartition(f"no topic {missing[0]!r}")
+    return found
+
+
+async def topic_errors(
+    caller: Caller, names: Collection[str], timeout_ms: float
+) -> dict[str, MusterError | None]:
+    """Of each of these topics what is wrong with it, or None where it exists."""
+    response = await _described(caller, names, timeout_ms)
+    said = {result.name: result.status for result in response.results}
+    unknown = errors_pb2.Status(code=errors_pb2.UNKNOWN_TOPIC_OR_PARTITION)
+    return {
+        name: None if int(status.code) == ErrorCode.NONE else error_from_status(status)
+        for name, status in ((name, said.get(name, unknown)) for name in names)
+    }
+
+
+async def _described(
+    caller: Caller, names: Collection[str], timeout_ms: float
+) -> admin_pb2.DescribeTopicsResponse:
     response = await call_any(
         caller,
         "/muster.v1.Topics/DescribeTopics",
@@ -70,13 +98,7 @@ async def describe_topics(
         timeout_ms,
     )
     raise_status(response.status)
-    for result in response.results:
-        raise_status(result.status)
-    found = {result.name: _topic(result.topic) for result in response.results}
-    missing = sorted(set(names) - found.keys())
-    if missing:
-        raise UnknownTopicOrPartition(f"no topic {missing[0]!r}")
-    return found
+    return response
 
 
 async def add_partitions(caller: Caller, name: str, partitions: int, timeout_ms: float) -> Topic:

@@ -29,11 +29,15 @@ from muster.errors import (
     error_from_status,
 )
 from muster.nodes import MESSAGE_BYTES_MAX, Answers, Nodes
+from muster.pings import Pings, Watch
 from muster.types import Coordinator, Counters
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
 
 ATTEMPTS_OPEN_MAX = 3
 """Beside each other, for one call."""
+
+JOIN_SPREAD_MS_EACH = 2
+"""For each call that may be parked: about what a Join takes a node."""
 
 HINTS_MAX = 3
 """Hints of NOT_COORDINATOR that one call follows in a row; then it asks around."""
@@ -50,7 +54,7 @@ class Method(Generic[R]):
     status: Callable[[R], errors_pb2.Status]
     attempt_ms: int = timeouts.COMMIT_ATTEMPT_MS
     patient: bool = False
-    """The server may park it."""
+    """The server may park it, so only the silence of its node means something (pings.py)."""
 
 
 def _method(name: str) -> str:
@@ -125,11 +129,17 @@ class Caller:
     """Makes calls; shared by everything in one client."""
 
     def __init__(
-        self, nodes: Nodes, routes: Routes, discovery: Discovery, counters: Counters
+        self,
+        nodes: Nodes,
+        routes: Routes,
+        discovery: Discovery,
+        pings: Pings,
+        counters: Counters,
     ) -> None:
         self.nodes = nodes
         self.routes = routes
         self.discovery = discovery
+        self.pings = pings
         self.counters = counters
 
     async def call(
@@ -203,7 +213,9 @@ class _Call(Generic[R]):
         self._attempts: dict[asyncio.Task[R | grpc.aio.AioRpcError], Coordinator] = {}
         self._want: Want | None = None
         self._tried: Coordinator | None = None  # whom the latest attempt went to
-        self._suspect_at: float | None = None
+        self._suspect_at: float | None = None  # where the server does not park it
+        self._watch: Watch | None = None  # where it may
+        self._want_is_suspicion = False
         self._retry_at = 0.0  # no attempt at the same coordinator before this
         self._failures = 0
         self._hints = 0  # followed in a row
@@ -227,8 +239,8 @@ class _Call(Generic[R]):
                     raise self._want.error
         finally:
             unwatch()
-            if self._want is not None:
-                self._want.close()
+            self._watch_node(None)
+            self._end_search()
             for task in self._attempts:
                 task.cancel()
 
@@ -242,28 +254,56 @@ class _Call(Generic[R]):
             return
         is_new = coordinator != self._tried
         if self._want is not None and (is_new or self._want.is_met):
-            self._want.close()
-            self._want = None
+            self._end_search()
             if not is_new:  # somebody gave up, and nobody later was found: searched for again
-                self._suspect_at = now + timeouts.SUSPECT_MS / 1000
+                self._suspect_later()
         if not is_new and (now < self._retry_at or coordinator in self._attempts.values()):
             return
         if len(self._attempts) >= ATTEMPTS_OPEN_MAX:
             return
-        if is_new and self._tried is not None and self._method is JOIN:
-            await asyncio.sleep(random.random() * timeouts.JOIN_SPREAD_MS / 1000)  # noqa: S311 - jitter
-        if is_new and self._gate is not None:
-            await self._gate(coordinator)
-            if self._caller.routes.get(self._group_id) != coordinator:
-                self._news.set()  # the gate took long enough for another change
-                return
+        if is_new and not await self._passes_to(coordinator):
+            self._news.set()  # that took long enough for an answer, or another change
+            return
+        if self._method.patient:
+            self._drop_attempts()
         self._tried = coordinator
         self._sent = True
-        self._suspect_at = self._loop.time() + timeouts.SUSPECT_MS / 1000
+        self._watch_node(coordinator)
+        self._suspect_later()
         self._counters.attempts += 1
         task = asyncio.create_task(self._attempt(coordinator.endpoint))
         task.add_done_callback(lambda _: self._news.set())
         self._attempts[task] = coordinator
+
+    async def _passes_to(self, coordinator: Coordinator) -> bool:
+        """What comes before the first attempt there; whether it is to be made still."""
+        if self._tried is not None and self._method is JOIN:
+            left_ms = max(0.0, (self._deadline - self._loop.time()) * 1000)
+            spread_s = min(self._spread_ms(coordinator), left_ms) / 1000
+            if self._attempts:
+                done, _ = await asyncio.wait(
+                    self._attempts, timeout=spread_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if done:
+                    return False
+            else:
+                await asyncio.sleep(spread_s)
+        if self._gate is not None:
+            await self._gate(coordinator)
+        return self._caller.routes.get(self._group_id) == coordinator
+
+    def _drop_attempts(self) -> None:
+        """Who has a successor answers NOT_COORDINATOR at best; in a herd that is work for it."""
+        for task in [task for task in self._attempts if not task.done()]:
+            del self._attempts[task]
+            task.cancel()
+            self._in_doubt = True
+
+    def _spread_ms(self, coordinator: Coordinator) -> float:
+        """The same for all members of a group, whose round waits for each of them."""
+        many_ms = JOIN_SPREAD_MS_EACH * self._caller.pings.watches
+        most_ms = min(max(timeouts.JOIN_SPREAD_MS, many_ms), timeouts.JOIN_SPREAD_MS_MAX)
+        return most_ms * backoff.drawn_for(self._group_id, coordinator.term)
 
     async def _attempt(self, endpoint: str) -> R | grpc.aio.AioRpcError:
         left_ms = max(1.0, (self._deadline - self._loop.time()) * 1000)
@@ -285,11 +325,7 @@ class _Call(Generic[R]):
     async def _wait(self) -> None:
         """Until an attempt ends, the route changes, an attempt turns suspect or a wait is over."""
         now = self._loop.time()
-        if self._suspect_at is not None and now >= self._suspect_at:
-            self._suspect_at = None
-            if self._attempts and self._want is None:
-                self._counters.unanswered += 1
-                self._search(self._tried)
+        self._suspect_if_due(now)
         if now >= self._deadline:
             self._give_up()
         times = [self._deadline]
@@ -303,6 +339,38 @@ class _Call(Generic[R]):
         finally:
             timer.cancel()
 
+    def _watch_node(self, coordinator: Coordinator | None) -> None:
+        """Ask whether it is alive for as long as it may hold this call on purpose."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        if coordinator is not None and self._method.patient:
+            self._watch = self._caller.pings.watch(
+                coordinator.endpoint, self._group_id, self._news.set
+            )
+
+    def _suspect_later(self) -> None:
+        if not self._method.patient:
+            self._suspect_at = self._loop.time() + timeouts.SUSPECT_MS / 1000
+
+    def _suspect_if_due(self, now: float) -> None:
+        """Search beside an attempt that is quiet for too long; not one that is parked."""
+        silent = self._watch is not None and self._watch.silent
+        if self._want_is_suspicion and self._watch is not None and not silent:
+            self._end_search()
+        if silent or (self._suspect_at is not None and now >= self._suspect_at):
+            self._suspect_at = None
+            if self._attempts and self._want is None:
+                self._counters.unanswered += 1
+                self._search(self._tried)
+                self._want_is_suspicion = True
+
+    def _end_search(self) -> None:
+        self._want_is_suspicion = False
+        if self._want is not None:
+            self._want.close()
+            self._want = None
+
     def _give_up(self) -> None:
         # Whatever answers next is right: no search may insist on a term that may never come.
         self._caller.discovery.forget(self._group_id)
@@ -314,12 +382,7 @@ class _Call(Generic[R]):
     def _search(self, known: Coordinator | None) -> None:
         if self._want is None:
             self._want = self._caller.discovery.want(
-                self._group_id,
-                known=known,
-                # After a failure there is nothing to be patient about: only a parked call may be
-                # quiet.
-                patient=self._method.patient and bool(self._attempts),
-                wake=self._news.set,
+                self._group_id, known=known, wake=self._news.set
             )
 
     # ---- answers
@@ -369,9 +432,7 @@ class _Call(Generic[R]):
             self._retry_at = self._loop.time() + delay_ms / 1000
             self._suspect_at = None
         if search and self._caller.routes.get(self._group_id) == coordinator:
-            if self._want is not None and self._want.patient:
-                self._want.close()
-                self._want = None
+            self._want_is_suspicion = False
             self._search(coordinator)
 
     def _on_rpc_error(self, error: grpc.aio.AioRpcError, coordinator: Coordinator) -> None:
@@ -386,7 +447,10 @@ class _Call(Generic[R]):
                 self._again(coordinator, search=True)
             case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" not in details:
                 self._counters.overloaded += 1
-                self._again(coordinator, search=False)
+                delay_ms = 0
+                if self._method.patient:
+                    delay_ms = backoff.shed_delay_ms(self._group_id, self._failures + 1)
+                self._again(coordinator, search=False, after_ms=delay_ms)
             case grpc.StatusCode.INTERNAL | grpc.StatusCode.UNKNOWN | grpc.StatusCode.ABORTED:
                 self._again(coordinator, search=True)
             case _:

@@ -22,7 +22,9 @@ from muster.managed import Calls, ManagedGroup
 from muster.nodes import Nodes, Tls, parse_endpoints
 from muster.offsets import Offsets, commit_request, fetch, partition_results
 from muster.operating import alter_group_settings, group_settings, kick_members
+from muster.pings import Pings
 from muster.rebalances import KEPT, Rebalance
+from muster.registry import Registry
 from muster.removals import delete_groups, delete_offsets
 from muster.rounds import JoinOptions, UserData
 from muster.task_group import OnLost, Tasks
@@ -207,7 +209,7 @@ class Client:
             listener=listener,
             on_coordinator_change=on_coordinator_change,
         )
-        group = Group(core.caller, core.heartbeats, options, forget=self._forget)
+        group = Group(core.caller, core.heartbeats, core.registry, options, forget=self._forget)
         self._groups.append(group)
         return group
 
@@ -307,7 +309,9 @@ class Client:
             listener=listener,
             on_coordinator_change=None,
         )
-        group = ManagedGroup(core.caller, core.heartbeats, options, forget=self._forget)
+        group = ManagedGroup(
+            core.caller, core.heartbeats, core.registry, options, forget=self._forget
+        )
         self._groups.append(group)
         return group
 
@@ -446,12 +450,16 @@ class _Core:
         self.nodes = Nodes(bootstrap, tls, token)
         routes = Routes(counters)
         self.discovery = Discovery(self.nodes, routes, counters)
-        self.caller = Caller(self.nodes, routes, self.discovery, counters)
+        self.pings = Pings(self.nodes, routes, counters)
+        self.caller = Caller(self.nodes, routes, self.discovery, self.pings, counters)
+        self.registry = Registry(self.caller)
         self.heartbeats = Heartbeats(self.caller)
 
     async def close(self) -> None:
         await self.heartbeats.close()
+        await self.registry.close()
         await self.discovery.close()
+        await self.pings.close()
         await self.nodes.close()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, overload
 
-from muster import admin, tasks, timeouts
+from muster import tasks, timeouts
 from muster.actions import (
     AbandonCalls,
     Action,
@@ -59,6 +59,7 @@ from muster.offsets import PLAIN, Offsets, Terms, fetch
 from muster.ownership import committable, owned, was_kept
 from muster.partitions import Handler, PartitionTasks, drain_on_sigterm
 from muster.places import Place
+from muster.registry import Registry
 from muster.rounds import JoinOptions, Rounds
 from muster.session import Moment, Session
 from muster.types import Assignment, CommitResult, Committed, TopicPartition
@@ -88,6 +89,7 @@ class Group:
         self,
         caller: Caller,
         heartbeats: Heartbeats,
+        registry: Registry,
         options: GroupOptions,
         *,
         forget: Callable[["Group"], None],
@@ -95,6 +97,7 @@ class Group:
         self._loop = asyncio.get_running_loop()
         self._caller = caller
         self._heartbeats = heartbeats
+        self._registry = registry
         self._options = options
         self._forget = forget
         config = options.join.config
@@ -542,13 +545,16 @@ class Group:
         self._feed(await self._rounds.leave(action))
 
     async def _first_join(self) -> None:
-        """Join, when `_prepare` is done; a cluster that cannot say is waited for as by a Join."""
+        """Join, when `_prepare` is done; a cluster that cannot say is waited for as by a Join.
+
+        For as long as a connection to one of its nodes stands: it may be too busy for longer.
+        """
         patient_until = self._loop.time() + timeouts.JOIN_REQUEST_MS / 1000
         while True:
             try:
                 await self._prepare()
             except (CoordinatorNotAvailable, RequestTimedOut) as error:
-                if self._loop.time() >= patient_until:
+                if self._loop.time() >= patient_until and not self._caller.nodes.is_connected:
                     self._crash(error)
                     return
             except MusterError as error:
@@ -564,7 +570,7 @@ class Group:
         deadline = self._loop.time() + timeouts.TOPIC_WAIT_MS / 1000
         while True:
             try:
-                await admin.describe_topics(self._caller, topics, timeout_ms)
+                await self._registry.require(topics, timeout_ms)
             except UnknownTopicOrPartition:
                 if self._loop.time() >= deadline:
                     raise

@@ -2,20 +2,21 @@
 
 A search runs while somebody wants it. It asks two nodes at a time, never first the one that has
 gone quiet, with (group id, known term) pairs; the node holds the question until it knows a leader
-of a later term, 1 s at most. Pairs that come up in the same turn of the loop share one call, so a
-node's death costs a process two calls, not two per group.
+of a later term, 1 s at most. Pairs that come up in the same turn of the loop share one call, and so
+do those that come within FIND_GAP_MS after one: a node's death costs a process two calls, not two
+per group, and thousands of groups that search ask no more often than one.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import grpc
 
 from muster import backoff, tasks, timeouts
 from muster.errors import ErrorCode, MusterError, error_from_status
-from muster.nodes import Nodes
+from muster.nodes import NODES_MAX, Nodes
 from muster.types import Coordinator, Counters
 from muster.v1 import errors_pb2, group_pb2
 
@@ -24,6 +25,9 @@ ROUTES_MAX = 20_000
 
 KEYS_MAX = 1000
 """Pairs in one call."""
+
+GAP_MS_PER_KEY = 0.5
+"""After a question for many groups the next one to that node comes later: it is work for both."""
 
 ASKED_AT_ONCE = 2
 _PATH = "/muster.v1.GroupCoordinator/FindCoordinator"
@@ -131,10 +135,6 @@ class _Search:
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
     @property
-    def patient(self) -> bool:
-        return all(want.patient for want in self.wants)
-
-    @property
     def ended(self) -> bool:
         """Nobody asks any more; who still wants it has not seen that yet."""
         return all(task.done() for task in self.tasks)
@@ -143,11 +143,8 @@ class _Search:
 class Want:
     """One interest in a coordinator of a later term. It ends by `close`, or when one is found."""
 
-    def __init__(
-        self, discovery: "Discovery", group_id: str, *, patient: bool, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, discovery: "Discovery", group_id: str, wake: Callable[[], None]) -> None:
         self.group_id = group_id
-        self.patient = patient
         self.error: MusterError | None = None
         """Set where searching is of no use: the group id is refused."""
         self._discovery = discovery
@@ -168,10 +165,19 @@ class Want:
         self._discovery.drop(self)
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one call brought; nothing where the node did not answer."""
+
+    results: Results
+    any_found: bool
+    """A coordinator of at least one of its groups."""
+
+
 @dataclass(slots=True)
 class _Batch:
     keys: dict[str, int]
-    results: "asyncio.Future[Results | None]"
+    answer: "asyncio.Future[_Answer]"
 
 
 class Discovery:
@@ -183,21 +189,18 @@ class Discovery:
         self._counters = counters
         self._searches: dict[str, _Search] = {}
         self._batches: dict[str, _Batch] = {}
+        self._next_at: dict[str, float] = {}  # no call to that endpoint before
         self._asking: set[asyncio.Task[None]] = set()
 
-    def want(
-        self, group_id: str, *, known: Coordinator | None, patient: bool, wake: Callable[[], None]
-    ) -> Want:
+    def want(self, group_id: str, *, known: Coordinator | None, wake: Callable[[], None]) -> Want:
         """Search for a later coordinator than `known`, or for any.
 
         Args:
             group_id: whose.
             known: the one that is quiet, gone or wrong; it is asked last.
-            patient: the call in question may be parked, so its silence means little: ask with
-                pauses.
             wake: called where searching is of no use. What is found is told by `Routes.watch`.
         """
-        want = Want(self, group_id, patient=patient, wake=wake)
+        want = Want(self, group_id, wake)
         search = self._searches.get(group_id)
         term = known.term if known else 0
         if search is None or search.ended or search.known_term < term:
@@ -205,9 +208,6 @@ class Discovery:
             self._stop(search)
             search = _Search(group_id, term, known.endpoint if known else "", wants)
             self._searches[group_id] = search
-            self._begin(search)
-        elif search.patient and not patient:
-            self._stop(search)  # it may be in a pause that this one has no patience for
             self._begin(search)
         search.wants[want] = None
         return want
@@ -265,26 +265,23 @@ class Discovery:
         while True:
             order = self._nodes.order(search.avoid)
             asked_at = loop.time()
-            results = await self._ask(order[turn % len(order)], search)
-            result = results.get(search.group_id) if results else None
+            answer = await self._ask(order[turn % len(order)], search)
+            result = answer.results.get(search.group_id)
             if result is None:
                 turn += 1
             elif self._is_over(search, result):
                 return
             held_ms = (loop.time() - asked_at) * 1000
-            if results and any(not one.pending for one in results.values()):
+            if answer.any_found:
                 idle = (
                     0  # shards elect one by one: another group of this call was found, ours is next
                 )
                 continue
             if held_ms >= timeouts.SUSPECT_MS:
                 idle = 0
-                pause_ms = timeouts.PATIENT_GAP_MS if search.patient else 0
             else:
                 idle += 1
-                pause_ms = backoff.CALL.delay_ms(idle, random.random)
-            if pause_ms:
-                await asyncio.sleep(pause_ms / 1000)
+                await asyncio.sleep(backoff.CALL.delay_ms(idle, random.random) / 1000)
 
     def _is_over(self, search: _Search, result: group_pb2.FindCoordinatorResponse.Result) -> bool:
         if self.has_found(search.group_id):
@@ -295,23 +292,32 @@ class Discovery:
             want.fail(error_from_status(result.status))
         return True
 
-    # ---- one call for all pairs of this turn of the loop
+    # ---- one call for all pairs of this turn of the loop, or of the time since the last call
 
-    async def _ask(self, endpoint: str, search: _Search) -> Results | None:
-        """The answer's results by group id; None where the node did not answer."""
+    async def _ask(self, endpoint: str, search: _Search) -> _Answer:
         batch = self._batches.get(endpoint)
         if batch is None:
             loop = asyncio.get_running_loop()
             batch = self._batches[endpoint] = _Batch({}, loop.create_future())
-            loop.call_soon(self._send, endpoint)
+            wait_s = self._next_at.get(endpoint, 0.0) - loop.time()
+            if wait_s > 0:
+                loop.call_later(wait_s, self._send, endpoint, batch)
+            else:
+                loop.call_soon(self._send, endpoint, batch)
         batch.keys[search.group_id] = search.known_term
         if len(batch.keys) >= KEYS_MAX:
-            self._send(endpoint)
-        return await asyncio.shield(batch.results)
+            self._send(endpoint, batch)
+        return await asyncio.shield(batch.answer)
 
-    def _send(self, endpoint: str) -> None:
-        batch = self._batches.pop(endpoint, None)
-        if batch is not None:
+    def _send(self, endpoint: str, batch: _Batch) -> None:
+        """Unless it was sent when it was full."""
+        if self._batches.get(endpoint) is batch:
+            del self._batches[endpoint]
+            if len(self._next_at) >= NODES_MAX:
+                self._next_at.clear()
+            now = asyncio.get_running_loop().time()
+            gap_ms = max(timeouts.FIND_GAP_MS, len(batch.keys) * GAP_MS_PER_KEY)
+            self._next_at[endpoint] = now + gap_ms / 1000
             # The call is never cancelled for want of interest: it ends by itself within its second.
             task = tasks.start(self._find(endpoint, batch))
             self._asking.add(task)
@@ -323,7 +329,7 @@ class Discovery:
             for g, t in batch.keys.items()
         ]
         self._counters.find_coordinator += 1
-        results: Results | None = None
+        answer = _Answer({}, any_found=False)
         try:
             call = self._nodes.unary(
                 endpoint,
@@ -337,20 +343,19 @@ class Discovery:
             finally:
                 if not call.done():
                     call.cancel()
-            results = {one.group_id: one for one in response.results}
-            self._learn(response, results.values())
+            answer = _Answer(
+                {one.group_id: one for one in response.results},
+                any(not one.pending for one in response.results),
+            )
+            self._learn(response)
         except grpc.aio.AioRpcError:
             pass  # the askers see no results and turn to another node
         finally:
-            if not batch.results.done():
-                batch.results.set_result(results)
+            if not batch.answer.done():
+                batch.answer.set_result(answer)
 
-    def _learn(
-        self,
-        response: group_pb2.FindCoordinatorResponse,
-        results: Iterable[group_pb2.FindCoordinatorResponse.Result],
-    ) -> None:
+    def _learn(self, response: group_pb2.FindCoordinatorResponse) -> None:
         self._nodes.learn(node.endpoint for node in response.nodes)
-        for one in results:
+        for one in response.results:
             if int(one.status.code) == ErrorCode.NONE and not one.pending:
                 self._routes.learn(one.group_id, coordinator_of(one.coordinator))

@@ -79,7 +79,7 @@ class Pulse:
         """The coordinator is quiet, gone or wrong: ask others beside it."""
         if self._want is None:
             self._want = self._beats.caller.discovery.want(
-                self.group_id, known=known, patient=False, wake=self.found
+                self.group_id, known=known, wake=self.found
             )
 
     def found(self) -> None:

@@ -101,6 +101,7 @@ class Nodes:
         self._closing: set[asyncio.Task[None]] = set()
         self._bootstrap = tuple(bootstrap)
         self._learned: tuple[str, ...] = ()
+        self._ready_now: frozenset[str] | None = None
         for endpoint in self._bootstrap:
             self._open(endpoint)
 
@@ -115,7 +116,13 @@ class Nodes:
         which advertises an address that cannot be reached from here can still be asked.
         """
         known = dict.fromkeys((*self._learned, *self._bootstrap))
-        return sorted(known, key=lambda e: (e == avoid, not self._is_ready(e)))
+        ready = self._ready()
+        return sorted(known, key=lambda e: (e == avoid, e not in ready))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection to a node stands."""
+        return bool(self._ready())
 
     def others_count(self, avoid: str) -> int:
         """How many nodes there are besides one."""
@@ -165,9 +172,19 @@ class Nodes:
             self._keepers[endpoint] = tasks.start(_keep_open(channel))
         return channel
 
-    def _is_ready(self, endpoint: str) -> bool:
-        channel = self._channels.get(endpoint)
-        return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
+    def _ready(self) -> frozenset[str]:
+        """Whose connection stands; looked at once in a turn of the loop: thousands may ask."""
+        if self._ready_now is None:
+            self._ready_now = frozenset(
+                endpoint
+                for endpoint, channel in self._channels.items()
+                if channel.get_state() is grpc.ChannelConnectivity.READY
+            )
+            asyncio.get_running_loop().call_soon(self._look_again)
+        return self._ready_now
+
+    def _look_again(self) -> None:
+        self._ready_now = None
 
     def _drop(self, endpoint: str) -> None:
         channel = self._channels.pop(endpoint, None)

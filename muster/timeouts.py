@@ -25,11 +25,23 @@ HEARTBEAT_INTERVAL_MS_MAX = 60_000
 ADMIN_ATTEMPT_MS = 5_000
 """Topics: a change of the registry is committed before its answer. SUSPECT_MS holds here, too."""
 
-SUSPECT_MS = 300
-"""An attempt that is unanswered for so long makes the SDK ask another node beside it."""
+FIND_GAP_MS = 50
+"""Between two FindCoordinators to one node: groups that come up meanwhile share the next one."""
 
-PATIENT_GAP_MS = 1_000
-"""Pause between two such questions while the call is one that the server may park."""
+SUSPECT_MS = 300
+"""An attempt that is unanswered for so long makes the SDK ask another node beside it, unless it is
+one that the server may park: see PING_MS."""
+
+PING_MS = 100
+PING_MS_MAX = 150
+"""A node where a call may be parked is asked whether it is alive, first after so long, then after
+pauses that grow to the longest (muster/pings.py)."""
+
+PING_SILENCE_MS = 300
+"""A node that leaves this unanswered for so long is suspect."""
+
+PING_SILENCE_MS_MAX = 400
+"""The same for a node that was slow before."""
 
 REQUEST_MS = 30_000
 """A call as the user sees it, all attempts together; `Client(request_timeout_ms=...)`."""
@@ -63,7 +75,9 @@ TOPIC_WAIT_MS = 3_000
 """How long a topic or partition that a node does not know is looked for: its copy may lag."""
 
 JOIN_SPREAD_MS = 50
-"""A Join waits up to this long before it goes to a new coordinator: no fleet arrives at once."""
+JOIN_SPREAD_MS_MAX = 2_000
+"""A Join waits up to this long before it goes to a new coordinator: no fleet arrives at once. The
+longer, the more Joins this process has open."""
 
 HEARTBEAT_GAP_MS = 20
 """Between the starts of two heartbeat calls: members that come together share one."""

@@ -157,6 +157,8 @@ class Counters:
     loading: int = 0
     overloaded: int = 0
     find_coordinator: int = 0
+    pings: int = 0
+    """Questions to a node where a call may be parked, whether it is alive."""
     coordinator_changes: int = 0
     """Groups that were seen under a later coordinator."""
     rejoins: int = 0

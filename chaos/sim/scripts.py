@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from chaos.sim.network import CLIENTS
+from coordinator.breaks import BREAKS_MIN
 from coordinator.liveness import MemberKey
 from coordinator.machine.events import MemberRemoved, RemovalCause
 from coordinator.machine.shard_state import CommandResult, Entry
@@ -125,7 +126,7 @@ class Script:
         self.ask_soon(node, ASK_S, until_s)
 
     def again(self, delay_s: float) -> None:
-        """Begin this schedule once more, when nobody leads yet."""
+        """Begin this schedule once more, when nobody leads yet, or too little is under way."""
         self.world.schedule(delay_s, SCRIPTS[self.world.scenario.script], self)
 
 
@@ -226,6 +227,10 @@ def break_heartbeats(script: Script) -> None:
     members = script.world.members
     assert members is not None
     assert members.net is not None
+    held = max(members.core(node).heartbeats.held for node in script.world.nodes)
+    if held <= BREAKS_MIN:  # some are in a round: what breaks now may be single deaths
+        script.again(ASK_S)
+        return
     script.world.count("held_heartbeats_broken")
     for node in script.world.nodes:
         script.world.net.block(CLIENTS, node.number, AWAY_S)

@@ -43,6 +43,8 @@ from muster.errors import (
 from muster.heartbeats import Heartbeats
 from muster.listener import RebalanceListener
 from muster.membership import State
+from muster.pings import Pings
+from muster.registry import Registry
 from muster.types import Assignment, TopicPartition
 
 if TYPE_CHECKING:
@@ -119,12 +121,16 @@ class _Core:
         self.nodes = SimNodes(addresses, process.loop, process.net, process.number)
         routes = Routes(client.counters)
         self.discovery = Discovery(self.nodes, routes, client.counters)
-        self.caller = Caller(self.nodes, routes, self.discovery, client.counters)
+        self.pings = Pings(self.nodes, routes, client.counters)
+        self.caller = Caller(self.nodes, routes, self.discovery, self.pings, client.counters)
+        self.registry = Registry(self.caller)
         self.heartbeats = Heartbeats(self.caller)
 
     async def close(self) -> None:
         await self.heartbeats.close()
+        await self.registry.close()
         await self.discovery.close()
+        await self.pings.close()
         await self.nodes.close()
 
 

@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from muster import TopicPartition, calls, discovery, offsets, timeouts
+from muster import TopicPartition, calls, discovery, offsets
 from muster.discovery import Routes
 from muster.testing import Hang
 from muster.types import Coordinator, Counters
@@ -66,21 +66,20 @@ def test_only_a_later_coordinator_is_believed(found, believed):
     assert routes.learn("g", Coordinator(1, "a:1", 1))
 
 
-async def test_an_impatient_call_does_not_wait_out_a_parked_ones_pause(open_cluster, monkeypatch):
-    """A search in its pause for a parked Join begins anew for a call that must not be quiet."""
-    monkeypatch.setattr(timeouts, "PATIENT_GAP_MS", FOR_EVER_MS)
+async def test_an_impatient_call_does_not_wait_out_a_parked_ones_pause(open_cluster):
+    """A search that a parked Join began asks without a pause, for a call that may not be quiet."""
     async with open_cluster(3) as (cluster, client):
         await client.committed("g", [T0])
         core = client._core
         known = core.caller.routes.get("g")
-        parked = core.discovery.want("g", known=known, patient=True, wake=lambda: None)
+        parked = core.discovery.want("g", known=known, wake=lambda: None)
         asked = client.counters.find_coordinator
         await cluster.until(lambda: len(cluster.seen("FindCoordinator")) == asked + 2)
         while core.discovery._asking:
             await asyncio.wait(list(core.discovery._asking))
         for _ in range(5):
-            await asyncio.sleep(0)  # the askers see their answers, and begin their pause
-        hurried = core.discovery.want("g", known=known, patient=False, wake=lambda: None)
+            await asyncio.sleep(0)  # the askers see their answers, and ask again
+        hurried = core.discovery.want("g", known=known, wake=lambda: None)
         await cluster.until(lambda: len(cluster.seen("FindCoordinator")) >= asked + 4)
         parked.close()
         hurried.close()
@@ -96,7 +95,7 @@ async def test_a_client_that_is_closed_while_a_search_begins_asks_nobody_any_mor
         await client.committed("g", [T0])
         asked = len(cluster.seen("FindCoordinator"))
         core = client._core
-        searching = core.discovery.want("other", known=None, patient=False, wake=lambda: None)
+        searching = core.discovery.want("other", known=None, wake=lambda: None)
         await asyncio.sleep(0)
         assert core.discovery._batches
         searching.close()
@@ -111,7 +110,7 @@ async def test_a_coordinator_that_one_call_gave_up_is_found_again_for_another(op
         core = client._core
         routes = core.caller.routes
         known = routes.get("g")
-        searching = core.discovery.want("g", known=known, patient=True, wake=lambda: None)
+        searching = core.discovery.want("g", known=known, wake=lambda: None)
         found = asyncio.Event()
         unwatch = routes.watch("g", found.set)
         core.discovery.forget("g")
@@ -130,7 +129,7 @@ async def test_a_search_that_has_ended_begins_anew_for_whoever_comes_next(open_c
         core = client._core
         routes, wake = core.caller.routes, lambda: None
         known = routes.get("g")
-        held = core.discovery.want("g", known=known, patient=False, wake=wake)
+        held = core.discovery.want("g", known=known, wake=wake)
         core.discovery.forget("g")
         await asyncio.wait(core.discovery._searches["g"].tasks, timeout=20)
         assert held.is_met
@@ -141,7 +140,7 @@ async def test_a_search_that_has_ended_begins_anew_for_whoever_comes_next(open_c
         routes.forget("g")
         found = asyncio.Event()
         unwatch = routes.watch("g", found.set)
-        comes = core.discovery.want("g", known=None, patient=False, wake=wake)
+        comes = core.discovery.want("g", known=None, wake=wake)
         await asyncio.wait_for(found.wait(), 20)
         assert routes.get("g") == known
         unwatch()

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from coordinator import grpc_seam
-from coordinator.admission import CALL, Admission
+from coordinator.admission import CALL, FIND_CALLS_MAX, JOINS_AT_ONCE, Admission, Kind
 from coordinator.door import EXEMPT, TAKEN_AT_ONCE, Door, open_answers
 from coordinator.frontend import admit
 from coordinator.machine.limits import LIMITS
@@ -29,6 +29,7 @@ class Groups(group_pb2_grpc.GroupCoordinatorServicer):
     def __init__(self, admission):
         self.core = SimpleNamespace(admission=admission)
         self.let_go = asyncio.Event()
+        self.joins_stay_active = False
         self.commits = 0
         self.parked = 0
 
@@ -44,10 +45,25 @@ class Groups(group_pb2_grpc.GroupCoordinatorServicer):
 
     async def JoinGroup(self, request, context):  # noqa: N802 - the generated name
         """Active until it parks."""
-        (await admit(self.core, context, patient=True)).leave()
+        admitted = await admit(self.core, context, Kind.JOIN)
+        if not self.joins_stay_active:
+            admitted.leave()
         self.parked += 1
-        await self.let_go.wait()
-        return pb.JoinGroupResponse(generation=3)
+        try:
+            await self.let_go.wait()
+            return pb.JoinGroupResponse(generation=3)
+        finally:
+            admitted.leave()
+
+    async def FindCoordinator(self, request, context):  # noqa: N802 - the generated name
+        """Answered at once."""
+        (await admit(self.core, context, Kind.DISCOVERY)).leave()
+        return pb.FindCoordinatorResponse()
+
+    async def SyncGroup(self, request, context):  # noqa: N802 - the generated name
+        """Answered at once."""
+        (await admit(self.core, context, Kind.PATIENT)).leave()
+        return pb.SyncGroupResponse()
 
     async def Heartbeat(self, request, context):  # noqa: N802 - the generated name
         """Exempt."""
@@ -147,25 +163,61 @@ def test_a_groups_members_pass_a_full_node_all_at_once():
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             case.groups.let_go.set()
             await asyncio.gather(*held, *joins)
-            await case.until(lambda: case.admission.active == case.admission.patient == 0)
+            await case.until(lambda: case.admission.active == 0)
 
     asyncio.run(run())
 
 
 def test_patient_calls_take_no_room_from_others_and_have_a_maximum_of_their_own():
-    """10,000, as many as may be parked."""
+    """Joins 10,000, as many as may be parked, and so Syncs with Leaves; FindCoordinators 400."""
+    room = {
+        Kind.ORDINARY: LIMIT,
+        Kind.DISCOVERY: FIND_CALLS_MAX,
+        Kind.JOIN: LIMITS.max_parked_calls,
+        Kind.PATIENT: LIMITS.max_parked_calls,
+    }
     admission = Admission(LIMIT)
-    patient = [admission.enter(patient=True) for _ in range(LIMITS.max_parked_calls)]
-    assert None not in patient
-    assert admission.enter(patient=True) is None
-    others = [admission.enter() for _ in range(LIMIT)]
-    assert None not in others
-    assert admission.enter() is None
-    for one in (*patient, *others):
+    entered = []
+    for kind, most in room.items():
+        entered += [admission.enter(kind) for _ in range(most)]
+        assert None not in entered
+        assert admission.enter(kind) is None
+    for one in entered:
         one.leave()
         one.leave()
-    assert admission.active == admission.patient == 0
-    assert admission.enter(patient=True) is not None
+    assert admission.active == 0
+    assert set(admission.of_kind.values()) == {0}
+    assert all(admission.enter(kind) is not None for kind in room)
+
+
+def test_a_herd_of_joins_keeps_no_question_for_a_coordinator_out():
+    """More Joins than a node takes in one go, and calls that wait too long: the surplus waits.
+
+    Who coordinates a group is answered meanwhile, who has joined syncs, and in the end all joined.
+    """
+
+    async def run():
+        async with Case() as case:
+            case.groups.joins_stay_active = True
+            case.admission.overdue = lambda: True
+            most = JOINS_AT_ONCE + TAKEN_AT_ONCE
+            herd = [case.stub.JoinGroup(pb.JoinGroupRequest()) for _ in range(3 * most)]
+            everybody = asyncio.gather(*herd)
+            await case.until(lambda: case.groups.parked >= JOINS_AT_ONCE)
+            for call in (
+                case.stub.FindCoordinator(pb.FindCoordinatorRequest()),
+                case.stub.SyncGroup(pb.SyncGroupRequest()),
+            ):
+                await call
+            with pytest.raises(grpc.aio.AioRpcError, match="RESOURCE_EXHAUSTED"):
+                await case.stub.OffsetCommit(pb.OffsetCommitRequest())
+            # A slow machine reads some so late that others were taken in their places.
+            assert JOINS_AT_ONCE <= case.groups.parked < 2 * most
+            case.groups.let_go.set()
+            await everybody
+            await case.until(lambda: case.admission.active == 0)
+
+    asyncio.run(run())
 
 
 def test_heartbeats_pass_a_full_node():
@@ -286,7 +338,7 @@ def test_a_taker_that_breaks_is_told_and_never_goes_silently(monkeypatch):
     async def run():
         async with Case() as case:
 
-            def broken(*, patient):
+            def broken(kind):
                 raise ValueError("a defect")
 
             monkeypatch.setattr(case.admission, "enter", broken)
@@ -342,7 +394,7 @@ def test_a_probe_that_breaks_is_told_and_blocks_nobody(monkeypatch):
             case.groups.let_go.set()
             monkeypatch.setattr(case.probe, "_is_wanted", lambda: True)
             monkeypatch.setattr(case.probe, "_note", _broken)
-            case.admission.limit = 0  # the probe is refused, and noting that fails
+            case.admission.limits[Kind.ORDINARY] = 0  # the probe is refused, and noting that fails
             case.probe.wait = Wait(20.0)  # this machine may be slow
             case.probe.start(case.ended)
             await case.until(lambda: case.failures)

@@ -1,0 +1,186 @@
+"""Whether a node that holds calls on purpose is still there.
+
+A Join or Sync is parked for 25 s at most, so that it is not answered says nothing about its node.
+While a client has such calls at a node it asks that node, once for all of them, what is answered at
+once: a FindCoordinator for any coordinator of some of their groups. A node that leaves this
+unanswered is suspect, and so is one that says of a group that it knows no leader: it was deposed,
+and may not be able to say so to the calls that it holds. One that refuses the question for overload
+is alive. A node that was slow before has longer, and a process that was
+busy itself gives the answer the same time again: it may have come, and not be read yet.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+
+from muster import tasks, timeouts
+from muster.discovery import Routes, coordinator_of
+from muster.errors import ErrorCode
+from muster.nodes import Nodes
+from muster.types import Counters
+from muster.v1 import group_pb2
+
+_PATH = "/muster.v1.GroupCoordinator/FindCoordinator"
+PAUSE_GROWS = 1.5
+"""The pause after each question: who is parked for long is found less soon, and costs less."""
+
+PATIENCE = 4
+"""A node is silent when it takes so many times as long as it took the last time."""
+
+OWN_LAG_S = 0.05
+"""A timer that is later than this was held up by this process."""
+
+KEYS_MAX = 50
+"""Groups in one question; others come next. They share shards, so some stand for many."""
+
+
+class Watch:
+    """One call's interest in a node, until `close`."""
+
+    def __init__(self, pinged: "_Pinged", group_id: str, wake: Callable[[], None]) -> None:
+        self.group_id = group_id
+        self.wake = wake
+        """Called when `silent` changes."""
+        self._pinged = pinged
+
+    @property
+    def silent(self) -> bool:
+        """The node knows no leader of this group, or left the last question unanswered too long.
+
+        That is PING_SILENCE_MS, longer where it was slow before, PING_SILENCE_MS_MAX at most.
+        """
+        return self._pinged.silent or self.group_id in self._pinged.leaderless
+
+    def close(self) -> None:
+        """No interest any more."""
+        self._pinged.watches.pop(self, None)
+
+
+class Pings:
+    """All nodes at which this client has calls that may be parked."""
+
+    def __init__(self, nodes: Nodes, routes: Routes, counters: Counters) -> None:
+        self.nodes = nodes
+        self.routes = routes
+        self.counters = counters
+        self._pinged: dict[str, _Pinged] = {}
+
+    @property
+    def watches(self) -> int:
+        """How many calls there are that may be parked."""
+        return sum(len(pinged.watches) for pinged in self._pinged.values())
+
+    def watch(self, endpoint: str, group_id: str, wake: Callable[[], None]) -> Watch:
+        """Begin to ask, if nobody does; see `Watch`."""
+        pinged = self._pinged.get(endpoint)
+        if pinged is None:
+            pinged = self._pinged[endpoint] = _Pinged(self, endpoint)
+            pinged.task = tasks.start(self._run(endpoint, pinged))
+        watch = Watch(pinged, group_id, wake)
+        pinged.watches[watch] = None
+        return watch
+
+    async def _run(self, endpoint: str, pinged: "_Pinged") -> None:
+        """While somebody watches. A question that is open then ends by itself."""
+        pause_ms: float = timeouts.PING_MS
+        try:
+            while True:
+                await asyncio.sleep(pause_ms / 1000)
+                if not pinged.watches:
+                    return
+                await pinged.ping()
+                pause_ms = min(pause_ms * PAUSE_GROWS, timeouts.PING_MS_MAX)
+        finally:
+            del self._pinged[endpoint]
+
+    async def close(self) -> None:
+        """Stop asking."""
+        running = [pinged.task for pinged in self._pinged.values() if pinged.task is not None]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+
+class _Pinged:
+    """One node and who wants to know of it."""
+
+    def __init__(self, pings: Pings, endpoint: str) -> None:
+        self.silent = False
+        self.leaderless: set[str] = set()
+        self.watches: dict[Watch, None] = {}
+        self.task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._took_s = 0.0
+        self._pings = pings
+        self._endpoint = endpoint
+
+    async def ping(self) -> None:
+        """Ask once, and take what comes of it."""
+        self._pings.counters.pings += 1
+        began = self._loop.time()
+        self._arm()
+        call = self._pings.nodes.unary(
+            self._endpoint,
+            _PATH,
+            group_pb2.FindCoordinatorResponse.FromString,
+            self._question(),
+            timeouts.FIND_ATTEMPT_MS,
+        )
+        try:
+            response = await call
+            self._took_s = self._loop.time() - began
+            self._say(silent=False)
+            self._learn(response)
+        except grpc.aio.AioRpcError as error:
+            self._say(silent=error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            if not call.done():
+                call.cancel()
+
+    def _question(self) -> bytes:
+        """Of those that wait, so many groups as fit; they come last the next time."""
+        groups: dict[str, None] = {}
+        for watch in list(self.watches):
+            if len(groups) >= KEYS_MAX:
+                break
+            groups[watch.group_id] = None
+            del self.watches[watch]
+            self.watches[watch] = None
+        keys = [group_pb2.FindCoordinatorRequest.Key(group_id=group_id) for group_id in groups]
+        return group_pb2.FindCoordinatorRequest(keys=keys).SerializeToString()
+
+    def _learn(self, response: group_pb2.FindCoordinatorResponse) -> None:
+        before = set(self.leaderless)
+        for one in response.results:
+            self.leaderless.discard(one.group_id)
+            if one.pending:
+                self.leaderless.add(one.group_id)
+            elif int(one.status.code) == ErrorCode.NONE:
+                self._pings.routes.learn(one.group_id, coordinator_of(one.coordinator))
+        if self.leaderless != before:
+            self._wake()
+
+    def _wake(self) -> None:
+        for watch in list(self.watches):
+            watch.wake()
+
+    def _arm(self) -> None:
+        least, most = timeouts.PING_SILENCE_MS / 1000, timeouts.PING_SILENCE_MS_MAX / 1000
+        due = self._loop.time() + min(max(least, PATIENCE * self._took_s), most)
+        self._timer = self._loop.call_at(due, self._unanswered, due)
+
+    def _unanswered(self, due: float) -> None:
+        if self._loop.time() - due > OWN_LAG_S:
+            self._arm()
+        else:
+            self._say(silent=True)
+
+    def _say(self, *, silent: bool) -> None:
+        if silent != self.silent:
+            self.silent = silent
+            self._wake()
