@@ -25,6 +25,7 @@ from chaos.mutants import (
     of_quarantine,
     of_room,
     of_sdk,
+    of_service,
 )
 from chaos.mutants.build import Build
 from chaos.mutants.hunt import Caught, Layer
@@ -47,6 +48,18 @@ _ENDING = "tests/coordinator/test_ending.py"
 _GROWTH = "tests/coordinator/test_growth.py"
 _ROOM = "tests/raft/test_room.py"
 _SUSPEND = "tests/client/test_suspend.py"
+_UNTAKEN = "tests/coordinator/test_untaken.py"
+_HEARTBEATS = "tests/coordinator/test_heartbeats.py"
+_SHARD_LIMITS = "tests/limits/test_shard.py"
+_DOOR = "tests/coordinator/test_door.py"
+_FLEET = "tests/client/test_fleet.py"
+_OWN_ASSIGNORS = "tests/client/test_own_assignors.py"
+_GROUP_METRICS = "tests/coordinator/test_group_metrics.py"
+_LARGE_AT_ONCE = (
+    "tests/coordinator/test_service.py::"
+    "test_large_commits_are_read_and_answered_one_in_a_pass_of_the_loop"
+)
+_HERD = f"{_DOOR}::test_a_herd_of_joins_keeps_no_question_for_a_coordinator_out"
 _UNTOLD = (
     "tests/client/test_compat.py::"
     "test_an_assignment_is_not_told_after_sleep_until_a_heartbeat_is_answered"
@@ -79,6 +92,7 @@ BUILDS: dict[str, Build] = {
         *of_room.BUILDS,
         *of_frames.BUILDS,
         *of_sdk.UNIT_BUILDS,
+        *of_service.BUILDS,
         builds.BUILDS["loss_noted_by_all"],
     )
 }
@@ -159,6 +173,35 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "any_kind": (
         f"{_BAD_FRAMES}::test_an_append_that_no_leader_sends_ends_nobody[unknown_kind-True]",
+    ),
+    "unread_answers": (
+        f"{_UNTAKEN}::test_a_client_that_never_reads_keeps_a_few_answers_and_no_more",
+    ),
+    "unread_calls": (f"{_UNTAKEN}::test_a_call_whose_answer_is_not_taken_is_ended",),
+    "strangers_held": (
+        f"{_HEARTBEATS}::test_a_heartbeat_for_members_that_nobody_knows_is_never_held",
+    ),
+    "all_places_for_one": (
+        f"{_HEARTBEATS}::test_one_connection_does_not_take_the_places_of_others",
+    ),
+    "work_uncounted": (
+        f"{_SHARD_LIMITS}::test_partitions_of_an_entry[1]",
+        f"{_SHARD_LIMITS}::test_a_few_deletions_fill_an_entry",
+    ),
+    "large_at_once": (_LARGE_AT_ONCE,),
+    "joins_unbounded": (_HERD,),
+    "discovery_shed": (_HERD,),
+    "parked_suspected": (f"{_FLEET}::test_a_parked_join_is_not_suspected",),
+    "topics_unshared": (
+        f"{_FLEET}::test_members_of_one_client_look_for_their_topics_and_coordinators_together",
+    ),
+    "assignor_on_the_loop": (f"{_OWN_ASSIGNORS}::test_heartbeats_go_on_while_an_assignor_works",),
+    "assignor_unlimited": (
+        f"{_OWN_ASSIGNORS}::test_a_member_whose_assignor_takes_too_long_says_so_and_joins_again",
+    ),
+    "death_unseen": (
+        f"{_GROUP_METRICS}::test_of_a_group_whose_workers_all_died_nothing_is_owned",
+        f"{_GROUP_METRICS}::test_a_death_while_others_leave_is_a_death",
     ),
     "roundless": (
         f"{_SUSPEND}::test_after_sleep_no_work_begins_until_a_heartbeat_is_answered[3000-4.0]",

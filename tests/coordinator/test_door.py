@@ -204,11 +204,12 @@ def test_a_herd_of_joins_keeps_no_question_for_a_coordinator_out():
             herd = [case.stub.JoinGroup(pb.JoinGroupRequest()) for _ in range(3 * most)]
             everybody = asyncio.gather(*herd)
             await case.until(lambda: case.groups.parked >= JOINS_AT_ONCE)
-            for call in (
+            others = [
                 case.stub.FindCoordinator(pb.FindCoordinatorRequest()),
                 case.stub.SyncGroup(pb.SyncGroupRequest()),
-            ):
-                await call
+            ]
+            codes = [await call.code() for call in others]
+            assert codes == [grpc.StatusCode.OK] * 2
             with pytest.raises(grpc.aio.AioRpcError, match="RESOURCE_EXHAUSTED"):
                 await case.stub.OffsetCommit(pb.OffsetCommitRequest())
             # A slow machine reads some so late that others were taken in their places.
