@@ -1,0 +1,156 @@
+"""Builds that one client, a fleet or a group's own code can stop, or that do not say who died."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+import coordinator.door
+import coordinator.group_metrics
+import coordinator.proposer
+import muster.assigning
+from chaos.mutants.build import Build
+from coordinator.admission import Admission, Kind
+from coordinator.heartbeats import Beat, Heartbeats, HeldCall, _Places
+from coordinator.machine.commands import Command
+from coordinator.machine.state import Group
+from coordinator.slices import Slices
+from coordinator.untaken import Untaken
+from muster import timeouts
+from muster.actions import Assign, Assigned
+from muster.admin import topic_errors
+from muster.assigning import AssignorThread
+from muster.calls import _Call
+from muster.membership import shared
+from muster.registry import Registry
+
+
+def _answers_whoever_asks(_self: Untaken, _peer: str) -> bool:
+    return False
+
+
+def _ends_nothing(_self: Untaken) -> None:
+    """Answers wait for as long as their connection lives."""
+
+
+def _knows_everybody(_self: Heartbeats, _beat: Beat) -> bool:
+    return True
+
+
+def _has_a_place(_self: _Places, _call: HeldCall) -> bool:
+    return True
+
+
+def _one(_command: Command) -> int:
+    return 1
+
+
+async def _at_once(_self: Slices, _partitions: int) -> None:
+    """Large or small."""
+
+
+_NO_ROOM_OF_ITS_OWN = {
+    method: kind for method, kind in coordinator.door.KINDS.items() if kind is not Kind.DISCOVERY
+}
+
+
+async def _no_wait(_self: Admission, _kind: Kind) -> None:
+    """There is room."""
+
+
+def _suspects_all(self: _Call[Any]) -> None:
+    self._suspect_at = self._loop.time() + timeouts.SUSPECT_MS / 1000
+
+
+async def _alone(self: Registry, names: Collection[str], timeout_ms: float) -> None:
+    for error in (await topic_errors(self._caller, names, timeout_ms)).values():
+        if error is not None:
+            raise error
+
+
+def _mourns_nobody(_group: Group) -> bool:
+    return False
+
+
+async def _on_the_loop(_self: AssignorThread, asked: Assign) -> Assigned:
+    shares = shared(asked.assignor, asked.subscribers, asked.partition_counts)
+    return Assigned(asked.call_id, shares)
+
+
+class _Endless:
+    """`asyncio`, in which nothing is limited in time."""
+
+    wrap_future = staticmethod(asyncio.wrap_future)
+
+    @staticmethod
+    async def wait_for(awaited: "asyncio.Future[object]", _timeout: float) -> object:
+        return await awaited
+
+
+BUILDS = (
+    Build(
+        "unread_answers",
+        "Makes answers for who does not read them.",
+        ((Untaken, "refuses", _answers_whoever_asks),),
+    ),
+    Build(
+        "unread_calls",
+        "Ends no call whose answer is not taken.",
+        ((Untaken, "look", _ends_nothing),),
+    ),
+    Build(
+        "strangers_held",
+        "Holds heartbeats of members that nobody knows.",
+        ((Heartbeats, "_known", _knows_everybody),),
+    ),
+    Build(
+        "all_places_for_one",
+        "Holds as many heartbeats of one connection as there are places.",
+        ((_Places, "free", _has_a_place),),
+    ),
+    Build(
+        "work_uncounted",
+        "Bounds an entry, a queue and a turn by bytes alone.",
+        ((coordinator.proposer, "work_of", _one),),
+    ),
+    Build(
+        "large_at_once",
+        "Reads all large commits that have come in one pass of the loop.",
+        ((Slices, "commit", _at_once),),
+    ),
+    Build(
+        "joins_unbounded",
+        "Takes as many Joins as come.",
+        ((Admission, "room", _no_wait),),
+    ),
+    Build(
+        "discovery_shed",
+        "Refuses FindCoordinator as any other call when calls wait too long.",
+        ((coordinator.door, "KINDS", _NO_ROOM_OF_ITS_OWN),),
+    ),
+    Build(
+        "parked_suspected",
+        "The SDK takes a Join that is parked for one that got lost.",
+        ((_Call, "_suspect_later", _suspects_all),),
+    ),
+    Build(
+        "topics_unshared",
+        "Each member of a client looks for its topics alone.",
+        ((Registry, "require", _alone),),
+    ),
+    Build(
+        "assignor_on_the_loop",
+        "Runs an assignor of the user's own on the member's loop.",
+        ((AssignorThread, "run", _on_the_loop),),
+    ),
+    Build(
+        "assignor_unlimited",
+        "Waits for an assignor for as long as it takes.",
+        ((muster.assigning, "asyncio", _Endless),),
+    ),
+    Build(
+        "death_unseen",
+        "Says nothing of the partitions of a group whose workers all died.",
+        ((coordinator.group_metrics, "workers_died", _mourns_nobody),),
+    ),
+)
+"""Caught by unit tests."""
