@@ -9,6 +9,7 @@ from chaos.sim.removals import Promises
 from chaos.sim.server import make_core
 from coordinator.breaks import BreakMeter
 from coordinator.calls import Desk
+from coordinator.growth import StateLimits, StateSize
 from coordinator.heartbeats import Heartbeats
 from coordinator.machine.events import GenerationFormed, MemberReplaced
 from coordinator.machine.shard_state import CommandResult, Entry
@@ -120,8 +121,10 @@ class GroupsApp:
         wake: Callable[[], None],
         starting: Callable[[], bool],
         retention: Retention,
+        limits: StateLimits | None = None,
     ) -> None:
         self._desk = Desk()
+        state_size = StateSize(limits)
 
         def wall_ms() -> int:
             return EPOCH_MS + int(now() * 1_000)
@@ -131,7 +134,7 @@ class GroupsApp:
             wake()
 
         self.shards = [
-            Shard(ShardId(number), self._desk, wall_ms, wake_up, retention)
+            Shard(ShardId(number), self._desk, wall_ms, wake_up, retention, state_size)
             for number in range(len(checkers))
         ]
         self._driver: Driver | None = None

@@ -103,7 +103,8 @@ class Members:
                 node.running.wake()
 
         kept = removals.RETENTION if self.world.scenario.removals else RETENTION
-        app = GroupsApp(who, self.checkers, lambda: self.world.now, wake, starting, kept)
+        limits = self.world.scenario.state_limits
+        app = GroupsApp(who, self.checkers, lambda: self.world.now, wake, starting, kept, limits)
         self._apps[node.number] = app
         for shard, checker in zip(app.shards, self.checkers, strict=True):
             Served(shard, node, checker.shard)
@@ -241,8 +242,13 @@ class Member:
 
     # -- one call, repeated until it has an outcome
 
-    def _call(self, command: Command, then: Callable[[Answer], None]) -> None:
-        """Ask until somebody answers; whatever came before is void from now on."""
+    def _call(
+        self, command: Command, then: Callable[[Answer], None], size: int = 1_000
+    ) -> None:
+        """Ask until somebody answers; whatever came before is void from now on.
+
+        Encoded, the command is of `size` bytes at most.
+        """
         self._attempt += 1
         attempt = self._attempt
         if self._over:
@@ -250,33 +256,35 @@ class Member:
         shard = self._all.shard_at(self._node, self._shard)
         if shard is None:
             self._go_elsewhere(None)
-            self._later(0.05, attempt, lambda: self._call(command, then))
+            self._later(0.05, attempt, lambda: self._call(command, then, size))
             return
         calls: list[Call] = []
 
         def respond(answer: Answer) -> None:
             delay = 0.001 + self._rng.expovariate(1 / 0.005)
-            self._later(delay, attempt, lambda: self._answered(answer, command, then))
+            self._later(delay, attempt, lambda: self._answered(answer, command, then, size))
 
         def submit() -> None:
-            calls.append(shard.submit(command, 1_000, respond))
+            calls.append(shard.submit(command, size, respond))
 
         def timed_out() -> None:
             if calls and not calls[0].ended:
                 self._world.nodes[node]._later(life, lambda: shard.abandon(calls[0]))
             self._go_elsewhere(None)
-            self._call(command, then)
+            self._call(command, then, size)
 
         node, life = self._node, self._world.nodes[self._node].incarnation
         self._later(TIMEOUT_S, attempt, timed_out)
         self._world.nodes[node]._later(life, submit)
 
-    def _answered(self, answer: Answer, command: Command, then: Callable[[Answer], None]) -> None:
+    def _answered(
+        self, answer: Answer, command: Command, then: Callable[[Answer], None], size: int
+    ) -> None:
         if isinstance(answer, NotHere):
             self._go_elsewhere(answer.leader)
         if isinstance(answer, NotHere | Loading | Shed | ParkOver):
             self._attempt += 1
-            self._later(0.05, self._attempt, lambda: self._call(command, then))
+            self._later(0.05, self._attempt, lambda: self._call(command, then, size))
         else:
             then(answer)
 

@@ -104,6 +104,8 @@ class SimNode:
         self._unsynced = Unsynced()
         self._taken = Taken()
         self.paused_until_s = 0.0
+        self.busy_until_s = 0.0
+        """Its loop is at work until then (working.py)."""
         self.awake_s = 0.0
         """By then what a pause has put off was done, though the pause was healed before."""
         self.heard_s: dict[int, float] = {}
@@ -172,6 +174,7 @@ class SimNode:
         self.told_s.clear()
         self._unsynced.restart()
         self._taken = Taken()
+        self.busy_until_s = 0.0
         self._starting = True
         self.crash_after_sends = None
         self._turn_scheduled = self._syncing = self._sync_fails = False
@@ -372,11 +375,16 @@ class SimNode:
         now = self.time_s
         self._rate, self._offset = rate, now - self.world.now * rate
 
+    def work(self, seconds: float) -> None:
+        """Hold up the loop for so long, after what it has been asked to do before."""
+        self.busy_until_s = max(self.busy_until_s, self.world.now) + seconds
+
     # -- the loop that owns the driver
 
     def run_pass(self, life: int, run: Callable[[], None]) -> None:
         """A pass of the frontend's loop: it moves no replica, so there is nothing to check."""
-        if self.alive and life == self.incarnation and self.world.now >= self.paused_until_s:
+        held_until_s = max(self.paused_until_s, self.busy_until_s)
+        if self.alive and life == self.incarnation and self.world.now >= held_until_s:
             run()
         else:
             self._later(life, run)
@@ -384,6 +392,10 @@ class SimNode:
     def _later(self, life: int, run: Callable[[], None]) -> None:
         """Run shipped code now, or when a pause of the process ends; never in a later life."""
         if not self.alive or life != self.incarnation:
+            return
+        if self.world.now < self.busy_until_s and self.paused_until_s <= self.busy_until_s:
+            wait = self.busy_until_s - self.world.now
+            self.world.schedule(wait, self._later, life, run)
             return
         if self.world.now < self.paused_until_s:
             wait = self.paused_until_s - self.world.now

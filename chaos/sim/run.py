@@ -28,6 +28,7 @@ from chaos.sim.scenarios import (
     HUNG_DISKS,
     KILLS,
     LANES,
+    LARGE_COMMITS,
     LOST_LINKS,
     NEWCOMER_AWAY,
     ONE_NODE,
@@ -40,6 +41,7 @@ from chaos.sim.scenarios import (
     SPLIT_VOTES,
     STALLS,
     STANDSTILL,
+    STATE_FULL,
     STATICS,
     STRANGERS,
     THREE_NODES,
@@ -63,6 +65,7 @@ EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STALLS, ST
 EVERY |= {KILLS.name: 11} | {scenario.name: 5 for scenario in FORGETFUL}
 EVERY |= {HUNG_DISKS.name: 5, GROUPS_HUNG_DISKS.name: 11}
 EVERY |= {FULL_DISKS.name: 5, GROUPS_FULL_DISKS.name: 11}
+EVERY |= {LARGE_COMMITS.name: 11, STATE_FULL.name: 5}
 EVERY |= {scenario.name: 5 for scenario in SDK} | {scenario.name: 21 for scenario in SCRIPTED}
 """Of these only each n-th seed is run; of the others all.
 
@@ -154,6 +157,8 @@ MINIMA = (
         ),
         FULL_DISKS.name: Minima({"elections": 1, "acked": 80}, ("disks_full", "crash", "transfer")),
         GROUPS_FULL_DISKS.name: Minima({"acked": 20, "generations": 3}, ("disks_full",)),
+        LARGE_COMMITS.name: Minima({"acked": 60}, ("large_commit",)),
+        STATE_FULL.name: Minima({"acked": 60}, ("state_full", "crash", "transfer")),
         BLINKS.name: Minima({"beats": 50}, ("leader_blinks",)),
         STALLS.name: Minima({"beats": 50}, ("leader_stalls",)),
         STANDSTILL.name: Minima({"beats": 50, "elections": 2}, ("all_stand_still", "transfer")),

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from chaos.sim import filling
 from chaos.sim.faults import FIRST_START_WEIGHTS, FORGETFUL_WEIGHTS, WEIGHTS
 from chaos.sim.sdk_scenarios import SCRIPTED, SDK
 from chaos.sim.simulation import BY_SEED, GROUPS_SETTINGS, SETTINGS, Scenario
+from raft.settings import RaftSettings
 
 THREE_NODES, FIVE_NODES = (
     tuple(Scenario(f"{net}{nodes}", nodes=nodes, network=net) for net in ("fifo", "late", "udp"))
@@ -180,6 +182,28 @@ GROUPS_FULL_DISKS = replace(
 )
 """The same with members: what grows is refused, and comes again."""
 
+LARGE_COMMITS = Scenario(
+    "groups-large-commits",
+    nodes=3,
+    members=2,
+    weights={},
+    settings=replace(RaftSettings(), balance_ms=10**9),
+    partition_s=20e-6,
+    chaos_s=9.0,
+    steady=True,
+)
+"""Nothing fails, but two dozen clients commit a thousand partitions at a time, and work takes time."""
+
+STATE_FULL = replace(
+    CHURN,
+    name="groups-state-full",
+    members=4,
+    state_limits=filling.LIMITS,
+    weights={"crash": 4, "isolation": 2, "transfer": 3, "reconnect": 2},
+    pause_s=0.8,
+)
+"""Clients fill the state up to its limits while leaders change."""
+
 DEAF = replace(
     CHURN,
     name="groups-deaf-leader",
@@ -249,6 +273,8 @@ SCENARIOS = {
         GROUPS_HUNG_DISKS,
         FULL_DISKS,
         GROUPS_FULL_DISKS,
+        LARGE_COMMITS,
+        STATE_FULL,
         DEAF,
         BLINKS,
         STALLS,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from chaos.sim import deleting, strangers
+from chaos.sim import deleting, filling, strangers, working
 from chaos.sim.admitted import Admissions
 from chaos.sim.apps import App, HistoryApp
 from chaos.sim.checks import Counts, ShardChecker, Violation
@@ -28,6 +28,7 @@ from chaos.sim.sdk import Process, drawn_by
 from chaos.sim.server import SimServer
 from chaos.sim.views import DurableView
 from chaos.sim.workload import Commands
+from coordinator.growth import StateLimits
 from raft.contract import Role, Room
 from raft.settings import RaftSettings
 from storage.store import StoreError
@@ -102,6 +103,11 @@ class Scenario:
     removals: bool = False
     """Groups and offsets are deleted and expire; ids are asked for; commits are atomic and compare
     (removals.py)."""
+    partition_s: float = 0.0
+    """So long is a node's loop held up by each partition that an entry names; and clients commit
+    many at a time (working.py)."""
+    state_limits: StateLimits | None = None
+    """Of a node's state; clients fill it (filling.py). None: those that ship."""
     strangers: bool = False
     """Many ask for ids and never use them (strangers.py)."""
     operated: bool = False
@@ -284,6 +290,10 @@ class Simulation:
             deleting.start(self, self.members)
         if self.members is not None and self.scenario.strangers:
             strangers.start(self, self.members)
+        if self.members is not None and self.scenario.partition_s:
+            working.start(self, self.members)
+        if self.members is not None and self.scenario.state_limits:
+            filling.start(self, self.members)
         if self.scenario.script:
             Script(self).start()
         self.faults.start()
