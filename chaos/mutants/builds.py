@@ -1,6 +1,6 @@
 """All broken builds by name, wherever they are caught."""
 
-from chaos.mutants import of_coordinator, of_disk, of_machine, of_raft, of_room, of_sdk
+from chaos.mutants import of_coordinator, of_disk, of_machine, of_raft, of_room, of_sdk, of_service
 from chaos.mutants.build import Build
 
 BUILDS: dict[str, Build] = {
@@ -12,5 +12,6 @@ BUILDS: dict[str, Build] = {
         *of_machine.BUILDS,
         *of_coordinator.BUILDS,
         *of_sdk.BUILDS,
+        *of_service.SIMULATED,
     )
 }

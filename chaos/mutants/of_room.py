@@ -48,11 +48,6 @@ class TakingWithoutRoom(Replica):
 
 BUILDS = (
     Build(
-        "growth_unchecked",
-        "Takes whatever the state's limits say.",
-        ((StateSize, "refusal", _never_refused),),
-    ),
-    Build(
         "growth_unreserved",
         WithoutReservation.__doc__ or "",
         ((coordinator.shard, "Proposer", WithoutReservation),),
@@ -66,6 +61,11 @@ BUILDS = (
 """Caught by unit tests."""
 
 SIMULATED = (
+    Build(
+        "growth_unchecked",
+        "Takes whatever the state's limits say.",
+        ((StateSize, "refusal", _never_refused),),
+    ),
     Build(
         "taken_without_room",
         TakingWithoutRoom.__doc__ or "",

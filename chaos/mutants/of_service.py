@@ -108,11 +108,6 @@ BUILDS = (
         ((_Places, "free", _has_a_place),),
     ),
     Build(
-        "work_uncounted",
-        "Bounds an entry, a queue and a turn by bytes alone.",
-        ((coordinator.proposer, "work_of", _one),),
-    ),
-    Build(
         "large_at_once",
         "Reads all large commits that have come in one pass of the loop.",
         ((Slices, "commit", _at_once),),
@@ -154,3 +149,11 @@ BUILDS = (
     ),
 )
 """Caught by unit tests."""
+
+SIMULATED = (
+    Build(
+        "work_uncounted",
+        "Bounds an entry, a queue and a turn by bytes alone.",
+        ((coordinator.proposer, "work_of", _one),),
+    ),
+)

@@ -93,7 +93,10 @@ BUILDS: dict[str, Build] = {
         *of_frames.BUILDS,
         *of_sdk.UNIT_BUILDS,
         *of_service.BUILDS,
-        builds.BUILDS["loss_noted_by_all"],
+        *(
+            builds.BUILDS[name]
+            for name in ("loss_noted_by_all", "growth_unchecked", "work_uncounted")
+        ),
     )
 }
 
@@ -185,7 +188,7 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_HEARTBEATS}::test_one_connection_does_not_take_the_places_of_others",
     ),
     "work_uncounted": (
-        f"{_SHARD_LIMITS}::test_partitions_of_an_entry[1]",
+        f"{_SHARD_LIMITS}::test_partitions_of_an_entry[over]",
         f"{_SHARD_LIMITS}::test_a_few_deletions_fill_an_entry",
     ),
     "large_at_once": (_LARGE_AT_ONCE,),

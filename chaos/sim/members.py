@@ -242,9 +242,7 @@ class Member:
 
     # -- one call, repeated until it has an outcome
 
-    def _call(
-        self, command: Command, then: Callable[[Answer], None], size: int = 1_000
-    ) -> None:
+    def _call(self, command: Command, then: Callable[[Answer], None], size: int = 1_000) -> None:
         """Ask until somebody answers; whatever came before is void from now on.
 
         Encoded, the command is of `size` bytes at most.

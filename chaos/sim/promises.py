@@ -58,6 +58,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "hung_leader": ("A-led-with-hung-disk",),
     "hung_voter": ("A-pre-vote-with-hung-disk",),
     "taken_without_room": ("A-took-entry-without-room",),
+    "growth_unchecked": ("A-state-above-limit",),
+    "work_uncounted": _DISRUPTED,
     # The group machine.
     "generation_fence": _OFFSET_LOST,
     "commit_seq": _OFFSET_LOST,

@@ -192,7 +192,7 @@ LARGE_COMMITS = Scenario(
     chaos_s=9.0,
     steady=True,
 )
-"""Nothing fails, but two dozen clients commit a thousand partitions at a time, and work takes time."""
+"""Nothing fails, but clients commit a thousand partitions at a time, and work takes time."""
 
 STATE_FULL = replace(
     CHURN,

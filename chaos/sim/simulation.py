@@ -286,14 +286,8 @@ class Simulation:
         self._connect_all()
         workload = self.commands if self.members is None else self.members
         workload.start()
-        if self.members is not None and self.scenario.removals:
-            deleting.start(self, self.members)
-        if self.members is not None and self.scenario.strangers:
-            strangers.start(self, self.members)
-        if self.members is not None and self.scenario.partition_s:
-            working.start(self, self.members)
-        if self.members is not None and self.scenario.state_limits:
-            filling.start(self, self.members)
+        if self.members is not None:
+            self._start_others(self.members)
         if self.scenario.script:
             Script(self).start()
         self.faults.start()
@@ -306,6 +300,17 @@ class Simulation:
             for loop in [one.loop for one in self.servers] + [one.loop for one in self.processes]:
                 loop.bury()
         return self._result()
+
+    def _start_others(self, members: Members) -> None:
+        """Clients beside the members."""
+        for wanted, clients in (
+            (self.scenario.removals, deleting),
+            (self.scenario.strangers, strangers),
+            (self.scenario.partition_s, working),
+            (self.scenario.state_limits, filling),
+        ):
+            if wanted:
+                clients.start(self, members)
 
     def _loop(self) -> None:
         end = self.scenario.chaos_s + self.scenario.rest_s

@@ -1,9 +1,9 @@
 """What a node's work costs in virtual time, and clients that ask for much of it at once.
 
 Shipped code takes no virtual time by itself. In a world with `partition_s` a node's loop is held up
-for that long for each partition that an entry names: once where it is applied, once more where it
-was encoded. Whatever else is due meanwhile (frames, timers, calls) comes afterwards, as it does on a
-real loop.
+for that long by each partition that an entry names: once where it is applied, once more where it
+was encoded. Whatever else is due meanwhile (frames, timers, calls) comes afterwards, as on a real
+loop.
 """
 
 from typing import TYPE_CHECKING, Final

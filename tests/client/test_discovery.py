@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from muster import TopicPartition, calls, discovery, offsets
+from muster import TopicPartition, backoff, calls, discovery, offsets
 from muster.discovery import Routes
 from muster.testing import Hang
 from muster.types import Coordinator, Counters
@@ -66,23 +66,25 @@ def test_only_a_later_coordinator_is_believed(found, believed):
     assert routes.learn("g", Coordinator(1, "a:1", 1))
 
 
-async def test_an_impatient_call_does_not_wait_out_a_parked_ones_pause(open_cluster):
-    """A search that a parked Join began asks without a pause, for a call that may not be quiet."""
+async def test_a_search_makes_no_pause_while_nodes_hold_its_questions(open_cluster, monkeypatch):
+    """Whoever began it, a parked Join too: a commit that joins the search waits out no pause."""
     async with open_cluster(3) as (cluster, client):
         await client.committed("g", [T0])
         core = client._core
         known = core.caller.routes.get("g")
-        parked = core.discovery.want("g", known=known, wake=lambda: None)
-        asked = client.counters.find_coordinator
-        await cluster.until(lambda: len(cluster.seen("FindCoordinator")) == asked + 2)
-        while core.discovery._asking:
-            await asyncio.wait(list(core.discovery._asking))
-        for _ in range(5):
-            await asyncio.sleep(0)  # the askers see their answers, and ask again
-        hurried = core.discovery.want("g", known=known, wake=lambda: None)
+        pauses = []
+
+        class Noted:
+            def delay_ms(self, failures, jitter):
+                pauses.append(failures)
+                return 1
+
+        monkeypatch.setattr(backoff, "CALL", Noted())
+        asked = len(cluster.seen("FindCoordinator"))
+        search = core.discovery.want("g", known=known, wake=lambda: None)
         await cluster.until(lambda: len(cluster.seen("FindCoordinator")) >= asked + 4)
-        parked.close()
-        hurried.close()
+        search.close()
+        assert pauses == []
         assert not core.discovery._searches
 
 

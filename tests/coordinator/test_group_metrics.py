@@ -239,6 +239,7 @@ def test_of_a_group_whose_workers_all_died_nothing_is_owned(rig):
     group = rig.shard.state.groups["g"]
     assert group.phase is Phase.EMPTY
     found = ownership(group, rig.meter.own["g"], {"t": 4, "u": 9})
+    assert found is not None
     assert (found.unassigned, found.idle_members) == (4, 0)
     rig.settle("c", shares={"c": (0, 1, 2, 3)})
     assert ownership(group, rig.meter.own["g"], {"t": 4}).unassigned == 0
@@ -260,7 +261,9 @@ def test_a_death_while_others_leave_is_a_death(rig):
     rig.settle("a", "b", shares={"a": (0, 1), "b": (2, 3)})
     rig.ask("leave", leave("a"))
     _fall_silent(rig, until_gone=("b",))
-    assert ownership(rig.shard.state.groups["g"], rig.meter.own["g"], {"t": 4}).unassigned == 4
+    found = ownership(rig.shard.state.groups["g"], rig.meter.own["g"], {"t": 4})
+    assert found is not None
+    assert found.unassigned == 4
 
 
 def test_a_group_whose_members_all_left_is_not_missed(rig):

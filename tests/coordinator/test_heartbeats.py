@@ -142,6 +142,7 @@ def test_a_heartbeat_for_members_that_nobody_knows_is_never_held(node):
     node.stable("a")
     for seq in range(3):
         node.beat(seq, seq, "nobody", nonce="stranger")
+        assert seq in node.answers
         assert node.answers[seq].statuses == (Error.UNKNOWN_MEMBER_ID,)
     assert node.beats.held == 0
     assert not node.beats._clients

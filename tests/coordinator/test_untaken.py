@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from coordinator import door, untaken
+from coordinator.admission import Kind
 from coordinator.untaken import ANSWER_BYTES, CONNECTION_BYTES_MAX
 from muster.v1 import group_pb2 as pb
 from tests.coordinator.deaf import Deaf
@@ -41,7 +42,7 @@ class Bounded(Case):
 
     async def __aenter__(self):
         await super().__aenter__()
-        self.admission.limit = 2 * CALLS
+        self.admission.limits[Kind.ORDINARY] = 2 * CALLS
         return self
 
     @property
@@ -52,6 +53,14 @@ class Bounded(Case):
 def run(test):
     """Run a coroutine to its end."""
     asyncio.run(asyncio.wait_for(test, 60))
+
+
+async def _seen(condition):
+    """As `Case.until`; in vain it is a failed assertion."""
+    end_s = asyncio.get_running_loop().time() + 8
+    while not condition():
+        assert asyncio.get_running_loop().time() < end_s
+        await asyncio.sleep(0.005)
 
 
 @pytest.fixture
@@ -70,7 +79,7 @@ def test_a_client_that_never_reads_keeps_a_few_answers_and_no_more():
             for _ in range(CALLS):
                 await deaf.ask(FETCH, pb.OffsetFetchRequest())
             kept = CONNECTION_BYTES_MAX // LARGE
-            await case.until(lambda: len(deaf.statuses) == CALLS - kept)
+            await _seen(lambda: len(deaf.statuses) == CALLS - kept)
             assert set(deaf.statuses.values()) <= {EXHAUSTED, UNAVAILABLE}
             assert len(case.untaken) == kept
             assert case.untaken.bytes < CONNECTION_BYTES_MAX + LARGE + ANSWER_BYTES
@@ -91,7 +100,7 @@ def test_a_call_whose_answer_is_not_taken_is_ended(soon):
             await deaf.connect("127.0.0.1", case.port)
             for _ in range(2):
                 asked = [await deaf.ask(FETCH, pb.OffsetFetchRequest()) for _ in range(2)]
-                await case.until(lambda asked=asked: set(asked) <= deaf.resets)
+                await _seen(lambda asked=asked: set(asked) <= deaf.resets)
                 assert len(case.untaken) == case.untaken.bytes == 0
             assert case.groups.fetches == case.untaken.ended_total == 4
             assert deaf.data_bytes == 0
