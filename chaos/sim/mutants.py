@@ -163,6 +163,6 @@ KNOWN_SEEDS = {
     "sticky_voters": 1,
     "unknown_topic": 36,
     "unsorted_history": 2,
-    "zombie_fence": 10,
+    "zombie_fence": 116,
 }
 """By build, the seed that is tried first; 0 for those that are not listed."""

@@ -309,6 +309,10 @@ def test_who_was_overlapped_may_not_commit_until_it_knows_a_later_generation() -
     assert not owners.is_fenced("g", 0, "a", "pa")
 
 
+SEED = 2
+"""In about every second one it is in a commit that it stands still."""
+
+
 class Proxied:
     """A world without a fault, but that one member stands still and its last Join comes again.
 
@@ -318,7 +322,7 @@ class Proxied:
     def __init__(self) -> None:
         nothing = ClientFaults(0.0, 0.0, 0.0, 0.0)
         calm = replace(SDK_COOPERATIVE, members=4, weights={}, life_s=0.0, client_faults=nothing)
-        self.simulation = Simulation(calm, 0)
+        self.simulation = Simulation(calm, SEED)
         self._joins: dict[str, bytes] = {}
         members = self.simulation.members
         assert members is not None
