@@ -8,6 +8,7 @@ from chaos.faults import (
     damage,
     disk,
     diverging,
+    load,
     network,
     operation,
     peers,
@@ -16,6 +17,6 @@ from chaos.faults import (
 )
 from chaos.faults.contract import kinds
 
-MODULES = (process, network, peers, operation, disk, damage, diverging, clock, resources)
+MODULES = (process, network, peers, operation, disk, damage, diverging, clock, resources, load)
 
 __all__ = ["MODULES", "kinds"]

@@ -179,6 +179,12 @@ def others_are_served(world, injected, load):
     load.wait_progress()
 
 
+def others_go_on(world, injected, load):
+    """Whatever is asked for at once."""
+    assert injected.facts
+    load.wait_progress()
+
+
 def growth_is_refused(world, injected, load):
     """Of that group; what is there goes on, and others are served."""
     assert injected.facts["went_on"]
@@ -251,6 +257,8 @@ EVIDENCE = {
     "out_of_files": files_run_out,
     "unread_answers": others_are_served,
     "state_full": growth_is_refused,
+    "large_commits": others_go_on,
+    "fleet_starts": others_go_on,
 }
 OURS = sorted(
     name

@@ -9,13 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.faults import clock, damage, disk, resources, watched
+from chaos.faults import clock, damage, disk, load, resources, watched
 from chaos.faults.catalog import kinds
 from chaos.faults.contract import FaultError, Group, create
 from chaos.faults.watched import Watched
 from chaos.run.stage import Healed, OwnWorld
 from chaos.world.errors import WorldError
 from chaos.world.loopback import Loopback
+from muster.v1 import admin_pb2, group_pb2
 
 DOCS = Path(__file__).parents[3] / "docs" / "chaos.md"
 
@@ -524,3 +525,51 @@ def test_memory_that_rises_for_a_client_that_reads_nothing_fails_the_run(
     world.nodes[1].endpoint = world.client_command = None
     with pytest.raises(FaultError) if fails else nullcontext():
         injected("unread_answers", world)
+
+
+class Asked:
+    """A node whose coordinator knows so much of each group, and deletes all of them."""
+
+    def __init__(self, *, offset=0, members=0):
+        self._offset, self._members = offset, members
+
+    def OffsetFetch(self, request, timeout):  # noqa: N802 - as a stub has it
+        answer = group_pb2.OffsetFetchResponse()
+        for asked in request.groups:
+            group = answer.groups.add(group_id=asked.group_id)
+            group.partitions.add(partition=asked.partitions[0].partition, offset=self._offset)
+        return answer
+
+    def DescribeGroups(self, request, timeout):  # noqa: N802
+        answer = admin_pb2.DescribeGroupsResponse()
+        for group_id in request.group_ids:
+            group = answer.groups.add(group_id=group_id)
+            for _ in range(self._members):
+                group.members.add()
+        return answer
+
+    def DeleteGroups(self, request, timeout):  # noqa: N802
+        answer = admin_pb2.DeleteGroupsResponse()
+        for group_id in request.group_ids:
+            answer.results.add(group_id=group_id)
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "known", "real"),
+    [
+        ("large_commits", {"offset": 2}, True),
+        ("large_commits", {"offset": 1}, False),
+        ("fleet_starts", {"members": 10}, True),
+        ("fleet_starts", {"members": 9}, False),
+    ],
+)
+def test_a_crowd_is_what_coordinators_know_of_it(kind, known, real, monkeypatch):
+    """Whatever the clients say of themselves."""
+    child = SimpleNamespace(ready=lambda **_: {}, close=lambda: None)
+    monkeypatch.setattr(load, "Child", lambda *_, **__: child)
+    world, node = Machine(), Asked(**known)
+    world.nodes[1].endpoint = world.client_command = None
+    world.groups = world.admin = lambda _: node
+    world.wait = lambda condition, *_: condition()
+    assert (injected(kind, world).unreal == "") is real

@@ -1,0 +1,144 @@
+"""Faults of load: more work at once than a cluster of this size is for."""
+
+import contextlib
+from random import Random
+from typing import ClassVar
+
+import grpc
+
+from chaos.child import Child, ChildError, Message
+from chaos.faults.contract import FaultError, Group, Injected, fault
+from chaos.faults.crowd import GROUP_SIZE, MEMBERS_S_MAX
+from chaos.faults.watched import Sight, Watched
+from chaos.world.network import node_place
+from chaos.world.world import World
+from muster.v1 import admin_pb2, errors_pb2, group_pb2
+
+COMMITTERS = 32
+FLEET = 200
+"""Members, in groups of ten."""
+
+TOPIC = "muster-chaos-load"
+TOPIC_PARTITIONS = 1_000
+ANSWER_S_MAX = 30.0
+CALL_S = 3.0
+DELETED_S_MAX = 40.0
+
+
+class _Crowd(Watched):
+    """A client process that asks for much, until heal."""
+
+    group = Group.RESOURCE
+    spares_members = True
+    groups: ClassVar[int]
+    """How many the client asks for."""
+
+    def __init__(self) -> None:
+        """Nobody asks for anything."""
+        self._client: Child | None = None
+        self._name = ""
+
+    def _begin(self, world: World, rng: Random, what: Message) -> Injected:
+        """Start it, and wait until something came of it. Raises FaultError where nothing does."""
+        self._name = f"muster-chaos-load-{rng.getrandbits(32):08x}"
+        world.create_topic(TOPIC, TOPIC_PARTITIONS)
+        config = {
+            "endpoints": [world.nodes[one].endpoint for one in world.running()],
+            "group": self._name,
+            "topic": TOPIC,
+            **what,
+        }
+        self._client = Child("chaos.faults.crowd", config, wrap=world.client_command)
+        try:
+            facts = self._client.ready(timeout_s=MEMBERS_S_MAX + ANSWER_S_MAX)
+        except ChildError as error:
+            raise FaultError(f"{self.kind}: {error}") from error
+        hit = tuple(node_place(one) for one in world.running())
+        return Injected(hit, ", ".join(f"{v} {k}" for k, v in what.items()), facts=facts)
+
+    def heal(self, world: World) -> None:
+        """Look, end the client, and delete its groups."""
+        client, self._client = self._client, None
+        if client is not None:
+            self._watch(self._look, world)
+            client.close()
+            left = set(self._groups())
+            world.wait(lambda: _deleted(world, left), DELETED_S_MAX, f"{self._name}-.. deleted")
+
+    def _groups(self) -> list[str]:
+        return [f"{self._name}-{number}" for number in range(self.groups)]
+
+    def _look(self, world: World) -> Sight:
+        raise NotImplementedError
+
+
+def _deleted(world: World, left: set[str]) -> bool:
+    """Ask every node to delete what is left of these groups, and take off what is gone."""
+    for node_id in world.running():
+        with contextlib.suppress(grpc.RpcError):
+            request = admin_pb2.DeleteGroupsRequest(group_ids=sorted(left))
+            for one in world.admin(node_id).DeleteGroups(request, timeout=CALL_S).results:
+                if one.status.code in {errors_pb2.NONE, errors_pb2.GROUP_ID_NOT_FOUND}:
+                    left.discard(one.group_id)
+    return not left
+
+
+@fault
+class LargeCommits(_Crowd):
+    """Commits of as many partitions as one call may name."""
+
+    kind = "large_commits"
+    groups = COMMITTERS
+    title = "32 clients commit 1,000 partitions at a time, as fast as they are answered"
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Begin, and wait until each has been answered once."""
+        return self._begin(world, rng, {"commits": COMMITTERS})
+
+    def _look(self, world: World) -> Sight:
+        """What is stored of each one's last partition is how often it committed."""
+        request = group_pb2.OffsetFetchRequest()
+        for name in self._groups():
+            asked = request.groups.add(group_id=name)
+            asked.partitions.add(topic=TOPIC, partition=TOPIC_PARTITIONS - 1)
+        stored: dict[str, int] = {}
+        for node_id in world.running():
+            with contextlib.suppress(grpc.RpcError):
+                answer = world.groups(node_id).OffsetFetch(request, timeout=CALL_S)
+                for one in answer.groups:
+                    for partition in one.partitions:
+                        stored[one.group_id] = max(0, partition.offset)
+        commits = sum(stored.values())
+        return (
+            commits > COMMITTERS,
+            f"{commits} commits of {TOPIC_PARTITIONS} partitions are stored",
+        )
+
+
+@fault
+class FleetStarts(_Crowd):
+    """Members of many groups that join in one moment."""
+
+    kind = "fleet_starts"
+    groups = FLEET // GROUP_SIZE
+    title = "200 members in groups of ten start at once, through one client of the SDK"
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Start them, and wait until each has its share. Facts: `generations`, the highest.
+
+        Raises FaultError where one has none in 60 s.
+        """
+        return self._begin(world, rng, {"members": FLEET})
+
+    def _look(self, world: World) -> Sight:
+        """How many members their coordinators know."""
+        request = admin_pb2.DescribeGroupsRequest(group_ids=self._groups())
+        members: dict[str, int] = {}
+        for node_id in world.running():
+            with contextlib.suppress(grpc.RpcError):
+                answer = world.admin(node_id).DescribeGroups(request, timeout=CALL_S)
+                for one in answer.groups:
+                    if one.status.code == errors_pb2.NONE:
+                        members[one.group_id] = len(one.members)
+        known = sum(members.values())
+        return known == FLEET, f"{known} members are in {len(members)} groups"
