@@ -14,6 +14,7 @@ NAMES = {
     "fleet": "1,000, 3,000 and 10,000 members in groups of ten start at once, raw and by the SDK",
     "assignors": "what each assignor moves and stops in 1,000 membership changes; no cluster",
     "large_commits": "200 clients commit 1,000 partitions each, as fast as they can",
+    "unread": "others' latency and a node's memory beside a client that never reads",
     "fill": "50,000 groups get 20 offsets each, with 72 and 128 commits in flight",
     "growth": "state grows by each path until it is refused, nodes in 2 GiB, and a restart",
     "commits": "acknowledged offset commits per second beside a bare gRPC echo",

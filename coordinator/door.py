@@ -60,7 +60,7 @@ READS_AT_ONCE_MAX: Final = 8
 """Of one connection. Others wait for their turn, unread, so that no work goes into answers that
 would be dropped."""
 
-READS_WAITING_MAX: Final = 128
+READS_WAITING_MAX: Final = 64
 """Of one connection; more are refused unread."""
 
 OVERLOADED: Final = "this node has more calls than it can serve: nothing was done; repeat later."

@@ -1,0 +1,125 @@
+"""What a client that never reads does to the others, and to a node's memory.
+
+Three nodes; 160 commits a second to the node that leads most, over eight connections. Rounds of ten
+seconds, every second one with a client that asks that node for 350 long answers on one connection
+and takes none. Side by side: the others' p99 of the rounds with it, by that of those without it.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+
+from bench.flood import ACKNOWLEDGED
+from bench.raw import PARTITIONS, TOPIC, group_names
+from bench.report import Report, quantile
+from chaos.child import Child, Message, close_all
+from chaos.soak.sampling import memory_kib
+from chaos.world.cluster import Cluster
+
+GROUPS = 24
+PER_S = 160
+CONNECTIONS = 8
+CALLS = 350
+SAMPLE_S = 0.05
+P99_FACTOR_MAX = 1.5
+RISE_MAX_MIB = 64
+BACK_S = 70.0
+"""What was taken is back after the node's next look at its memory, a minute later at most."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark; see the module's docstring. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench unread")
+    parser.add_argument("--rounds", type=int, default=5, help="of each kind")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    options = parser.parse_args(arguments)
+    report = Report("unread", arguments)
+    children: list[Child] = []
+    with Cluster() as cluster:
+        try:
+            _run(report, cluster, children, options)
+        finally:
+            close_all(children)
+    return report.finish()
+
+
+def _run(
+    report: Report, cluster: Cluster, children: list[Child], options: argparse.Namespace
+) -> None:
+    cluster.create_topic(TOPIC, PARTITIONS)
+    cluster.wait_balanced()
+    node_id, shards = cluster.leads_most()
+    node = cluster.nodes[node_id]
+    load = Child(
+        "bench.commit_client",
+        {
+            "endpoints": cluster.endpoints,
+            "groups": group_names("unread", GROUPS, cluster.shards, shards),
+            "name": "load",
+        },
+    )
+    children.append(load)
+    load.ready(timeout_s=60)
+    _offer(load, options.seconds)  # what comes once has come
+    latencies_s: dict[bool, list[float]] = {False: [], True: []}
+    factors, rises_mib = [], []
+    before_kib = memory_kib(node.pid)[0]
+    for _ in range(options.rounds):
+        p99_s = {}
+        for deaf in (False, True):
+            start_kib, highest_kib = memory_kib(node.pid)[0], 0
+            load.send("open", **_round(options.seconds))
+            client = None
+            if deaf:
+                config = {"endpoint": node.endpoint, "calls": CALLS}
+                client = Child("chaos.faults.deaf", config)
+                client.ready()
+            end_s = time.monotonic() + options.seconds
+            while time.monotonic() < end_s:
+                highest_kib = max(highest_kib, memory_kib(node.pid)[0])
+                time.sleep(SAMPLE_S)
+            got = load.read(options.seconds + 30)
+            if client is not None:
+                client.close()
+                rises_mib.append((highest_kib - start_kib) / 1024)
+            round_s = [latency_s for _, latency_s in got["acknowledged"]]
+            report.require(
+                got["outcomes"] == {ACKNOWLEDGED: got["offered"]},
+                f"every commit is acknowledged ({got['outcomes']} of {got['offered']})",
+            )
+            latencies_s[deaf] += round_s
+            p99_s[deaf] = quantile(round_s, 0.99)
+        factors.append(p99_s[True] / p99_s[False])
+        report.say(f"p99 {p99_s[False] * 1e3:.1f} ms without, {p99_s[True] * 1e3:.1f} ms with it")
+    back_s = time.monotonic() + BACK_S
+    while memory_kib(node.pid)[0] - before_kib > RISE_MAX_MIB * 1024 // 2:
+        if time.monotonic() > back_s:
+            break
+        time.sleep(SAMPLE_S)
+    kept_mib = (memory_kib(node.pid)[0] - before_kib) / 1024
+    for deaf, name in ((False, "others_p99_ms_without"), (True, "others_p99_ms_with")):
+        report.add(name, [quantile(latencies_s[deaf], 0.99) * 1e3], "ms")
+    report.add("others_p99_factor", factors, "times")
+    report.add("memory_rise_mib", rises_mib, "MiB")
+    report.add("memory_kept_mib", [kept_mib], "MiB")
+    factor = quantile(latencies_s[True], 0.99) / quantile(latencies_s[False], 0.99)
+    report.require(
+        factor <= P99_FACTOR_MAX, f"others' p99 is {factor:.2f} times, at most {P99_FACTOR_MAX}"
+    )
+    report.require(
+        max(rises_mib) < RISE_MAX_MIB, f"memory rises by {max(rises_mib):.0f} MiB, under 64"
+    )
+    report.require(kept_mib < RISE_MAX_MIB / 2, f"{kept_mib:.0f} MiB of it are kept, under 32")
+
+
+def _round(seconds: float) -> Message:
+    return {
+        "per_s": PER_S,
+        "seconds": seconds,
+        "start_s": time.monotonic() + 0.2,
+        "connections": CONNECTIONS,
+    }
+
+
+def _offer(load: Child, seconds: float) -> None:
+    load.ask("open", seconds + 30, **_round(seconds))
