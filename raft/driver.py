@@ -108,7 +108,7 @@ class Driver:
         self._soft_since: float | None = None
         self._balance_at = now + self._seconds(self.settings.balance_ms)
         self._age_at = now + self._seconds(self.settings.log_memory_ms)
-        self._drain_at = self._room_at = now
+        self._drain_at = self._room_at = self._replaced_at = now
         self.replicas: dict[ShardId, Replica] = {}
         for number in range(self.identity.shards):
             shard = ShardId(number)
@@ -214,6 +214,7 @@ class Driver:
             self.book.refuse(f"node {peer.node_id}", reason)
             if hello.is_another_store(self.identity, self.book, peer):
                 self.book.refused_stores[peer.node_id] = peer.store_uuid
+                self._ask_who_was_replaced(peer.node_id)
             return reason
         self._meet_life(peer)
         for one in peer.known:
@@ -223,6 +224,19 @@ class Driver:
             self.book.endpoints[peer.node_id] = peer.client_endpoint
         self._wake()
         return None
+
+    def _ask_who_was_replaced(self, node: int) -> None:
+        """Hang up on everybody else: the next hellos say whether the store of `node` was replaced.
+
+        Whoever is not introduced has no log that would say so, and may wait for `node` alone.
+        """
+        now = self.clock()
+        if self.book.introduced or now < self._replaced_at:
+            return
+        self._replaced_at = now + self._seconds(self.settings.replaced_ms)
+        for other in list(self._connected_at):
+            if other != node:
+                self.link.hang_up(other)
 
     def _meet_life(self, peer: pb.Hello) -> None:
         """Note in which life a peer's store is; or, if it forgot something, that it has to be told.

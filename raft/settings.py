@@ -106,3 +106,6 @@ class RaftSettings:
     """How often a leader looks whether a replaced node can be admitted."""
     introduce_ms: int = 250
     """How often a new store asks the nodes that have not said yet that they know it."""
+    replaced_ms: int = 1_000
+    """How often a new store, where a node comes in another store than before, has the others say
+    hello again, which says who was replaced."""

@@ -205,3 +205,30 @@ def test_a_whole_cluster_starts_without_help(nodes):
     """One node has nobody to ask; three that start together ask each other."""
     cluster = MemoryCluster(nodes=nodes)
     assert isinstance(cluster.propose(b"x"), Applied)
+
+
+def test_a_store_that_waits_for_one_that_was_replaced_hears_of_it():
+    """A node that is not introduced is connected with all when another one's disk is replaced.
+
+    It has no log that would say so, and the newcomer is admitted only with its acknowledgement.
+    """
+    cluster = MemoryCluster(5)
+    cluster.commit([b"x"])
+    cluster.crash(0)
+    waiting = cluster.nodes[0].store  # as if node 4's word had been lost in the first start
+    waiting.batch.delete(Family.META, keys.INTRODUCED)
+    waiting.mark_hard()
+    waiting.write()
+    waiting.sync()
+    cluster.crash(4)
+    cluster.restart(0)
+    cluster.run(lambda: book(cluster, 0).awaited == [4])
+    wipe(cluster, 4)
+    uuid = cluster.nodes[4].driver.identity.store_uuid
+    for number in (1, 2, 3):
+        cluster.nodes[number].driver.allow_replacement(Replacement(4, uuid, 7))
+    assert "replace-node 4" in cluster.connect(0, 4)
+    cluster.connect_all()
+    cluster.run(lambda: cluster.connect(0, 4) is None)
+    cluster.run(lambda: book(cluster, 0).introduced)
+    cluster.run(lambda: cluster.replica(4).role is not Role.LEARNER)
