@@ -1,11 +1,11 @@
 """Whether a node that holds calls on purpose is still there.
 
 A Join or Sync is parked for 25 s at most, so that it is not answered says nothing about its node.
-While a client has such calls at a node it asks that node, once for all of them, what is answered at
-once: a FindCoordinator for any coordinator of some of their groups. A node that leaves this
-unanswered is suspect, and so is one that says of a group that it knows no leader: it was deposed,
-and may not be able to say so to the calls that it holds. One that refuses the question for overload
-is alive. A node that was slow before has longer, and a process that was
+While a client has such calls at a node it asks that node, once for all of them, what it answers at
+once where it knows a leader of one of them: a FindCoordinator for any coordinator of some of their
+groups. A node that leaves this unanswered is suspect, and so is one that says of a group that it
+knows no leader: it was deposed, and may not be able to say so to the calls that it holds. One that
+refuses the question for overload is alive; any other failure of the question makes it suspect. A node that was slow before has longer, and a process that was
 busy itself gives the answer the same time again: it may have come, and not be read yet.
 """
 
@@ -48,7 +48,8 @@ class Watch:
     def silent(self) -> bool:
         """The node knows no leader of this group, or left the last question unanswered too long.
 
-        That is PING_SILENCE_MS, longer where it was slow before, PING_SILENCE_MS_MAX at most.
+        That is PING_SILENCE_MS, longer where it was slow before (PING_SILENCE_MS_MAX at most), and
+        as long again where this process was busy when it ended.
         """
         return self._pinged.silent or self.group_id in self._pinged.leaderless
 
@@ -144,6 +145,7 @@ class _Pinged:
 
     def _question(self) -> bytes:
         """Of those that wait, so many groups as fit; they come last the next time."""
+        self.leaderless &= {watch.group_id for watch in self.watches}
         groups: dict[str, None] = {}
         for watch in list(self.watches):
             if len(groups) >= KEYS_MAX:

@@ -22,6 +22,10 @@ NAMES_MAX = 1_000
 Answer = asyncio.Future[MusterError | None]
 
 
+def _closed() -> CallFailed:
+    return CallFailed("the client was closed during the call", grpc_code="CANCELLED")
+
+
 class Registry:
     """Looks topics up, each once."""
 
@@ -43,6 +47,7 @@ class Registry:
         Raises:
             UnknownTopicOrPartition: one of them does not exist, as far as the node asked knows.
             CoordinatorNotAvailable, RequestTimedOut: nobody answered in time.
+            CallFailed: the client was closed meanwhile.
         """
         answers = [self._answer(name, timeout_ms) for name in names if name not in self._known]
         for answer in answers:
@@ -69,9 +74,7 @@ class Registry:
             call.add_done_callback(self._calls.discard)
 
     async def _ask(self, waiting: dict[str, Answer], timeout_ms: float) -> None:
-        errors: dict[str, MusterError | None] = dict.fromkeys(
-            waiting, CallFailed("the client was closed during the call", grpc_code="CANCELLED")
-        )
+        errors: dict[str, MusterError | None] = dict.fromkeys(waiting, _closed())
         try:
             errors.update(await topic_errors(self._caller, waiting, timeout_ms))
         except MusterError as error:
@@ -93,7 +96,7 @@ class Registry:
         waiting, self._waiting = self._waiting, {}
         for name, answer in waiting.items():
             del self._asked[name]
-            answer.cancel()
+            answer.set_result(_closed())
         for call in self._calls:
             call.cancel()
         if self._calls:

@@ -421,8 +421,6 @@ class Cluster:
         while loop.time() < deadline:
             if self.leader and any(self.term > key.known_term for key in request.keys):
                 break
-            if not request.keys:  # whether this node is alive
-                break
             await self._change(deadline - loop.time())
         response = group_pb2.FindCoordinatorResponse()
         for node in self._nodes.values():
