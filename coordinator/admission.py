@@ -58,12 +58,14 @@ class Admission:
         self.of_kind = dict.fromkeys(Kind, 0)
         """Of the active ones, how many are of each kind."""
         self._takers: deque[asyncio.Future[None]] = deque()
+        self._read: deque[asyncio.Future[None]] = deque()
         self.admitted_total = 0
         self.refused_total = 0
 
     def enter(self, kind: Kind = Kind.ORDINARY) -> "Admitted | None":
         """Begin a call; None where it is refused."""
-        full = self.of_kind[kind] >= self.limits[kind]
+        waiting = len(self._read) if kind is Kind.JOIN else 0
+        full = self.of_kind[kind] + waiting >= self.limits[kind]
         if full or (kind is Kind.ORDINARY and self.overdue()):
             self.refused_total += 1
             return None
@@ -72,22 +74,33 @@ class Admission:
         self.admitted_total += 1
         return Admitted(self, kind)
 
-    async def room(self, kind: Kind) -> None:
-        """Wait until another call of this kind is to be taken."""
+    async def room(self, kind: Kind, *, read: bool = False) -> None:
+        """Wait until another call of this kind is to be taken.
+
+        `read`: the call is read already. Those go first, and no more of them wait than are admitted
+        at all: `enter` refuses the others.
+        """
+        queue = self._read if read else self._takers
         while kind is Kind.JOIN and self.of_kind[kind] >= JOINS_AT_ONCE:
-            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._takers.append(taker)
-            await taker
+            if read and len(queue) >= self.limits[kind]:
+                return
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            queue.append(turn)
+            await turn
 
     def left(self, kind: Kind) -> None:
         """A call is answered, parked, or its request does not come."""
         self.active -= 1
         self.of_kind[kind] -= 1
         if kind is Kind.JOIN and self.of_kind[kind] < JOINS_AT_ONCE:
-            while self._takers:
-                taker = self._takers.popleft()
-                if not taker.done():
-                    taker.set_result(None)
+            self._let_one_in()
+
+    def _let_one_in(self) -> None:
+        for queue in (self._read, self._takers):
+            while queue:
+                turn = queue.popleft()
+                if not turn.done():
+                    turn.set_result(None)
                     return
 
 

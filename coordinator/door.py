@@ -179,6 +179,7 @@ class Door:
         while True:
             await asyncio.sleep(UNTAKEN_LOOK_MS / MS)
             self.untaken.look()
+            self._give_up_unread()
 
     def _give_up_unread(self) -> None:
         """Calls whose request is not there after a while give their places to others.

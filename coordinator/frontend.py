@@ -101,6 +101,7 @@ async def admit(core: Core, context: Context, kind: Kind = Kind.ORDINARY) -> Adm
     """The call's place among the active ones: the door's, or one taken now, or a refusal."""
     admitted = CALL.get()
     if admitted is None or not admitted.begin():
+        await core.admission.room(kind, read=True)
         admitted = core.admission.enter(kind)
     if admitted is None:
         await shed(context, "active calls on this node")

@@ -6,7 +6,7 @@ abandoned in the core, which un-parks it and keeps the member.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from uuid import uuid4
 
 from coordinator import translate
@@ -73,15 +73,21 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             refused = _refuse_find(request)
             if refused is not None:
                 return self._find_invalid(request, refused)
+            async with Slices(self._core.one_long_read) as slices:
+                await slices.turn(len(request.keys))
+                pairs = [
+                    (key.group_id, key.known_term, refuse_group(key.group_id))
+                    for key in request.keys
+                ]
             admitted.leave()
-            return await self._find(request)
+            return await self._find(pairs)
         finally:
             admitted.leave()
 
-    async def _find(self, request: pb.FindCoordinatorRequest) -> pb.FindCoordinatorResponse:
+    async def _find(
+        self, pairs: Sequence[tuple[str, int, Refused | None]]
+    ) -> pb.FindCoordinatorResponse:
         core = self._core
-        pairs = [(key.group_id, key.known_term, refuse_group(key.group_id)) for key in request.keys]
-
         known: dict[int, int] = {}
         for group_id, known_term, _ in pairs:
             number = core.shard_for(group_id).number
@@ -94,6 +100,15 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             )
 
         await core.watch.until(found, FIND_COORDINATOR_HOLD_MS)
+        async with Slices(core.one_long_read) as slices:
+            await slices.turn(len(pairs))
+            return self._found(pairs, known)
+
+    def _found(
+        self, pairs: Sequence[tuple[str, int, Refused | None]], known: Iterable[int]
+    ) -> pb.FindCoordinatorResponse:
+        """One result for each of these groups; `known` are their shards."""
+        core = self._core
         response = pb.FindCoordinatorResponse()
         leaders = {number: self._later(core.shards[number], 0) for number in known}
         named = {
@@ -379,7 +394,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             if refused is not None:
                 return pb.OffsetCommitResponse(status=core.statuses.of(refused))
             async with Slices(core.one_long_read) as slices:
-                await slices.commit(len(request.partitions))
+                await slices.turn(len(request.partitions))
                 command = translate.commit(request)
                 refused = refuse_request(command, LIMITS)
                 if refused is not None:
@@ -394,7 +409,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             answer = await core.ask(shard, unknown.remainder, size, admitted)
             if isinstance(answer, Committed):
                 async with Slices(core.one_long_read) as slices:
-                    await slices.commit(len(answer.partitions))
+                    await slices.turn(len(answer.partitions))
                     return _commit_response(unknown.merge(answer.partitions))
             if isinstance(answer, Shed):
                 await shed(context, answer.what)

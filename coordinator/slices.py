@@ -11,8 +11,9 @@ KEYS_PER_ENTRY: Final = 50
 """So many keys are looked at in the time that one entry takes."""
 
 
-PARTITIONS_AT_ONCE: Final = 50
-"""Of a commit that is read, or answered, in any pass of the loop: one of more waits for its turn.
+ENTRIES_AT_ONCE: Final = 50
+"""Partitions of a commit, or groups whose coordinator is asked for, in a call that is read, or
+answered, in any pass of the loop: one of more waits for its turn.
 
 1,000 take more than a millisecond each time, and 64 calls are taken in one pass."""
 
@@ -52,9 +53,9 @@ class Slices:
         """The same, in keys that were compared."""
         await self.did(keys // KEYS_PER_ENTRY)
 
-    async def commit(self, partitions: int) -> None:
-        """Say, before it is done, that a commit of so many partitions is read or answered next."""
-        if partitions > PARTITIONS_AT_ONCE:
+    async def turn(self, entries: int) -> None:
+        """Say, before it is done, that a call of so many entries is read or answered next."""
+        if entries > ENTRIES_AT_ONCE:
             await self._one_at_a_time.acquire()
             self._held = True
             await asyncio.sleep(0)  # with the place held, or the next would have it in this pass

@@ -44,7 +44,7 @@ def _one(_command: Command) -> int:
     return 1
 
 
-async def _at_once(_self: Slices, _partitions: int) -> None:
+async def _at_once(_self: Slices, _entries: int) -> None:
     """Large or small."""
 
 
@@ -53,7 +53,7 @@ _NO_ROOM_OF_ITS_OWN = {
 }
 
 
-async def _no_wait(_self: Admission, _kind: Kind) -> None:
+async def _no_wait(_self: Admission, _kind: Kind, *, read: bool = False) -> None:
     """There is room."""
 
 
@@ -110,7 +110,7 @@ BUILDS = (
     Build(
         "large_at_once",
         "Reads all large commits that have come in one pass of the loop.",
-        ((Slices, "commit", _at_once),),
+        ((Slices, "turn", _at_once),),
     ),
     Build(
         "joins_unbounded",

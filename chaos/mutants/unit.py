@@ -192,7 +192,7 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_SHARD_LIMITS}::test_a_few_deletions_fill_an_entry",
     ),
     "large_at_once": (_LARGE_AT_ONCE,),
-    "joins_unbounded": (_HERD,),
+    "joins_unbounded": (f"{_DOOR}::test_so_many_joins_are_begun_whoever_takes_them",),
     "discovery_shed": (_HERD,),
     "parked_suspected": (f"{_FLEET}::test_a_parked_join_is_not_suspected",),
     "topics_unshared": (

@@ -221,6 +221,43 @@ def test_a_herd_of_joins_keeps_no_question_for_a_coordinator_out():
     asyncio.run(run())
 
 
+def test_so_many_joins_are_begun_whoever_takes_them():
+    """GRPC's own loop takes some beside the door; those wait where the door's wait unread."""
+
+    async def run():
+        async with Case() as case:
+            case.groups.joins_stay_active = True
+            most = JOINS_AT_ONCE + TAKEN_AT_ONCE
+            herd = [case.stub.JoinGroup(pb.JoinGroupRequest()) for _ in range(3 * most)]
+            everybody = asyncio.gather(*herd)
+            await case.until(lambda: len(case.admission._read) + case.groups.parked > most)
+            assert JOINS_AT_ONCE <= case.groups.parked <= most
+            case.groups.let_go.set()
+            await everybody
+            await case.until(lambda: case.admission.active == 0)
+
+    asyncio.run(run())
+
+
+def test_joins_whose_request_does_not_come_keep_nobody_out():
+    """Their places come back without another call."""
+
+    async def run():
+        async with Case() as case:
+            case.groups.let_go.set()
+            start = case.channel.stream_unary("/muster.v1.GroupCoordinator/JoinGroup")
+            silent = [start() for _ in range(2 * JOINS_AT_ONCE)]
+            for call in silent:
+                await call.wait_for_connection()
+            await case.until(lambda: case.admission.of_kind[Kind.JOIN] >= JOINS_AT_ONCE)
+            assert (await case.stub.JoinGroup(pb.JoinGroupRequest())).generation == 3
+            await case.until(lambda: case.admission.of_kind[Kind.JOIN] == 0)
+            for call in silent:
+                call.cancel()
+
+    asyncio.run(run())
+
+
 def test_heartbeats_pass_a_full_node():
     """They are answered while commits are refused."""
 

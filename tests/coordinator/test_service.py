@@ -14,7 +14,7 @@ from coordinator.frontend import client_host
 from coordinator.machine.state import Group, Phase
 from coordinator.routing import shard_of
 from coordinator.rpc import READY, Health, make_server
-from coordinator.slices import PARTITIONS_AT_ONCE, Slices
+from coordinator.slices import ENTRIES_AT_ONCE, Slices
 from coordinator.verify import Verifier
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
@@ -595,37 +595,62 @@ async def test_overload_is_refused_early_and_heartbeats_are_exempt():
         await node.groups.OffsetCommit(committing(1))
 
 
+class Passes:
+    """In which pass of the loop each call of some functions came."""
+
+    def __init__(self):
+        self.at = []
+        self._now = 0
+        self._loop = asyncio.get_running_loop()
+
+    def __enter__(self):
+        self._counting = True
+        self._loop.call_soon(self._count)
+        return self
+
+    def __exit__(self, *_):
+        self._counting = False
+
+    def _count(self):
+        self._now += 1
+        if self._counting:
+            self._loop.call_soon(self._count)
+
+    def noting(self, done):
+        def note(*arguments):
+            self.at.append(self._now)
+            return done(*arguments)
+
+        return note
+
+
 @run
 async def test_large_commits_are_read_and_answered_one_in_a_pass_of_the_loop():
     """64 calls are taken in one pass: the turn and the heartbeats came after all of them."""
     async with local_node() as node:
         await with_topic(node)
-        passes, at = 0, []
-        loop = asyncio.get_running_loop()
-
-        def count():
-            nonlocal passes
-            passes += 1
-            if passes:
-                loop.call_soon(count)
-
-        def noting(done):
-            def note(*arguments):
-                at.append(passes)
-                return done(*arguments)
-
-            return note
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(service.translate, "commit", noting(service.translate.commit))
-            patch.setattr(service, "_commit_response", noting(service._commit_response))
+        with pytest.MonkeyPatch.context() as patch, Passes() as passes:
+            patch.setattr(service.translate, "commit", passes.noting(service.translate.commit))
+            patch.setattr(service, "_commit_response", passes.noting(service._commit_response))
             large = committing(1)
-            large.partitions.extend([large.partitions[0]] * PARTITIONS_AT_ONCE)
-            loop.call_soon(count)
+            large.partitions.extend([large.partitions[0]] * ENTRIES_AT_ONCE)
             answers = await asyncio.gather(*(node.groups.OffsetCommit(large) for _ in range(20)))
-            passes = -1
-        assert {len(answer.partitions) for answer in answers} == {PARTITIONS_AT_ONCE + 1}
-        assert len(at) == len({*at}) == 40
+        assert {len(answer.partitions) for answer in answers} == {ENTRIES_AT_ONCE + 1}
+        assert len(passes.at) == len({*passes.at}) == 40
+
+
+@run
+async def test_questions_for_many_coordinators_are_answered_one_in_a_pass_of_the_loop():
+    """As large commits are: a client asks for those of 1,000 groups at once."""
+    async with local_node() as node:
+        with pytest.MonkeyPatch.context() as patch, Passes() as passes:
+            answer = service.GroupService._found
+            patch.setattr(service.GroupService, "_found", passes.noting(answer))
+            keys = [pb.FindCoordinatorRequest.Key(group_id=f"g{n}") for n in range(1_000)]
+            asked = pb.FindCoordinatorRequest(keys=keys)
+            answers = await asyncio.gather(*(node.groups.FindCoordinator(asked) for _ in range(20)))
+        assert {len(answer.results) for answer in answers} == {1_000}
+        assert len(passes.at) == len({*passes.at}) == 20
 
 
 @run
