@@ -2,8 +2,9 @@
 
 The same bytes go out until somebody answers for good: to the coordinator known, again after a lost
 connection, and, where another node knows a coordinator of a later term, there too, beside the
-first. The first answer wins and the other attempts are cancelled explicitly (an aio call that is
-only dropped is never collected).
+first; but a Join or Sync, which may be parked, goes there in place of the first. The first answer
+wins and the other attempts are cancelled explicitly (an aio call that is only dropped is never
+collected).
 """
 
 import asyncio

@@ -5,8 +5,9 @@ While a client has such calls at a node it asks that node, once for all of them,
 once where it knows a leader of one of them: a FindCoordinator for any coordinator of some of their
 groups. A node that leaves this unanswered is suspect, and so is one that says of a group that it
 knows no leader: it was deposed, and may not be able to say so to the calls that it holds. One that
-refuses the question for overload is alive; any other failure of the question makes it suspect. A node that was slow before has longer, and a process that was
-busy itself gives the answer the same time again: it may have come, and not be read yet.
+refuses the question for overload is alive; any other failure of the question makes it suspect. A
+node that was slow before has longer, and a process that was busy itself gives the answer the same
+time again: it may have come, and not be read yet.
 """
 
 import asyncio

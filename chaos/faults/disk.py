@@ -399,10 +399,13 @@ class SlowDisk(_Slow):
 
 @fault
 class FsyncStall(_Slow):
-    """Syncs of all nodes but one hang; what they only write does not. No leader may change."""
+    """Syncs of all nodes but one hang; what they only write does not. No leader should change.
+
+    A machine that stands still elects another one: tests/chaos/faults judges that, a run does not.
+    """
 
     kind = "fsync_stall"
-    title = "syncs of all nodes but the one that leads most hang for 2 s: no change of leader"
+    title = "syncs of all nodes but the one that leads most hang for 2 s: no leader should change"
     keeps_quorum = False
     """Nothing can be acknowledged meanwhile, though everybody is up."""
     hold_s = (2.0, 2.0)

@@ -48,6 +48,7 @@ from chaos.sim.scenarios import (
     TWO_SHARDS,
     named,
 )
+from chaos.sim.scripts import COUNTED
 from chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_OPERATED
 from chaos.sim.simulation import BY_SEED, Result, Simulation
 
@@ -180,7 +181,10 @@ SDK_MINIMA = Minima(
 MINIMA |= {scenario.name: SDK_MINIMA for scenario in SDK}
 OPERATED = {"altered": 4, "kicked": 0.5, "reset": 4, "grown": 1, "held_back": 5}
 MINIMA[SDK_OPERATED.name] = replace(SDK_MINIMA, per_seed={**SDK_MINIMA.per_seed, **OPERATED})
-MINIMA |= {scenario.name: Minima({"acked": 100, "generations": 4}, ()) for scenario in SCRIPTED}
+MINIMA |= {
+    scenario.name: Minima({"acked": 100, "generations": 4}, (COUNTED[scenario.script],))
+    for scenario in SCRIPTED
+}
 
 
 @dataclass(slots=True)

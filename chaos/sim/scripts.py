@@ -261,3 +261,16 @@ SCRIPTS: dict[str, Callable[[Script], None]] = {
     "suspend-members": suspend_members,
 }
 """By name, as `Scenario.script` has it."""
+
+COUNTED = {
+    "jam-leader": "jammed_loop",
+    "thaw-leader": "thawed_leader",
+    "suspend-leader": "suspended_leader",
+    "jam-all": "jammed_loop",
+    "stop-all": "stopped_all",
+    "stall-followers": "stalled_fsync",
+    "reset-peers": "peer_resets",
+    "break-heartbeats": "held_heartbeats_broken",
+    "suspend-members": "suspended_member",
+}
+"""By name, the fault that each counts when it happens."""

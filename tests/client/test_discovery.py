@@ -67,7 +67,7 @@ def test_only_a_later_coordinator_is_believed(found, believed):
 
 
 async def test_a_search_makes_no_pause_while_nodes_hold_its_questions(open_cluster, monkeypatch):
-    """Whoever began it, a parked Join too: a commit that joins the search waits out no pause."""
+    """So a commit that joins a search which a Join began waits out no pause of that one."""
     async with open_cluster(3) as (cluster, client):
         await client.committed("g", [T0])
         core = client._core
