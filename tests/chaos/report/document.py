@@ -138,7 +138,8 @@ def drill_table():
     never = [one.id for one in INVARIANTS if not one.waits_for and one.id not in named]
     table = _table(["build", "what it does wrong", "schedule", "caught by any of"], rows)
     alone = ", ".join(never) or "none"
-    return f"{table}\n\nOn made-up histories alone (`tests/chaos/check`), no build being named for them: {alone}."
+    where = "On made-up histories alone (`tests/chaos/check`), no build being named for them"
+    return f"{table}\n\n{where}: {alone}."
 
 
 def unit_table():
