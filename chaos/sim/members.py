@@ -76,7 +76,7 @@ class Members:
         scenario = world.scenario
         self.topic, self.partitions = TOPIC, PARTITIONS
         self.session_ms = int(SESSION_MS * scenario.patience)
-        # A read asks nodes at random until one leads: of five it takes that much longer than of
+        # A read asks node after node until one leads: of five it takes that much longer than of
         # three, and where leaders are killed nobody may be removed meanwhile.
         more = scenario.nodes / 3 if scenario.kills else 1
         self.rebalance_ms = int(REBALANCE_MS * scenario.patience * more)
@@ -386,7 +386,10 @@ class Member:
         shard = self._all.shard_at(self._node, self._shard)
 
         def again() -> None:
-            self._go_elsewhere(None)
+            if self._scenario.kills:  # in turn: by chance it may miss every leader for seconds
+                self._go_elsewhere((self._node + 1) % len(self._world.nodes))
+            else:
+                self._go_elsewhere(None)
             self._read()
 
         self._later(0.3, attempt, again)
