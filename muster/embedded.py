@@ -61,20 +61,33 @@ def decode_subscription(member_id: str, metadata: bytes, instance_id: str = "") 
     )
 
 
-def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """What one member owns, topics and partitions sorted."""
-    message = group_pb2.ConsumerAssignment(assigned=_by_topic(partitions))
+def encode_assignment(
+    partitions: Iterable[TopicPartition], awaited: Iterable[TopicPartition] = ()
+) -> bytes:
+    """What one member owns, and what others wait for; topics and partitions sorted."""
+    message = group_pb2.ConsumerAssignment(
+        assigned=_by_topic(partitions), awaited=_by_topic(awaited)
+    )
     return message.SerializeToString(deterministic=True)
 
 
 def decode_assignment(assignment: bytes) -> tuple[TopicPartition, ...]:
     """What this member owns; empty bytes mean nothing (a member that the group leader left out)."""
+    return _keys(_assignment(assignment).assigned)
+
+
+def is_awaited(assignment: bytes) -> bool:
+    """Whether others wait for partitions that the one who has this assignment worked on."""
+    return bool(_assignment(assignment).awaited)
+
+
+def _assignment(encoded: bytes) -> group_pb2.ConsumerAssignment:
     message = group_pb2.ConsumerAssignment()
     try:
-        message.ParseFromString(assignment)
+        message.ParseFromString(encoded)
     except DecodeError as error:
         raise NotOurMetadataError("the assignment of this member cannot be read") from error
-    return _keys(message.assigned)
+    return message
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[group_pb2.TopicPartitions]:

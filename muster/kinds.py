@@ -100,6 +100,7 @@ def tell(
     message = group_pb2.ConsumerAssignment.FromString(
         encode_assignment(key for key in keys if only is None or key in only)
     )
+    message.awaited.extend(group_pb2.ConsumerAssignment.FromString(assignment).awaited)
     message.user_data = to_json(news).encode()
     return message.SerializeToString(deterministic=True)
 

@@ -70,6 +70,7 @@ from muster.embedded import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
+    is_awaited,
 )
 from muster.errors import ErrorCode, InconsistentGroupProtocol, MusterError, error_class
 from muster.types import Assignment, TopicPartition
@@ -349,12 +350,16 @@ class Membership:
 
     def _on_synced(self, assignment: bytes) -> None:
         try:
-            partitions = decode_assignment(assignment)
+            partitions, awaited = decode_assignment(assignment), is_awaited(assignment)
         except NotOurMetadataError as error:
             self._fail(InconsistentGroupProtocol(str(error)))
             return
         self._failures = self._topic_lookups = 0
         self._take_over(partitions)
+        if awaited and not self._moving:
+            # What the others wait for was given up before this assignment came: by the process that
+            # this one replaced under its instance id, mostly. Nobody else would tell them.
+            self._begin_round("holds nothing of what moves")
 
     def _take_over(self, partitions: tuple[TopicPartition, ...]) -> None:
         """The assignment is there; what was held and is not in it has to be given up first."""
@@ -607,7 +612,13 @@ def shared(
     shares = checked_shares(assignor, subscribers, partition_counts)
     waits = withheld(shares, subscribers)
     return tuple(
-        (s.member_id, encode_assignment(p for p in shares[s.member_id] if p not in waits))
+        (
+            s.member_id,
+            encode_assignment(
+                (p for p in shares[s.member_id] if p not in waits),
+                waits.intersection(s.owned) if s.keeps_owned else (),
+            ),
+        )
         for s in subscribers
     )
 

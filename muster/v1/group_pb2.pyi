@@ -966,16 +966,24 @@ class ConsumerAssignment(google.protobuf.message.Message):
 
     ASSIGNED_FIELD_NUMBER: builtins.int
     USER_DATA_FIELD_NUMBER: builtins.int
+    AWAITED_FIELD_NUMBER: builtins.int
     user_data: builtins.bytes
     @property
     def assigned(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TopicPartitions]: ...
+    @property
+    def awaited(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TopicPartitions]:
+        """Other members wait for these: whoever has this assignment works on them no more, and joins again. It may be another
+        process than the one that did: a static member is replaced within a generation.
+        """
+
     def __init__(
         self,
         *,
         assigned: collections.abc.Iterable[global___TopicPartitions] | None = ...,
         user_data: builtins.bytes = ...,
+        awaited: collections.abc.Iterable[global___TopicPartitions] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assigned", b"assigned", "user_data", b"user_data"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assigned", b"assigned", "awaited", b"awaited", "user_data", b"user_data"]) -> None: ...
 
 global___ConsumerAssignment = ConsumerAssignment
 

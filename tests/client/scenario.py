@@ -9,7 +9,8 @@ they bring, an empty line. An input's words:
            [skip] [assignment=t-0+t-1]
         (a member that had t-0 and t-1 under generation 4: c-n1:t:t-0+t-1@4; that keeps them: @4*)
     join-refused ERROR [member=...] [park] [held=25000] [retriable]
-    synced [t-0 t-1 ...] [protocol=range] [garbage]      sync-refused ERROR [park] [held=25000]
+    synced [t-0 t-1 ...] [awaited=t-2] [protocol=range] [garbage]
+    sync-refused ERROR [park] [held=25000]
     heartbeat ERROR [as=c-n1/5]                          commit ERROR [as=c-n1/5]
 
 `call=N` answers an older Join or Sync than the last; `as=` says under which identity a heartbeat or
@@ -171,15 +172,20 @@ class World:
 
     def _synced(self, call_id: int, named: dict[str, str], flags: set[str]) -> SyncAnswered:
         keys = "GARBAGE" if "garbage" in flags else "+".join(sorted(flags))
-        return SyncAnswered(call_id, _encoded(keys), named.get("protocol", self.protocol))
+        encoded = _encoded(keys, named.get("awaited", ""))
+        return SyncAnswered(call_id, encoded, named.get("protocol", self.protocol))
 
 
-def _encoded(partitions: str) -> bytes:
+def _encoded(partitions: str, awaited: str = "") -> bytes:
     """`t-0+t-1`, or "GARBAGE"."""
     if partitions == "GARBAGE":
         return b"\xff"
-    keys = [one.rsplit("-", 1) for one in partitions.split("+") if one]
-    return encode_assignment(TopicPartition(t, int(p)) for t, p in keys)
+    return encode_assignment(_keys(partitions), _keys(awaited))
+
+
+def _keys(partitions: str) -> list[TopicPartition]:
+    named = (one.rsplit("-", 1) for one in partitions.split("+") if one)
+    return [TopicPartition(topic, int(partition)) for topic, partition in named]
 
 
 def _subscription(topics: str, claim: str = "@-1") -> bytes:
