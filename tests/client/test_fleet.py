@@ -5,9 +5,10 @@ import asyncio
 import grpc
 import pytest
 
-from muster import backoff, timeouts
+from muster import backoff, calls, timeouts
 from muster.errors import UnknownTopicOrPartition
 from muster.testing import Abort, Hang
+from muster.types import Coordinator
 
 PARKED_MS = 1_500
 """Longer than a call may be quiet that is not parked."""
@@ -196,3 +197,50 @@ async def test_who_stops_waiting_for_a_topic_takes_the_answer_from_nobody(open_c
         with pytest.raises(asyncio.CancelledError):
             await leaves
         assert len(cluster.seen("DescribeTopics")) == 1
+
+
+async def test_a_herd_passes_to_a_later_coordinator_spread_over_time_and_each_group_as_a_whole(
+    open_cluster,
+):
+    """A group's members wait equally long, in whichever process; the more calls, the longer."""
+    async with open_cluster(1) as (_, client):
+        caller, later = client._core.caller, Coordinator(2, "b:1", 7)
+
+        def spread_ms(group_id):
+            return calls._Call(caller, group_id, calls.JOIN, b"", 1_000, None)._spread_ms(later)
+
+        names = [f"g{number}" for number in range(200)]
+        few = [spread_ms(name) for name in names]
+        assert few == [spread_ms(name) for name in names]
+        assert timeouts.JOIN_SPREAD_MS / 2 < max(few) <= timeouts.JOIN_SPREAD_MS
+        watches = [client._core.pings.watch("b:1", name, lambda: None) for name in names]
+        many = [spread_ms(name) for name in names]
+        most = calls.JOIN_SPREAD_MS_EACH * len(watches)
+        assert most / 2 < max(many) <= most <= timeouts.JOIN_SPREAD_MS_MAX
+        for watch in watches:
+            watch.close()
+
+
+async def test_a_join_that_goes_to_a_later_coordinator_ends_at_the_earlier_one(
+    open_cluster, monkeypatch
+):
+    """What it would answer is NOT_COORDINATOR at best, and in a herd that is work for it."""
+    async with open_cluster(3, initial_delay_ms=PARKED_MS) as (cluster, client):
+        made, unary = [], client._core.nodes.unary
+
+        def noted(endpoint, path, *arguments):
+            call = unary(endpoint, path, *arguments)
+            if path == calls.JOIN.path:
+                made.append(call)
+            return call
+
+        monkeypatch.setattr(client._core.nodes, "unary", noted)
+        joining = asyncio.create_task(client.group("g", ["t"]).next_assignment())
+        await cluster.until(lambda: bool(cluster.seen("JoinGroup")))
+        stopped = cluster.leader
+        cluster.hang(stopped)
+        await cluster.until(lambda: len(made) == 2)
+        await cluster.until(made[0].cancelled)
+        assert not made[1].done()
+        await joining
+        cluster.resume(stopped)
