@@ -10,7 +10,9 @@ import raft.driver
 from chaos.mutants.build import Build
 from coordinator.node import READY_POLL_S, Node
 from raft.codec import Message
+from raft.driver import Driver
 from raft.replica import Replica
+from raft.sync_watch import SyncWatch
 
 
 class HoldingTimeoutNow(Replica):
@@ -29,6 +31,14 @@ def _without_limit(_seconds: float, _error: BaseException) -> Iterator[None]:
     yield
 
 
+def _never(_self: Driver) -> bool:
+    return False
+
+
+def _no_age(_self: SyncWatch) -> float:
+    return 0.0
+
+
 async def _ready_whatever_hangs(node: Node) -> None:
     while True:
         ready = all(node._is_ready(shard) for shard in node.assembly.shards)
@@ -37,6 +47,16 @@ async def _ready_whatever_hangs(node: Node) -> None:
 
 
 BUILDS = (
+    Build(
+        "hung_for_ever",
+        "Ends by no sync, however long it hangs.",
+        ((Driver, "disk_is_lost", property(_never)),),
+    ),
+    Build(
+        "hung_unseen",
+        "Measures a sync when it has ended: while it hangs nothing grows.",
+        ((SyncWatch, "age_s", property(_no_age)),),
+    ),
     Build(
         "held_timeout_now",
         HoldingTimeoutNow.__doc__ or "",

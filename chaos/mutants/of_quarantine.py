@@ -1,11 +1,13 @@
 """Builds whose quarantine lacks a rule. The simulator compares no checkpoints: unit tests do."""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import coordinator.verify
 import raft.driver
 import raft.replication
 from chaos.mutants.build import Build
+from coordinator.peers import PeerCheckpoints
 from coordinator.persist import CheckpointRecord
 from coordinator.shard import Shard
 from coordinator.verify import Verifier
@@ -104,7 +106,16 @@ class ForgettingQuarantine(Replica):
         self._rebuilding, self._snapshots.trusted = False, frozenset()
 
 
+def _valid_for_ever(self: PeerCheckpoints, node: NodeId) -> Any:
+    return self._answers.get(node)
+
+
 BUILDS = (
+    Build(
+        "replaced_store_heard",
+        "Counts what a node said of checkpoints before its store was replaced.",
+        ((PeerCheckpoints, "_valid", _valid_for_ever),),
+    ),
     Build(
         "two_suffice",
         "Takes two equal others for a majority, of however many nodes.",

@@ -149,6 +149,14 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "sigterm_waits": (f"{_SIGTERM_ENDS}[free]", f"{_SIGTERM_ENDS}[kept]"),
     "readiness_stays": (f"{_ENDING}::test_a_node_whose_sync_hangs_is_not_ready",),
+    "hung_for_ever": tuple(
+        f"{_SYNC_STALL}::test_after_the_last_limit_the_disk_counts_as_lost[{nodes}]"
+        for nodes in (1, 3)
+    ),
+    "hung_unseen": (f"{_SYNC_STALL}::test_the_age_is_that_of_the_oldest_write_that_is_not_synced",),
+    "replaced_store_heard": (
+        f"{_QUARANTINE}::test_only_the_newest_answer_of_the_store_that_a_node_lives_in_counts",
+    ),
     "deafening_hello": (f"{_DEAFENS}[True]", f"{_DEAFENS}[False]"),
     "outdated_hello": (
         f"{_LIVES}::test_a_hello_of_an_earlier_life_of_the_same_process_is_turned_away",
