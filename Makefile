@@ -73,11 +73,11 @@ sim: venv ## simulate SEEDS runs of each network; its last line is JSON
 	$(BIN)/muster chaos sim --seeds $(SEEDS) --report $(CHAOS_RESULTS)/sim.json
 
 .PHONY: mutants
-mutants: venv ## builds with one safety rule removed, all simulated or by unit tests and every third as real servers: each must be caught; the last line says how many
+mutants: venv ## builds with one safety rule removed, all simulated, every third by unit tests and as real servers: each must be caught; the last line says how many
 	$(BIN)/python -m chaos.mutants --turn $(TURN) --report $(CHAOS_RESULTS)/mutants.json
 
 .PHONY: mutants-all
-mutants-all: venv ## the same, and all as real servers
+mutants-all: venv ## the same, and all of them everywhere
 	$(BIN)/python -m chaos.mutants --report $(CHAOS_RESULTS)/mutants.json
 
 .PHONY: chaos

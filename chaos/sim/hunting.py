@@ -75,4 +75,5 @@ LAYER = Layer(
     {mutant.name: mutant.build.rule for mutant in MUTANTS.values()},
     hunt,
     cold=hunt_cold,
+    in_turns=False,
 )
