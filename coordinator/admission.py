@@ -6,10 +6,10 @@ are exempt: they are cheap, and a member that cannot be heard would be expired f
 
 A group's members send Joins, Syncs and Leaves at once, and a round waits for all of them. Refused
 they would come again, and the round would last longer (docs/adr/0010); so only too many of them are
-refused. Joins of a fleet that starts are more than a node can take in one go: the surplus waits
-unread in gRPC, in the order of its arrival, until those before it are parked. Whoever is refused or
-meets another leader asks for its coordinator, and without that nobody gets on: FindCoordinator is
-refused for its own number alone.
+refused. Joins of a fleet that starts are more than a node can take in one go: the surplus waits,
+unread in gRPC or read where gRPC's own loop took it beside the door, until those before it are
+parked. Whoever is refused or meets another leader asks for its coordinator, and without that nobody
+gets on: FindCoordinator is refused for its own number alone.
 """
 
 import asyncio
@@ -86,7 +86,12 @@ class Admission:
                 return
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             queue.append(turn)
-            await turn
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # its turn had come: the next one's has
+                    self._let_one_in()
+                raise
 
     def left(self, kind: Kind) -> None:
         """A call is answered, parked, or its request does not come."""

@@ -55,7 +55,6 @@ WARN_SHARE: Final = 0.8
 GOES_ON_SHARE: Final = 1.1
 """Of a limit: so far reaches what a group that is there goes on with."""
 
-
 NEAR_UNTIL_SHARE: Final = 0.9
 """Of where a group begins to be near its limit, so that none is told of again and again."""
 

@@ -239,6 +239,25 @@ def test_so_many_joins_are_begun_whoever_takes_them():
     asyncio.run(run())
 
 
+def test_a_join_that_is_given_up_when_its_turn_has_come_passes_it_on():
+    """Whoever waits behind it would wait for a place that nobody has."""
+
+    async def run():
+        admission = Admission(LIMIT)
+        taken = [admission.enter(Kind.JOIN) for _ in range(JOINS_AT_ONCE)]
+        first, second = (
+            asyncio.create_task(admission.room(Kind.JOIN, read=True)) for _ in range(2)
+        )
+        await asyncio.sleep(0)
+        taken[0].leave()
+        first.cancel()
+        await asyncio.wait([first, second], timeout=5)
+        assert first.cancelled()
+        assert second.done()
+
+    asyncio.run(run())
+
+
 def test_joins_whose_request_does_not_come_keep_nobody_out():
     """Their places come back without another call."""
 
