@@ -17,9 +17,8 @@ import grpc
 from google.protobuf.message import Message
 
 from muster import backoff, timeouts
-from muster.calls import ATTEMPTS_OPEN_MAX, Caller, rpc_failure
+from muster.calls import ATTEMPTS_OPEN_MAX, Caller, client_closed, rpc_failure
 from muster.errors import (
-    CallFailed,
     CoordinatorNotAvailable,
     ErrorCode,
     MusterError,
@@ -171,7 +170,7 @@ class _Call(Generic[R]):
     def _judge(self, task: "asyncio.Task[R | grpc.aio.AioRpcError]", endpoint: str) -> R | None:
         """The answer, if it is one for good; otherwise None, and when to go on is arranged."""
         if task.cancelled():
-            raise CallFailed("the client was closed during the call", grpc_code="CANCELLED")
+            raise client_closed()
         outcome = task.result()
         if isinstance(outcome, grpc.aio.AioRpcError):
             code, details = outcome.code(), outcome.details() or ""

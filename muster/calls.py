@@ -393,7 +393,7 @@ class _Call(Generic[R]):
     ) -> R | None:
         """The answer, if it is one for good; otherwise None, and what to do next is arranged."""
         if task.cancelled():
-            raise CallFailed("the client was closed during the call", grpc_code="CANCELLED")
+            raise client_closed()
         outcome = task.result()
         if isinstance(outcome, grpc.aio.AioRpcError):
             self._hints = 0
@@ -456,6 +456,11 @@ class _Call(Generic[R]):
                 self._again(coordinator, search=True)
             case _:
                 raise rpc_failure(error)
+
+
+def client_closed() -> CallFailed:
+    """What a call says that was open when its client was closed."""
+    return CallFailed("the client was closed during the call", grpc_code="CANCELLED")
 
 
 def rpc_failure(error: grpc.aio.AioRpcError) -> MusterError:

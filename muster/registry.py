@@ -10,8 +10,8 @@ from collections.abc import Collection
 
 from muster import tasks
 from muster.admin import topic_errors
-from muster.calls import Caller
-from muster.errors import CallFailed, MusterError
+from muster.calls import Caller, client_closed
+from muster.errors import MusterError
 
 KNOWN_MAX = 10_000
 """Names that a client remembers: some 3 MiB. Beyond it begins anew."""
@@ -20,10 +20,6 @@ NAMES_MAX = 1_000
 """In one call."""
 
 Answer = asyncio.Future[MusterError | None]
-
-
-def _closed() -> CallFailed:
-    return CallFailed("the client was closed during the call", grpc_code="CANCELLED")
 
 
 class Registry:
@@ -74,7 +70,7 @@ class Registry:
             call.add_done_callback(self._calls.discard)
 
     async def _ask(self, waiting: dict[str, Answer], timeout_ms: float) -> None:
-        errors: dict[str, MusterError | None] = dict.fromkeys(waiting, _closed())
+        errors: dict[str, MusterError | None] = dict.fromkeys(waiting, client_closed())
         try:
             errors.update(await topic_errors(self._caller, waiting, timeout_ms))
         except MusterError as error:
@@ -96,7 +92,7 @@ class Registry:
         waiting, self._waiting = self._waiting, {}
         for name, answer in waiting.items():
             del self._asked[name]
-            answer.set_result(_closed())
+            answer.set_result(client_closed())
         for call in self._calls:
             call.cancel()
         if self._calls:
