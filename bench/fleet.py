@@ -3,12 +3,15 @@
 Groups of ten whose members are spread over 20 client processes. Each size is started twice, each
 time on three fresh nodes: by raw stubs, and through the SDK with one `Client` per process. The time
 counts from the first member's start to the last assignment. Both are measured in the same run, so
-that their ratio means something on any machine. CPU at rest is the SDK fleet's.
+that their ratio means something on any machine. Either way the clients run at nice 19: on machines
+of their own they would leave the nodes' cores alone; `--nice 0` lets them compete. CPU at rest is
+the SDK fleet's.
 
 A short form: `--sizes 300 --rest 5`.
 """
 
 import argparse
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +28,7 @@ PROCESSES: Final = 20
 GROUP_SIZE: Final = 10
 PARTITIONS: Final = 20
 SESSION_MS: Final = 10_000
+CLIENTS_NICE: Final = 19
 POLL_S: Final = 0.25
 """Asking for the state of 10,000 members is work, too; when they were stable is their own word."""
 
@@ -41,7 +45,7 @@ _EXPIRED = re.compile(
 class Fleet:
     """One size, started in one way."""
 
-    def __init__(self, cluster: Cluster, members: int, *, raw: bool) -> None:
+    def __init__(self, cluster: Cluster, members: int, *, raw: bool, nice: int) -> None:
         """Start the processes; nobody joins yet."""
         groups = group_names("fleet", members // GROUP_SIZE, cluster.shards)
         own: list[list[str]] = [[] for _ in range(PROCESSES)]
@@ -61,6 +65,7 @@ class Fleet:
                 self.processes.append(Child(module, config))
             for process in self.processes:
                 process.ready(timeout_s=120)
+                os.setpriority(os.PRIO_PROCESS, process.pid, nice)
         except BaseException:
             self.close()
             raise
@@ -103,6 +108,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), metavar="MEMBERS")
     parser.add_argument("--rest", type=float, default=60.0, metavar="SECONDS")
     parser.add_argument("--patience", type=float, default=180.0, metavar="SECONDS")
+    parser.add_argument(
+        "--nice", type=int, default=CLIENTS_NICE, metavar="N", help="of the clients"
+    )
     parser.add_argument("--only", choices=("raw", "sdk"), help="one of the two ways")
     options = parser.parse_args(arguments)
     unfit = [size for size in options.sizes if size < PROCESSES or size % GROUP_SIZE]
@@ -114,7 +122,7 @@ def main(arguments: Sequence[str]) -> int:
         took: dict[bool, float] = {}
         for raw in (True, False):
             if options.only is None or raw == (options.only == "raw"):
-                with _fleet(members, raw=raw) as (cluster, fleet):
+                with _fleet(members, raw=raw, nice=options.nice) as (cluster, fleet):
                     one = _measure(report, cluster, fleet, options, raw=raw)
                 if one is None:
                     continue
@@ -136,12 +144,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 @contextmanager
-def _fleet(members: int, *, raw: bool) -> Iterator[tuple[Cluster, Fleet]]:
+def _fleet(members: int, *, raw: bool, nice: int) -> Iterator[tuple[Cluster, Fleet]]:
     """Fresh nodes and processes that wait for their start."""
     with Cluster() as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         cluster.wait_balanced()
-        fleet = Fleet(cluster, members, raw=raw)
+        fleet = Fleet(cluster, members, raw=raw, nice=nice)
         try:
             yield cluster, fleet
         finally:

@@ -149,8 +149,8 @@ class ClientProcess:
             if result.status.code == errors_pb2.NONE:
                 self._answered += 1
                 continue
-            if id(member) in self._outside:
-                continue
+            if id(member) in self._outside or not member.stable:
+                continue  # it is on its way out, or in again
             self._failures[name_of(result.status.code)] += 1
             if result.status.code == errors_pb2.NOT_COORDINATOR:
                 member.endpoint = result.status.coordinator.endpoint

@@ -13,6 +13,7 @@ gets on: FindCoordinator is refused for its own number alone.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -20,6 +21,7 @@ from enum import Enum
 from typing import Final
 
 from coordinator.machine.limits import LIMITS
+from coordinator.timeouts import HERD_MS
 
 ACTIVE_CALLS_MAX: Final = 400
 """At 1,000 calls a second that is 0.4 s of work; an admitted call may take a second."""
@@ -57,6 +59,7 @@ class Admission:
         self.active = 0
         self.of_kind = dict.fromkeys(Kind, 0)
         """Of the active ones, how many are of each kind."""
+        self._herd_at = -math.inf
         self._takers: deque[asyncio.Future[None]] = deque()
         self._read: deque[asyncio.Future[None]] = deque()
         self.admitted_total = 0
@@ -82,6 +85,7 @@ class Admission:
         """
         queue = self._read if read else self._takers
         while kind is Kind.JOIN and self.of_kind[kind] >= JOINS_AT_ONCE:
+            self._herd_at = asyncio.get_running_loop().time()
             if read and len(queue) >= self.limits[kind]:
                 return
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -92,6 +96,10 @@ class Admission:
                 if not turn.cancelled():  # its turn had come: the next one's has
                     self._let_one_in()
                 raise
+
+    def joins_come_as_herd(self) -> bool:
+        """Whether more Joins come than are taken at once, now or a moment ago."""
+        return asyncio.get_running_loop().time() - self._herd_at < HERD_MS / 1_000
 
     def left(self, kind: Kind) -> None:
         """A call is answered, parked, or its request does not come."""

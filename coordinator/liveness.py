@@ -17,9 +17,14 @@ from typing import Final, NamedTuple
 
 from coordinator.keyed_heap import KeyedHeap
 from coordinator.machine import deadlines
-from coordinator.machine.commands import CloseRound
+from coordinator.machine.commands import CloseRound, RoundTimer
 from coordinator.machine.state import Group
-from coordinator.timeouts import DISCONNECT_GRACE_MS, FIRING_RETRY_MS, LAG_FORGIVEN_MS
+from coordinator.timeouts import (
+    DISCONNECT_GRACE_MS,
+    FIRING_RETRY_MS,
+    HERD_HOLD_MS,
+    LAG_FORGIVEN_MS,
+)
 
 ROUNDS_TO_PROVE: Final = 3
 """Full rounds of the loop between a passed deadline and its firing: one in which the socket is
@@ -28,6 +33,9 @@ read, one in which gRPC delivers the call, one in which its handler takes its fi
 
 FIRINGS_PER_TURN_MAX: Final = 512
 """The rest fires in the next turn."""
+
+ROUNDS_PER_TURN_MAX: Final = 4
+"""The same for rounds: each may be the answers of a whole group."""
 
 SPREAD_MEMBERS_PER_MS: Final = 1
 """Promotion spreads the sessions of a shard so that at most about this many can end in one
@@ -236,12 +244,21 @@ class Liveness:
             self.forgiven_lag_ms_total += lag_ms
             self._ripening.clear()
 
-    def rounds_due(self) -> list[CloseRound]:
-        """Round timers that passed; each comes again in 500 ms unless its round moves."""
-        due = self._rounds.pop_due(self._time_ms, FIRINGS_PER_TURN_MAX)
+    def rounds_due(self, *, herd: bool) -> list[CloseRound]:
+        """Round timers that passed; each comes again in 500 ms unless its round moves.
+
+        While a `herd` of Joins waits to be taken, members of a group that forms are likely among
+        it: a group's first round then waits for them, HERD_HOLD_MS at most.
+        """
+        due = self._rounds.pop_due(self._time_ms, ROUNDS_PER_TURN_MAX)
         for group_id, _ in due:
             self._rounds.arm(group_id, self._time_ms + FIRING_RETRY_MS)
-        return [self._firing[group_id] for group_id, _ in due]
+        closing = [self._firing[group_id] for group_id, _ in due]
+        return [one for one in closing if not (herd and self._may_wait(one))]
+
+    def _may_wait(self, closing: CloseRound) -> bool:
+        held_ms = self._time_ms - closing.deadline_ms
+        return closing.timer is RoundTimer.INITIAL_DELAY and held_ms < HERD_HOLD_MS
 
     def sessions_due(self) -> list[MemberKey]:
         """Members whose session ended and whose silence is proven.

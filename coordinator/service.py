@@ -122,10 +122,12 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         )
         for group_id, known_term, refused in pairs:
             result = response.results.add(group_id=group_id)
-            coordinator = named.get(core.shard_for(group_id).number)
             if refused is not None:
                 result.status.CopyFrom(core.statuses.of(refused))
-            elif coordinator is not None and coordinator.term > known_term:
+                continue
+            result.shard = core.shard_for(group_id).number
+            coordinator = named.get(result.shard)
+            if coordinator is not None and coordinator.term > known_term:
                 result.coordinator.CopyFrom(coordinator)
             else:
                 result.pending = True

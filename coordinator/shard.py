@@ -410,7 +410,7 @@ class Shard:
         )
         self.waiters.turn(turn.clock_ms)
         if heard and self.room is not Room.NONE:
-            self._fire()
+            self._fire(herd=turn.herd)
         self._flush(time_ms)
 
     def _watch_quorum(self, turn: Turn) -> bool:
@@ -441,8 +441,8 @@ class Shard:
         if self._settling:  # what the log refuses has ended, too
             self._settle()
 
-    def _fire(self) -> None:
-        for closing in self.liveness.rounds_due():
+    def _fire(self, *, herd: bool) -> None:
+        for closing in self.liveness.rounds_due(herd=herd):
             self.proposer.offer(closing, FIRING_BYTES)
         if self.proposer.drains:  # so that a call heard until now withdraws it (gp-H19)
             for key in self.liveness.sessions_due():

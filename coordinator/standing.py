@@ -18,9 +18,11 @@ class Turn:
     """What a turn knows.
 
     `clock_ms` is the driver's clock, `lag_ms` how late the turn is, `loop_round` the number of full
-    rounds of the node's loop so far (see liveness.py).
+    rounds of the node's loop so far (see liveness.py). `herd`: more Joins come than the node takes
+    at once.
     """
 
     clock_ms: int
     lag_ms: int = 0
     loop_round: int = 0
+    herd: bool = False

@@ -19,7 +19,7 @@ PARK_MS_MAX: Final = LIMITS.park_max_ms
 """The longest park of a Join or Sync; then REBALANCE_IN_PROGRESS with park_again (group-protocol
 2.16)."""
 
-JOIN_TO_SYNC_MS_MAX: Final = 3_000
+JOIN_TO_SYNC_MS_MAX: Final = 10_000
 """A Join that took longer is answered without waiting for the assignment, too; else one call could
 be parked for twice the longest park."""
 
@@ -31,6 +31,13 @@ DISCONNECT_GRACE_MS: Final = LIMITS.disconnect_grace_ms
 
 FIRING_RETRY_MS: Final = 500
 """A proposed timer firing that had no effect is proposed again after this (group-protocol 4.1)."""
+
+HERD_HOLD_MS: Final = 20_000
+"""While more Joins come than a node takes at once, a group that forms waits so much longer than its
+initial delay for members that may be among them."""
+
+HERD_MS: Final = 1_000
+"""They came so recently (coordinator/admission.py)."""
 
 SHARD_TIME_STEP_MS_MAX: Final = 100
 """Shard time advances by at most this much in one turn (architecture 3 rule 1)."""

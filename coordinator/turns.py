@@ -39,6 +39,8 @@ class Turns:
         self._loop_round = 0
         self._lag_ms = 0
         self._fired = True
+        self.herd: Callable[[], bool] = lambda: False
+        """Whether more Joins come than the node takes at once (admission.py)."""
         self._lively: dict[ShardId, Shard] = {}
         self._hurried: dict[ShardId, None] = {}
 
@@ -58,7 +60,7 @@ class Turns:
         After the timer it is the turn of all shards, or of the lively ones; otherwise of those that
         were asked. A shard that was quiet gets a whole turn first: its clocks may be behind.
         """
-        turn = Turn(int(now * MS), self._lag_ms, self._loop_round)
+        turn = Turn(int(now * MS), self._lag_ms, self._loop_round, self.herd())
         hurried, self._hurried = self._hurried, {}
         if self._fired:
             self._fired, self._lag_ms = False, 0

@@ -255,12 +255,14 @@ class _Beat:
         if self._current is not None:
             due = [p for p in self._current.pulses if p in self._pulses] + due
             self._set_aside()
-        self._start_at = now + timeouts.HEARTBEAT_GAP_MS / 1000
+        # A held call says nothing until its interval is over, and a lease may be shorter than that.
+        at_once = any(pulse.is_doubted for pulse in due)
+        many_ms = 0 if at_once else timeouts.HEARTBEAT_GAP_EACH_MS * len(due)
+        gap_ms = max(timeouts.HEARTBEAT_GAP_MS, min(many_ms, timeouts.HEARTBEAT_GAP_MS_MAX))
+        self._start_at = now + gap_ms / 1000
         self._suspect_at = now + self._patience_s
         self._counters.calls += 1
         self._counters.attempts += 1
-        # A held call says nothing until its interval is over, and a lease may be shorter than that.
-        at_once = any(pulse.is_doubted for pulse in due)
         task = asyncio.create_task(self._call(due, at_once=at_once))
         task.add_done_callback(lambda _: self._news.set())
         self._current = _Call(due, task, now)

@@ -2,12 +2,12 @@
 
 A Join or Sync is parked for 25 s at most, so that it is not answered says nothing about its node.
 While a client has such calls at a node it asks that node, once for all of them, what it answers at
-once where it knows a leader of one of them: a FindCoordinator for any coordinator of some of their
-groups. A node that leaves this unanswered is suspect, and so is one that says of a group that it
-knows no leader: it was deposed, and may not be able to say so to the calls that it holds. One that
-refuses the question for overload is alive; any other failure of the question makes it suspect. A
-node that was slow before has longer, and a process that was busy itself gives the answer the same
-time again: it may have come, and not be read yet.
+once where it knows a leader of one of them: a FindCoordinator for any coordinator of their shards,
+each by one of its groups. A node that leaves this unanswered is suspect, and so is one that says of
+a group that it knows no leader: it was deposed, and may not be able to say so to the calls that it
+holds. One that refuses the question for overload is alive; any other failure of the question makes
+it suspect. A node that was slow before is asked less often and has longer, and a process that was
+busy itself gives the answer the same time again: it may have come, and not be read yet.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from collections.abc import Callable
 import grpc
 
 from muster import tasks, timeouts
-from muster.discovery import Routes, coordinator_of
+from muster.discovery import Route, Routes, coordinator_of
 from muster.errors import ErrorCode
 from muster.nodes import Nodes
 from muster.types import Counters
@@ -33,7 +33,7 @@ OWN_LAG_S = 0.05
 """A timer that is later than this was held up by this process."""
 
 KEYS_MAX = 50
-"""Groups in one question; others come next. They share shards, so some stand for many."""
+"""Groups in one question, each of another shard as far as that is known; others come next."""
 
 
 class Watch:
@@ -52,7 +52,7 @@ class Watch:
         That is PING_SILENCE_MS, longer where it was slow before (PING_SILENCE_MS_MAX at most), and
         as long again where this process was busy when it ended.
         """
-        return self._pinged.silent or self.group_id in self._pinged.leaderless
+        return self._pinged.is_silent_for(self.group_id)
 
     def close(self) -> None:
         """No interest any more."""
@@ -88,7 +88,7 @@ class Pings:
         pause_ms: float = timeouts.PING_MS
         try:
             while True:
-                await asyncio.sleep(pause_ms / 1000)
+                await asyncio.sleep(max(pause_ms / 1000, pinged.patience_s))
                 if not pinged.watches:
                     return
                 await pinged.ping()
@@ -110,7 +110,7 @@ class _Pinged:
 
     def __init__(self, pings: Pings, endpoint: str) -> None:
         self.silent = False
-        self.leaderless: set[str] = set()
+        self.leaderless: set[Route] = set()
         self.watches: dict[Watch, None] = {}
         self.task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -118,6 +118,12 @@ class _Pinged:
         self._took_s = 0.0
         self._pings = pings
         self._endpoint = endpoint
+
+    def is_silent_for(self, group_id: str) -> bool:
+        """See `Watch.silent`."""
+        return self.silent or (
+            bool(self.leaderless) and self._pings.routes.route(group_id) in self.leaderless
+        )
 
     async def ping(self) -> None:
         """Ask once, and take what comes of it."""
@@ -145,24 +151,30 @@ class _Pinged:
                 call.cancel()
 
     def _question(self) -> bytes:
-        """Of those that wait, so many groups as fit; they come last the next time."""
-        self.leaderless &= {watch.group_id for watch in self.watches}
-        groups: dict[str, None] = {}
-        for watch in list(self.watches):
+        """Of the shards of those that wait, so many as fit; they come last the next time."""
+        route = self._pings.routes.route
+        groups: dict[Route, str] = {}
+        asked = []
+        for watch in self.watches:
+            if groups.setdefault(route(watch.group_id), watch.group_id) == watch.group_id:
+                asked.append(watch)
             if len(groups) >= KEYS_MAX:
                 break
-            groups[watch.group_id] = None
+        for watch in asked:
             del self.watches[watch]
             self.watches[watch] = None
-        keys = [group_pb2.FindCoordinatorRequest.Key(group_id=group_id) for group_id in groups]
+        if self.leaderless:
+            self.leaderless &= {route(watch.group_id) for watch in self.watches}
+        keys = [group_pb2.FindCoordinatorRequest.Key(group_id=one) for one in groups.values()]
         return group_pb2.FindCoordinatorRequest(keys=keys).SerializeToString()
 
     def _learn(self, response: group_pb2.FindCoordinatorResponse) -> None:
         before = set(self.leaderless)
         for one in response.results:
-            self.leaderless.discard(one.group_id)
+            route = self._pings.routes.route(one.group_id)
+            self.leaderless.discard(route)
             if one.pending:
-                self.leaderless.add(one.group_id)
+                self.leaderless.add(route)
             elif int(one.status.code) == ErrorCode.NONE:
                 self._pings.routes.learn(one.group_id, coordinator_of(one.coordinator))
         if self.leaderless != before:
@@ -172,9 +184,13 @@ class _Pinged:
         for watch in list(self.watches):
             watch.wake()
 
+    @property
+    def patience_s(self) -> float:
+        """For so long a node is left alone, and its answer waited for, because it was slow."""
+        return min(PATIENCE * self._took_s, timeouts.PING_SILENCE_MS_MAX / 1000)
+
     def _arm(self) -> None:
-        least, most = timeouts.PING_SILENCE_MS / 1000, timeouts.PING_SILENCE_MS_MAX / 1000
-        due = self._loop.time() + min(max(least, PATIENCE * self._took_s), most)
+        due = self._loop.time() + max(timeouts.PING_SILENCE_MS / 1000, self.patience_s)
         self._timer = self._loop.call_at(due, self._unanswered, due)
 
     def _unanswered(self, due: float) -> None:

@@ -6,8 +6,8 @@ docs/timeouts.md lists them beside the server's; a test checks the inequalities.
 COMMIT_ATTEMPT_MS = 2_000
 """OffsetCommit, OffsetFetch, LeaveGroup: the server holds them for 1 s at most, while it loads."""
 
-PARKED_ATTEMPT_MS = 30_000
-"""JoinGroup, SyncGroup: the server lets go after 25 s."""
+PARKED_ATTEMPT_MS = 40_000
+"""JoinGroup, SyncGroup: the server lets go after 25 s, of a Join that syncs, too, after 35 s."""
 
 FIND_ATTEMPT_MS = 2_000
 """FindCoordinator: the server waits for a later term for 1 s at most."""
@@ -26,7 +26,9 @@ ADMIN_ATTEMPT_MS = 5_000
 """Topics: a change of the registry is committed before its answer. SUSPECT_MS holds here, too."""
 
 FIND_GAP_MS = 50
-"""Between two FindCoordinators to one node: groups that come up meanwhile share the next one."""
+FIND_GAP_MS_MAX = 1_000
+"""Between two FindCoordinators to one node: groups that come up meanwhile share the next one. Twice
+as long for each that the node has not answered yet, up to the longest."""
 
 SUSPECT_MS = 300
 """An attempt that is unanswered for so long makes the SDK ask another node beside it, unless it is
@@ -40,8 +42,8 @@ pauses that grow to the longest (muster/pings.py)."""
 PING_SILENCE_MS = 300
 """A node that leaves this unanswered for so long is suspect."""
 
-PING_SILENCE_MS_MAX = 400
-"""The same for a node that was slow before."""
+PING_SILENCE_MS_MAX = 1_000
+"""The same for a node that was slow before; and so long at most it is left alone then."""
 
 REQUEST_MS = 30_000
 """A call as the user sees it, all attempts together; `Client(request_timeout_ms=...)`."""
@@ -80,7 +82,10 @@ JOIN_SPREAD_MS_MAX = 2_000
 longer, the more Joins this process has open."""
 
 HEARTBEAT_GAP_MS = 20
-"""Between the starts of two heartbeat calls: members that come together share one."""
+HEARTBEAT_GAP_EACH_MS = 2
+HEARTBEAT_GAP_MS_MAX = 200
+"""Between the starts of two heartbeat calls: members that come together share one. Each call names
+all members, so with many it is made less often."""
 
 LEASE_AFTER_BREAK_MS = 2_000
 """After a broken connection an elected leader leads so long, without a new acknowledgement."""

@@ -36,8 +36,9 @@ class Endless(Liveness):
         super().sessions_due()
         return []
 
-    def rounds_due(self) -> list[CloseRound]:
-        return [one for one in super().rounds_due() if one.timer is RoundTimer.INITIAL_DELAY]
+    def rounds_due(self, *, herd: bool) -> list[CloseRound]:
+        due = super().rounds_due(herd=herd)
+        return [one for one in due if one.timer is RoundTimer.INITIAL_DELAY]
 
 
 def _note_but_leaves(group: Group, event: RebalanceStarted) -> None:

@@ -426,7 +426,7 @@ class Cluster:
         for node in self._nodes.values():
             response.nodes.add(node_id=node.node_id, endpoint=node.endpoint)
         for key in request.keys:
-            result = response.results.add(group_id=key.group_id)
+            result = response.results.add(group_id=key.group_id, shard=0)
             if self.leader and self.term > key.known_term:
                 result.coordinator.CopyFrom(self._coordinator())
             else:

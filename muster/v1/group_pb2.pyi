@@ -64,9 +64,12 @@ class FindCoordinatorResponse(google.protobuf.message.Message):
         STATUS_FIELD_NUMBER: builtins.int
         COORDINATOR_FIELD_NUMBER: builtins.int
         PENDING_FIELD_NUMBER: builtins.int
+        SHARD_FIELD_NUMBER: builtins.int
         group_id: builtins.str
         pending: builtins.bool
         """No leader of a later term yet: ask again."""
+        shard: builtins.int
+        """All groups of a shard have one coordinator. Not set where the group is refused."""
         @property
         def status(self) -> muster.v1.errors_pb2.Status:
             """NONE with coordinator set; COORDINATOR_NOT_AVAILABLE where nothing newer is known."""
@@ -80,9 +83,11 @@ class FindCoordinatorResponse(google.protobuf.message.Message):
             status: muster.v1.errors_pb2.Status | None = ...,
             coordinator: muster.v1.errors_pb2.Coordinator | None = ...,
             pending: builtins.bool = ...,
+            shard: builtins.int | None = ...,
         ) -> None: ...
-        def HasField(self, field_name: typing.Literal["coordinator", b"coordinator", "status", b"status"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["coordinator", b"coordinator", "group_id", b"group_id", "pending", b"pending", "status", b"status"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["_shard", b"_shard", "coordinator", b"coordinator", "shard", b"shard", "status", b"status"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["_shard", b"_shard", "coordinator", b"coordinator", "group_id", b"group_id", "pending", b"pending", "shard", b"shard", "status", b"status"]) -> None: ...
+        def WhichOneof(self, oneof_group: typing.Literal["_shard", b"_shard"]) -> typing.Literal["shard"] | None: ...
 
     RESULTS_FIELD_NUMBER: builtins.int
     NODES_FIELD_NUMBER: builtins.int

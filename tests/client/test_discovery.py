@@ -2,13 +2,16 @@
 
 import asyncio
 import dataclasses
+import itertools
 
 import pytest
 
-from muster import TopicPartition, backoff, calls, discovery, offsets
+from muster import TopicPartition, backoff, calls, discovery, offsets, timeouts
 from muster.discovery import Routes
+from muster.errors import InvalidGroupId
 from muster.testing import Hang
 from muster.types import Coordinator, Counters
+from muster.v1 import errors_pb2, group_pb2
 from tests.client.questions import asked_so_far
 
 T0 = TopicPartition("t", 0)
@@ -66,6 +69,191 @@ def test_only_a_later_coordinator_is_believed(found, believed):
     assert routes.learn("g", Coordinator(1, "a:1", 1))
 
 
+def routes_of_two_shards():
+    """Groups a and b are in shard 1, c is in shard 2; each list says what its watcher saw."""
+    routes, seen = Routes(Counters()), {name: [] for name in "abc"}
+    for name, shard in (("a", 1), ("b", 1), ("c", 2)):
+        routes.watch(name, lambda name=name: seen[name].append(routes.get(name)))
+        routes.place(name, shard)
+    return routes, seen
+
+
+def test_what_is_learned_of_one_group_holds_for_all_of_its_shard():
+    """And for no other; a group that is placed later knows it at once, and knows it once."""
+    routes, seen = routes_of_two_shards()
+    found = Coordinator(1, "a:1", 7)
+    assert routes.learn("a", found)
+    assert not routes.learn("b", found)
+    assert seen == {"a": [found], "b": [found], "c": []}
+    assert (routes.get("b"), routes.get("c")) == (found, None)
+    late = []
+    routes.watch("d", lambda: late.append(routes.get("d")))
+    routes.place("d", 1)
+    routes.place("d", 1)
+    assert late == [found]
+    assert routes.known() == dict.fromkeys("abd", found)
+
+
+def test_a_group_that_knows_more_when_it_is_placed_tells_its_shard():
+    """It was hinted at a later coordinator, by a call, before any node was asked."""
+    routes, seen = routes_of_two_shards()
+    routes.learn("a", Coordinator(1, "a:1", 7))
+    later = Coordinator(2, "b:1", 8)
+    routes.learn("d", later)
+    routes.place("d", 1)
+    assert seen["b"][-1] == routes.get("a") == later
+    routes.learn("e", Coordinator(1, "a:1", 7))
+    routes.place("e", 1)
+    assert routes.get("e") == later
+
+
+def test_a_group_that_is_forgotten_is_asked_about_by_its_own_name():
+    """The cluster may have been set up anew, with other shards; its watchers go with it."""
+    routes, seen = routes_of_two_shards()
+    routes.learn("a", Coordinator(1, "a:1", 7))
+    routes.forget("a")
+    assert routes.get("a") is routes.get("b") is None
+    assert routes.route("a") is not routes.route("b")
+    other = Coordinator(2, "b:1", 1)
+    routes.learn("a", other)
+    assert (seen["a"][-1], routes.get("b")) == (other, None)
+    routes.place("a", 2)
+    assert routes.get("c") == other
+    routes.place("c", 3)
+    assert routes.route("c") is not routes.route("a")
+
+
+async def test_groups_of_one_shard_have_one_search_and_one_key_in_its_questions(open_cluster):
+    """And it goes on as long as one of them wants it."""
+    async with open_cluster(3) as (cluster, client):
+        names = [f"g{number}" for number in range(20)]
+        await asyncio.gather(*(client.committed(name, [T0]) for name in names))
+        core = client._core
+        asked = len(cluster.seen("FindCoordinator"))
+        known = core.caller.routes.get("g0")
+        wants = [core.discovery.want(name, known=known, wake=lambda: None) for name in names]
+        assert len(core.discovery._searches) == 1
+
+        def keys():
+            return [list(one.request.keys) for one in cluster.seen("FindCoordinator")[asked:]]
+
+        await cluster.until(lambda: len(keys()) >= 2)
+        assert {len(one) for one in keys()} == {1}
+        for want in wants[:-1]:
+            want.close()
+        before = len(keys())
+        await cluster.until(lambda: len(keys()) >= before + 2)
+        assert {key.group_id for key in keys()[-1]} == {names[-1]}
+        found = asyncio.Event()
+        core.caller.routes.watch("g0", found.set)
+        cluster.elect(2)
+        await asyncio.wait_for(found.wait(), 20)
+        assert wants[-1].is_met
+        wants[-1].close()
+        assert not core.discovery._searches
+
+
+async def test_groups_that_turn_out_to_share_a_shard_search_on_together():
+    """Nobody leads it yet: each was asked about by its name, and then one for all."""
+    nodes = Silent(held=False)
+    searched = discovery.Discovery(nodes, Routes(Counters()), Counters())
+    wants = [searched.want(name, known=None, wake=lambda: None) for name in "abc"]
+    assert len(searched._searches) == 3
+    await nodes.asked_for(2)
+    assert [set(one) for one in nodes.questions[:1]] == [{"a", "b", "c"}]
+    await nodes.asked_for(4)
+    assert len(searched._searches) == 1
+    assert {len(one) for one in nodes.questions[-1:]} == {1}
+    for want in wants:
+        want.close()
+    assert not searched._searches
+    await searched.close()
+
+
+async def test_a_refusal_is_for_the_group_that_was_asked_about_alone():
+    """Others of its shard search on, and one of them is asked about next."""
+    nodes = Silent(held=False, refused={"a"})
+    routes, woken = Routes(Counters()), []
+    for name in "ab":
+        routes.place(name, 1)
+    searched = discovery.Discovery(nodes, routes, Counters())
+    first = searched.want("a", known=None, wake=lambda: woken.append("a"))
+    second = searched.want("b", known=None, wake=lambda: woken.append("b"))
+    await nodes.asked_for(2)
+    while ["b"] not in nodes.questions:
+        await nodes.asked_for(len(nodes.questions) + 1)
+    assert isinstance(first.error, InvalidGroupId)
+    assert second.error is None
+    assert woken == ["a"]
+    first.close()
+    assert len(searched._searches) == 1
+    second.close()
+    assert not searched._searches
+    await searched.close()
+
+
+async def test_a_node_that_does_not_answer_is_asked_ever_less_often():
+    """Each question that is open doubles the time to the next: busy nodes are not asked more."""
+    nodes = Silent(held=True)
+    searched = discovery.Discovery(nodes, Routes(Counters()), Counters())
+    wants = []
+    for number in range(5):
+        wants.append(searched.want(f"g{number}", known=None, wake=lambda: None))
+        await nodes.asked_for(number + 1)
+    gaps = [b - a for a, b in itertools.pairwise(nodes.asked_at)]
+    least = [timeouts.FIND_GAP_MS << number for number in range(4)]
+    assert all(gap_s * 1_000 >= ms - 1 for gap_s, ms in zip(gaps, least, strict=True))
+    assert searched._asked["a:1"].open == 5
+    for want in wants:
+        want.close()
+    await searched.close()
+
+
+class Silent:
+    """One node that knows no leader of the one shard it has; `held`: it never answers."""
+
+    def __init__(self, *, held, refused=()):
+        self.questions, self.asked_at = [], []
+        self._held, self._refused = held, refused
+        self._came = asyncio.Event()
+
+    async def asked_for(self, count):
+        """Wait until so many questions have come."""
+        async with asyncio.timeout(20):
+            while len(self.questions) < count:
+                self._came.clear()
+                await self._came.wait()
+
+    def order(self, _avoid=""):
+        return ["a:1"]
+
+    def others_count(self, _avoid):
+        return 1
+
+    def learn(self, _endpoints):
+        """There is one."""
+
+    def unary(self, _endpoint, _path, _parse, request, _timeout_ms):
+        """As `muster.nodes.Nodes` has it."""
+        loop = asyncio.get_running_loop()
+        asked = [key.group_id for key in group_pb2.FindCoordinatorRequest.FromString(request).keys]
+        self.questions.append(asked)
+        self.asked_at.append(loop.time())
+        self._came.set()
+        call = loop.create_future()
+        response = group_pb2.FindCoordinatorResponse()
+        for group_id in asked:
+            if group_id in self._refused:
+                result = response.results.add(group_id=group_id)
+                result.status.code = errors_pb2.INVALID_GROUP_ID
+            else:
+                result = response.results.add(group_id=group_id, pending=True, shard=0)
+                result.status.code = errors_pb2.COORDINATOR_NOT_AVAILABLE
+        if not self._held:
+            call.set_result(response)
+        return call
+
+
 async def test_a_search_makes_no_pause_while_nodes_hold_its_questions(open_cluster, monkeypatch):
     """So a commit that joins a search which a Join began waits out no pause of that one."""
     async with open_cluster(3) as (cluster, client):
@@ -99,7 +287,7 @@ async def test_a_client_that_is_closed_while_a_search_begins_asks_nobody_any_mor
         core = client._core
         searching = core.discovery.want("other", known=None, wake=lambda: None)
         await asyncio.sleep(0)
-        assert core.discovery._batches
+        assert any(asked.batch for asked in core.discovery._asked.values())
         searching.close()
         await client.close()
         assert len(cluster.seen("FindCoordinator")) == asked
@@ -133,11 +321,11 @@ async def test_a_search_that_has_ended_begins_anew_for_whoever_comes_next(open_c
         known = routes.get("g")
         held = core.discovery.want("g", known=known, wake=wake)
         core.discovery.forget("g")
-        await asyncio.wait(core.discovery._searches["g"].tasks, timeout=20)
+        await asyncio.wait(held.search.tasks, timeout=20)
         assert held.is_met
-        assert core.discovery._searches["g"].ended
+        assert held.search.ended
         core.discovery.forget("g")
-        await asyncio.wait(core.discovery._searches["g"].tasks, timeout=20)
+        await asyncio.wait(held.search.tasks, timeout=20)
         assert routes.get("g") == known
         routes.forget("g")
         found = asyncio.Event()

@@ -1,12 +1,14 @@
 """One heartbeat call per client and coordinator; news is pushed; nobody is forgotten or flooded."""
 
 import asyncio
+import itertools
 
 import grpc
 
 from muster import TopicPartition, timeouts
 from muster.errors import ErrorCode
 from muster.testing import Abort, Cluster, Hang, Refuse
+from muster.v1.group_pb2 import HeartbeatRequest
 from tests.client.listening import Calls
 from tests.client.questions import asked_so_far
 
@@ -31,6 +33,26 @@ async def test_one_call_carries_all_members_of_a_client(open_cluster):
         assert [b.call_seq for b in beats] == sorted({b.call_seq for b in beats})
         # The newer call released the older ones: one is held.
         await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 1)
+
+
+async def test_calls_that_name_many_members_are_made_less_often(open_cluster, monkeypatch):
+    """Members of a fleet come one by one, and each call names all that are there already."""
+    async with open_cluster(1, interval_ms=LONG_MS) as (cluster, client):
+        nodes, loop, calls = client._core.nodes, asyncio.get_running_loop(), []
+        unary = nodes.unary
+
+        def noted(endpoint, path, parse, request, timeout_ms):
+            if path.endswith("/Heartbeat"):
+                calls.append((loop.time(), len(HeartbeatRequest.FromString(request).members)))
+            return unary(endpoint, path, parse, request, timeout_ms)
+
+        monkeypatch.setattr(nodes, "unary", noted)
+        for number in range(60):
+            await client.group(f"g{number}", ["t"]).next_assignment()
+        await cluster.until(lambda: calls[-1][1] == 60)
+        most_ms, each_ms = timeouts.HEARTBEAT_GAP_MS_MAX, timeouts.HEARTBEAT_GAP_EACH_MS
+        for (began_s, members), (next_s, _) in itertools.pairwise(calls):
+            assert (next_s - began_s) * 1_000 >= min(most_ms, each_ms * members) - 1
 
 
 async def test_a_member_hears_of_a_rebalance_without_waiting_for_the_interval(open_cluster):

@@ -86,6 +86,53 @@ async def test_what_was_said_of_a_group_ends_with_its_calls(asking):
     await all_pings.close()
 
 
+async def test_groups_of_one_shard_are_asked_about_by_one_of_them(asking):
+    """What the node says of that one it says of all."""
+    terms = {"a": 0, "b": 0, "c": 3}
+    all_pings, nodes = asking(terms.get)
+    for name, shard in (("a", 1), ("b", 1), ("c", 2)):
+        all_pings.routes.place(name, shard)
+    a, b, c = (all_pings.watch(NODE, name, lambda: None) for name in "abc")
+    await all_pings._pinged[NODE].ping()
+    assert nodes.asked == [["a", "c"]]
+    assert [one.silent for one in (a, b, c)] == [True, True, False]
+    a.close()
+    await all_pings._pinged[NODE].ping()
+    assert sorted(nodes.asked[-1]) == ["b", "c"]
+    assert b.silent
+    await all_pings.close()
+
+
+async def test_a_slow_node_is_asked_less_often(asking, monkeypatch):
+    """It is left alone four times as long as it took, the longest silence at most."""
+    monkeypatch.setattr(timeouts, "PING_MS", 1)
+    monkeypatch.setattr(timeouts, "PING_MS_MAX", 1)
+    all_pings, nodes = asking(lambda _: 1)
+    all_pings.watch(NODE, "g", lambda: None)
+    pinged, pauses = all_pings._pinged[NODE], []
+    sleep = asyncio.sleep
+
+    async def noted(seconds):
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(pings.asyncio, "sleep", noted)
+    while len(nodes.asked) < 2:
+        await sleep(0)
+    pinged._took_s = 0.05
+    monkeypatch.setattr(pinged, "ping", lambda: sleep(0))
+    seen = len(pauses)
+    while len(pauses) < seen + 2:
+        await sleep(0)
+    pinged._took_s = 60.0
+    most = timeouts.PING_SILENCE_MS_MAX / 1000
+    while pauses[-1] != most:
+        await sleep(0)
+    assert pauses[0] == 0.001
+    assert 0.05 * pings.PATIENCE in pauses
+    await all_pings.close()
+
+
 async def test_each_question_is_for_other_groups_until_all_were_asked_for(asking):
     """At most 50 in one; those that were asked for come last the next time."""
     all_pings, nodes = asking(lambda _: 1)

@@ -17,6 +17,7 @@ from coordinator.frontend import admit
 from coordinator.machine.limits import LIMITS
 from coordinator.probe import Probe, Wait
 from coordinator.rpc import make_server
+from coordinator.timeouts import HERD_MS
 from muster.v1 import admin_pb2, group_pb2_grpc
 from muster.v1 import group_pb2 as pb
 
@@ -204,6 +205,7 @@ def test_a_herd_of_joins_keeps_no_question_for_a_coordinator_out():
             herd = [case.stub.JoinGroup(pb.JoinGroupRequest()) for _ in range(3 * most)]
             everybody = asyncio.gather(*herd)
             await case.until(lambda: case.groups.parked >= JOINS_AT_ONCE)
+            await case.until(case.admission.joins_come_as_herd)
             others = [  # two each: gRPC itself takes the first
                 *(case.stub.FindCoordinator(pb.FindCoordinatorRequest()) for _ in range(2)),
                 *(case.stub.SyncGroup(pb.SyncGroupRequest()) for _ in range(2)),
@@ -254,6 +256,27 @@ def test_a_join_that_is_given_up_when_its_turn_has_come_passes_it_on():
         await asyncio.wait([first, second], timeout=5)
         assert first.cancelled()
         assert second.done()
+
+    asyncio.run(run())
+
+
+def test_a_herd_is_over_a_second_after_the_last_join_had_to_wait(monkeypatch):
+    """Groups that form wait for one while it lasts (liveness.py); a node's own Joins are none."""
+
+    async def run():
+        admission, loop = Admission(LIMIT), asyncio.get_running_loop()
+        taken = [admission.enter(Kind.JOIN) for _ in range(JOINS_AT_ONCE)]
+        assert not admission.joins_come_as_herd()
+        waits = asyncio.create_task(admission.room(Kind.JOIN))
+        await asyncio.sleep(0)
+        assert admission.joins_come_as_herd()
+        taken[0].leave()
+        await waits
+        came_s = admission._herd_at
+        for after_s, herd in ((HERD_MS / 1_000 - 0.01, True), (HERD_MS / 1_000, False)):
+            with monkeypatch.context() as patched:
+                patched.setattr(loop, "time", lambda after_s=after_s: came_s + after_s)
+                assert admission.joins_come_as_herd() is herd
 
     asyncio.run(run())
 

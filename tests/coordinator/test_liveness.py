@@ -9,9 +9,10 @@ timer GROUP ROUND TIMER DEADLINE   the group's round timer in applied state; `ti
 open | reply | break GROUP/MEMBER  a held call of the member begins, ends with a reply, breaks off
 heard GROUP/MEMBER                 a call that was not held
 why GROUP/MEMBER                   the reason that its removal would carry now
-run MS [lag=MS] [paused] [still]   turns of 10 ms for so long; prints what fires and when
+run MS [lag=MS] [paused] [still] [herd]
+                                   turns of 10 ms for so long; prints what fires and when
                                    (`lag`: the first turn is late by so much; `still`: the loop
-                                   makes no full round)
+                                   makes no full round; `herd`: more Joins come than are taken)
 crowd COUNT SESSION                members crowd/m0 .. with a held call each
 crowdbreak FIRST LAST              the calls of these break off within one turn
 """
@@ -115,7 +116,7 @@ class Bench:
             fired += [
                 f"{now} close {closing.group_id} round {closing.round} {closing.timer.name}"
                 f" {closing.deadline_ms}"
-                for closing in self.liveness.rounds_due()
+                for closing in self.liveness.rounds_due(herd="herd" in flags)
             ]
             fired += [
                 f"{now} expire {key.group_id}/{key.member_id}"

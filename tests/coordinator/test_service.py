@@ -540,6 +540,8 @@ async def test_find_coordinator_answers_at_once_where_it_knows_a_later_term():
         )
         found, bad = answer.results
         assert (found.coordinator.node_id, found.coordinator.term) == (0, 1)
+        assert found.shard == shard_of("g", len(node.shards))
+        assert not bad.HasField("shard")
         assert bad.status.code == ErrorCode.INVALID_GROUP_ID
         assert [n.endpoint for n in answer.nodes] == ["127.0.0.1:1", "10.0.0.1:7070"]
 
