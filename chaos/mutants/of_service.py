@@ -11,7 +11,8 @@ import muster.assigning
 from chaos.mutants.build import Build
 from coordinator.admission import Admission, Kind
 from coordinator.heartbeats import Beat, Heartbeats, HeldCall, _Places
-from coordinator.machine.commands import Command
+from coordinator.liveness import Liveness
+from coordinator.machine.commands import CloseRound, Command
 from coordinator.machine.state import Group
 from coordinator.slices import Slices
 from coordinator.untaken import Untaken
@@ -20,6 +21,7 @@ from muster.actions import Assign, Assigned
 from muster.admin import topic_errors
 from muster.assigning import AssignorThread
 from muster.calls import _Call
+from muster.discovery import Routes
 from muster.membership import shared
 from muster.registry import Registry
 
@@ -65,6 +67,14 @@ async def _alone(self: Registry, names: Collection[str], timeout_ms: float) -> N
     for error in (await topic_errors(self._caller, names, timeout_ms)).values():
         if error is not None:
             raise error
+
+
+def _waits_for_nobody(_self: Liveness, _closing: CloseRound) -> bool:
+    return False
+
+
+def _stays_alone(_self: Routes, _group_id: str, _shard: int) -> None:
+    """What is known of others says nothing of it."""
 
 
 def _mourns_nobody(_group: Group) -> bool:
@@ -131,6 +141,21 @@ BUILDS = (
         "topics_unshared",
         "Each member of a client looks for its topics alone.",
         ((Registry, "require", _alone),),
+    ),
+    Build(
+        "herd_unheeded",
+        "Closes the first round of a group while members of it wait at the door.",
+        ((Liveness, "_may_wait", _waits_for_nobody),),
+    ),
+    Build(
+        "shards_apart",
+        "The SDK looks for the coordinator of each group, whichever shard it is in.",
+        ((Routes, "place", _stays_alone),),
+    ),
+    Build(
+        "busy_asked_as_often",
+        "The SDK asks a node that does not answer as often as one that does.",
+        ((timeouts, "FIND_GAP_MS_MAX", timeouts.FIND_GAP_MS),),
     ),
     Build(
         "assignor_on_the_loop",

@@ -52,7 +52,9 @@ _UNTAKEN = "tests/coordinator/test_untaken.py"
 _HEARTBEATS = "tests/coordinator/test_heartbeats.py"
 _SHARD_LIMITS = "tests/limits/test_shard.py"
 _DOOR = "tests/coordinator/test_door.py"
+_DISCOVERY = "tests/client/test_discovery.py"
 _FLEET = "tests/client/test_fleet.py"
+_LIVENESS = "tests/coordinator/test_liveness.py"
 _OWN_ASSIGNORS = "tests/client/test_own_assignors.py"
 _GROUP_METRICS = "tests/coordinator/test_group_metrics.py"
 _LARGE_AT_ONCE = (
@@ -203,6 +205,14 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "joins_unbounded": (f"{_DOOR}::test_so_many_joins_are_begun_whoever_takes_them",),
     "discovery_shed": (_HERD,),
     "parked_suspected": (f"{_FLEET}::test_a_parked_join_is_not_suspected",),
+    "herd_unheeded": (f"{_LIVENESS}::test_scenario[herd_holds_first_rounds]",),
+    "shards_apart": (
+        f"{_DISCOVERY}::test_what_is_learned_of_one_group_holds_for_all_of_its_shard",
+        f"{_DISCOVERY}::test_groups_of_one_shard_have_one_search_and_one_key_in_its_questions",
+    ),
+    "busy_asked_as_often": (
+        f"{_DISCOVERY}::test_a_node_that_does_not_answer_is_asked_ever_less_often",
+    ),
     "topics_unshared": (
         f"{_FLEET}::test_members_of_one_client_look_for_their_topics_and_coordinators_together",
     ),
