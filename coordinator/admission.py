@@ -21,7 +21,9 @@ from enum import Enum
 from typing import Final
 
 from coordinator.machine.limits import LIMITS
-from coordinator.timeouts import HERD_MS
+from coordinator.timeouts import HERD_MS, HERD_MS_MAX
+
+MS: Final = 1_000
 
 ACTIVE_CALLS_MAX: Final = 400
 """At 1,000 calls a second that is 0.4 s of work; an admitted call may take a second."""
@@ -59,7 +61,7 @@ class Admission:
         self.active = 0
         self.of_kind = dict.fromkeys(Kind, 0)
         """Of the active ones, how many are of each kind."""
-        self._herd_at = -math.inf
+        self._herd_at = self._herd_since = -math.inf
         self._takers: deque[asyncio.Future[None]] = deque()
         self._read: deque[asyncio.Future[None]] = deque()
         self.admitted_total = 0
@@ -85,7 +87,7 @@ class Admission:
         """
         queue = self._read if read else self._takers
         while kind is Kind.JOIN and self.of_kind[kind] >= JOINS_AT_ONCE:
-            self._herd_at = asyncio.get_running_loop().time()
+            self._note_herd()
             if read and len(queue) >= self.limits[kind]:
                 return
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -97,9 +99,20 @@ class Admission:
                     self._let_one_in()
                 raise
 
+    def _note_herd(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._herd_at >= HERD_MS / MS:
+            self._herd_since = now
+        self._herd_at = now
+
     def joins_come_as_herd(self) -> bool:
-        """Whether more Joins come than are taken at once, now or a moment ago."""
-        return asyncio.get_running_loop().time() - self._herd_at < HERD_MS / 1_000
+        """Whether more Joins come than are taken at once, now or a moment ago.
+
+        Some then wait unread, so a member that is silent may be heard late (shard.py). A herd that
+        does not end counts for HERD_MS_MAX.
+        """
+        now = asyncio.get_running_loop().time()
+        return now - self._herd_at < HERD_MS / MS and now - self._herd_since < HERD_MS_MAX / MS
 
     def left(self, kind: Kind) -> None:
         """A call is answered, parked, or its request does not come."""

@@ -2,8 +2,8 @@
 
 Two heaps of integer milliseconds. *Rounds* run in shard time. *Sessions* run in the session clock,
 which is shard time minus everything for which the members are not to blame: turns late by more
-than 200 ms, and the time without a quorum. A deadline only ever proposes a command; what happens
-is decided when that is applied.
+than 200 ms, and the time without a quorum or with more Joins than are taken at once. A deadline
+only ever proposes a command; what happens is decided when that is applied.
 
 Before a session ends, the coordinator proves that it had read everything the member could have
 sent: a passed deadline *ripens* over full rounds of the node's loop that began after it
@@ -230,7 +230,8 @@ class Liveness:
         """Begin a turn at shard time `time_ms`.
 
         `lag_ms` is how late the turn is, `loop_round` the number of full rounds of the loop so
-        far; `paused` where no quorum is heard, so that nobody's session runs. A late turn is
+        far; `paused` where no quorum is heard, or calls of members wait unread, so that nobody's
+        session runs. A late turn is
         forgiven in any case: whoever stood still hears no quorum before it has asked one, and its
         members are sent away meanwhile, which costs them time.
         """

@@ -406,7 +406,10 @@ class Shard:
         time_ms = self._time.advance(turn.clock_ms)
         heard = self._watch_quorum(turn)
         self.liveness.turn(
-            time_ms, lag_ms=turn.lag_ms, loop_round=turn.loop_round, paused=not heard
+            time_ms,
+            lag_ms=turn.lag_ms,
+            loop_round=turn.loop_round,
+            paused=turn.herd or not heard,
         )
         self.waiters.turn(turn.clock_ms)
         if heard and self.room is not Room.NONE:

@@ -179,12 +179,12 @@ class Rig:
     def _wake(self, _number):
         self.wakes += 1
 
-    def turn(self, ms=10, lag_ms=0):
+    def turn(self, ms=10, lag_ms=0, *, herd=False):
         """One turn, `ms` later; what it proposes is applied at once."""
         self.clock_ms += ms
         self.loop_round += 1
         self.desk.breaks.turn(self.clock_ms)
-        self.shard.turn(Turn(self.clock_ms, lag_ms, self.loop_round))
+        self.shard.turn(Turn(self.clock_ms, lag_ms, self.loop_round, herd))
         self.log.run()
 
     def drain(self):

@@ -17,7 +17,7 @@ from coordinator.frontend import admit
 from coordinator.machine.limits import LIMITS
 from coordinator.probe import Probe, Wait
 from coordinator.rpc import make_server
-from coordinator.timeouts import HERD_MS
+from coordinator.timeouts import HERD_MS, HERD_MS_MAX
 from muster.v1 import admin_pb2, group_pb2_grpc
 from muster.v1 import group_pb2 as pb
 
@@ -261,7 +261,7 @@ def test_a_join_that_is_given_up_when_its_turn_has_come_passes_it_on():
 
 
 def test_a_herd_is_over_a_second_after_the_last_join_had_to_wait(monkeypatch):
-    """Groups that form wait for one while it lasts (liveness.py); a node's own Joins are none."""
+    """Groups that form wait for one while it lasts (liveness.py), a minute at most."""
 
     async def run():
         admission, loop = Admission(LIMIT), asyncio.get_running_loop()
@@ -277,6 +277,19 @@ def test_a_herd_is_over_a_second_after_the_last_join_had_to_wait(monkeypatch):
             with monkeypatch.context() as patched:
                 patched.setattr(loop, "time", lambda after_s=after_s: came_s + after_s)
                 assert admission.joins_come_as_herd() is herd
+        with monkeypatch.context() as patched:
+            now = came_s
+            patched.setattr(loop, "time", lambda: now)
+            while now < came_s + HERD_MS_MAX / 1_000 - 0.5:
+                assert admission.joins_come_as_herd()
+                now += 0.5
+                admission._note_herd()
+            now += 0.5
+            admission._note_herd()
+            assert not admission.joins_come_as_herd()
+            now += HERD_MS / 1_000
+            admission._note_herd()
+            assert admission.joins_come_as_herd()
 
     asyncio.run(run())
 

@@ -223,6 +223,18 @@ def test_a_silent_member_is_expired_and_the_others_rebalance(rig):
     assert group.phase is Phase.PREPARING_REBALANCE
 
 
+def test_nobody_expires_while_a_herd_of_joins_waits_to_be_taken(rig):
+    """The member's own Join may be among those; when it is over the rest of the session runs."""
+    settle(rig, "a")
+    rig.run(8_000)
+    for _ in range(6_000):
+        rig.turn(herd=True)
+    rig.run(1_500)
+    assert id_of("a") in group_of(rig).members
+    rig.run(1_000)
+    assert id_of("a") not in group_of(rig).members
+
+
 def test_commits_keep_a_member_alive(rig):
     """gp-H12: only commits, for three sessions."""
     generation = settle(rig, "a")
