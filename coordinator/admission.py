@@ -106,11 +106,13 @@ class Admission:
         self._herd_at = now
 
     def joins_come_as_herd(self) -> bool:
-        """Whether more Joins come than are taken at once, now or a moment ago.
+        """Whether as many Joins as are taken at once are under way, now or a moment ago.
 
-        Some then wait unread, so a member that is silent may be heard late (shard.py). A herd that
+        More may wait unread, so a member that is silent may be heard late (shard.py). A herd that
         does not end counts for HERD_MS_MAX.
         """
+        if self.of_kind[Kind.JOIN] >= JOINS_AT_ONCE:
+            self._note_herd()
         now = asyncio.get_running_loop().time()
         return now - self._herd_at < HERD_MS / MS and now - self._herd_since < HERD_MS_MAX / MS
 

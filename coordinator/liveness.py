@@ -251,11 +251,16 @@ class Liveness:
         While a `herd` of Joins waits to be taken, members of a group that forms are likely among
         it: a group's first round then waits for them, HERD_HOLD_MS at most.
         """
-        due = self._rounds.pop_due(self._time_ms, ROUNDS_PER_TURN_MAX)
-        for group_id, _ in due:
-            self._rounds.arm(group_id, self._time_ms + FIRING_RETRY_MS)
-        closing = [self._firing[group_id] for group_id, _ in due]
-        return [one for one in closing if not (herd and self._may_wait(one))]
+        closing: list[CloseRound] = []
+        for group_id, _ in self._rounds.pop_due(self._time_ms, FIRINGS_PER_TURN_MAX):
+            again_ms = FIRING_RETRY_MS
+            if not (herd and self._may_wait(self._firing[group_id])):
+                if len(closing) < ROUNDS_PER_TURN_MAX:
+                    closing.append(self._firing[group_id])
+                else:
+                    again_ms = 0
+            self._rounds.arm(group_id, self._time_ms + again_ms)
+        return closing
 
     def _may_wait(self, closing: CloseRound) -> bool:
         held_ms = self._time_ms - closing.deadline_ms

@@ -6,12 +6,13 @@ one of them holds for all, and one is asked about for all.
 A search runs while somebody wants it. It asks two nodes at a time, never first the one that has
 gone quiet, with (group id, known term) pairs; the node holds the question until it knows a leader
 of a later term, 1 s at most. Pairs that come up in the same turn of the loop share one call, and so
-do those that come soon after one (FIND_GAP_MS, twice as long for each call that the node has not
-answered yet): a node's death costs a process two calls, not two per group, and a node that is busy
-is asked ever less often.
+do those that come soon after one (FIND_GAP_MS, twice as long for each call beyond two that the node
+has not answered yet): a node's death costs a process two calls, not two per group, and a node that
+is busy is asked ever less often.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,6 +33,9 @@ KEYS_MAX = 1000
 
 SHARDS_MAX = 10_000
 """That a client tells apart: more than a cluster may have."""
+
+OPEN_AT_ONCE = 2
+"""Calls that a node may hold, as it does while a shard has no leader, before it is asked less."""
 
 GAP_MS_PER_KEY = 0.5
 """After a question for many groups the next one to that node comes later: it is work for both."""
@@ -58,19 +62,11 @@ def coordinator_of(message: errors_pb2.Coordinator) -> Coordinator:
 
 @dataclass(eq=False, slots=True)
 class Route:
-    """The way to all groups of a shard, or to one group whose shard is not known yet."""
+    """The way to all groups of a shard, or to one group that stands alone."""
 
     shard: int | None = None
     coordinator: Coordinator | None = None
-    watchers: "dict[object, tuple[str, Callable[[], None]]]" = field(default_factory=dict)
-    """Each with the group that it is about."""
-
-    def taken_off(self, group_id: str) -> "dict[object, tuple[str, Callable[[], None]]]":
-        """Remove the watchers of one group."""
-        mine = {key: one for key, one in self.watchers.items() if one[0] == group_id}
-        for key in mine:
-            del self.watchers[key]
-        return mine
+    groups: dict[str, None] = field(default_factory=dict)
 
 
 class Routes:
@@ -83,7 +79,7 @@ class Routes:
     def __init__(self, counters: Counters) -> None:
         self._of: dict[str, Route] = {}  # what was used last is last
         self._of_shard: dict[int, Route] = {}
-        self._watched: dict[str, int] = {}  # by how many
+        self._watchers: dict[str, dict[object, Callable[[], None]]] = {}
         self._counters = counters
 
     def route(self, group_id: str) -> Route:
@@ -93,33 +89,37 @@ class Routes:
             if len(self._of) >= ROUTES_MAX:
                 self._let_go()
             route = Route()
-        self._of[group_id] = route
+        self._move(group_id, route)
         return route
 
     def get(self, group_id: str) -> Coordinator | None:
         """The latest known; None before the first answer."""
         return self.route(group_id).coordinator if group_id in self._of else None
 
-    def place(self, group_id: str, shard: int) -> None:
-        """A node says that the group is in this shard: from now on it shares that one's route."""
-        if self.route(group_id).shard not in {None, shard}:
-            self.forget(group_id)  # the cluster was set up anew
+    def place(self, group_id: str, shard: int, found: Coordinator | None) -> None:
+        """A node says that the group is in this shard, and has this coordinator, if any.
+
+        From now on it shares that one's route, unless more is known of the shard than this. Then
+        the node is behind, or the cluster was set up anew and has other terms and shards: the group
+        stands alone.
+        """
         own, shared = self.route(group_id), self._of_shard.get(shard)
         if own is shared:
             return
+        if own.shard is not None:
+            own = Route()
+            self._move(group_id, own)
         if shared is None:
             if len(self._of_shard) < SHARDS_MAX:
                 own.shard, self._of_shard[shard] = shard, own
             return
-        self._of[group_id] = shared
-        moved = own.taken_off(group_id)
-        shared.watchers |= moved
-        found, known = own.coordinator, shared.coordinator
-        if found is not None and (known is None or _is_news(known, found)):
-            self._set(shared, found)
-        elif known != found:
-            for _, wake in moved.values():
-                wake()
+        known = shared.coordinator
+        if own.coordinator is not None and (found is None or _is_news(found, own.coordinator)):
+            return
+        if known is None or (found is not None and (found == known or _is_news(known, found))):
+            self._move(group_id, shared)
+            if own.coordinator != known:
+                self._wake(group_id)
 
     def learn(
         self, group_id: str, found: Coordinator, *, denied: Coordinator | None = None
@@ -134,21 +134,29 @@ class Routes:
         corrected = known is not None and known == denied and found.term == known.term
         if not found.endpoint or (known and not corrected and not _is_news(known, found)):
             return False
-        self._set(route, found)
-        return True
-
-    def _set(self, route: Route, found: Coordinator) -> None:
-        known, route.coordinator = route.coordinator, found
+        route.coordinator = found
         if known and found.term > known.term:
             self._counters.coordinator_changes += 1
-        for _, wake in list(route.watchers.values()):
+        for one in list(route.groups):
+            self._wake(one)
+        return True
+
+    def _move(self, group_id: str, route: Route) -> None:
+        left = self._of.pop(group_id, None)
+        if left is not None:
+            left.groups.pop(group_id, None)
+        self._of[group_id] = route
+        route.groups[group_id] = None
+
+    def _wake(self, group_id: str) -> None:
+        for wake in list(self._watchers.get(group_id, {}).values()):
             wake()
 
     def _let_go(self) -> None:
         """Of what was not used for longest and nobody waits on, so much that there is room."""
         surplus = len(self._of) + 1 - ROUTES_MAX + ROUTES_MAX // 10
-        for group_id in [one for one in self._of if one not in self._watched][:surplus]:
-            del self._of[group_id]
+        for group_id in [one for one in self._of if one not in self._watchers][:surplus]:
+            del self._of.pop(group_id).groups[group_id]
 
     def known(self) -> dict[str, Coordinator]:
         """A copy of all of them."""
@@ -156,28 +164,21 @@ class Routes:
         return {group_id: one for group_id, one in found.items() if one is not None}
 
     def forget(self, group_id: str) -> None:
-        """As if nothing had been learned of it; see `Discovery.forget`.
-
-        Its shard's coordinator is forgotten, and which shard that is: a cluster that was set up
-        anew behind the same addresses may have others.
-        """
+        """As if nothing had been learned of it, nor its shard; see `Discovery.forget`."""
         if group_id in self._of:
-            route = self.route(group_id)
-            route.coordinator = None
-            if route.shard is not None:
-                self._of[group_id] = Route(watchers=route.taken_off(group_id))
+            self._move(group_id, Route())
 
     def watch(self, group_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` after each change of this route, until the returned function is called."""
         key = object()
-        self.route(group_id).watchers[key] = group_id, wake
-        self._watched[group_id] = self._watched.get(group_id, 0) + 1
+        self.route(group_id)
+        self._watchers.setdefault(group_id, {})[key] = wake
 
         def unwatch() -> None:
-            if self.route(group_id).watchers.pop(key, None) is not None:
-                self._watched[group_id] -= 1
-                if not self._watched[group_id]:
-                    del self._watched[group_id]
+            watchers = self._watchers.get(group_id, {})
+            watchers.pop(key, None)
+            if not watchers:
+                self._watchers.pop(group_id, None)
 
         return unwatch
 
@@ -194,30 +195,38 @@ class _Search:
     """The running search for the coordinator of a route, shared by all who want it."""
 
     route: Route
-    known_term: int
+    term: int
+    """The latest that was known when somebody joined in."""
     avoid: str
+    """Who had it: asked last."""
     wants: "dict[Want, None]" = field(default_factory=dict)
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
-
-    @property
-    def group_id(self) -> str:
-        """Of those who want it, one that is asked about for all; empty where nobody does."""
-        return next((want.group_id for want in self.wants), "")
 
     @property
     def ended(self) -> bool:
         """Nobody asks any more; who still wants it has not seen that yet."""
         return all(task.done() for task in self.tasks)
 
+    def unmet(self) -> "Want | None":
+        """One that is asked about for all; None where all are met."""
+        return next((want for want in self.wants if not want.is_met), None)
+
 
 class Want:
     """One interest in a coordinator of a later term. It ends by `close`, or when one is found."""
 
     def __init__(
-        self, discovery: "Discovery", search: _Search, group_id: str, wake: Callable[[], None]
+        self,
+        discovery: "Discovery",
+        group_id: str,
+        known_term: int,
+        wake: Callable[[], None],
+        search: _Search,
     ) -> None:
-        self.search = search
         self.group_id = group_id
+        self.known_term = known_term
+        """What is found is later than this."""
+        self.search = search
         self.error: MusterError | None = None
         """Set where searching is of no use: the group id is refused."""
         self._discovery = discovery
@@ -231,7 +240,7 @@ class Want:
     @property
     def is_met(self) -> bool:
         """The coordinator that is known now is what was searched for: nobody looks further."""
-        return self._discovery.has_found(self.search, self.group_id)
+        return self._discovery.known_term(self.group_id) > self.known_term
 
     def close(self) -> None:
         """No interest any more."""
@@ -259,10 +268,14 @@ class _Asked:
 
     batch: _Batch | None = None
     """The next call's."""
+    timer: asyncio.Handle | None = None
+    """Sends it."""
     open: int = 0
     """Calls that it has not answered yet."""
-    next_at: float = 0.0
-    """No call before."""
+    sent_at: float = -math.inf
+    """The last one."""
+    work_ms: float = 0.0
+    """What that was."""
 
 
 class Discovery:
@@ -284,21 +297,17 @@ class Discovery:
             known: the one that is quiet, gone or wrong; it is asked last.
             wake: called where searching is of no use. What is found is told by `Routes.watch`.
         """
-        search = self.search_for(group_id)
-        term = known.term if known else 0
+        term, avoid = (known.term, known.endpoint) if known else (0, "")
+        route = self._routes.route(group_id)
+        search = self._searches.get(route)
         if search is None:
-            search = _Search(self._routes.route(group_id), term, known.endpoint if known else "")
-            self._searches[search.route] = search
-            is_new = True
-        else:
-            is_new = search.ended or search.known_term < term
-            if is_new:
-                self._stop(search)
-                search.known_term, search.avoid = term, known.endpoint if known else ""
-        want = Want(self, search, group_id, wake)
+            search = self._searches[route] = _Search(route, term, avoid)
+        elif search.term < term:
+            self._stop(search)
+            search.term, search.avoid = term, avoid
+        want = Want(self, group_id, term, wake, search)
         search.wants[want] = None
-        if is_new:
-            self._begin(search)
+        self._begin_if_ended(search)
         return want
 
     def search_for(self, group_id: str) -> _Search | None:
@@ -308,20 +317,30 @@ class Discovery:
     def forget(self, group_id: str) -> None:
         """Begin anew: whatever answers next is right, with an earlier term too.
 
-        For all who search now as well: their later coordinator than the one that is forgotten may
-        never come, and what they need is any.
+        For all who search for this group now as well: their later coordinator than the one that is
+        forgotten may never come, and what they need is any. Others of its shard go on as they were.
         """
         search = self.search_for(group_id)
         self._routes.forget(group_id)
-        if search is not None and (search.known_term or search.ended):
-            search.known_term = 0
-            self._stop(search)
-            self._begin(search)
+        mine = [want for want in search.wants if want.group_id == group_id] if search else []
+        if search is None or not mine:
+            return
+        alone = _Search(self._routes.route(group_id), 0, search.avoid)
+        self._searches[alone.route] = alone
+        for want in mine:
+            self.drop(want)
+            want.known_term, want.search = 0, alone
+            alone.wants[want] = None
+        self._begin(alone)
 
-    def has_found(self, search: _Search, group_id: str) -> bool:
-        """See `Want.is_met`."""
+    def known_term(self, group_id: str) -> int:
+        """Of the coordinator that is known; 0 where none is."""
         known = self._routes.get(group_id)
-        return known is not None and known.term > search.known_term
+        return known.term if known else 0
+
+    def _begin_if_ended(self, search: _Search) -> None:
+        if search.ended:
+            self._begin(search)
 
     def _begin(self, search: _Search) -> None:
         slots = max(1, min(ASKED_AT_ONCE, self._nodes.others_count(search.avoid)))
@@ -350,20 +369,21 @@ class Discovery:
     def _stop(self, search: _Search) -> None:
         for task in search.tasks:
             task.cancel()
+        search.tasks = []
 
     async def _run(self, search: _Search, turn: int) -> None:
         """One of a search's askers: the same node while it answers, another one after a failure."""
         loop = asyncio.get_running_loop()
         idle = 0
-        while group_id := search.group_id:
+        while (want := search.unmet()) is not None:
             order = self._nodes.order(search.avoid)
             asked_at = loop.time()
-            answer = await self._ask(order[turn % len(order)], group_id, search.known_term)
-            result = answer.results.get(group_id)
+            answer = await self._ask(order[turn % len(order)], want.group_id, want.known_term)
+            result = answer.results.get(want.group_id)
             if result is None:
                 turn += 1
-            elif self._is_over(search, group_id, result):
-                return
+            else:
+                self._heed_refusal(search, want.group_id, result)
             held_ms = (loop.time() - asked_at) * 1000
             if answer.any_found:
                 idle = (
@@ -376,57 +396,60 @@ class Discovery:
                 idle += 1
                 await asyncio.sleep(backoff.CALL.delay_ms(idle, random.random) / 1000)
 
-    def _is_over(
+    def _heed_refusal(
         self, search: _Search, group_id: str, result: group_pb2.FindCoordinatorResponse.Result
-    ) -> bool:
-        if self.has_found(search, group_id):
-            return True
-        if int(result.status.code) in _ASK_AGAIN or result.status.retriable:
-            return False
-        for want in [one for one in search.wants if one.group_id == group_id]:
-            del search.wants[want]
-            want.fail(error_from_status(result.status))
-        return not search.wants
+    ) -> None:
+        if int(result.status.code) not in _ASK_AGAIN and not result.status.retriable:
+            for want in [one for one in search.wants if one.group_id == group_id]:
+                del search.wants[want]
+                want.fail(error_from_status(result.status))
 
     # ---- one call for all pairs of this turn of the loop, or of the time since the last call
 
     async def _ask(self, endpoint: str, group_id: str, known_term: int) -> _Answer:
-        asked = self._asked.setdefault(endpoint, _Asked())
+        asked = self._asked.get(endpoint)
+        if asked is None:
+            if len(self._asked) >= NODES_MAX:
+                self._asked = {e: one for e, one in self._asked.items() if one.open or one.batch}
+            asked = self._asked[endpoint] = _Asked()
         batch = asked.batch
         if batch is None:
-            loop = asyncio.get_running_loop()
-            batch = asked.batch = _Batch({}, loop.create_future())
-            wait_s = asked.next_at - loop.time()
-            if wait_s > 0:
-                loop.call_later(wait_s, self._send, endpoint, batch)
-            else:
-                loop.call_soon(self._send, endpoint, batch)
+            batch = asked.batch = _Batch({}, asyncio.get_running_loop().create_future())
+            self._send_when_due(endpoint, asked)
         batch.keys[group_id] = known_term
         if len(batch.keys) >= KEYS_MAX:
-            self._send(endpoint, batch)
+            self._send(endpoint, asked)
         return await asyncio.shield(batch.answer)
 
-    def _send(self, endpoint: str, batch: _Batch) -> None:
-        """Unless it was sent when it was full."""
-        asked = self._asked.get(endpoint)
-        if asked is not None and asked.batch is batch:
-            asked.batch = None
-            gap_ms = min(timeouts.FIND_GAP_MS << asked.open, timeouts.FIND_GAP_MS_MAX)
-            gap_s = max(gap_ms, len(batch.keys) * GAP_MS_PER_KEY) / 1000
+    def _send_when_due(self, endpoint: str, asked: _Asked) -> None:
+        """With each answer that comes the next question is due sooner."""
+        loop = asyncio.get_running_loop()
+        if asked.timer is not None:
+            asked.timer.cancel()
+        gap_ms = timeouts.FIND_GAP_MS << max(0, asked.open - OPEN_AT_ONCE)
+        gap_s = max(min(gap_ms, timeouts.FIND_GAP_MS_MAX), asked.work_ms) / 1000
+        if (due := asked.sent_at + gap_s) > loop.time():
+            asked.timer = loop.call_at(due, self._send, endpoint, asked)
+        else:
+            asked.timer = loop.call_soon(self._send, endpoint, asked)
+
+    def _send(self, endpoint: str, asked: _Asked) -> None:
+        """Unless it was sent when it was full, or there are no channels any more."""
+        batch, asked.batch = asked.batch, None
+        if batch is not None and self._asked.get(endpoint) is asked:
             asked.open += 1
-            asked.next_at = asyncio.get_running_loop().time() + gap_s
+            asked.sent_at = asyncio.get_running_loop().time()
+            asked.work_ms = len(batch.keys) * GAP_MS_PER_KEY
             # The call is never cancelled for want of interest: it ends by itself within its second.
             task = tasks.start(self._find(endpoint, batch))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
-            task.add_done_callback(lambda _: self._ended(endpoint))
+            task.add_done_callback(lambda _: self._ended(endpoint, asked))
 
-    def _ended(self, endpoint: str) -> None:
-        asked = self._asked.get(endpoint)
-        if asked is not None:
-            asked.open -= 1
-            if len(self._asked) > NODES_MAX and asked == _Asked(next_at=asked.next_at):
-                del self._asked[endpoint]
+    def _ended(self, endpoint: str, asked: _Asked) -> None:
+        asked.open -= 1
+        if asked.batch is not None:
+            self._send_when_due(endpoint, asked)
 
     async def _find(self, endpoint: str, batch: _Batch) -> None:
         keys = [
@@ -462,19 +485,22 @@ class Discovery:
     def _learn(self, response: group_pb2.FindCoordinatorResponse) -> None:
         self._nodes.learn(node.endpoint for node in response.nodes)
         for one in response.results:
-            if one.HasField("shard"):
-                self._place(one.group_id, one.shard)
+            found = None
             if int(one.status.code) == ErrorCode.NONE and not one.pending:
-                self._routes.learn(one.group_id, coordinator_of(one.coordinator))
+                found = coordinator_of(one.coordinator)
+            if one.HasField("shard"):
+                self._place(one.group_id, one.shard, found)
+            if found is not None:
+                self._routes.learn(one.group_id, found)
 
-    def _place(self, group_id: str, shard: int) -> None:
+    def _place(self, group_id: str, shard: int, found: Coordinator | None) -> None:
         """Who searches for the group alone then searches with all others of its shard."""
         own = self._routes.route(group_id)
-        self._routes.place(group_id, shard)
+        self._routes.place(group_id, shard, found)
         shared = self._routes.route(group_id)
-        search = None if shared is own else self._searches.pop(own, None)
-        if search is None:
+        if shared is own or own.groups or own not in self._searches:
             return
+        search = self._searches.pop(own)
         goes_on = self._searches.setdefault(shared, search)
         if goes_on is search:
             search.route = shared
@@ -483,3 +509,4 @@ class Discovery:
         for want in search.wants:
             want.search = goes_on
         goes_on.wants |= search.wants
+        self._begin_if_ended(goes_on)

@@ -88,7 +88,7 @@ class Pings:
         pause_ms: float = timeouts.PING_MS
         try:
             while True:
-                await asyncio.sleep(max(pause_ms / 1000, pinged.patience_s))
+                await asyncio.sleep(max(pause_ms, pinged.rest_ms) / 1000)
                 if not pinged.watches:
                     return
                 await pinged.ping()
@@ -185,12 +185,13 @@ class _Pinged:
             watch.wake()
 
     @property
-    def patience_s(self) -> float:
-        """For so long a node is left alone, and its answer waited for, because it was slow."""
-        return min(PATIENCE * self._took_s, timeouts.PING_SILENCE_MS_MAX / 1000)
+    def rest_ms(self) -> float:
+        """For so long it is left alone, because it was slow."""
+        return min(PATIENCE * self._took_s * 1000, timeouts.PING_SILENCE_MS)
 
     def _arm(self) -> None:
-        due = self._loop.time() + max(timeouts.PING_SILENCE_MS / 1000, self.patience_s)
+        least, most = timeouts.PING_SILENCE_MS / 1000, timeouts.PING_SILENCE_MS_MAX / 1000
+        due = self._loop.time() + min(max(least, PATIENCE * self._took_s), most)
         self._timer = self._loop.call_at(due, self._unanswered, due)
 
     def _unanswered(self, due: float) -> None:

@@ -28,7 +28,7 @@ ADMIN_ATTEMPT_MS = 5_000
 FIND_GAP_MS = 50
 FIND_GAP_MS_MAX = 1_000
 """Between two FindCoordinators to one node: groups that come up meanwhile share the next one. Twice
-as long for each that the node has not answered yet, up to the longest."""
+as long for each beyond two that the node has not answered yet, up to the longest."""
 
 SUSPECT_MS = 300
 """An attempt that is unanswered for so long makes the SDK ask another node beside it, unless it is
@@ -43,7 +43,7 @@ PING_SILENCE_MS = 300
 """A node that leaves this unanswered for so long is suspect."""
 
 PING_SILENCE_MS_MAX = 1_000
-"""The same for a node that was slow before; and so long at most it is left alone then."""
+"""The same for a node that was slow before; it is left alone then, PING_SILENCE_MS at most."""
 
 REQUEST_MS = 30_000
 """A call as the user sees it, all attempts together; `Client(request_timeout_ms=...)`."""

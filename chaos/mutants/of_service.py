@@ -24,6 +24,7 @@ from muster.calls import _Call
 from muster.discovery import Routes
 from muster.membership import shared
 from muster.registry import Registry
+from muster.types import Coordinator
 
 
 def _answers_whoever_asks(_self: Untaken, _peer: str) -> bool:
@@ -73,7 +74,7 @@ def _waits_for_nobody(_self: Liveness, _closing: CloseRound) -> bool:
     return False
 
 
-def _stays_alone(_self: Routes, _group_id: str, _shard: int) -> None:
+def _stays_alone(_self: Routes, _group_id: str, _shard: int, _found: Coordinator | None) -> None:
     """What is known of others says nothing of it."""
 
 

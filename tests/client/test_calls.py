@@ -43,7 +43,7 @@ async def test_a_call_follows_the_leader_after_a_kill(open_cluster):
         assert client.counters.coordinator_changes == 1
         # What the search needed is gone with it.
         assert not client._core.discovery._searches
-        assert len(client._core.caller.routes._watched) == 1  # the member's heartbeats
+        assert len(client._core.caller.routes._watchers) == 1  # the member's heartbeats
 
 
 async def test_a_commit_whose_answer_is_lost_is_sent_again_byte_for_byte(open_cluster):

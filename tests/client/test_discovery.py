@@ -4,11 +4,13 @@ import asyncio
 import dataclasses
 import itertools
 
+import grpc
 import pytest
 
 from muster import TopicPartition, backoff, calls, discovery, offsets, timeouts
 from muster.discovery import Routes
 from muster.errors import InvalidGroupId
+from muster.nodes import NODES_MAX
 from muster.testing import Hang
 from muster.types import Coordinator, Counters
 from muster.v1 import errors_pb2, group_pb2
@@ -74,53 +76,82 @@ def routes_of_two_shards():
     routes, seen = Routes(Counters()), {name: [] for name in "abc"}
     for name, shard in (("a", 1), ("b", 1), ("c", 2)):
         routes.watch(name, lambda name=name: seen[name].append(routes.get(name)))
-        routes.place(name, shard)
+        routes.place(name, shard, None)
     return routes, seen
+
+
+OLD, NEW = Coordinator(1, "a:1", 7), Coordinator(2, "b:1", 8)
 
 
 def test_what_is_learned_of_one_group_holds_for_all_of_its_shard():
     """And for no other; a group that is placed later knows it at once, and knows it once."""
     routes, seen = routes_of_two_shards()
-    found = Coordinator(1, "a:1", 7)
-    assert routes.learn("a", found)
-    assert not routes.learn("b", found)
-    assert seen == {"a": [found], "b": [found], "c": []}
-    assert (routes.get("b"), routes.get("c")) == (found, None)
+    assert routes.learn("a", OLD)
+    assert not routes.learn("b", OLD)
+    assert seen == {"a": [OLD], "b": [OLD], "c": []}
+    assert (routes.get("b"), routes.get("c")) == (OLD, None)
     late = []
     routes.watch("d", lambda: late.append(routes.get("d")))
-    routes.place("d", 1)
-    routes.place("d", 1)
-    assert late == [found]
-    assert routes.known() == dict.fromkeys("abd", found)
+    routes.place("d", 1, OLD)
+    routes.place("d", 1, OLD)
+    assert late == [OLD]
+    assert routes.known() == dict.fromkeys("abd", OLD)
 
 
-def test_a_group_that_knows_more_when_it_is_placed_tells_its_shard():
-    """It was hinted at a later coordinator, by a call, before any node was asked."""
+@pytest.mark.parametrize(
+    ("own", "found", "shard", "shares"),
+    [
+        (None, None, None, True),
+        (None, None, OLD, False),
+        (None, OLD, None, True),
+        (None, OLD, OLD, True),
+        (None, NEW, OLD, True),
+        (None, OLD, NEW, False),
+        (NEW, OLD, OLD, False),
+        (OLD, None, None, False),
+        (OLD, NEW, NEW, True),
+    ],
+)
+def test_a_group_shares_its_shards_route_where_that_knows_nothing_later(own, found, shard, shares):
+    """Of two nodes one is behind; and after a new set-up terms are low, and shards are others.
+
+    `own`: what was known of the group, `found`: what the node says now, `shard`: what was known of
+    the shard that it names.
+    """
+    routes = Routes(Counters())
+    routes.place("a", 1, shard)
+    if shard is not None:
+        routes.learn("a", shard)
+    if own is not None:
+        routes.learn("g", own)
+    routes.place("g", 1, found)
+    assert (routes.route("g") is routes.route("a")) is shares
+    assert routes.get("g") == (shard if shares else own)
+    assert routes.get("a") == shard
+
+
+def test_a_group_that_is_forgotten_stands_alone_and_its_shard_goes_on_as_it_was():
+    """The cluster may have been set up anew: what is learned of the one is not of the others."""
     routes, seen = routes_of_two_shards()
-    routes.learn("a", Coordinator(1, "a:1", 7))
-    later = Coordinator(2, "b:1", 8)
-    routes.learn("d", later)
-    routes.place("d", 1)
-    assert seen["b"][-1] == routes.get("a") == later
-    routes.learn("e", Coordinator(1, "a:1", 7))
-    routes.place("e", 1)
-    assert routes.get("e") == later
-
-
-def test_a_group_that_is_forgotten_is_asked_about_by_its_own_name():
-    """The cluster may have been set up anew, with other shards; its watchers go with it."""
-    routes, seen = routes_of_two_shards()
-    routes.learn("a", Coordinator(1, "a:1", 7))
+    routes.learn("a", NEW)
+    routes.learn("c", NEW)
     routes.forget("a")
-    assert routes.get("a") is routes.get("b") is None
-    assert routes.route("a") is not routes.route("b")
-    other = Coordinator(2, "b:1", 1)
-    routes.learn("a", other)
-    assert (seen["a"][-1], routes.get("b")) == (other, None)
-    routes.place("a", 2)
-    assert routes.get("c") == other
-    routes.place("c", 3)
-    assert routes.route("c") is not routes.route("a")
+    assert (routes.get("a"), routes.get("b")) == (None, NEW)
+    early = Coordinator(3, "c:1", 1)
+    routes.place("a", 2, early)
+    routes.learn("a", early)
+    assert (seen["a"][-1], routes.get("b"), routes.get("c")) == (early, NEW, NEW)
+
+
+def test_a_group_that_is_said_to_be_in_another_shard_leaves_its_own():
+    """What that one knows is not of this group any more."""
+    routes, _ = routes_of_two_shards()
+    routes.learn("a", OLD)
+    routes.place("b", 2, NEW)
+    routes.learn("b", NEW)
+    assert [routes.get(name) for name in "abc"] == [OLD, NEW, NEW]
+    assert set(routes.route("a").groups) == {"a"}
+    assert set(routes.route("c").groups) == {"b", "c"}
 
 
 async def test_groups_of_one_shard_have_one_search_and_one_key_in_its_questions(open_cluster):
@@ -175,7 +206,7 @@ async def test_a_refusal_is_for_the_group_that_was_asked_about_alone():
     nodes = Silent(held=False, refused={"a"})
     routes, woken = Routes(Counters()), []
     for name in "ab":
-        routes.place(name, 1)
+        routes.place(name, 1, None)
     searched = discovery.Discovery(nodes, routes, Counters())
     first = searched.want("a", known=None, wake=lambda: woken.append("a"))
     second = searched.want("b", known=None, wake=lambda: woken.append("b"))
@@ -193,27 +224,132 @@ async def test_a_refusal_is_for_the_group_that_was_asked_about_alone():
 
 
 async def test_a_node_that_does_not_answer_is_asked_ever_less_often():
-    """Each question that is open doubles the time to the next: busy nodes are not asked more."""
+    """Each question that is open beyond two doubles the time to the next, up to the longest.
+
+    An answer makes the next one due sooner.
+    """
     nodes = Silent(held=True)
     searched = discovery.Discovery(nodes, Routes(Counters()), Counters())
     wants = []
+
+    def want():
+        wants.append(searched.want(f"g{len(wants)}", known=None, wake=lambda: None))
+
     for number in range(5):
-        wants.append(searched.want(f"g{number}", known=None, wake=lambda: None))
+        want()
         await nodes.asked_for(number + 1)
     gaps = [b - a for a, b in itertools.pairwise(nodes.asked_at)]
-    least = [timeouts.FIND_GAP_MS << number for number in range(4)]
+    least = [timeouts.FIND_GAP_MS << max(0, number - 1) for number in range(4)]
     assert all(gap_s * 1_000 >= ms - 1 for gap_s, ms in zip(gaps, least, strict=True))
-    assert searched._asked["a:1"].open == 5
-    for want in wants:
-        want.close()
+    want()
+    await asyncio.sleep(0)
+    asked, loop = searched._asked["a:1"], asyncio.get_running_loop()
+    assert asked.open == 5
+    assert asked.timer.when() - asked.sent_at >= (timeouts.FIND_GAP_MS << 3) / 1_000 - 0.001
+    asked.open = 30
+    searched._send_when_due("a:1", asked)
+    longest_s = asked.timer.when() - asked.sent_at
+    assert longest_s == pytest.approx(timeouts.FIND_GAP_MS_MAX / 1_000, abs=0.001)
+    asked.open = 5
+    for call in nodes.calls[:4]:
+        call.set_exception(no_answer())
+    await asyncio.wait(list(searched._asking), return_when=asyncio.FIRST_COMPLETED)
+    while asked.open > 1:
+        await asyncio.sleep(0)
+    assert asked.timer.when() <= max(asked.sent_at + timeouts.FIND_GAP_MS / 1_000, loop.time())
+    for one in wants:
+        one.close()
+    await searched.close()
+
+
+def no_answer():
+    """What gRPC says of a call that was not answered in time."""
+    empty = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, empty, empty)
+
+
+def test_a_client_remembers_no_more_nodes_than_there_may_be():
+    """How the ones that are gone were asked is let go, not how those are that hold a question."""
+
+    async def run():
+        nodes = Silent(held=True)
+        searched = discovery.Discovery(nodes, Routes(Counters()), Counters())
+        asking = asyncio.create_task(searched._ask("held:1", "g", 0))
+        await nodes.asked_for(1)
+        for number in range(2 * NODES_MAX):
+            searched._asked.setdefault(f"gone:{number}", discovery._Asked())
+        other = asyncio.create_task(searched._ask("new:1", "g", 0))
+        await nodes.asked_for(2)
+        assert set(searched._asked) == {"held:1", "new:1"}
+        asking.cancel()
+        other.cancel()
+        await searched.close()
+
+    asyncio.run(run())
+
+
+async def test_who_searches_on_after_a_group_of_its_shard_gave_up_is_found(open_cluster):
+    """A call of one group forgot its coordinator; another call and heartbeats of it search, too.
+
+    They were left in a search that had ended when the first group of the shard was found.
+    """
+    async with open_cluster(3) as (cluster, client):
+        await asyncio.gather(*(client.committed(name, [T0]) for name in "gh"))
+        core = client._core
+        known = core.caller.routes.get("g")
+        h = core.discovery.want("h", known=known, wake=lambda: None)
+        g = [core.discovery.want("g", known=known, wake=lambda: None) for _ in range(2)]
+        core.discovery.forget("g")
+        assert core.caller.routes.get("h") == known
+        found = asyncio.Event()
+        core.caller.routes.watch("g", found.set)
+        await asyncio.wait_for(found.wait(), 20)
+        assert all(one.is_met for one in g)
+        assert not h.is_met
+        both = [asyncio.Event(), asyncio.Event()]
+        for name, event in zip("gh", both, strict=True):
+            core.caller.routes.watch(name, event.set)
+        again = core.discovery.want("g", known=known, wake=lambda: None)
+        cluster.elect(2)
+        await asyncio.wait_for(asyncio.gather(*(event.wait() for event in both)), 20)
+        assert h.is_met
+        assert again.is_met
+        for want in (h, again, *g):
+            want.close()
+        assert not core.discovery._searches
+
+
+async def test_a_search_goes_on_for_groups_that_are_not_found_with_the_first():
+    """An older node names no shard, so what it says of one group is of that one alone."""
+    nodes = Silent(held=False, found={"a": 3})
+    routes = Routes(Counters())
+    for name in "ab":
+        routes.place(name, 1, None)
+    nodes.shard = None
+    searched = discovery.Discovery(nodes, routes, Counters())
+    first = searched.want("a", known=None, wake=lambda: None)
+    routes.forget("b")
+    second = searched.want("b", known=None, wake=lambda: None)
+    while not first.is_met:
+        await nodes.asked_for(len(nodes.questions) + 1)
+    nodes.found["b"] = 3
+    while not second.is_met:
+        await nodes.asked_for(len(nodes.questions) + 1)
+    first.close()
+    second.close()
+    assert not searched._searches
     await searched.close()
 
 
 class Silent:
-    """One node that knows no leader of the one shard it has; `held`: it never answers."""
+    """One node that knows no leader of the one shard it has; `held`: it never answers.
 
-    def __init__(self, *, held, refused=()):
-        self.questions, self.asked_at = [], []
+    `found`: groups that it knows a term of; `refused`: those that it takes for no names.
+    """
+
+    def __init__(self, *, held, refused=(), found=()):
+        self.questions, self.asked_at, self.calls = [], [], []
+        self.found, self.shard = dict(found), 0
         self._held, self._refused = held, refused
         self._came = asyncio.Event()
 
@@ -241,14 +377,19 @@ class Silent:
         self.asked_at.append(loop.time())
         self._came.set()
         call = loop.create_future()
+        self.calls.append(call)
         response = group_pb2.FindCoordinatorResponse()
         for group_id in asked:
             if group_id in self._refused:
                 result = response.results.add(group_id=group_id)
                 result.status.code = errors_pb2.INVALID_GROUP_ID
             else:
-                result = response.results.add(group_id=group_id, pending=True, shard=0)
-                result.status.code = errors_pb2.COORDINATOR_NOT_AVAILABLE
+                result = response.results.add(group_id=group_id, shard=self.shard)
+                if term := self.found.get(group_id):
+                    result.coordinator.endpoint, result.coordinator.term = "a:1", term
+                else:
+                    result.pending = True
+                    result.status.code = errors_pb2.COORDINATOR_NOT_AVAILABLE
         if not self._held:
             call.set_result(response)
         return call

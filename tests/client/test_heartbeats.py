@@ -2,11 +2,13 @@
 
 import asyncio
 import itertools
+import math
 
 import grpc
 
 from muster import TopicPartition, timeouts
 from muster.errors import ErrorCode
+from muster.heartbeats import Pulse
 from muster.testing import Abort, Cluster, Hang, Refuse
 from muster.v1.group_pb2 import HeartbeatRequest
 from tests.client.listening import Calls
@@ -53,6 +55,24 @@ async def test_calls_that_name_many_members_are_made_less_often(open_cluster, mo
         most_ms, each_ms = timeouts.HEARTBEAT_GAP_MS_MAX, timeouts.HEARTBEAT_GAP_EACH_MS
         for (began_s, members), (next_s, _) in itertools.pairwise(calls):
             assert (next_s - began_s) * 1_000 >= min(most_ms, each_ms * members) - 1
+
+
+async def test_a_call_that_is_to_be_answered_at_once_is_followed_by_others_as_soon_as_ever(
+    open_cluster, monkeypatch
+):
+    """A member that woke from sleep, or whose connection broke, may not work before it is heard."""
+    async with open_cluster(1, interval_ms=LONG_MS) as (_, client):
+        await client.group("g", ["t"]).next_assignment()
+        monkeypatch.setattr(timeouts, "HEARTBEAT_GAP_MS_MAX", 3_600_000)
+        monkeypatch.setattr(timeouts, "HEARTBEAT_GAP_EACH_MS", 3_600_000)
+        (beat,) = client._core.heartbeats._beats.values()
+        loop = asyncio.get_running_loop()
+        for doubted, least_s, most_s in ((False, 1_000, math.inf), (True, 0, 1)):
+            monkeypatch.setattr(Pulse, "is_doubted", doubted)
+            beat._start_at = 0.0
+            beat._set_aside()
+            beat._call_if_due()
+            assert least_s <= beat._start_at - loop.time() <= most_s
 
 
 async def test_a_member_hears_of_a_rebalance_without_waiting_for_the_interval(open_cluster):

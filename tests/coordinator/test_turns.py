@@ -65,6 +65,18 @@ def test_quiet_shards_get_their_turn_with_every_third_timer():
     assert rig.counts() == [4, 4, 4]
 
 
+def test_every_turn_says_whether_a_herd_comes():
+    """The sweep's, that of a lively shard, and that of one which was asked."""
+    rig = Rig()
+    rig.turns.herd = lambda: True
+    rig.shards[1].quiet = False
+    for _ in range(2 * TIMERS_PER_SWEEP):
+        rig.turn()
+    rig.turns.hurry(ShardId(2))
+    rig.turn(timer=False)
+    assert {turn.herd for shard in rig.shards for turn in shard.turns} == {True}
+
+
 def test_a_shard_with_deadlines_gets_every_timer():
     """Sessions and rounds are late by one period of the timer at most."""
     rig = Rig()
