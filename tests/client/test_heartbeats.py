@@ -8,9 +8,8 @@ import grpc
 
 from muster import TopicPartition, timeouts
 from muster.errors import ErrorCode
-from muster.heartbeats import Pulse
+from muster.heartbeats import Pulse, _Beat
 from muster.testing import Abort, Cluster, Hang, Refuse
-from muster.v1.group_pb2 import HeartbeatRequest
 from tests.client.listening import Calls
 from tests.client.questions import asked_so_far
 
@@ -40,15 +39,13 @@ async def test_one_call_carries_all_members_of_a_client(open_cluster):
 async def test_calls_that_name_many_members_are_made_less_often(open_cluster, monkeypatch):
     """Members of a fleet come one by one, and each call names all that are there already."""
     async with open_cluster(1, interval_ms=LONG_MS) as (cluster, client):
-        nodes, loop, calls = client._core.nodes, asyncio.get_running_loop(), []
-        unary = nodes.unary
+        loop, call, calls = asyncio.get_running_loop(), _Beat._call, []
 
-        def noted(endpoint, path, parse, request, timeout_ms):
-            if path.endswith("/Heartbeat"):
-                calls.append((loop.time(), len(HeartbeatRequest.FromString(request).members)))
-            return unary(endpoint, path, parse, request, timeout_ms)
+        def noted(self, due, **how):
+            calls.append((loop.time(), len(due)))
+            return call(self, due, **how)
 
-        monkeypatch.setattr(nodes, "unary", noted)
+        monkeypatch.setattr(_Beat, "_call", noted)
         for number in range(60):
             await client.group(f"g{number}", ["t"]).next_assignment()
         await cluster.until(lambda: calls[-1][1] == 60)

@@ -117,17 +117,18 @@ async def test_a_slow_node_is_asked_less_often(asking, monkeypatch):
         await sleep(0)
 
     monkeypatch.setattr(pings.asyncio, "sleep", noted)
-    while len(nodes.asked) < 2:
-        await sleep(0)
-    pinged._took_s = 0.05
-    monkeypatch.setattr(pinged, "ping", lambda: sleep(0))
-    seen = len(pauses)
-    while len(pauses) < seen + 2:
-        await sleep(0)
-    pinged._took_s = 60.0
-    most = timeouts.PING_SILENCE_MS / 1000
-    while pauses[-1] != most:
-        await sleep(0)
+    async with asyncio.timeout(20):
+        while len(nodes.asked) < 2:
+            await sleep(0)
+        pinged._took_s = 0.05
+        monkeypatch.setattr(pinged, "ping", lambda: sleep(0))
+        seen = len(pauses)
+        while len(pauses) < seen + 2:
+            await sleep(0)
+        pinged._took_s = 60.0
+        most = timeouts.PING_SILENCE_MS / 1000
+        while pauses[-1] != most:
+            await sleep(0)
     assert pauses[0] == 0.001
     assert 0.05 * pings.PATIENCE in pauses
     await all_pings.close()
