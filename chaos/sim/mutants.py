@@ -128,7 +128,7 @@ WORLDS = {
     "eager_keeps": SDK_EAGER,
     "cooperative_gives_all": SDK_COOPERATIVE,
     "withheld": SDK_COOPERATIVE,
-    "zombie_fence": SDK_EAGER,
+    "zombie_fence": SDK_OPERATED,
     "unknown_topic": SDK_TWO_SHARDS,
     "read_of_many": SDK_UDP.of_size(3),
     "doubtless": _SCRIPTED["suspend-members"],
@@ -163,6 +163,5 @@ KNOWN_SEEDS = {
     "sticky_voters": 1,
     "unknown_topic": 36,
     "unsorted_history": 2,
-    "zombie_fence": 116,
 }
 """By build, the seed that is tried first; 0 for those that are not listed."""
