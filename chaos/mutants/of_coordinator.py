@@ -155,11 +155,6 @@ BUILDS = (
         ((coordinator.shard, "ShardTime", Restarted),),
     ),
     Build(
-        "unknown_topic",
-        "Says that a topic does not exist because its own copy has not arrived yet.",
-        ((coordinator.topics.Topics, "is_current", True),),
-    ),
-    Build(
         "read_of_many",
         BelievingFetching.__doc__ or "",
         ((coordinator.service, "Fetching", BelievingFetching),),

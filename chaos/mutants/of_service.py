@@ -15,6 +15,7 @@ from coordinator.liveness import Liveness
 from coordinator.machine.commands import CloseRound, Command
 from coordinator.machine.state import Group
 from coordinator.slices import Slices
+from coordinator.topics import Topics
 from coordinator.untaken import Untaken
 from muster import timeouts
 from muster.actions import Assign, Assigned
@@ -157,6 +158,11 @@ BUILDS = (
         "busy_asked_as_often",
         "The SDK asks a node that does not answer as often as one that does.",
         ((timeouts, "FIND_GAP_MS_MAX", timeouts.FIND_GAP_MS),),
+    ),
+    Build(
+        "unknown_topic",
+        "Says that a topic does not exist because its own copy has not arrived yet.",
+        ((Topics, "is_current", True),),
     ),
     Build(
         "assignor_on_the_loop",

@@ -55,6 +55,7 @@ _DOOR = "tests/coordinator/test_door.py"
 _DISCOVERY = "tests/client/test_discovery.py"
 _FLEET = "tests/client/test_fleet.py"
 _LIVENESS = "tests/coordinator/test_liveness.py"
+_SERVICE = "tests/coordinator/test_service.py"
 _OWN_ASSIGNORS = "tests/client/test_own_assignors.py"
 _GROUP_METRICS = "tests/coordinator/test_group_metrics.py"
 _LARGE_AT_ONCE = (
@@ -205,6 +206,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "joins_unbounded": (f"{_DOOR}::test_so_many_joins_are_begun_whoever_takes_them",),
     "discovery_shed": (_HERD,),
     "parked_suspected": (f"{_FLEET}::test_a_parked_join_is_not_suspected",),
+    "unknown_topic": (
+        f"{_SERVICE}::test_a_node_whose_topics_are_behind_lets_nobody_share_out_without_them",
+    ),
     "herd_unheeded": (f"{_LIVENESS}::test_scenario[herd_holds_first_rounds]",),
     "shards_apart": (
         f"{_DISCOVERY}::test_what_is_learned_of_one_group_holds_for_all_of_its_shard",

@@ -43,7 +43,6 @@ from chaos.sim.sdk_scenarios import (
     SDK_EAGER,
     SDK_OPERATED,
     SDK_STATIC,
-    SDK_TWO_SHARDS,
     SDK_UDP,
     STOP_ONE,
 )
@@ -129,7 +128,6 @@ WORLDS = {
     "cooperative_gives_all": SDK_COOPERATIVE,
     "withheld": SDK_COOPERATIVE,
     "zombie_fence": SDK_OPERATED,
-    "unknown_topic": SDK_TWO_SHARDS,
     "read_of_many": SDK_UDP.of_size(3),
     "doubtless": _SCRIPTED["suspend-members"],
     "mass_break": _SCRIPTED["break-heartbeats"],
@@ -161,7 +159,6 @@ KNOWN_SEEDS = {
     "snapshot_commit_cap": 2,
     "static_fence": 7,
     "sticky_voters": 1,
-    "unknown_topic": 36,
     "unsorted_history": 2,
 }
 """By build, the seed that is tried first; 0 for those that are not listed."""

@@ -83,7 +83,6 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "shard_time_cap": _EXPIRED,
     "extra_round": _EXPIRED,
     "shard_time_restart": ("S-shard-time-went-back",),
-    "unknown_topic": ("A-worker-ended",),
     "read_of_many": _OFFSET_LOST,
     "doubtless": ("H-worked-after-sleep",),
     "mass_break": _EXPIRED,
