@@ -231,9 +231,8 @@ class Liveness:
 
         `lag_ms` is how late the turn is, `loop_round` the number of full rounds of the loop so
         far; `paused` where no quorum is heard, or calls of members wait unread, so that nobody's
-        session runs. A late turn is
-        forgiven in any case: whoever stood still hears no quorum before it has asked one, and its
-        members are sent away meanwhile, which costs them time.
+        session runs. A late turn is forgiven in any case: whoever stood still hears no quorum
+        before it has asked one, and its members are sent away meanwhile, which costs them time.
         """
         elapsed_ms = time_ms - self._time_ms
         self._time_ms = time_ms

@@ -3,8 +3,8 @@
 The coordinator holds the call for an interval of its choice and answers at once when a member must
 act. A newer call (`call_seq`) releases the older one, so a member that comes or changes is heard
 within HEARTBEAT_GAP_MS, with many members HEARTBEAT_GAP_MS_MAX, and nothing is ever cancelled in
-normal running. A member that was told to act sits out the
-rest of its interval, so that the others' call is held again.
+normal running. A member that was told to act sits out the rest of its interval, so that the others'
+call is held again.
 """
 
 import asyncio
