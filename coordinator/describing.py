@@ -14,7 +14,7 @@ from coordinator.machine.replies import Refused
 from coordinator.machine.state import Group, Member, Phase
 from coordinator.pages import PAGE_BYTES
 from coordinator.shard import Shard
-from coordinator.slices import KEYS_PER_ENTRY, Slices
+from coordinator.slices import GROUP_ENTRIES, KEYS_PER_ENTRY, Slices
 from coordinator.standing import Standing
 from muster.v1 import admin_pb2 as pb
 
@@ -50,15 +50,19 @@ class Describing:
         admitted = await admit(core, context)
         try:
             response = pb.DescribeGroupsResponse()
-            refused = _refuse(request)
-            if refused is not None:
-                named = next(iter(request.group_ids), "")[: LIMITS.id_max_bytes]
-                response.groups.add(group_id=named, status=core.statuses.of(refused))
-                return response
-            group_ids = list(dict.fromkeys(request.group_ids))
-            deposed = await self._ready(group_ids, linearizable=request.linearizable)
+            async with Slices(core.one_long_read) as slices:
+                await slices.turn(GROUP_ENTRIES * len(request.group_ids))
+                refused = _refuse(request)
+                if refused is not None:
+                    named = next(iter(request.group_ids), "")[: LIMITS.id_max_bytes]
+                    response.groups.add(group_id=named, status=core.statuses.of(refused))
+                    return response
+                group_ids = list(dict.fromkeys(request.group_ids))
+                shards = self._shards(group_ids)
+            deposed = await self._ready(shards, linearizable=request.linearizable)
             first, size = request.first_member, 0
             async with Slices(core.one_long_read) as slices:
+                await slices.turn(GROUP_ENTRIES * len(group_ids))
                 for group_id in group_ids:
                     if response.more or size >= PAGE_BYTES:
                         response.more = True
@@ -67,16 +71,18 @@ class Describing:
                     size += await self._describe(one, deposed, first, PAGE_BYTES - size, slices)
                     first = 0
                     response.more = one.next_member > 0
-                    await slices.did(1)
+                    await slices.did(GROUP_ENTRIES)
             return response
         finally:
             admitted.leave()
 
-    async def _ready(self, group_ids: Iterable[str], *, linearizable: bool) -> Deposed:
+    def _shards(self, group_ids: Iterable[str]) -> dict[int, Shard]:
+        named = [group_id for group_id in group_ids if refuse_group(group_id) is None]
+        return {(shard := self._core.shard_for(g)).number: shard for g in named}
+
+    async def _ready(self, shards: dict[int, Shard], *, linearizable: bool) -> Deposed:
         """Once what loads has loaded: the shards that no quorum confirms, where that is asked."""
         core = self._core
-        named = [group_id for group_id in group_ids if refuse_group(group_id) is None]
-        shards = {(shard := core.shard_for(g)).number: shard for g in named}
         if not linearizable:
             await core.loaded(shards.values())
             return {}

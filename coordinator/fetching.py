@@ -44,17 +44,21 @@ class Fetching:
         stable: bool,
     ) -> None:
         core = self._core
-        refusals = [refuse_group(query.group_id) or _refuse(query) for query in queries]
-        shards = {
-            (shard := core.shard_for(query.group_id)).number: shard
-            for query, refused in zip(queries, refusals, strict=True)
-            if refused is None
-        }
+        entries = sum(1 + len(query.partitions) for query in queries)
+        async with Slices(core.one_long_read) as slices:
+            await slices.turn(entries)
+            refusals = [refuse_group(query.group_id) or _refuse(query) for query in queries]
+            shards = {
+                (shard := core.shard_for(query.group_id)).number: shard
+                for query, refused in zip(queries, refusals, strict=True)
+                if refused is None
+            }
         confirmed = await asyncio.gather(
             *(core.confirmed(shard, settled=stable) for shard in shards.values())
         )
         elsewhere = dict(zip(shards, confirmed, strict=True))
         async with Slices(core.one_long_read) as slices:
+            await slices.turn(entries)
             page = OffsetsPage(slices)
             for query, answer, refused in zip(queries, answers, refusals, strict=True):
                 if refused is not None:

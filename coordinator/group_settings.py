@@ -51,9 +51,13 @@ class GroupSettings:
                 named = next(iter(request.group_ids), "")[: LIMITS.id_max_bytes]
                 response.groups.add(group_id=named, status=core.statuses.of(refused))
                 return response
-            shards = {(shard := core.shard_for(g)).number: shard for g in request.group_ids}
+            entries = len(request.group_ids) * (1 + len(SETTINGS))
+            async with Slices(core.one_long_read) as slices:
+                await slices.turn(entries)
+                shards = {(shard := core.shard_for(g)).number: shard for g in request.group_ids}
             await core.loaded(shards.values())
             async with Slices(core.one_long_read) as slices:
+                await slices.turn(entries)
                 for group_id in request.group_ids:
                     self._describe(response.groups.add(group_id=group_id))
                     await slices.did(1 + len(SETTINGS))

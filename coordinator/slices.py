@@ -5,23 +5,26 @@ from types import TracebackType
 from typing import Final, Self
 
 SLICE_ENTRIES: Final = 400
-"""Entries of an answer between two pauses: two to three milliseconds."""
+"""Entries of an answer between two pauses, for the one call that has its turn: two to three
+milliseconds."""
 
 KEYS_PER_ENTRY: Final = 50
 """So many keys are looked at in the time that one entry takes."""
 
 
 ENTRIES_AT_ONCE: Final = 50
-"""Partitions of a commit, or groups whose coordinator is asked for, in a call that is read, or
-answered, in any pass of the loop: one of more waits for its turn.
+"""Entries that any call may read, or answer, in any pass of the loop: one of more waits for its
+turn. 64 calls are taken in one pass, and each connection has as many reads again."""
 
-1,000 take more than a millisecond each time, and 64 calls are taken in one pass."""
+GROUP_ENTRIES: Final = 4
+"""To describe a group, or refuse to, takes as long as so many entries."""
 
 
 class Slices:
-    """The work of one call. Of all calls on a node one has a slice at a time, after its first.
+    """The work of one call. Of all calls on a node one has a slice at a time.
 
-    Otherwise a hundred long reads at once would hold up the loop for a hundred slices.
+    Otherwise a hundred long reads at once would hold up the loop for a hundred slices. Before its
+    turn a call may do ENTRIES_AT_ONCE, so that a small one does not wait for long ones.
     """
 
     __slots__ = ("_done", "_held", "_one_at_a_time")
@@ -46,7 +49,7 @@ class Slices:
     async def did(self, entries: int) -> None:
         """Say what was done since the last call; pauses where a slice is full."""
         self._done += entries
-        if self._done >= SLICE_ENTRIES:
+        if self._done >= (SLICE_ENTRIES if self._held else ENTRIES_AT_ONCE):
             await self.pause()
 
     async def looked_at(self, keys: int) -> None:

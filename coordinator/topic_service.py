@@ -1,5 +1,7 @@
 """The gRPC frontend of the topic registry, which shard 0 keeps. Any node reads it."""
 
+from collections.abc import Sequence
+
 from coordinator import translate
 from coordinator.answers import Answer, Shed
 from coordinator.frontend import Context, Core, admit, shed
@@ -8,6 +10,7 @@ from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Done, Refused
 from coordinator.replacing import CLUSTER_SHARD
+from coordinator.slices import Slices
 from coordinator.topics import BEHIND
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
@@ -17,6 +20,9 @@ SHARD_COMMAND_BYTES = 1_024
 """A shard-wide command's encoding is shorter: a name of at most 249 bytes and a number."""
 
 DESCRIBE_TOPICS_MAX = LIMITS.max_topics
+
+TOPIC_ENTRIES = 3
+"""To say that there is no such topic takes as long as so many entries (slices.py)."""
 
 
 class TopicService(admin_pb2_grpc.TopicsServicer):
@@ -56,12 +62,13 @@ class TopicService(admin_pb2_grpc.TopicsServicer):
         del request
         admitted = await admit(self._core, context)
         try:
-            return pb.ListTopicsResponse(
-                topics=[
-                    pb.Topic(name=name, partitions=count)
-                    for name, count in self._core.topics.all().items()
-                ]
-            )
+            response = pb.ListTopicsResponse()
+            async with Slices(self._core.one_long_read) as slices:
+                await slices.turn(self._core.topics.number)
+                for name, count in self._core.topics.all().items():
+                    response.topics.add(name=name, partitions=count)
+                    await slices.did(1)
+            return response
         finally:
             admitted.leave()
 
@@ -77,26 +84,32 @@ class TopicService(admin_pb2_grpc.TopicsServicer):
                     f"At most {DESCRIBE_TOPICS_MAX} topics are described in one call.",
                 )
                 return pb.DescribeTopicsResponse(status=status)
-            topics = self._core.topics
-            counts = {name: topics.count(name) for name in request.names}
-            if None in counts.values() and not topics.is_current:
-                return pb.DescribeTopicsResponse(status=self._core.statuses.of(BEHIND))
-            response = pb.DescribeTopicsResponse()
-            for name in request.names:
-                count = counts[name]
-                result = response.results.add(name=name)
-                if count is None:
-                    result.status.CopyFrom(
-                        self._core.statuses.error(
-                            Error.UNKNOWN_TOPIC_OR_PARTITION,
-                            f"There is no topic {name!r}: create it first.",
-                        )
-                    )
-                else:
-                    result.topic.CopyFrom(pb.Topic(name=name, partitions=count))
-            return response
+            async with Slices(self._core.one_long_read) as slices:
+                return await self._describe(request.names, slices)
         finally:
             admitted.leave()
+
+    async def _describe(self, names: Sequence[str], slices: Slices) -> pb.DescribeTopicsResponse:
+        await slices.turn(TOPIC_ENTRIES * len(names))
+        topics = self._core.topics
+        counts = {name: topics.count(name) for name in names}
+        if None in counts.values() and not topics.is_current:
+            return pb.DescribeTopicsResponse(status=self._core.statuses.of(BEHIND))
+        response = pb.DescribeTopicsResponse()
+        for name in names:
+            count = counts[name]
+            result = response.results.add(name=name)
+            if count is None:
+                result.status.CopyFrom(
+                    self._core.statuses.error(
+                        Error.UNKNOWN_TOPIC_OR_PARTITION,
+                        f"There is no topic {name!r}: create it first.",
+                    )
+                )
+            else:
+                result.topic.CopyFrom(pb.Topic(name=name, partitions=count))
+            await slices.did(TOPIC_ENTRIES)
+        return response
 
 
 async def _ask_shard_0(

@@ -75,6 +75,11 @@ class Topics:
         """
         return self._version() < group.topics_version
 
+    @property
+    def number(self) -> int:
+        """How many topics are known here."""
+        return len(self._registry())
+
     def all(self) -> Mapping[str, int]:
         """Every topic with its partition count, by name."""
         return dict(sorted(self._registry().items()))

@@ -14,7 +14,7 @@ from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
 from tests.coordinator.local import local_node
-from tests.coordinator.test_service import committing, joining, run, with_topic
+from tests.coordinator.test_service import Passes, committing, joining, run, with_topic
 
 MIB = 1 << 20
 
@@ -231,6 +231,44 @@ async def test_of_all_calls_one_at_a_time_goes_on():
     await asyncio.gather(*(read(lock) for _ in range(8)))
     assert most == 1
     assert not lock.locked()
+
+
+@run
+async def test_of_large_reads_one_at_most_is_worked_on_in_a_pass_of_the_loop():
+    """One client asked 350 times for 1,000 groups: the loop stood for seconds."""
+    names = [f"g{n}" for n in range(100)]
+    fetched = [pb.OffsetFetchRequest.Group(group_id=name) for name in names]
+    async with local_node() as node:
+        for name in names:
+            await node.topics.CreateTopic(admin.CreateTopicRequest(name=name, partitions=1))
+        calls = {
+            "describe": (node.admin.DescribeGroups, admin.DescribeGroupsRequest(group_ids=names)),
+            "fetch": (node.groups.OffsetFetch, pb.OffsetFetchRequest(groups=fetched)),
+            "configs": (
+                node.admin.DescribeGroupConfigs,
+                admin.DescribeGroupConfigsRequest(group_ids=names),
+            ),
+            "topics": (node.topics.DescribeTopics, admin.DescribeTopicsRequest(names=names)),
+            "list": (node.topics.ListTopics, admin.ListTopicsRequest()),
+        }
+        for name, (method, request) in calls.items():
+            with pytest.MonkeyPatch.context() as patch, Passes() as passes:
+                at_work = at_work_in(patch, passes)
+                await asyncio.gather(*(method(request) for _ in range(6)))
+            assert len({one for who in at_work.values() for one in who}) == 6, name
+            assert max(map(len, at_work.values())) == 1, name
+
+
+def at_work_in(patch, passes):
+    """Whose slices did something in which pass, from now on."""
+    seen, real = {}, Slices.did
+
+    async def did(self, entries):
+        seen.setdefault(passes.now, set()).add(self)
+        await real(self, entries)
+
+    patch.setattr(Slices, "did", did)
+    return seen
 
 
 @run

@@ -602,7 +602,7 @@ class Passes:
 
     def __init__(self):
         self.at = []
-        self._now = 0
+        self.now = 0  # the pass
         self._loop = asyncio.get_running_loop()
 
     def __enter__(self):
@@ -614,13 +614,13 @@ class Passes:
         self._counting = False
 
     def _count(self):
-        self._now += 1
+        self.now += 1
         if self._counting:
             self._loop.call_soon(self._count)
 
     def noting(self, done):
         def note(*arguments):
-            self.at.append(self._now)
+            self.at.append(self.now)
             return done(*arguments)
 
         return note
