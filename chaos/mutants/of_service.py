@@ -121,7 +121,7 @@ BUILDS = (
     ),
     Build(
         "large_at_once",
-        "Reads all large commits that have come in one pass of the loop.",
+        "Reads all large calls that have come in one pass of the loop.",
         ((Slices, "turn", _at_once),),
     ),
     Build(

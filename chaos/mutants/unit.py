@@ -58,6 +58,7 @@ _LIVENESS = "tests/coordinator/test_liveness.py"
 _SERVICE = "tests/coordinator/test_service.py"
 _OWN_ASSIGNORS = "tests/client/test_own_assignors.py"
 _GROUP_METRICS = "tests/coordinator/test_group_metrics.py"
+_PAGES = "tests/coordinator/test_pages.py"
 _LARGE_AT_ONCE = (
     "tests/coordinator/test_service.py::"
     "test_large_commits_are_read_and_answered_one_in_a_pass_of_the_loop"
@@ -202,7 +203,10 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_SHARD_LIMITS}::test_partitions_of_an_entry[over]",
         f"{_SHARD_LIMITS}::test_a_few_deletions_fill_an_entry",
     ),
-    "large_at_once": (_LARGE_AT_ONCE,),
+    "large_at_once": (
+        _LARGE_AT_ONCE,
+        f"{_PAGES}::test_of_large_reads_one_at_most_is_worked_on_in_a_pass_of_the_loop",
+    ),
     "joins_unbounded": (f"{_DOOR}::test_so_many_joins_are_begun_whoever_takes_them",),
     "discovery_shed": (_HERD,),
     "parked_suspected": (f"{_FLEET}::test_a_parked_join_is_not_suspected",),
