@@ -61,7 +61,9 @@ class Admission:
         self.active = 0
         self.of_kind = dict.fromkeys(Kind, 0)
         """Of the active ones, how many are of each kind."""
-        self._herd_at = self._herd_since = -math.inf
+        self._herd_at = self._looked_at = -math.inf
+        self._was_herd = False
+        self._herd_left_s = HERD_MS_MAX / MS
         self._takers: deque[asyncio.Future[None]] = deque()
         self._read: deque[asyncio.Future[None]] = deque()
         self.admitted_total = 0
@@ -100,21 +102,23 @@ class Admission:
                 raise
 
     def _note_herd(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if now - self._herd_at >= HERD_MS / MS:
-            self._herd_since = now
-        self._herd_at = now
+        self._herd_at = asyncio.get_running_loop().time()
 
     def joins_come_as_herd(self) -> bool:
         """Whether as many Joins as are taken at once are under way, now or a moment ago.
 
-        More may wait unread, so a member that is silent may be heard late (shard.py). A herd that
-        does not end counts for HERD_MS_MAX.
+        More may wait unread, so a member that is silent may be heard late (shard.py). To be asked
+        in each turn. Herds count for HERD_MS_MAX in all, which time without any gives back: of a
+        long time they have half at most, however often they come.
         """
         if self.of_kind[Kind.JOIN] >= JOINS_AT_ONCE:
             self._note_herd()
         now = asyncio.get_running_loop().time()
-        return now - self._herd_at < HERD_MS / MS and now - self._herd_since < HERD_MS_MAX / MS
+        passed_s = now - self._looked_at
+        left_s = self._herd_left_s + (-passed_s if self._was_herd else passed_s)
+        self._herd_left_s = min(max(left_s, 0.0), HERD_MS_MAX / MS)
+        self._looked_at, self._was_herd = now, now - self._herd_at < HERD_MS / MS
+        return self._was_herd and self._herd_left_s > 0
 
     def left(self, kind: Kind) -> None:
         """A call is answered, parked, or its request does not come."""

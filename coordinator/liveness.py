@@ -226,23 +226,24 @@ class Liveness:
 
     # ---- time
 
-    def turn(self, time_ms: int, *, lag_ms: int, loop_round: int, paused: bool) -> None:
+    def turn(self, time_ms: int, *, lag_ms: int, loop_round: int, heard: bool, herd: bool) -> None:
         """Begin a turn at shard time `time_ms`.
 
-        `lag_ms` is how late the turn is, `loop_round` the number of full rounds of the loop so
-        far; `paused` where no quorum is heard, or calls of members wait unread, so that nobody's
-        session runs. A late turn is forgiven in any case: whoever stood still hears no quorum
-        before it has asked one, and its members are sent away meanwhile, which costs them time.
+        `lag_ms` is how late the turn is, `loop_round` the number of full rounds of the loop so far.
+        Nobody's session runs where no quorum is `heard`, nor while a `herd` of calls waits unread.
+        A late turn is forgiven in any case: whoever stood still hears no quorum before it has asked
+        one, and its members are sent away meanwhile, which costs them time.
         """
         elapsed_ms = time_ms - self._time_ms
         self._time_ms = time_ms
         self._loop_round = loop_round
-        if not paused:
+        if heard and not herd:
             self._clock_ms += elapsed_ms
         if lag_ms > LAG_FORGIVEN_MS:
-            self._clock_ms -= lag_ms
-            self.forgiven_lag_ms_total += lag_ms
             self._ripening.clear()
+            if not (heard and herd):  # in which no time passed, the lag neither
+                self._clock_ms -= lag_ms
+                self.forgiven_lag_ms_total += lag_ms
 
     def rounds_due(self, *, herd: bool) -> list[CloseRound]:
         """Round timers that passed; each comes again in 500 ms unless its round moves.

@@ -409,7 +409,8 @@ class Shard:
             time_ms,
             lag_ms=turn.lag_ms,
             loop_round=turn.loop_round,
-            paused=turn.herd or not heard,
+            heard=heard,
+            herd=turn.herd,
         )
         self.waiters.turn(turn.clock_ms)
         if heard and self.room is not Room.NONE:

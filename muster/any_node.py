@@ -170,7 +170,12 @@ class _Call(Generic[R]):
     def _judge(self, task: "asyncio.Task[R | grpc.aio.AioRpcError]", endpoint: str) -> R | None:
         """The answer, if it is one for good; otherwise None, and when to go on is arranged."""
         if task.cancelled():
-            raise client_closed()
+            if self._nodes.closed:
+                raise client_closed()
+            self._sent = True
+            self._last = f"{endpoint} was taken from the cluster"
+            self._again("")
+            return None
         outcome = task.result()
         if isinstance(outcome, grpc.aio.AioRpcError):
             code, details = outcome.code(), outcome.details() or ""

@@ -393,7 +393,12 @@ class _Call(Generic[R]):
     ) -> R | None:
         """The answer, if it is one for good; otherwise None, and what to do next is arranged."""
         if task.cancelled():
-            raise client_closed()
+            if self._caller.nodes.closed:
+                raise client_closed()
+            self._in_doubt = True
+            self._last = f"{coordinator.endpoint} was taken from the cluster"
+            self._again(coordinator, search=True)
+            return None
         outcome = task.result()
         if isinstance(outcome, grpc.aio.AioRpcError):
             self._hints = 0

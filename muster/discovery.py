@@ -372,7 +372,10 @@ class Discovery:
         search.tasks = []
 
     async def _run(self, search: _Search, turn: int) -> None:
-        """One of a search's askers: the same node while it answers, another one after a failure."""
+        """One of a search's askers: one node after the other, as what each answers may be stale.
+
+        A node that is cut off from the others answers for as long as it is, and knows no leader.
+        """
         loop = asyncio.get_running_loop()
         idle = 0
         while (want := search.unmet()) is not None:
@@ -380,9 +383,8 @@ class Discovery:
             asked_at = loop.time()
             answer = await self._ask(order[turn % len(order)], want.group_id, want.known_term)
             result = answer.results.get(want.group_id)
-            if result is None:
-                turn += 1
-            else:
+            turn += 1
+            if result is not None:
                 self._heed_refusal(search, want.group_id, result)
             held_ms = (loop.time() - asked_at) * 1000
             if answer.any_found:

@@ -60,6 +60,7 @@ class Pulse:
         """When a connection broke under a call, where nothing was acknowledged since; so, too."""
         self._beats = beats
         self._want: Want | None = None
+        self._anew_at = clock.steady_s()
         self._unwatch = beats.caller.routes.watch(group_id, self._on_route)
         self._on_route()
 
@@ -82,6 +83,17 @@ class Pulse:
             self._want = self._beats.caller.discovery.want(
                 self.group_id, known=known, wake=self.found
             )
+
+    def begin_anew(self) -> None:
+        """Where nobody answered for a session, once in each: whoever answers next is right.
+
+        A term that is known may never come again, as after a cluster was set up anew.
+        """
+        now = clock.steady_s()
+        unheard_s = now - max(self.acknowledged_at or self._anew_at, self._anew_at)
+        if unheard_s * 1000 >= self.session.timeout_ms:
+            self._anew_at = now
+            self._beats.caller.discovery.forget(self.group_id)
 
     def found(self) -> None:
         """An answer came, from whomever: no search any more."""
@@ -437,6 +449,7 @@ class _Beat:
         pulse.failures += 1
         delay_ms = backoff.CALL.delay_ms(pulse.failures, random.random)
         pulse.due_at = self._loop.time() + delay_ms / 1000
+        pulse.begin_anew()
 
     def _search(self, call: _Call) -> None:
         for pulse in call.pulses:

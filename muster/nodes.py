@@ -102,6 +102,8 @@ class Nodes:
         self._bootstrap = tuple(bootstrap)
         self._learned: tuple[str, ...] = ()
         self._ready_now: frozenset[str] | None = None
+        self.closed = False
+        """Whether calls that are cancelled were so because of that."""
         for endpoint in self._bootstrap:
             self._open(endpoint)
 
@@ -129,9 +131,17 @@ class Nodes:
         return sum(endpoint != avoid for endpoint in self.endpoints())
 
     def learn(self, endpoints: Iterable[str]) -> None:
-        """Take the cluster's own list: open channels to new nodes, close those of gone ones."""
-        learned = tuple(dict.fromkeys(e for e in endpoints if e))[:NODES_MAX]
-        if not learned or set(learned) == set(self._learned):
+        """Take the cluster's own list: open channels to new nodes, close those of gone ones.
+
+        A node that has just started names those that it has heard of already: one that is connected
+        is there all the same.
+        """
+        named = [endpoint for endpoint in endpoints if endpoint]
+        if not named:
+            return
+        there = [endpoint for endpoint in self._learned if endpoint in self._ready()]
+        learned = tuple(dict.fromkeys((*named, *there)))[:NODES_MAX]
+        if set(learned) == set(self._learned):
             return
         for endpoint in set(self._learned) - set(learned) - set(self._bootstrap):
             self._drop(endpoint)
@@ -198,6 +208,7 @@ class Nodes:
 
     async def close(self) -> None:
         """Close every channel; calls still open are cancelled."""
+        self.closed = True
         for endpoint in list(self._channels):
             channel, keeper = self._channels.pop(endpoint), self._keepers.pop(endpoint)
             await _close(channel, keeper, None)

@@ -144,6 +144,11 @@ class _Pinged:
             self._learn(response)
         except grpc.aio.AioRpcError as error:
             self._say(silent=error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            self._say(silent=True)  # its channel was closed
         finally:
             if self._timer is not None:
                 self._timer.cancel()

@@ -37,6 +37,7 @@ class Session:
         self, session_timeout_ms: int, rebalance_timeout_ms: int, certain: Callable[[], None]
     ) -> None:
         """`certain` is called when a doubt has ended."""
+        self.timeout_ms = session_timeout_ms
         self._session_s = session_timeout_ms / 1000
         self._rebalance_s = rebalance_timeout_ms / 1000
         self._certain = certain

@@ -90,8 +90,8 @@ class Lingering(Liveness):
                 self._ends.arm(key, self._clock_ms + left_ms - away_ms)
         self._left_ms.clear()
 
-    def turn(self, time_ms: int, *, lag_ms: int, loop_round: int, paused: bool) -> None:
-        super().turn(time_ms, lag_ms=lag_ms, loop_round=loop_round, paused=False)
+    def turn(self, time_ms: int, *, lag_ms: int, loop_round: int, heard: bool, herd: bool) -> None:
+        super().turn(time_ms, lag_ms=lag_ms, loop_round=loop_round, heard=True, herd=False)
 
 
 class Restarted(ShardTime):

@@ -275,19 +275,30 @@ def test_a_herd_is_over_a_second_after_there_was_room_for_joins_again(monkeypatc
             with monkeypatch.context() as patched:
                 patched.setattr(loop, "time", lambda after_s=after_s: came_s + after_s)
                 assert admission.joins_come_as_herd() is herd
-        with monkeypatch.context() as patched:
-            now = came_s
-            patched.setattr(loop, "time", lambda: now)
-            while now < came_s + HERD_MS_MAX / 1_000 - 0.5:
-                assert admission.joins_come_as_herd()
-                now += 0.5
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("herd_s", "rest_s"), [(600, 0), (59, 1.05), (0.1, 0.8), (5, 30)])
+def test_herds_stop_sessions_for_half_of_a_long_time_at_most(monkeypatch, herd_s, rest_s):
+    """However they come: otherwise one client keeps the dead members of all groups."""
+
+    async def run():
+        admission, loop = Admission(LIMIT), asyncio.get_running_loop()
+        began = now = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: now)
+        stopped_s = longest_s = run_s = 0.0
+        while now < began + 600:
+            if (now - began) % (herd_s + rest_s) < herd_s:
                 admission._note_herd()
-            now += 0.5
-            admission._note_herd()
-            assert not admission.joins_come_as_herd()
-            now += HERD_MS / 1_000
-            admission._note_herd()
-            assert admission.joins_come_as_herd()
+            herd = admission.joins_come_as_herd()
+            stopped_s += 0.05 * herd
+            run_s = run_s + 0.05 if herd else 0.0
+            longest_s = max(longest_s, run_s)
+            now += 0.05
+        assert longest_s <= HERD_MS_MAX / 1_000 + 0.1
+        assert min(herd_s, 59) <= longest_s
+        assert stopped_s <= (600 + HERD_MS_MAX / 1_000) / 2
 
     asyncio.run(run())
 

@@ -111,7 +111,11 @@ class Bench:
             self.breaks.turn(self.clock_ms)
             now = self.time.advance(self.clock_ms)
             self.liveness.turn(
-                now, lag_ms=lag, loop_round=self.loop_round, paused="paused" in flags
+                now,
+                lag_ms=lag,
+                loop_round=self.loop_round,
+                heard="paused" not in flags,
+                herd="herd" in flags,
             )
             fired += [
                 f"{now} close {closing.group_id} round {closing.round} {closing.timer.name}"
