@@ -294,3 +294,44 @@ async def test_nodes_that_nobody_named_are_learned(open_cluster):
             await cluster.kill(1)
             assert (await other.committed("g", [T0])).term == 2
         assert client.coordinators() == {}
+
+
+async def test_a_join_at_a_node_that_the_client_lets_go_is_sent_again(open_cluster, monkeypatch):
+    """The node list lacked it: the members whose Joins were parked there failed for good."""
+    monkeypatch.setattr(timeouts, "COMMIT_ATTEMPT_MS", 100)
+    async with open_cluster(3) as (cluster, client):
+        cluster.script("JoinGroup", Hang())
+        async with client.group("g", ["t"]) as group:
+            joined = asyncio.create_task(group.next_assignment())
+            await cluster.until(lambda: len(cluster.seen("JoinGroup")) == 1)
+            client._core.nodes._drop(cluster.endpoint(cluster.leader))
+            assert (await joined).generation == 1
+
+
+async def test_a_node_that_is_connected_stays_though_a_list_lacks_it(open_cluster):
+    """A node that has just started names itself and those that it has heard of."""
+    async with open_cluster(3) as (cluster, client):
+        nodes = client._core.nodes
+        every = {cluster.endpoint(number) for number in (1, 2, 3)}
+        nodes.learn(every)
+        await connected(nodes, every)
+        nodes.learn([cluster.endpoint(1)])
+        assert set(nodes.endpoints()) == every
+        await cluster.kill(3)
+        left = every - {cluster.endpoint(3)}
+        await connected(nodes, left)
+        nodes.learn([cluster.endpoint(1)])
+        assert set(nodes.endpoints()) == left
+
+
+async def connected(nodes, endpoints):
+    """Wait until connections to these stand, and no others."""
+    async with asyncio.timeout(20):
+        while nodes._ready() != endpoints:
+            states = {e: channel.get_state() for e, channel in nodes._channels.items()}
+            changes = [nodes._channels[e].wait_for_state_change(was) for e, was in states.items()]
+            tasks = [asyncio.create_task(change) for change in changes]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)

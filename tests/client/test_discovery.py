@@ -345,6 +345,18 @@ async def test_a_search_goes_on_for_groups_that_are_not_found_with_the_first():
     await searched.close()
 
 
+async def test_nodes_that_know_no_leader_do_not_keep_a_search_to_themselves():
+    """Two of five are cut off from the others, and were asked for ever."""
+    nodes = CutOff("ab", held=False)
+    searched = discovery.Discovery(nodes, Routes(Counters()), Counters())
+    want = searched.want("g", known=None, wake=lambda: None)
+    while not want.is_met:
+        await nodes.asked_for(len(nodes.questions) + 1)
+    assert len(nodes.questions) <= 6
+    want.close()
+    await searched.close()
+
+
 class Silent:
     """One node that knows no leader of the one shard it has; `held`: it never answers.
 
@@ -397,6 +409,24 @@ class Silent:
         if not self._held:
             call.set_result(response)
         return call
+
+
+class CutOff(Silent):
+    """Five nodes, some of which know no leader. The answer comes at once."""
+
+    def __init__(self, cut_off, **rest):
+        super().__init__(**rest)
+        self._cut_off = [f"{name}:1" for name in cut_off]
+
+    def order(self, _avoid=""):
+        return [f"{name}:1" for name in "abcde"]
+
+    def others_count(self, _avoid):
+        return 5
+
+    def unary(self, endpoint, *rest):
+        self.found = {} if endpoint in self._cut_off else {"g": 3}
+        return super().unary(endpoint, *rest)
 
 
 async def test_a_search_makes_no_pause_while_nodes_hold_its_questions(open_cluster, monkeypatch):

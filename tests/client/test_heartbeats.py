@@ -10,6 +10,7 @@ from muster import TopicPartition, timeouts
 from muster.errors import ErrorCode
 from muster.heartbeats import Pulse, _Beat
 from muster.testing import Abort, Cluster, Hang, Refuse
+from muster.types import Coordinator
 from tests.client.listening import Calls
 from tests.client.questions import asked_so_far
 
@@ -252,3 +253,16 @@ async def test_a_held_call_is_answered_when_its_members_have_left(open_cluster, 
             await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 1)
         await cluster.until(lambda: cluster.open_calls["Heartbeat"] == 0)
     assert not cancelled
+
+
+async def test_a_member_that_only_beats_is_heard_again_where_terms_became_lower(open_cluster):
+    """As after a cluster was set up anew: it searched for a later term for ever."""
+    async with open_cluster(3) as (cluster, client):
+        group = client.group("g", ["t"], session_timeout_ms=1_000)
+        async with group:
+            await group.next_assignment()
+            routes = client._core.caller.routes
+            routes.learn("g", Coordinator(2, cluster.endpoint(2), 99))
+            heard = client.counters.not_coordinator
+            await cluster.until(lambda: client.counters.not_coordinator > heard)
+            await cluster.until(lambda: routes.get("g") == Coordinator(1, cluster.endpoint(1), 1))
