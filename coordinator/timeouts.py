@@ -40,8 +40,8 @@ HERD_MS: Final = 1_000
 """They came so recently (coordinator/admission.py)."""
 
 HERD_MS_MAX: Final = 60_000
-"""So long they are waited for, and nobody's session runs: a member may be among them. Who goes on
-for longer is no herd."""
+"""So long they are waited for, and nobody's session runs: a member may be among them. Time without
+any gives it back, so that whoever goes on for longer stops sessions for half of the time."""
 
 SHARD_TIME_STEP_MS_MAX: Final = 100
 """Shard time advances by at most this much in one turn (architecture 3 rule 1)."""
