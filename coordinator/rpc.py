@@ -1,5 +1,7 @@
 """The gRPC server's settings, and its health service."""
 
+import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +22,14 @@ READY: Final = "muster.ready"
 STREAMS_PER_CONNECTION_MAX: Final = 2_048
 """One connection's calls at a time; more wait in the client, where they cost this node nothing. All
 members of a group may be one process's, and a round waits for each (docs/adr/0017)."""
+
+WATCHES_MAX: Final = 1_024
+"""Calls that watch this node's health."""
+
+WATCHES_PER_CONNECTION_MAX: Final = 8
+"""The same, of one connection: there are three services to watch."""
+
+TOO_MANY_WATCHES: Final = "this node's health is watched by too many: use Check instead."
 
 PENDING_CALLS_MAX: Final = 65_536
 """Calls that no handler has seen: beyond it gRPC's core cancels new ones."""
@@ -99,11 +109,57 @@ def server_credentials(
     )
 
 
+class _Watched(health_aio.HealthServicer):
+    """As the package's, but a watcher that does not read keeps nobody waiting.
+
+    The package writes to a watcher with the lock held that a change of the status takes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watches: Counter[str] = Counter()
+        self._changed = asyncio.Event()
+
+    def tell(self) -> None:
+        """A status has changed."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _status(self, request: Any) -> Any:
+        statuses: Any = self._server_status  # type: ignore[attr-defined]
+        return statuses.get(request.service, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+
+    async def Watch(  # noqa: N802 - as the package has it
+        self, request: health_pb2.HealthCheckRequest, context: "grpc.aio.ServicerContext[Any, Any]"
+    ) -> None:
+        """Stream the status of a service whenever it changes."""
+        peer = context.peer()
+        if (
+            self._watches[peer] >= WATCHES_PER_CONNECTION_MAX
+            or self._watches.total() >= WATCHES_MAX
+        ):
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY_WATCHES)
+        self._watches[peer] += 1
+        try:
+            told = None
+            while True:
+                changed = self._changed
+                status = self._status(request)
+                if status != told:
+                    await context.write(health_pb2.HealthCheckResponse(status=status))
+                    told = status
+                    continue  # it may have changed meanwhile
+                await changed.wait()
+        finally:
+            self._watches[peer] -= 1
+            self._watches += Counter()  # without those that have none left
+
+
 class Health:
     """grpc.health.v1: "" and muster.live while the process runs, muster.ready as it stands."""
 
     def __init__(self, server: grpc.aio.Server) -> None:
-        self._servicer = health_aio.HealthServicer()
+        self._servicer = _Watched()
         self._ready: bool | None = None
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
@@ -119,7 +175,9 @@ class Health:
             self._ready = ready
             status = health_pb2.HealthCheckResponse
             await self._servicer.set(READY, status.SERVING if ready else status.NOT_SERVING)
+            self._servicer.tell()
 
     async def stop(self) -> None:
         """Everything NOT_SERVING, for good: the node drains."""
         await self._servicer.enter_graceful_shutdown()
+        self._servicer.tell()

@@ -13,13 +13,14 @@ from coordinator.admin import VERIFICATIONS_MAX
 from coordinator.frontend import client_host
 from coordinator.machine.state import Group, Phase
 from coordinator.routing import shard_of
-from coordinator.rpc import READY, Health, make_server
+from coordinator.rpc import READY, WATCHES_PER_CONNECTION_MAX, Health, make_server
 from coordinator.slices import ENTRIES_AT_ONCE, Slices
 from coordinator.verify import Verifier
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
 from raft.contract import NodeId, Role
+from tests.coordinator.deaf import Deaf
 from tests.coordinator.fakes import id_of, nonce
 from tests.coordinator.local import local_node, until
 
@@ -946,8 +947,35 @@ async def test_health_tells_live_from_ready():
         assert [await check(s) for s in ("", "muster.live", READY)] == [serving, serving, 2]
         await health.set_ready(ready=True)
         assert await check(READY) == serving
+        watching = stub.Watch(health_pb2.HealthCheckRequest(service=READY))
+        assert (await watching.read()).status == serving
         await health.stop()
         assert await check("") == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert (await watching.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        watching.cancel()
+    await server.stop(0)
+
+
+@run
+async def test_who_watches_the_health_and_does_not_read_keeps_nobody_waiting():
+    """Its connection has a few watches, and a change of the status waits for none of them."""
+    server = make_server()
+    health = Health(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    await health.start()
+    async with Deaf() as deaf, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await deaf.connect("127.0.0.1", port)
+        request = health_pb2.HealthCheckRequest(service=READY)
+        for _ in range(WATCHES_PER_CONNECTION_MAX + 1):
+            await deaf.ask("/grpc.health.v1.Health/Watch", request)
+        await until(lambda: len(deaf.ended) == 1)
+        watching = health_pb2_grpc.HealthStub(channel).Watch(request)
+        assert (await watching.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        await health.set_ready(ready=True)
+        assert (await watching.read()).status == health_pb2.HealthCheckResponse.SERVING
+        watching.cancel()
+        await health.stop()
     await server.stop(0)
 
 
