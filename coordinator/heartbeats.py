@@ -6,8 +6,8 @@ Nothing here is replicated and nothing is written: a heartbeat is answered from 
 check quorum (group-protocol 2.4 and 5.6.4; architecture 4, Heartbeat).
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
@@ -22,6 +22,11 @@ from coordinator.timeouts import HEARTBEAT_INTERVAL_MS
 HEARTBEATS_PER_S: Final = 370
 """Held calls a second that cost about 20 % of the loop (1,000 processes every 2 s were measured at
 27 % of a core): beyond that the interval stretches, up to a third of the shortest session."""
+
+BEATS_PER_TURN: Final = 2_000
+"""A turn looks at so many members of groups that moved, and answers calls of so many whose interval
+is over; the last call may exceed it. These are some 10 ms each; the rest is the next turn's, since
+a few connections hold 160,000 for one group."""
 
 CLIENT_IDLE_MS: Final = 60_000
 """A client process that is not heard from for so long is forgotten: only its last `call_seq` and
@@ -63,6 +68,10 @@ class HeartbeatShard(Protocol):
 
     def session_timeout_ms(self, key: MemberKey) -> int | None:
         """A member's session timeout; None where there is no such member."""
+        ...
+
+    def wake(self) -> None:
+        """Ask the node for a turn soon."""
         ...
 
 
@@ -161,7 +170,12 @@ class Heartbeats:
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._ends: KeyedHeap[str] = KeyedHeap()
         self._places = _Places()
-        self._by_group: dict[tuple[int, str], dict[str, HeldCall]] = {}
+        self._by_group: dict[tuple[int, str], dict[HeldCall, list[Beat]]] = {}
+        """By shard and group: who names members of it, and which."""
+        self._moved: dict[tuple[int, str], None] = {}
+        """Groups whose calls are to be looked at."""
+        self._unlooked: deque[tuple[HeldCall, list[Beat]]] = deque()
+        """Of the group that was looked at last, the calls that are left."""
         self._clock_ms = 0
         self.heard_total = 0
         self.superseded_total = 0
@@ -198,7 +212,7 @@ class Heartbeats:
         if client is None and not known:
             self.heard_total += 1
             call.ended = True
-            respond(BeatAnswer(self._statuses(call), call.interval_ms))
+            respond(BeatAnswer(self._statuses(call.beats), call.interval_ms))
             return call
         if client is None:
             if len(self._clients) >= CLIENTS_MAX and not self._forget_oldest(CLIENT_IDLE_MS_MIN):
@@ -208,7 +222,7 @@ class Heartbeats:
         client.call_seq, client.heard_ms = call_seq, self._clock_ms
         self._clients.move_to_end(nonce)
         self.heard_total += 1
-        statuses = self._statuses(call)
+        statuses = self._statuses(call.beats)
         self._hold_sessions(call, statuses)
         if (
             older is not None
@@ -216,7 +230,7 @@ class Heartbeats:
             self._supersede(older)
             for beat in older.beats:  # it did not wait: what it was told may have been lost
                 client.told.pop(beat, None)
-        if at_once or not known or self._news(client, call, statuses):
+        if at_once or not known or self._news(client, call.beats, statuses):
             self._answer(client, call, statuses)
             return call
         if len(self._ends) >= HELD_MAX or not self._places.free(call):
@@ -228,7 +242,8 @@ class Heartbeats:
         self._breaks.opened()
         self._ends.arm(nonce, self._clock_ms + call.interval_ms)
         for beat in call.beats:
-            self._by_group.setdefault((beat.shard, beat.key.group_id), {})[nonce] = call
+            place = (beat.shard, beat.key.group_id)
+            self._by_group.setdefault(place, {}).setdefault(call, []).append(beat)
         return call
 
     def abandon(self, call: HeldCall) -> None:
@@ -247,26 +262,28 @@ class Heartbeats:
             client.told.clear()
 
     def group_moved(self, shard: int, group_id: str) -> None:
-        """A group's state changed: answer the calls of those of its members who must act."""
-        held = self._by_group.get((shard, group_id))
-        if held:
-            self._reconsider(list(held.values()))
+        """A group's state changed: this turn answers the members who must act, once it is applied.
+
+        Many commands of a turn may move a group: its calls are looked at once.
+        """
+        if (shard, group_id) in self._by_group:
+            self._moved[shard, group_id] = None
 
     def shard_moved(self, shard: int) -> None:
-        """A shard is not served here, or no quorum is heard: answer its members at once."""
-        calls: dict[str, HeldCall] = {}
-        for (number, _), held in self._by_group.items():
-            if number == shard:
-                calls.update(held)
-        self._reconsider(list(calls.values()))
+        """A shard is not served here, or no quorum is heard: a turn soon tells its members."""
+        moved = [place for place in self._by_group if place[0] == shard]
+        if moved:
+            self._moved.update(dict.fromkeys(moved))
+            self._shards[shard].wake()
 
     def turn(self, clock_ms: int) -> None:
-        """Answer the calls whose interval is over."""
+        """Answer the calls whose interval is over, and those that a move concerns; a few at once.
+
+        After what was delivered is applied.
+        """
         self._clock_ms = clock_ms
-        for nonce, _ in self._ends.pop_due(clock_ms, HELD_MAX):
-            client = self._clients[nonce]
-            if client.call is not None:
-                self._answer(client, client.call, self._statuses(client.call))
+        self._end_intervals()
+        self._look_at_moved()
         while self._clients and self._forget_oldest(CLIENT_IDLE_MS):
             pass
 
@@ -274,9 +291,41 @@ class Heartbeats:
         """Answer every held call as it stands: the node stops."""
         for client in list(self._clients.values()):
             if client.call is not None:
-                self._answer(client, client.call, self._statuses(client.call))
+                self._answer(client, client.call, self._statuses(client.call.beats))
 
     # ---- inside
+
+    def _end_intervals(self) -> None:
+        beats = 0
+        while due := self._ends.pop_due(self._clock_ms, 1):
+            client = self._clients[due[0][0]]
+            if (call := client.call) is not None:
+                self._answer(client, call, self._statuses(call.beats))
+                beats += len(call.beats)
+                if beats >= BEATS_PER_TURN:
+                    self._shards[call.beats[0].shard].wake()
+                    return
+
+    def _look_at_moved(self) -> None:
+        looked_at = 0
+        while self._moved or self._unlooked:
+            if not self._unlooked:
+                place = next(iter(self._moved))
+                del self._moved[place]
+                self._unlooked.extend(self._by_group.get(place, {}).items())
+                continue
+            call, beats = self._unlooked.popleft()
+            if call.ended:
+                continue
+            if looked_at and looked_at + len(beats) > BEATS_PER_TURN:
+                self._unlooked.appendleft((call, beats))
+                self._shards[beats[0].shard].wake()
+                return
+            client = self._clients[call.nonce]
+            looked_at += len(beats)
+            if self._news(client, beats, map(self._status, beats)):
+                self._answer(client, call, self._statuses(call.beats))
+                looked_at += len(call.beats)
 
     def _forget_oldest(self, idle_ms: int) -> bool:
         nonce, client = next(iter(self._clients.items()))
@@ -285,23 +334,14 @@ class Heartbeats:
         del self._clients[nonce]
         return True
 
-    def _statuses(self, call: HeldCall) -> tuple[Status, ...]:
-        shards = self._shards
-        return tuple(
-            shards[b.shard].heartbeat(b.key, b.generation, b.instance_id) for b in call.beats
-        )
+    def _status(self, beat: Beat) -> Status:
+        return self._shards[beat.shard].heartbeat(beat.key, beat.generation, beat.instance_id)
 
-    def _reconsider(self, calls: list[HeldCall]) -> None:
-        for call in calls:
-            client = self._clients.get(call.nonce)
-            if client is None or call.ended:
-                continue
-            statuses = self._statuses(call)
-            if self._news(client, call, statuses):
-                self._answer(client, call, statuses)
+    def _statuses(self, beats: Sequence[Beat]) -> tuple[Status, ...]:
+        return tuple(map(self._status, beats))
 
-    def _news(self, client: _Client, call: HeldCall, statuses: tuple[Status, ...]) -> bool:
-        for beat, status in zip(call.beats, statuses, strict=True):
+    def _news(self, client: _Client, beats: Sequence[Beat], statuses: Iterable[Status]) -> bool:
+        for beat, status in zip(beats, statuses, strict=True):
             if status is Error.NONE or client.told.get(beat) == status:
                 continue
             if status is Error.REBALANCE_IN_PROGRESS and self._shards[beat.shard].waits_for_others(
@@ -309,7 +349,7 @@ class Heartbeats:
             ):
                 continue
             return True
-        return not call.beats
+        return False
 
     def _known(self, beat: Beat) -> bool:
         """Whether there is such a member, as far as this node has applied."""
@@ -367,7 +407,7 @@ class Heartbeats:
         for beat in call.beats:
             place = (beat.shard, beat.key.group_id)
             held = self._by_group.get(place)
-            if held is not None and held.get(call.nonce) is call:
-                del held[call.nonce]
+            if held is not None:
+                held.pop(call, None)
                 if not held:
                     del self._by_group[place]

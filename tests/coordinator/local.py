@@ -154,11 +154,11 @@ class LocalNode:
             loop_round += 1
             now_ms = int(time.monotonic() * 1_000)
             self.desk.breaks.turn(now_ms)
-            self.heartbeats.turn(now_ms)
             for shard, log in zip(self.shards, self.logs, strict=True):
                 shard.turn(Turn(now_ms, 0, loop_round))
                 if self.applying:
                     log.run()
+            self.heartbeats.turn(now_ms)
             self.core.watch.turn()
 
     async def stop(self):

@@ -89,13 +89,13 @@ class ScriptedNode(LocalNode):
         self.loop_round += 1
         now_ms = self.loop.now_ms
         self.desk.breaks.turn(now_ms)
-        self.heartbeats.turn(now_ms)
         for shard, log in zip(self.shards, self.logs, strict=True):
             shard.turn(Turn(now_ms, 0, self.loop_round))
             if self.applying:
                 log.run()
             elif self.reading:
                 log.run(entries=0)
+        self.heartbeats.turn(now_ms)
         self.core.watch.turn()
 
     async def _passes(self) -> None:

@@ -274,7 +274,10 @@ def test_a_demoted_shard_answers_its_members_at_once(node):
     """With NOT_COORDINATOR and what is known of the new leader."""
     node.stable("a")
     node.beat("1", 1, "a")
+    node.rig.wakes = 0
     node.rig.log.follow(leader=NodeId(2))
+    assert node.rig.wakes
+    node.run(10)
     assert node.answers["1"].statuses == (NotHere(NodeId(2), node.rig.log.term),)
 
 
@@ -320,3 +323,60 @@ def test_idle_clients_are_forgotten(node):
     assert len(node.beats._clients) == 50
     node.run(61_000)
     assert len(node.beats._clients) == 0
+
+
+def test_a_move_looks_once_a_turn_at_the_members_of_its_group_alone(node, monkeypatch):
+    """20 Leaves in an entry looked at 160,000 members 20 times: ten seconds without a heartbeat."""
+    node.stable("a")
+    leaving = ["x", "y", "z"]
+    for member in leaving:
+        node.rig.ask(f"join {member}", join(member, group="h"))
+    node.run(1_100)
+    strangers = [Beat(0, MemberKey("h", f"stranger {number}"), 1) for number in range(5)]
+    beats = [Beat(0, MemberKey("g", id_of("a")), 1), *strangers]
+    answers = []
+    for seq in range(2):  # what the first was told is no news
+        call = node.beats.beat("process", seq, beats, answers.append)
+    assert call.held
+    looked_at, heartbeat = [], node.rig.shard.heartbeat
+
+    def looking(key, *rest):
+        looked_at.append(key)
+        return heartbeat(key, *rest)
+
+    monkeypatch.setattr(node.rig.shard, "heartbeat", looking)
+    for member in leaving:
+        node.rig.ask(f"leave {member}", leave(member, group="h"))
+    node.run(10)
+    assert not node.rig.shard.state.groups["h"].members
+    assert looked_at == [beat.key for beat in strangers]
+    assert call.held
+    assert not call.ended
+
+
+def test_a_turn_answers_a_few_members_that_must_act_and_wakes_the_next(node, monkeypatch):
+    """Calls of 160,000 members in one turn would stop the node for a second."""
+    monkeypatch.setattr("coordinator.heartbeats.BEATS_PER_TURN", 2)
+    node.stable("a", "b", "c")
+    for member in "abc":
+        node.beat(member, 1, member, nonce=member)
+    node.rig.ask("join d", join("d"))
+    node.rig.turn()
+    for answered in range(1, 4):
+        node.rig.wakes = 0
+        node.beats.turn(node.rig.clock_ms)
+        assert len(node.answers) == answered
+        assert bool(node.rig.wakes) == (answered < 3)
+
+
+def test_a_turn_ends_a_few_intervals_and_wakes_the_next(node, monkeypatch):
+    """Calls that came together end together."""
+    monkeypatch.setattr("coordinator.heartbeats.BEATS_PER_TURN", 1)
+    node.stable("a", "b", "c")
+    for member in "abc":
+        node.beat(member, 1, member, nonce=member)
+    for answered in range(1, 4):
+        node.rig.wakes = 0
+        node.beats.turn(node.rig.clock_ms + HEARTBEAT_INTERVAL_MS)
+        assert len(node.answers) == answered
+        assert node.rig.wakes
