@@ -13,7 +13,7 @@ from coordinator.frontend import Core
 from coordinator.machine.commands import LeaveGroup
 from coordinator.machine.errors import Error
 from coordinator.machine.replies import LeaveResult, Left, Refused
-from coordinator.translate import command_bytes
+from coordinator.translate import command_bytes, too_large
 
 MEMBERS_TOGETHER: Final = 300
 """In one command; with the longest ids and reasons these fit into it."""
@@ -31,6 +31,11 @@ def parts(command: LeaveGroup) -> list[Part]:
     starts = range(0, max(len(members), 1), MEMBERS_TOGETHER)
     some = (replace(command, members=members[at : at + MEMBERS_TOGETHER]) for at in starts)
     return [(part, command_bytes(sum(_lengths(part)))) for part in some]
+
+
+def refuse_parts(wanted: Sequence[Part]) -> Refused | None:
+    """What is wrong with the size of one of them, or None."""
+    return too_large(max(size for _, size in wanted))
 
 
 def _lengths(command: LeaveGroup) -> Iterator[int]:

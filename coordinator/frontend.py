@@ -48,6 +48,8 @@ class Core:
     bridge: Bridge
     one_long_read: asyncio.Lock = field(default_factory=asyncio.Lock)
     """See slices.py."""
+    one_long_heartbeat: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """The same for heartbeats: members are not heard later because of long reads."""
 
     def shard_for(self, group_id: str) -> Shard:
         """The shard a group lives in."""

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 from coordinator.answers import Loading, NotHere
 from coordinator.breaks import BreakMeter
 from coordinator.keyed_heap import KeyedHeap
-from coordinator.liveness import Liveness, MemberKey
+from coordinator.liveness import Arrivals, Liveness, MemberKey
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.timeouts import HEARTBEAT_INTERVAL_MS
@@ -167,6 +167,7 @@ class Heartbeats:
     def __init__(self, shards: Sequence[HeartbeatShard], breaks: BreakMeter) -> None:
         self._shards = shards
         self._breaks = breaks
+        self.arrivals = Arrivals()
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._ends: KeyedHeap[str] = KeyedHeap()
         self._places = _Places()

@@ -7,17 +7,21 @@ only ever proposes a command; what happens is decided when that is applied.
 
 Before a session ends, the coordinator proves that it had read everything the member could have
 sent: a passed deadline *ripens* over full rounds of the node's loop that began after it
-(architecture 3 rules 1 and 5).
+(architecture 3 rules 1 and 5). A call that is read and waits for its turn to be taken in holds that
+up: nothing counts as proven that passed after it came (`Arrivals`).
 """
 
 import zlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from coordinator.keyed_heap import KeyedHeap
 from coordinator.machine import deadlines
 from coordinator.machine.commands import CloseRound, RoundTimer
+from coordinator.machine.limits import LIMITS
 from coordinator.machine.state import Group
 from coordinator.timeouts import (
     DISCONNECT_GRACE_MS,
@@ -30,6 +34,10 @@ ROUNDS_TO_PROVE: Final = 3
 """Full rounds of the loop between a passed deadline and its firing: one in which the socket is
 read, one in which gRPC delivers the call, one in which its handler takes its first step and calls
 `heard`."""
+
+MEMBERS_WAITING_MAX: Final = 4 * LIMITS.held_members_per_connection
+"""Members in the heartbeats of one connection that are read and wait for their turn: a third of a
+second of work, for which others wait as well. More are refused, and could not be held."""
 
 FIRINGS_PER_TURN_MAX: Final = 512
 """The rest fires in the next turn."""
@@ -50,6 +58,44 @@ class MemberKey(NamedTuple):
 
     group_id: str
     member_id: str
+
+
+class Arrivals:
+    """The calls of a node's members that are read and wait for their turn to be taken in.
+
+    The sessions know nothing of them yet.
+    """
+
+    def __init__(self) -> None:
+        self._came: dict[object, int] = {}
+        self._members: Counter[str] = Counter()
+        self._loop_round = 0
+
+    @contextmanager
+    def waiting(self, connection: str = "", members: int = 0) -> Iterator[None]:
+        """Enter from the first step of a handler until the call is taken in.
+
+        A heartbeat says by what `connection` it came, and how many `members` it names.
+        """
+        call = object()
+        self._came[call] = self._loop_round
+        self._members[connection] += members
+        try:
+            yield
+        finally:
+            del self._came[call]
+            self._members[connection] -= members
+            if not self._members[connection]:
+                del self._members[connection]
+
+    def room(self, connection: str, members: int) -> bool:
+        """Whether a heartbeat of so many more may wait."""
+        return self._members[connection] + members <= MEMBERS_WAITING_MAX
+
+    def waited_rounds(self, loop_round: int) -> int:
+        """For how many rounds the oldest call has waited; a turn begins in round `loop_round`."""
+        self._loop_round = loop_round
+        return loop_round - next(iter(self._came.values()), loop_round)
 
 
 @dataclass(slots=True)
@@ -76,6 +122,8 @@ class Liveness:
         self._time_ms = 0
         self._clock_ms = 0
         self._loop_round = 0
+        self.waited_rounds = 0
+        """For how many rounds of the loop a call has waited, this turn, that is not taken in."""
         self.forgiven_lag_ms_total = 0
 
     def __len__(self) -> int:
@@ -276,7 +324,8 @@ class Liveness:
             self._ends.arm(key, self._clock_ms + FIRING_RETRY_MS)
         if not self._ripening:
             return []
-        proven = [key for key, ripe in self._ripening.items() if ripe <= self._loop_round]
+        taken_in = self._loop_round - self.waited_rounds
+        proven = [key for key, ripe in self._ripening.items() if ripe <= taken_in]
         del proven[FIRINGS_PER_TURN_MAX:]
         for key in proven:
             del self._ripening[key]

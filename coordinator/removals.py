@@ -2,7 +2,7 @@
 
 from coordinator import translate
 from coordinator.answers import Answer, Shed
-from coordinator.departing import depart, parts
+from coordinator.departing import depart, parts, refuse_parts
 from coordinator.frontend import (
     Context,
     Core,
@@ -136,7 +136,7 @@ class Removals:
             answer: Answer | None = (
                 refuse_group(request.group_id)
                 or refuse_request(command, LIMITS)
-                or translate.too_large(max(size for _, size in wanted))
+                or refuse_parts(wanted)
             )
             if answer is None:
                 answer = await depart(core, wanted, admitted)

@@ -12,7 +12,7 @@ from uuid import uuid4
 from coordinator import translate
 from coordinator.admission import Admitted, Kind
 from coordinator.answers import Answer, Loading, ParkOver, Shed
-from coordinator.departing import depart, parts
+from coordinator.departing import depart, parts, refuse_parts
 from coordinator.fetching import Fetching
 from coordinator.frontend import (
     Context,
@@ -262,10 +262,13 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             large = translate.too_large(size, most)
             answer: Answer | None = large or translate.too_many_in_sync(request)
             if answer is None:
-                command = translate.sync(request)
-                answer = refuse_request(command, LIMITS) or await core.ask(
-                    core.shard_for(command.group_id), command, size, admitted
-                )
+                with core.heartbeats.arrivals.waiting():
+                    async with Slices(core.one_long_read) as slices:
+                        await slices.turn(len(request.assignments))
+                        command = translate.sync(request)
+                        answer = refuse_request(command, LIMITS)
+            if answer is None:
+                answer = await core.ask(core.shard_for(command.group_id), command, size, admitted)
             if isinstance(answer, Synced):
                 return translate.synced(answer)
             if isinstance(answer, Shed):
@@ -288,21 +291,30 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             size = translate.command_bytes(request.ByteSize())
             answer: Answer | None = translate.too_large(size) or translate.too_many_leave(request)
             if answer is None:
-                command = translate.leave(request)
-                refused = refuse_request(command, LIMITS)
-                answer = refused or await depart(core, parts(command), admitted)
+                async with Slices(core.one_long_read) as slices:
+                    await slices.turn(len(request.members))
+                    command = translate.leave(request)
+                    wanted = parts(command)
+                    answer = refuse_request(command, LIMITS) or refuse_parts(wanted)
+            if answer is None:
+                answer = await depart(core, wanted, admitted)
             if isinstance(answer, Shed):
                 await shed(context, answer.what)
             if not isinstance(answer, Left):
                 return pb.LeaveGroupResponse(status=core.statuses.of(translate.failure(answer)))
-            response = pb.LeaveGroupResponse()
-            for member_id, error, instance_id in answer.results:
-                result = response.results.add(member_id=member_id, group_instance_id=instance_id)
-                if error is not Error.NONE:
-                    result.status.CopyFrom(core.statuses.heartbeat(error))
-            return response
+            async with Slices(core.one_long_read) as slices:
+                await slices.turn(len(answer.results))
+                return self._left(answer)
         finally:
             admitted.leave()
+
+    def _left(self, answer: Left) -> pb.LeaveGroupResponse:
+        response = pb.LeaveGroupResponse()
+        for member_id, error, instance_id in answer.results:
+            result = response.results.add(member_id=member_id, group_instance_id=instance_id)
+            if error is not Error.NONE:
+                result.status.CopyFrom(self._core.statuses.heartbeat(error))
+        return response
 
     # ---- heartbeats
 
@@ -313,39 +325,31 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
 
         Never refused for active calls.
         """
-        core = self._core
-        if not 0 < len(request.client_nonce) <= LIMITS.id_max_bytes:
-            return self._beat_invalid(
-                request, "A heartbeat needs a client_nonce of 1 to 249 bytes."
-            )
-        if len(request.members) > HEARTBEAT_MEMBERS_MAX:
-            return self._beat_invalid(
-                request, f"A heartbeat has at most {HEARTBEAT_MEMBERS_MAX} members."
-            )
-        refused = [refuse_group(member.group_id) for member in request.members]
-        beats = [
-            Beat(
-                shard_of(member.group_id, len(core.shards)),
-                MemberKey(member.group_id, member.member_id),
-                member.generation,
-                member.group_instance_id,
-            )
-            for member, no in zip(request.members, refused, strict=True)
-            if no is None
-        ]
-        if refused and not beats:
-            answer = BeatAnswer((), LIMITS.heartbeat_interval_ms)
-            return self._beat_response(request, refused, answer)
-        await core.loaded({beat.shard: core.shards[beat.shard] for beat in beats}.values())
-        future: asyncio.Future[BeatAnswer] = asyncio.get_running_loop().create_future()
-        call = core.heartbeats.beat(
-            request.client_nonce,
-            request.call_seq,
-            beats,
-            core.bridge.settle(future),
-            at_once=request.at_once,
-            connection=context.peer(),
-        )
+        core, arrivals = self._core, self._core.heartbeats.arrivals
+        peer, entries = context.peer(), min(len(request.members), HEARTBEAT_MEMBERS_MAX)
+        if not arrivals.room(peer, entries):
+            await shed(context, "members whose heartbeats wait at this node")
+        with arrivals.waiting(peer, entries):
+            async with Slices(core.one_long_heartbeat) as slices:
+                await slices.turn(entries)
+                if wrong := _refuse_beat(request):
+                    return self._beat_invalid(request, wrong)
+                refused, beats = self._beats(request)
+                if refused and not beats:
+                    answer = BeatAnswer((), LIMITS.heartbeat_interval_ms)
+                    return self._beat_response(request, refused, answer)
+            await core.loaded({beat.shard: core.shards[beat.shard] for beat in beats}.values())
+            future: asyncio.Future[BeatAnswer] = asyncio.get_running_loop().create_future()
+            async with Slices(core.one_long_heartbeat) as slices:
+                await slices.turn(entries)
+                call = core.heartbeats.beat(
+                    request.client_nonce,
+                    request.call_seq,
+                    beats,
+                    core.bridge.settle(future),
+                    at_once=request.at_once,
+                    connection=peer,
+                )
         if call is None:
             await shed(context, "held heartbeats on this node")
         try:
@@ -353,7 +357,24 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         finally:
             if not call.ended:
                 core.heartbeats.abandon(call)
-        return self._beat_response(request, refused, answer)
+        async with Slices(core.one_long_heartbeat) as slices:
+            await slices.turn(0 if answer.superseded else entries)
+            return self._beat_response(request, refused, answer)
+
+    def _beats(self, request: pb.HeartbeatRequest) -> tuple[list[Refused | None], list[Beat]]:
+        """What is wrong with each member's ids, or None, and those with which nothing is."""
+        refused = [refuse_group(member.group_id) for member in request.members]
+        beats = [
+            Beat(
+                shard_of(member.group_id, len(self._core.shards)),
+                MemberKey(member.group_id, member.member_id),
+                member.generation,
+                member.group_instance_id,
+            )
+            for member, no in zip(request.members, refused, strict=True)
+            if no is None
+        ]
+        return refused, beats
 
     def _beat_response(
         self, request: pb.HeartbeatRequest, refused: Sequence[Refused | None], answer: BeatAnswer
@@ -436,6 +457,15 @@ def _refuse_find(request: pb.FindCoordinatorRequest) -> Refused | None:
         message = f"A FindCoordinator has at most {FIND_KEYS_MAX} keys."
         return Refused(Error.INVALID_REQUEST, message)
     return refuse_bytes(request.ByteSize())
+
+
+def _refuse_beat(request: pb.HeartbeatRequest) -> str:
+    """What is wrong with a heartbeat as a whole, or nothing."""
+    if not 0 < len(request.client_nonce) <= LIMITS.id_max_bytes:
+        return "A heartbeat needs a client_nonce of 1 to 249 bytes."
+    if len(request.members) > HEARTBEAT_MEMBERS_MAX:
+        return f"A heartbeat has at most {HEARTBEAT_MEMBERS_MAX} members."
+    return ""
 
 
 def _previous(shard: Shard, command: commands.JoinGroup, answer: Joined) -> int:

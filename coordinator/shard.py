@@ -405,6 +405,7 @@ class Shard:
             return
         time_ms = self._time.advance(turn.clock_ms)
         heard = self._watch_quorum(turn)
+        self.liveness.waited_rounds = turn.waited_rounds
         self.liveness.turn(
             time_ms,
             lag_ms=turn.lag_ms,

@@ -19,10 +19,12 @@ class Turn:
 
     `clock_ms` is the driver's clock, `lag_ms` how late the turn is, `loop_round` the number of full
     rounds of the node's loop so far (see liveness.py). `herd`: more Joins come than the node takes
-    at once.
+    at once. `waited_rounds`: for how many of them the oldest call has waited that is read and not
+    taken in (liveness.Arrivals).
     """
 
     clock_ms: int
     lag_ms: int = 0
     loop_round: int = 0
     herd: bool = False
+    waited_rounds: int = 0

@@ -60,7 +60,13 @@ class Turns:
         After the timer it is the turn of all shards, or of the lively ones; otherwise of those that
         were asked. A shard that was quiet gets a whole turn first: its clocks may be behind.
         """
-        turn = Turn(int(now * MS), self._lag_ms, self._loop_round, self.herd())
+        turn = Turn(
+            int(now * MS),
+            self._lag_ms,
+            self._loop_round,
+            self.herd(),
+            self._heartbeats.arrivals.waited_rounds(self._loop_round),
+        )
         hurried, self._hurried = self._hurried, {}
         if self._fired:
             self._fired, self._lag_ms = False, 0

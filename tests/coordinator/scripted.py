@@ -89,8 +89,9 @@ class ScriptedNode(LocalNode):
         self.loop_round += 1
         now_ms = self.loop.now_ms
         self.desk.breaks.turn(now_ms)
+        waited_rounds = self.heartbeats.arrivals.waited_rounds(self.loop_round)
         for shard, log in zip(self.shards, self.logs, strict=True):
-            shard.turn(Turn(now_ms, 0, self.loop_round))
+            shard.turn(Turn(now_ms, 0, self.loop_round, waited_rounds=waited_rounds))
             if self.applying:
                 log.run()
             elif self.reading:

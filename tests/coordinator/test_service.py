@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator import pages, service
 from coordinator.admin import VERIFICATIONS_MAX
 from coordinator.frontend import client_host
+from coordinator.heartbeats import Heartbeats
 from coordinator.machine.state import Group, Phase
 from coordinator.routing import shard_of
 from coordinator.rpc import READY, WATCHES_PER_CONNECTION_MAX, Health, make_server
@@ -23,6 +24,7 @@ from raft.contract import NodeId, Role
 from tests.coordinator.deaf import Deaf
 from tests.coordinator.fakes import id_of, nonce
 from tests.coordinator.local import local_node, until
+from tests.coordinator.scripted import Peer, ScriptedLoop, ScriptedNode
 
 
 def run(test):
@@ -620,9 +622,9 @@ class Passes:
             self._loop.call_soon(self._count)
 
     def noting(self, done):
-        def note(*arguments):
+        def note(*arguments, **named):
             self.at.append(self.now)
-            return done(*arguments)
+            return done(*arguments, **named)
 
         return note
 
@@ -654,6 +656,154 @@ async def test_questions_for_many_coordinators_are_answered_one_in_a_pass_of_the
             answers = await asyncio.gather(*(node.groups.FindCoordinator(asked) for _ in range(20)))
         assert {len(answer.results) for answer in answers} == {1_000}
         assert len(passes.at) == len({*passes.at}) == 20
+
+
+def beating(*members, count=ENTRIES_AT_ONCE + 1, **fields):
+    """A heartbeat of so many members: of these, and of strangers."""
+    strangers = [f"stranger {n}" for n in range(count - len(members))]
+    named = [
+        pb.HeartbeatRequest.Member(group_id="g", member_id=member, generation=1)
+        for member in (*members, *strangers)
+    ]
+    return pb.HeartbeatRequest(**({"client_nonce": "p", "members": named} | fields))
+
+
+def syncing(member_id):
+    """The group leader's Sync, with many assignments."""
+    one = pb.SyncGroupRequest.Assignment(member_id=member_id)
+    return pb.SyncGroupRequest(
+        group_id="g",
+        member_id=member_id,
+        generation=1,
+        assignments=[one] * (ENTRIES_AT_ONCE + 1),
+    )
+
+
+async def at_once(node, call, request):
+    """The answers of 20 such calls whose handlers all begin in one pass of the loop."""
+    handler = getattr(service.GroupService(node.core), call)
+    return await asyncio.gather(*(handler(request, Peer()) for _ in range(20)))
+
+
+@run
+async def test_large_heartbeats_are_read_taken_in_and_answered_one_in_a_pass_of_the_loop():
+    """150 of 2,000 members, of which nobody knows any, stopped a node for a second."""
+    async with local_node() as node:
+        with pytest.MonkeyPatch.context() as patch, Passes() as passes:
+            for owner, name in (
+                (service.GroupService, "_beats"),
+                (Heartbeats, "beat"),
+                (service.GroupService, "_beat_response"),
+            ):
+                patch.setattr(owner, name, passes.noting(getattr(owner, name)))
+            answers = await at_once(node, "Heartbeat", beating())
+        assert {len(answer.results) for answer in answers} == {ENTRIES_AT_ONCE + 1}
+        assert len(passes.at) == len({*passes.at}) == 60
+
+
+@run
+async def test_large_heartbeats_are_refused_one_in_a_pass_of_the_loop():
+    """Each of their members is told."""
+    async with local_node() as node:
+        with pytest.MonkeyPatch.context() as patch, Passes() as passes:
+            refuse = passes.noting(service.GroupService._beat_invalid)
+            patch.setattr(service.GroupService, "_beat_invalid", refuse)
+            wrong = beating(client_nonce="")
+            answers = await at_once(node, "Heartbeat", wrong)
+        assert {len(answer.results) for answer in answers} == {ENTRIES_AT_ONCE + 1}
+        assert len(passes.at) == len({*passes.at}) == 20
+
+
+@run
+async def test_large_leaves_are_read_and_answered_one_in_a_pass_of_the_loop():
+    """As large commits are."""
+    async with local_node() as node:
+        await node.groups.JoinGroup(joining("a"))
+        with pytest.MonkeyPatch.context() as patch, Passes() as passes:
+            patch.setattr(service.translate, "leave", passes.noting(service.translate.leave))
+            answer = passes.noting(service.GroupService._left)
+            patch.setattr(service.GroupService, "_left", answer)
+            nobody = pb.LeaveGroupRequest.Member(member_id="nobody")
+            leave = pb.LeaveGroupRequest(group_id="g", members=[nobody] * (ENTRIES_AT_ONCE + 1))
+            answers = await at_once(node, "LeaveGroup", leave)
+        assert {len(answer.results) for answer in answers} == {ENTRIES_AT_ONCE + 1}
+        assert len(passes.at) == len({*passes.at}) == 40
+
+
+@run
+async def test_large_syncs_are_read_one_in_a_pass_of_the_loop():
+    """As large commits are."""
+    async with local_node() as node:
+        with pytest.MonkeyPatch.context() as patch, Passes() as passes:
+            patch.setattr(service.translate, "sync", passes.noting(service.translate.sync))
+            large = syncing("nobody")
+            answers = await at_once(node, "SyncGroup", large)
+        assert {answer.status.code for answer in answers} == {ErrorCode.UNKNOWN_MEMBER_ID}
+        assert len(passes.at) == len({*passes.at}) == 20
+
+
+@run
+async def test_of_one_connection_few_members_wait_in_large_heartbeats():
+    """More are refused; what waits is answered, and gives its places back."""
+    async with local_node() as node:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("coordinator.liveness.MEMBERS_WAITING_MAX", ENTRIES_AT_ONCE + 2)
+            async with node.core.one_long_heartbeat:
+                waiting = asyncio.create_task(_await(node.groups.Heartbeat(beating())))
+                await until(lambda: node.heartbeats.arrivals._came)
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await node.groups.Heartbeat(beating(count=2))
+                assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                assert (await node.groups.Heartbeat(beating(count=1))).results
+            assert len((await waiting).results) == ENTRIES_AT_ONCE + 1
+            assert (await node.groups.Heartbeat(beating())).results
+            assert not node.heartbeats.arrivals._members
+
+
+@pytest.mark.parametrize("call", ["Heartbeat", "SyncGroup"])
+def test_nobody_is_removed_while_its_call_waits_for_its_turn(call):
+    """It was read: no silence is proven. A whole session after it was taken in it is."""
+
+    async def test():
+        node = ScriptedNode(loop)
+        node.lead()
+        join = asyncio.create_task(
+            node.groups.JoinGroup(joining("a", session_timeout_ms=6_000), Peer())
+        )
+        await node.pass_ms(5_000)
+        member_id = (await join).member_id
+        members = node.core.shard_for("g").state.groups["g"].members
+        one_at_a_time, request = {
+            "Heartbeat": (node.core.one_long_heartbeat, beating(member_id)),
+            "SyncGroup": (node.core.one_long_read, syncing(member_id)),
+        }[call]
+        async with one_at_a_time:
+            waiting = asyncio.create_task(getattr(node.groups, call)(request, Peer()))
+            await node.pass_ms(20_000)
+            assert member_id in members
+        await node.settle()
+        await waiting
+        await node.pass_ms(5_500)
+        assert member_id in members
+        await node.pass_ms(1_000)
+        assert member_id not in members
+
+    loop = ScriptedLoop()
+    try:
+        loop.run_until_complete(test())
+    finally:
+        loop.close()
+
+
+@run
+async def test_a_leave_that_no_entry_can_hold_is_refused_and_says_why():
+    """300 members with ids of 1,738 bytes: the request is smaller than a command may be."""
+    async with local_node() as node:
+        members = [pb.LeaveGroupRequest.Member(member_id="m" * 1_738)] * 300
+        leave = pb.LeaveGroupRequest(group_id="g", members=members)
+        answer = await node.groups.LeaveGroup(leave)
+        assert answer.status.code == ErrorCode.INVALID_REQUEST
+        assert "526713 bytes in the log" in answer.status.message
 
 
 @run

@@ -1,5 +1,6 @@
 """The coordinator's part in the turn: whose turn comes when, and that quiet shards cost little."""
 
+from coordinator.liveness import Arrivals
 from coordinator.standing import Turn
 from coordinator.turns import TIMERS_PER_SWEEP, Turns
 from raft.contract import ShardId
@@ -23,6 +24,9 @@ class FakeShard:
 
 class FakeBeats:
     """Neither holds heartbeats nor sees them break."""
+
+    def __init__(self) -> None:
+        self.arrivals = Arrivals()
 
     def turn(self, clock_ms: int) -> None:
         """Nothing is due."""
@@ -120,3 +124,19 @@ def test_no_shard_gets_two_turns_in_one():
         rig.turns.hurry(ShardId(2))
         rig.turn(late_s=0.3)
         assert [turn.lag_ms for turn in rig.shards[2].turns] == [300]
+
+
+def test_every_turn_says_for_how_long_the_oldest_call_waits():
+    """It came after the turn of a round: all that are full since then it waits."""
+    rig = Rig()
+    rig.shards[1].quiet = False
+    arrivals = rig.turns._heartbeats.arrivals
+    rig.sweep()
+    with arrivals.waiting():
+        rig.turn()
+        with arrivals.waiting():
+            rig.turn()
+    with arrivals.waiting():
+        rig.turn()
+    rig.turn()
+    assert [turn.waited_rounds for turn in rig.shards[1].turns] == [1, 2, 1, 0]
