@@ -15,9 +15,11 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from coordinator.admission import CALL, Admission, Admitted, Kind
 from coordinator.grpc_seam import Calls, State, Stopped
+from coordinator.received import Received, Requests, Turns
 from coordinator.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
 from coordinator.untaken import ANSWER, Untaken
 
@@ -67,6 +69,10 @@ OVERLOADED: Final = "this node has more calls than it can serve: nothing was don
 NOT_TAKEN: Final = (
     "this connection does not take its answers: nothing was done; read them, then repeat."
 )
+TOO_MUCH: Final = (
+    "too many bytes of requests of this connection, or of all, are under way: nothing was done; "
+    "repeat when some of the calls have ended."
+)
 DROPPED: Final = (
     "the answer was dropped: this connection does not take those before it, or too many wait on "
     "this node; the call may have been carried out."
@@ -99,6 +105,10 @@ class Door:
         self._loop = asyncio.get_running_loop()
         self._taken: deque[tuple[float, Admitted]] = deque()
         self._gates = _Gates()
+        self._turns = Turns()
+        self.requests = Requests()
+        self.heartbeats = Requests()
+        """Counted apart: no member expires for the Joins of its connection."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
 
@@ -108,7 +118,12 @@ class Door:
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Handler]) -> None:
         """As `grpc.aio.Server` has it; called by generated code."""
-        bounded = {name: _bounded(self.untaken, one) for name, one in handlers.items()}
+        bounded = {
+            name: self._bounded(
+                self.heartbeats if f"/{service}/{name}" in EXEMPT else self.requests, one
+            )
+            for name, one in handlers.items()
+        }
         self._server.add_registered_method_handlers(service, bounded)
         self._handlers.update({f"/{service}/{name}": one for name, one in bounded.items()})
 
@@ -192,6 +207,59 @@ class Door:
             if not admitted.read:
                 admitted.leave()
 
+    def _bounded(self, requests: Requests, handler: Handler) -> Handler:
+        """A unary method whose bytes are counted; streams (health's Watch) are small and let be.
+
+        The request is parsed here, in turn, and handed over: nobody but the handler keeps it. The
+        answer is encoded here, and not a second time by gRPC. The task that runs a handler ends
+        when its answer is written, or cannot be.
+        """
+        if handler.unary_unary is None:
+            return handler
+        behaviour, encode = handler.unary_unary, handler.response_serializer
+        parse, untaken = handler.request_deserializer, self.untaken
+
+        async def handle(received: Received, context: Any) -> Any:
+            # What is raised keeps this frame for a while, so that no request may be left in it.
+            peer, size = context.peer(), len(received.raw)
+            has_room = requests.take(peer, size)
+            _call_task().add_done_callback(lambda _: requests.let_go(peer, size))
+            if not has_room or untaken.refuses(peer):
+                received.raw = b""
+                refused = NOT_TAKEN if has_room else TOO_MUCH
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refused)
+            await self._turns.turn(size)
+            wrong = ""
+            try:
+                request = parse(received.raw)
+            except DecodeError as error:
+                wrong = str(error)
+            received.raw = b""
+            if wrong:
+                await context.abort(grpc.StatusCode.UNKNOWN, wrong)
+            received.group_id = getattr(request, "group_id", "")
+            handled = behaviour(request, context)
+            del request
+            response = await handled
+            answer = untaken.keep(encode(response), peer, context)
+            if (slot := READ_SLOT.get()) is not None:
+                slot.free()
+            if answer is None:
+                del response
+                await context.abort(grpc.StatusCode.UNAVAILABLE, DROPPED)
+                return None
+            ANSWER.set(answer)
+            _call_task().add_done_callback(lambda _: untaken.let_go(answer))
+            return response
+
+        def encoded(response: Any) -> bytes:
+            answer = ANSWER.get()
+            return encode(response) if answer is None else answer.handed_over()
+
+        return grpc.unary_unary_rpc_method_handler(
+            handle, request_deserializer=Received, response_serializer=encoded
+        )
+
     def _keep(self, task: "asyncio.Task[None]") -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -247,42 +315,6 @@ class ReadSlot:
 
 READ_SLOT: Final[ContextVar[ReadSlot | None]] = ContextVar("read slot", default=None)
 """Of the read that the running handler serves."""
-
-
-def _bounded(untaken: Untaken, handler: Handler) -> Handler:
-    """A unary method whose answers are counted; streams (health's Watch) are small and let be.
-
-    The answer is encoded here, and not a second time by gRPC. The task that runs a handler ends
-    when its answer is written, or cannot be.
-    """
-    if handler.unary_unary is None:
-        return handler
-    behaviour, encode = handler.unary_unary, handler.response_serializer
-
-    async def handle(request: Any, context: Any) -> Any:
-        peer = context.peer()
-        if untaken.refuses(peer):
-            del request  # what is raised here keeps this frame for a while
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, NOT_TAKEN)
-        response = await behaviour(request, context)
-        answer = untaken.keep(encode(response), peer, context)
-        if (slot := READ_SLOT.get()) is not None:
-            slot.free()
-        if answer is None:
-            del request, response
-            await context.abort(grpc.StatusCode.UNAVAILABLE, DROPPED)
-            return None
-        ANSWER.set(answer)
-        _call_task().add_done_callback(lambda _: untaken.let_go(answer))
-        return response
-
-    def encoded(response: Any) -> bytes:
-        answer = ANSWER.get()
-        return encode(response) if answer is None else answer.handed_over()
-
-    return grpc.unary_unary_rpc_method_handler(
-        handle, request_deserializer=handler.request_deserializer, response_serializer=encoded
-    )
 
 
 def _call_task() -> "asyncio.Task[Any]":

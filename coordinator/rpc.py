@@ -12,6 +12,7 @@ from grpc_health.v1.health import aio as health_aio
 
 from coordinator.machine.limits import LIMITS
 from coordinator.process import open_files_max
+from coordinator.received import REQUEST_BYTES_MAX
 
 LIVE: Final = "muster.live"
 """The process runs. It must not depend on quorum, or a partition would restart every node."""
@@ -41,7 +42,7 @@ ends."""
 FILES_KEPT_MAX: Final = 1_024
 
 OPTIONS: Final[Sequence[tuple[str, Any]]] = (
-    ("grpc.max_receive_message_length", LIMITS.client_message_max_bytes),
+    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
     # A request that is not read yet takes 64 KiB at most, whatever the connection could carry.
@@ -63,7 +64,7 @@ OPTIONS: Final[Sequence[tuple[str, Any]]] = (
 def make_server(
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (), *, reuse_port: bool = False
 ) -> grpc.aio.Server:
-    """A server with muster's limits: 4 MiB messages, tolerant of the SDK's keepalive pings.
+    """A server with muster's limits: requests of 1.5 MiB, answers of 4 MiB, and keepalive pings.
 
     `reuse_port`: a launcher keeps the port reserved by a bound socket that does not listen.
     Otherwise two nodes on one port would share its clients without a word.

@@ -159,16 +159,18 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         """Park until the round's barrier completes, 25 s at most."""
         core = self._core
         began_s = asyncio.get_running_loop().time()
+        size = translate.command_bytes(request.ByteSize())
+        refused = translate.too_large(size) or translate.too_many_in_join(request)
+        if refused is not None:  # before it waits among the Joins, which keep their requests
+            return self._join_failed(request.member_id, refused)
         admitted = await admit(core, context, Kind.JOIN)
         try:
-            size = translate.command_bytes(request.ByteSize())
-            refused = translate.too_large(size) or translate.too_many_in_join(request)
-            if refused is not None:
-                return self._join_failed(request.member_id, refused)
             command = translate.join(request, client_host(context.peer()), uuid4().hex)
             refused = refuse_request(command, LIMITS) or translate.refuse_join_form(command)
             if refused is not None:
                 return self._join_failed(request.member_id, refused)
+            with_assignment = request.with_assignment
+            del request  # it is not kept while the call is parked
             shard = core.shard_for(command.group_id)
             answer = await core.ask(shard, command, size, admitted)
             if isinstance(answer, Joined):
@@ -176,7 +178,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
                 if counts is None:
                     return self._join_failed(answer.member_id, Loading())
                 response = translate.joined(answer, counts, _previous(shard, command, answer))
-                if request.with_assignment and answer.leader_id != answer.member_id:
+                if with_assignment and answer.leader_id != answer.member_id:
                     await self._add_assignment(response, shard, command, began_s, admitted)
                 return response
             if isinstance(answer, Shed):
@@ -268,6 +270,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
                         command = translate.sync(request)
                         answer = refuse_request(command, LIMITS)
             if answer is None:
+                del request  # it is not kept while the call is parked
                 answer = await core.ask(core.shard_for(command.group_id), command, size, admitted)
             if isinstance(answer, Synced):
                 return translate.synced(answer)

@@ -1,0 +1,103 @@
+"""Requests that have come: how many bytes of them are under way, and how many are parsed in a pass.
+
+gRPC keeps the bytes of a request until its call ends, however long that is parked or held, or its
+answer is not taken. So each request is counted from when gRPC has read it until then, and a
+connection, or a node, that has too many bytes under way is refused further ones unparsed. To parse
+takes about 50 ms and forty times the bytes where a request is made of empty entries: small requests
+are parsed at once, others in turn, so many bytes in every other pass of the loop.
+"""
+
+import asyncio
+from collections import Counter, deque
+from typing import Final
+
+REQUEST_BYTES_MAX: Final = 1_536 * 1_024
+"""The largest valid request fits: a heartbeat of 2,000 members with the longest ids takes 1.46 MiB.
+Of empty entries so many bytes take 100 ms to parse, and 70 MiB."""
+
+CONNECTION_BYTES_MAX: Final = 8 * 1_024 * 1_024
+"""Of requests that one connection has under way: 4 KiB for each call that it may have at a time."""
+
+NODE_BYTES_MAX: Final = 64 * 1_024 * 1_024
+"""Of requests that a node has under way: 6 KiB for each of the 10,000 calls that may be parked."""
+
+SPARED_BYTES_MAX: Final = 128 * 1_024
+"""A connection has so many bytes under way whatever others have: a Join of the largest member, and
+its other calls."""
+
+AT_ONCE_BYTES_MAX: Final = 4 * 1_024
+"""A request of so many bytes is parsed at once, in 0.2 ms at most; larger ones wait for a turn."""
+
+PASS_BYTES_MAX: Final = 64 * 1_024
+"""Of requests that have their turn in the same pass of the loop; the last may exceed it. Larger ones
+wait apart, and one of them has its turn beside those."""
+
+
+class Received:
+    """One call's request, not parsed yet."""
+
+    __slots__ = ("group_id", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self.group_id = ""
+        """What the metrics need of the request when its call ends."""
+
+
+class Requests:
+    """Bytes of the requests that are under way."""
+
+    def __init__(self) -> None:
+        self._by_peer: Counter[str] = Counter()
+        self.bytes = 0
+
+    def take(self, peer: str, size: int) -> bool:
+        """Count a request until `let_go`, also where it is to be refused: then it returns False."""
+        self._by_peer[peer] += size
+        self.bytes += size
+        own = self._by_peer[peer]
+        spared = own <= SPARED_BYTES_MAX
+        return own <= CONNECTION_BYTES_MAX and (spared or self.bytes <= NODE_BYTES_MAX)
+
+    def let_go(self, peer: str, size: int) -> None:
+        """The call has ended. What is 0 is forgotten."""
+        self.bytes -= size
+        self._by_peer[peer] -= size
+        if not self._by_peer[peer]:
+            del self._by_peer[peer]
+
+
+class Turns:
+    """Requests that wait until they may be parsed, each in order: medium ones, and large ones."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._medium: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._large: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._scheduled = False
+
+    async def turn(self, size: int) -> None:
+        """Wait until a request of so many bytes may be parsed."""
+        if size <= AT_ONCE_BYTES_MAX:
+            return
+        turn = self._loop.create_future()
+        (self._medium if size <= PASS_BYTES_MAX else self._large).append((size, turn))
+        if not self._scheduled:
+            self._schedule()
+        await turn
+
+    def _schedule(self) -> None:
+        self._scheduled = bool(self._medium or self._large)
+        if self._scheduled:
+            self._loop.call_soon(self._loop.call_soon, self._next)
+
+    def _next(self) -> None:
+        """In every other pass, while any wait: what came meanwhile is served between two turns."""
+        for queue in (self._medium, self._large):
+            left = PASS_BYTES_MAX
+            while queue and left > 0:
+                size, turn = queue.popleft()
+                if not turn.done():  # its call was not cancelled
+                    turn.set_result(None)
+                    left -= size
+        self._schedule()
