@@ -119,9 +119,7 @@ class Door:
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Handler]) -> None:
         """As `grpc.aio.Server` has it; called by generated code."""
         bounded = {
-            name: self._bounded(
-                self.heartbeats if f"/{service}/{name}" in EXEMPT else self.requests, one
-            )
+            name: self._bounded(self._requests_of(f"/{service}/{name}"), one)
             for name, one in handlers.items()
         }
         self._server.add_registered_method_handlers(service, bounded)
@@ -148,6 +146,7 @@ class Door:
     async def _take(self, calls: Calls, method: str) -> None:
         key, kind = method.encode(), KINDS.get(method, Kind.ORDINARY)
         exempt = method in EXEMPT or not method.startswith(MEMBERS)
+        requests = self._requests_of(method)
         while True:
             await self._admission.room(kind)
             try:
@@ -155,8 +154,9 @@ class Door:
             except Stopped:
                 return
             self._give_up_unread()
-            admitted = None if exempt else self._admission.enter(kind)
-            if exempt or admitted is not None:
+            full = requests.full(calls.peer(state))
+            admitted = None if exempt or full else self._admission.enter(kind)
+            if not full and (exempt or admitted is not None):
                 CALL.set(admitted)  # the handler's task inherits it
                 task = asyncio.create_task(
                     self._read(calls, state, method)
@@ -169,8 +169,12 @@ class Door:
                     self._taken.append((self._loop.time(), admitted))
             else:
                 # Beside this task: a caller that reads nothing must not keep it from taking calls.
-                self._keep(asyncio.create_task(calls.refuse(state, OVERLOADED)))
+                refused = calls.refuse(state, TOO_MUCH if full else OVERLOADED)
+                self._keep(asyncio.create_task(refused))
             del state
+
+    def _requests_of(self, method: str) -> Requests:
+        return self.heartbeats if method in EXEMPT else self.requests
 
     async def _read(self, calls: Calls, state: State, method: str) -> None:
         """Handle a read in a slot of its connection, until its answer is made."""

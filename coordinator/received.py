@@ -29,7 +29,7 @@ AT_ONCE_BYTES_MAX: Final = 4 * 1_024
 """A request of so many bytes is parsed at once, in 0.2 ms at most; larger ones wait for a turn."""
 
 PASS_BYTES_MAX: Final = 64 * 1_024
-"""Of requests that have their turn in the same pass of the loop; the last may exceed it. Larger ones
+"""Of requests that have their turn in one pass of the loop; the last may exceed it. Larger ones
 wait apart, and one of them has its turn beside those."""
 
 
@@ -58,6 +58,10 @@ class Requests:
         own = self._by_peer[peer]
         spared = own <= SPARED_BYTES_MAX
         return own <= CONNECTION_BYTES_MAX and (spared or self.bytes <= NODE_BYTES_MAX)
+
+    def full(self, peer: str) -> bool:
+        """Whether this connection is refused further requests, which then need not be read."""
+        return self._by_peer[peer] >= CONNECTION_BYTES_MAX
 
     def let_go(self, peer: str, size: int) -> None:
         """The call has ended. What is 0 is forgotten."""

@@ -302,7 +302,7 @@ def large_command(world: World):
 
 @case("tiny_entries")
 def tiny_entries(world: World):
-    """A repeated message field with two bytes per entry: two million in one request."""
+    """A repeated message field with two bytes per entry: 700,000 in one request."""
     calls = {
         "JoinGroup": (8, pb.JoinGroupResponse),
         "SyncGroup": (6, pb.SyncGroupResponse),
@@ -311,7 +311,7 @@ def tiny_entries(world: World):
     }
     seen = []
     for method, (number, response) in calls.items():
-        entries = bytes((number << 3 | 2, 0)) * 2_000_000
+        entries = bytes((number << 3 | 2, 0)) * 700_000
         call = world.channels[0].unary_unary(f"/muster.v1.GroupCoordinator/{method}")
         request = b"\x0a\x01g" + entries
         raw_answer = patiently(lambda c=call, r=request: c(r, timeout=PARKED_S))
@@ -630,7 +630,7 @@ def describe_unknown_topic(world: World):
 
 @case("describe_many_topics")
 def describe_many_topics(world: World):
-    request = admin.DescribeTopicsRequest(names=[""] * 2_000_000)
+    request = admin.DescribeTopicsRequest(names=[""] * 700_000)
     return refused(patiently(lambda: world.topics().DescribeTopics(request, timeout=PARKED_S)))
 
 

@@ -1,7 +1,7 @@
 """What is too much is refused before a Python object is made of every entry of it.
 
-A message of 4 MiB holds two million entries; to translate them held the node's loop for seconds,
-and its shards went to other leaders (a single call, no flood).
+A message of 4 MiB, which was taken once, holds two million entries; to translate them held the
+node's loop for seconds, and its shards went to other leaders (a single call, no flood).
 """
 
 import asyncio

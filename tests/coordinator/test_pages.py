@@ -481,7 +481,7 @@ async def test_a_request_that_names_too_much_is_refused_before_it_is_looked_at()
             (node.admin.DeleteGroups, admin.DeleteGroupsRequest(group_ids=long), None),
             (node.admin.AlterGroupConfigs, alter, None),
             (node.groups.OffsetFetch, fetch, None),
-            (node.admin.ListGroups, admin.ListGroupsRequest(states=["x" * 2 * MIB]), None),
+            (node.admin.ListGroups, admin.ListGroupsRequest(states=["x" * (MIB + 1)]), None),
             (node.admin.ListGroups, admin.ListGroupsRequest(types=[""] * 101), None),
         ]
         for method, request, of in calls:

@@ -371,7 +371,7 @@ def test_a_bad_join_is_refused_and_says_why(case):
 
 @run
 async def test_a_command_of_600_kb_is_refused_in_band():
-    """Below the transport's 4 MiB, above an entry's limit: INVALID_REQUEST, nothing is lost."""
+    """Below the transport's 1.5 MiB, above an entry's limit: INVALID_REQUEST, nothing is lost."""
     async with local_node() as node:
         await with_topic(node)
         big = committing(1)

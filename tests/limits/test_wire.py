@@ -6,6 +6,8 @@ import grpc
 import pytest
 
 from coordinator.machine.limits import LIMITS
+from coordinator.received import REQUEST_BYTES_MAX
+from coordinator.rpc import make_server
 from coordinator.translate import COMMAND_MARGIN_BYTES
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
@@ -35,12 +37,41 @@ def sized(request_bytes, each_bytes=3_000):
 
 
 @limit("client_message_max_bytes")
+def test_bytes_of_an_answer(step):
+    """Over it gRPC refuses to send; up to it the caller has it. The connection lives on."""
+
+    async def answer(request, _context):
+        return bytes(int(request))
+
+    async def test():
+        server = make_server()
+        handler = grpc.unary_unary_rpc_method_handler(answer)
+        server.add_registered_method_handlers("test.Answers", {"Ask": handler})
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        options = [("grpc.max_receive_message_length", -1)]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+            ask = channel.unary_unary("/test.Answers/Ask")
+            size = LIMITS.client_message_max_bytes + step
+            if step > 0:
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await ask(b"%d" % size)
+                assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            else:
+                assert len(await ask(b"%d" % size)) == size
+            assert len(await ask(b"7")) == 7
+        await server.stop(None)
+
+    run(test())
+
+
+@pytest.mark.parametrize("step", [-1, 0, 1], ids=["under", "at", "over"])
 def test_bytes_of_a_request(step):
     """Over it gRPC refuses; up to it muster answers, though it takes less than that into the log.
 
     The connection lives on.
     """
-    request = sized(LIMITS.client_message_max_bytes + step, each_bytes=100_000)
+    request = sized(REQUEST_BYTES_MAX + step, each_bytes=100_000)
 
     async def test():
         async with local_node() as node:
