@@ -29,7 +29,7 @@ from muster.errors import (
     UnsupportedVersion,
     error_from_status,
 )
-from muster.nodes import MESSAGE_BYTES_MAX, Answers, Nodes
+from muster.nodes import REQUEST_BYTES_MAX, Answers, Nodes
 from muster.pings import Pings, Watch
 from muster.types import Coordinator, Counters
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
@@ -179,9 +179,9 @@ class Caller:
 
         Then a refusal because there is nothing (more) to remove can be the work of that attempt.
         """
-        if len(request) > MESSAGE_BYTES_MAX:
+        if len(request) > REQUEST_BYTES_MAX:
             raise InvalidRequest(
-                f"the request has {len(request)} bytes; a message has {MESSAGE_BYTES_MAX} at most"
+                f"the request has {len(request)} bytes; {REQUEST_BYTES_MAX} are taken at most"
             )
         self.counters.calls += 1
         return await _Call(self, group_id, method, request, timeout_ms, gate).run()

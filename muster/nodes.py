@@ -16,7 +16,10 @@ NODES_MAX = 64
 """That the user gives, that the cluster names, and that hints name besides: each."""
 
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-"""Both ways, the server's limit too (architecture.md 5)."""
+"""Of an answer, the server's limit too (architecture.md 5)."""
+
+REQUEST_BYTES_MAX = 1_536 * 1024
+"""The same of a request."""
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", timeouts.RECONNECT_FIRST_MS),

@@ -207,9 +207,9 @@ async def test_a_message_that_the_server_finds_too_large_is_not_sent_again(open_
 
 
 async def test_a_request_beyond_the_limit_is_not_sent(open_cluster):
-    """More than 4 MiB: refused here, with the size."""
+    """More than 1.5 MiB: refused here, with the size."""
     async with open_cluster(1, topics={"t": 1000}) as (cluster, client):
-        huge = {TopicPartition("t", p): OffsetAndMetadata(1, "x" * 4400) for p in range(1000)}
+        huge = {TopicPartition("t", p): OffsetAndMetadata(1, "x" * 1600) for p in range(1000)}
         with pytest.raises(InvalidRequest, match="bytes"):
             await client.commit_offsets("g", huge)
         assert not cluster.seen("OffsetCommit")

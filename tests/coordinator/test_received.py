@@ -24,6 +24,7 @@ from coordinator.received import (
 )
 from coordinator.rpc import STREAMS_PER_CONNECTION_MAX, make_server
 from coordinator.service import HEARTBEAT_MEMBERS_MAX, GroupService
+from muster import nodes
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
 from tests.coordinator.deaf import Deaf
@@ -328,4 +329,4 @@ def test_the_largest_heartbeat_is_no_larger_than_a_request_may_be():
         members=[one] * HEARTBEAT_MEMBERS_MAX,
         at_once=True,
     )
-    assert request.ByteSize() <= REQUEST_BYTES_MAX
+    assert request.ByteSize() <= REQUEST_BYTES_MAX == nodes.REQUEST_BYTES_MAX
