@@ -28,7 +28,7 @@ its other calls."""
 AT_ONCE_BYTES_MAX: Final = 4 * 1_024
 """A request of so many bytes is parsed at once, in 0.2 ms at most; larger ones wait for a turn."""
 
-PASS_BYTES_MAX: Final = 64 * 1_024
+PASS_BYTES_MAX: Final = 128 * 1_024
 """Of requests that have their turn in one pass of the loop; the last may exceed it. Larger ones
 wait apart, and one of them has its turn beside those."""
 

@@ -139,7 +139,7 @@ def test_large_requests_that_come_together_are_parsed_one_in_a_pass():
 
 
 def test_medium_requests_have_their_turn_together_and_wait_for_no_large_one():
-    """64 KiB in a pass, and a large one beside them; who has gone takes nobody's turn."""
+    """128 KiB in a pass, and a large one beside them; who has gone takes nobody's turn."""
 
     async def test():
         turns, order = Turns(), []
@@ -240,28 +240,43 @@ def test_malformed_requests_are_answered_and_the_connection_goes_on(caplog):
     assert not caplog.records
 
 
-def test_a_parked_joins_request_is_not_kept():
-    """Its reason is cut in the command, and may have half a mebibyte in the request."""
+class Seen:
+    """A message that says whether it is still there: messages have no weak references."""
 
-    class Seen:
-        """Messages have no weak references."""
+    def __init__(self, message):
+        self.message = message
 
-        def __init__(self, message):
-            self.message = message
+    def __getattr__(self, name):
+        return getattr(self.message, name)
 
-        def __getattr__(self, name):
-            return getattr(self.message, name)
+
+async def _parked(node, method, message):
+    """A call that is parked, and has dropped its request."""
+    request = Seen(message)
+    ref = weakref.ref(request)
+    call = getattr(GroupService(node.core), method)(request, Peer())
+    del request
+    task = asyncio.create_task(call)
+    await until(lambda: node.desk.parked.used)
+    assert ref() is None
+    return task
+
+
+def test_the_request_of_a_parked_join_or_sync_is_not_kept():
+    """A reason is cut in the command, and a follower's assignments are left out of it."""
 
     async def test():
         async with local_node() as node:
-            request = Seen(joining("a", reason="r" * 500_000))
-            ref = weakref.ref(request)
-            call = GroupService(node.core).JoinGroup(request, Peer())
-            del request
-            join = asyncio.create_task(call)
-            await until(lambda: node.desk.parked.used)
-            assert ref() is None
-            assert (await join).generation == 1
+            first = await _parked(node, "JoinGroup", joining("a", reason="r" * 500_000))
+            joined = await asyncio.gather(first, node.groups.JoinGroup(joining("b")))
+            leader, follower = sorted(joined, key=lambda one: one.member_id != one.leader_id)
+            requests = [
+                pb.SyncGroupRequest(group_id="g", member_id=one.member_id, generation=1)
+                for one in (leader, follower)
+            ]
+            sync = await _parked(node, "SyncGroup", requests[1])
+            await node.groups.SyncGroup(requests[0])
+            assert (await sync).generation == 1
 
     run(test())
 
