@@ -165,8 +165,10 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             refused = translate.too_large(size) or translate.too_many_in_join(request)
             if refused is not None:
                 return self._join_failed(request.member_id, refused)
-            command = translate.join(request, client_host(context.peer()), uuid4().hex)
-            refused = refuse_request(command, LIMITS) or translate.refuse_join_form(command)
+            async with Slices(core.one_long_read) as slices:
+                await slices.turn(len(request.subscribed_topics))
+                command = translate.join(request, client_host(context.peer()), uuid4().hex)
+                refused = refuse_request(command, LIMITS) or translate.refuse_join_form(command)
             if refused is not None:
                 return self._join_failed(request.member_id, refused)
             shard = core.shard_for(command.group_id)
