@@ -137,9 +137,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             resumed = (
                 self._core.shard_for(request.after_group_id).number if request.after_group_id else 0
             )
+            shards = self._core.shards[resumed:]
             async with Slices(self._core.one_long_read) as slices:
+                await slices.turn(sum(len(shard.state.groups) for shard in shards))
                 page = GroupsPage(request, slices)
-                for shard in self._core.shards[resumed:]:
+                for shard in shards:
                     if shard.standing is Standing.LOADING:
                         return pb.ListGroupsResponse(status=self._core.statuses.loading())
                     if shard.standing is Standing.SERVING and not await page.add(

@@ -8,7 +8,7 @@ from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Refused
 from coordinator.pages import OffsetsAnswer, OffsetsPage, OffsetsQuery
-from coordinator.slices import Slices
+from coordinator.slices import KEYS_PER_ENTRY, Slices
 from coordinator.standing import Standing
 from muster.v1 import group_pb2 as pb
 
@@ -58,7 +58,7 @@ class Fetching:
         )
         elsewhere = dict(zip(shards, confirmed, strict=True))
         async with Slices(core.one_long_read) as slices:
-            await slices.turn(entries)
+            await slices.turn(entries + sum(map(self._keys, queries)) // KEYS_PER_ENTRY)
             page = OffsetsPage(slices)
             for query, answer, refused in zip(queries, answers, refusals, strict=True):
                 if refused is not None:
@@ -76,6 +76,13 @@ class Fetching:
                     answer.more = True
                 else:
                     await page.add(shard.state.groups.get(query.group_id), query, answer)
+
+    def _keys(self, query: OffsetsQuery) -> int:
+        """How many keys a query of all offsets chooses from."""
+        if not query.all:
+            return 0
+        group = self._core.shard_for(query.group_id).state.groups.get(query.group_id)
+        return len(group.offsets) if group is not None else 0
 
 
 def _refuse_many(request: pb.OffsetFetchRequest) -> Refused | None:

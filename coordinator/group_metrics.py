@@ -30,8 +30,9 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.evolve_history import last_round
 from coordinator.machine.history import Ended
+from coordinator.machine.limits import KIB, LIMITS
 from coordinator.machine.shard_state import CommandResult, Entry
-from coordinator.machine.state import Group, Phase
+from coordinator.machine.state import Group, Offset, Phase
 from coordinator.routing import shard_of
 from coordinator.shard import Shard
 from muster.v1.group_pb2 import ConsumerAssignment
@@ -45,6 +46,11 @@ RIVALS_MAX: Final = 10_000
 ROUND_S: Final = 60.0
 """How often the most active groups are chosen anew."""
 OPEN_ROUNDS_MAX: Final = 100_000
+OWNERS_MAX: Final = 10_000
+"""Partitions of one group, each with its topic, whose owners are known: 1 MiB, and a few ms where
+its assignment is applied. Who owns what in a larger group is not known."""
+ASSIGNMENTS_BYTES_MAX: Final = 128 * KIB
+"""Of one group, likewise: decoding them takes as long as they have entries, even empty ones."""
 DEATHS: Final = frozenset(
     {RemovalCause.SESSION_EXPIRED, RemovalCause.NOT_REJOINED, RemovalCause.NOT_SYNCED}
 )
@@ -64,9 +70,19 @@ class GroupCounts:
     expirations: int = 0
     partitions_moved: int = 0
     activity: float = 0.0
-    owners: dict[Partition, str] = field(default_factory=dict)
-    """Who owned what in `owners_generation`; kept to count what moves. Empty for OTHER."""
+    owners: dict[Partition, str] | None = field(default_factory=dict)
+    """Who owned what in `owners_generation`; kept to count what moves. Empty for OTHER.
+
+    None is not known: too large.
+    """
     owners_generation: int = -1
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Static members that have come back since -> the ids under which `owners` has them."""
+
+    def assigned(self, generation: int, assignments: Sequence[tuple[str, bytes]]) -> None:
+        """Take in who owns what in another generation."""
+        self.owners, self.owners_generation = owners_of(assignments), generation
+        self.renamed = {}
 
 
 class GroupMeter:
@@ -146,22 +162,21 @@ class GroupMeter:
     def _renamed(self, event: MemberReplaced) -> None:
         """A static member under another id owns what it owned: nothing moved."""
         counts = self.of(event.group_id)
-        if counts is not self.other:
-            counts.owners = {
-                partition: event.member_id if owner == event.replaced_id else owner
-                for partition, owner in counts.owners.items()
-            }
+        known = counts.renamed.pop(event.replaced_id, event.replaced_id)
+        if counts is not self.other and len(counts.renamed) < LIMITS.group_max_members:
+            counts.renamed[event.member_id] = known
 
     def _moved(self, event: AssignmentPublished) -> None:
         counts = self.of(event.group_id)
         if counts is self.other:
             return
-        before = counts.owners
-        after = owners_of((a.member_id, a.assignment) for a in event.assignments)
-        counts.owners, counts.owners_generation = after, event.generation
-        counts.partitions_moved += sum(
-            1 for partition, owner in after.items() if before.get(partition, owner) != owner
-        )
+        before, renamed = counts.owners, counts.renamed
+        counts.assigned(event.generation, [(a.member_id, a.assignment) for a in event.assignments])
+        if before is None or counts.owners is None:
+            return
+        for partition, owner in counts.owners.items():
+            known = renamed.get(owner, owner)
+            counts.partitions_moved += before.get(partition, known) != known
 
     # ---- which groups have series of their own
 
@@ -236,24 +251,28 @@ class Ownership:
 def ownership(group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> Ownership | None:
     """Who owns nothing, what nobody owns.
 
-    None while the group rebalances, is not readable, or all its members left on their own.
+    None while the group rebalances, is not readable or too large, or all its members left on their
+    own.
     """
     if group.protocol_type != "consumer":
         return None
     if workers_died(group):
-        return Ownership(abandoned(group, counts.owners, topics), 0)
+        return Ownership(abandoned(group, counts.owners or {}, topics), 0)
     if group.phase is not Phase.STABLE:
         return None
     if counts.owners_generation != group.generation:
-        counts.owners = owners_of((m.member_id, m.assignment) for m in group.members.values())
-        counts.owners_generation = group.generation
+        assignments = [(m.member_id, m.assignment) for m in group.members.values()]
+        counts.assigned(group.generation, assignments)
+    if counts.owners is None:
+        return None
     subscribed = {topic for member in group.members.values() for topic in member.subscribed_topics}
     owned: dict[str, int] = {}
     for topic, _ in counts.owners:
         owned[topic] = owned.get(topic, 0) + 1
-    unassigned = sum(max(0, topics.get(t, 0) - owned.get(t, 0)) for t in sorted(subscribed))
+    unassigned = sum(max(0, topics.get(t, 0) - owned.get(t, 0)) for t in subscribed)
     busy = set(counts.owners.values())
-    return Ownership(unassigned, sum(1 for member in group.members if member not in busy))
+    idle = sum(counts.renamed.get(member, member) not in busy for member in group.members)
+    return Ownership(unassigned, idle)
 
 
 def workers_died(group: Group) -> bool:
@@ -290,28 +309,37 @@ class TopicOffsets:
     lag: int | None = None
 
 
-def offsets_by_topic(group: Group) -> dict[str, TopicOffsets]:
-    """Newest commit and lag per topic."""
-    topics: dict[str, TopicOffsets] = {}
-    for (topic, _), offset in group.offsets.items():
+def add_offsets(
+    topics: dict[str, TopicOffsets], offsets: Iterable[tuple[Partition, Offset]]
+) -> None:
+    """Take `offsets` into the newest commit and the lag of each topic."""
+    for (topic, _), offset in offsets:
         found = topics.get(topic)
         if found is None:
             found = topics[topic] = TopicOffsets()
         found.last_commit_ms = max(found.last_commit_ms, offset.wall_ms)
         if offset.end_offset is not None:
             found.lag = (found.lag or 0) + max(0, offset.end_offset - offset.offset)
-    return topics
 
 
-def owners_of(assignments: Iterable[tuple[str, bytes]]) -> dict[Partition, str]:
-    """Partition -> member, from assignments of protocol type "consumer"; others own nothing."""
+def owners_of(assignments: Sequence[tuple[str, bytes]]) -> dict[Partition, str] | None:
+    """Partition -> member, from assignments of protocol type "consumer"; others own nothing.
+
+    None where they are too large, or name too many partitions.
+    """
+    if sum(len(assignment) for _, assignment in assignments) > ASSIGNMENTS_BYTES_MAX:
+        return None
     owners: dict[Partition, str] = {}
+    room = OWNERS_MAX
     for member_id, assignment in assignments:
         try:
             decoded = ConsumerAssignment.FromString(assignment)
         except DecodeError:
             continue
         for entry in decoded.assigned:
+            room -= max(1, len(entry.partitions))
+            if room < 0:
+                return None
             for number in entry.partitions:
                 owners[entry.topic, number] = member_id
     return owners

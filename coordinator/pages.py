@@ -27,6 +27,8 @@ PAGE_GROUPS: Final = 5_000
 SLICE_GROUPS: Final = 1_000
 """Groups looked at between two pauses for the loop."""
 
+GROUPS_PER_ENTRY: Final = 10
+"""So many groups are looked at in the time that one entry of an answer takes (slices.py)."""
 
 FILTERS_MAX: Final = 100
 """Names that one ListGroups may filter by."""
@@ -185,13 +187,15 @@ class GroupsPage:
         for start in range(0, len(groups), SLICE_GROUPS):
             if start:
                 await self._slices.pause()
+            batch = groups[start : start + SLICE_GROUPS]
             some = [
                 group.group_id
-                for group in groups[start : start + SLICE_GROUPS]
+                for group in batch
                 if group.group_id > after and self._is_wanted(group)
             ]
             cut |= len(first) + len(some) > room
             first = sorted(first + some)[:room]
+            await self._slices.did(len(batch) // GROUPS_PER_ENTRY)
         found = (shard.state.groups.get(group_id) for group_id in first)
         return [group for group in found if group is not None], cut
 

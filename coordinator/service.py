@@ -165,8 +165,11 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             return self._join_failed(request.member_id, refused)
         admitted = await admit(core, context, Kind.JOIN)
         try:
-            command = translate.join(request, client_host(context.peer()), uuid4().hex)
-            refused = refuse_request(command, LIMITS) or translate.refuse_join_form(command)
+            with core.heartbeats.arrivals.waiting():
+                async with Slices(core.one_long_read) as slices:
+                    await slices.turn(len(request.subscribed_topics))
+                    command = translate.join(request, client_host(context.peer()), uuid4().hex)
+                    refused = refuse_request(command, LIMITS) or translate.refuse_join_form(command)
             if refused is not None:
                 return self._join_failed(request.member_id, refused)
             with_assignment = request.with_assignment

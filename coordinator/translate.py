@@ -66,12 +66,12 @@ def _too_many(count: int, most: int, what: str) -> Refused | None:
 
 
 def too_many_in_join(request: pb.JoinGroupRequest) -> Refused | None:
-    """The limit of protocols; a topic weighs at least a byte of the member's metadata."""
+    """The limits of protocols, and of topics: there are no more than it may name."""
     what = "The protocols that a member lists are"
     listed = _too_many(len(request.protocols), LIMITS.member_max_protocols, what)
     what = "The topics that a member names are"
     count = len(request.subscribed_topics)
-    return listed or _too_many(count, LIMITS.member_metadata_max_bytes, what)
+    return listed or _too_many(count, LIMITS.max_topics, what)
 
 
 def too_many_in_sync(request: pb.SyncGroupRequest) -> Refused | None:
@@ -133,6 +133,9 @@ def refuse_join_form(command: JoinGroup) -> Refused | None:
     names = [protocol.name for protocol in command.protocols]
     if len(set(names)) != len(names):
         return Refused(Error.INVALID_REQUEST, "A protocol is listed twice: list each name once.")
+    most = LIMITS.id_max_bytes
+    if not all(0 < len(topic.encode()) <= most for topic in command.subscribed_topics):
+        return Refused(Error.INVALID_REQUEST, f"A topic's name has 1 to {most} bytes.")
     return None
 
 

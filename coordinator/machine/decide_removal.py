@@ -55,11 +55,12 @@ def decide_offset_delete(group: Group | None, command: OffsetDelete) -> Decision
     topics = subscribed(group)
     events: dict[TopicPartition, OffsetRemoved] = {}
     results: list[RemovalResult] = []
+    messages: dict[str, str] = {}
     for key in command.partitions:
         if topics is None or key.topic in topics:
-            message = (
-                f"The group subscribes to {quoted(key.topic)}: stop the members that read it first."
-            )
+            if key.topic not in messages:
+                messages[key.topic] = _subscribes_to(key.topic)
+            message = messages[key.topic]
             results.append(RemovalResult(*key, Error.GROUP_SUBSCRIBED_TO_TOPIC, message))
             continue
         stored = group.offsets.get(key)
@@ -67,6 +68,10 @@ def decide_offset_delete(group: Group | None, command: OffsetDelete) -> Decision
             events[key] = _removed(group, key, stored, Ending.DELETED)
         results.append(RemovalResult(*key, Error.NONE, ""))
     return Decision(tuple(events.values()), OffsetsDeleted(tuple(results)))
+
+
+def _subscribes_to(topic: str) -> str:
+    return f"The group subscribes to {quoted(topic)}: stop the members that read it first."
 
 
 def subscribed(group: Group) -> frozenset[str] | None:

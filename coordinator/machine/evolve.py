@@ -255,9 +255,10 @@ def _member_replaced(group: Group, event: MemberReplaced) -> None:
     _take_token(group, event.token)
     after = replaced(before, event)
     group.tally.add(group, before, -1)
-    group.members = {
-        m.member_id: m for m in (after if m is before else m for m in group.members.values())
-    }
+    ids, members = list(group.members), list(group.members.values())
+    place = ids.index(event.replaced_id)
+    ids[place], members[place] = event.member_id, after
+    group.members = dict(zip(ids, members, strict=True))
     group.tally.add(group, after)
     group.instances[event.group_instance_id] = event.member_id
     if group.leader_id == event.replaced_id:

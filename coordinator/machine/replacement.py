@@ -28,16 +28,29 @@ def decide_replacement(group: Group, holder: Member, command: JoinGroup, env: En
         return fenced(group, holder.instance_id)
     kept = _event(group, holder, member_id, command, env)
     if group.phase is Phase.STABLE:
-        roster = Roster(group, put=replaced(holder, kept), gone=(holder.member_id,))
-        members, leader_id = roster.members(), roster.leader_id
-        (leader,) = (member for member in members if member.member_id == leader_id)
-        if select(members, leader) == group.protocol_name:
-            return Decision((kept,), place_of(group, replaced(holder, kept), leader_id, members))
+        member = replaced(holder, kept)
+        roster = Roster(group, put=member, gone=(holder.member_id,))
+        if _lists_the_same(member, holder) or _selected(roster) == group.protocol_name:
+            leader_id = roster.leader_id
+            members = roster.members() if leader_id == member_id else ()
+            return Decision((kept,), place_of(group, member, leader_id, members))
     opens = group.phase is not Phase.PREPARING_REBALANCE
     event = replace(kept, joined_round=group.round + 1 if opens else group.round)
     roster = Roster(group, put=replaced(holder, event), gone=(holder.member_id,))
     events = rebalance(group, env, roster, Trigger.STATIC_REPLACED, member_id, command.reason)
     return Decision((event, *events), PARKED)
+
+
+def _lists_the_same(member: Member, holder: Member) -> bool:
+    """True where `member` lists the names of `holder`: in Stable they select what is selected."""
+    return [p.name for p in member.protocols] == [p.name for p in holder.protocols]
+
+
+def _selected(roster: Roster) -> str:
+    """The protocol that these members would select."""
+    members, leader_id = roster.members(), roster.leader_id
+    (leader,) = (member for member in members if member.member_id == leader_id)
+    return select(members, leader)
 
 
 def _event(

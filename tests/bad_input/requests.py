@@ -492,6 +492,20 @@ def many_protocols(world: World):
     return refused(world.join(fresh(), protocols=[*most, Protocol(name="one more")]))
 
 
+@case("many_topics_of_a_member")
+def many_topics_of_a_member(world: World):
+    most = [f"{number:04}" for number in range(10_000)]
+    assert world.join(fresh(), subscribed_topics=most).status.code == 0
+    return refused(world.join(fresh(), subscribed_topics=[*most, "more"]))
+
+
+@case("unnamed_topic_of_a_member")
+def unnamed_topic_of_a_member(world: World):
+    return [
+        refused(world.join(fresh(), subscribed_topics=[TOPIC, name])) for name in ("", "t" * 250)
+    ]
+
+
 @case("large_member_metadata")
 def large_member_metadata(world: World):
     heavy = [Protocol(name="range", metadata=b"x" * 64 * 1024)]

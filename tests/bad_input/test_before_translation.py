@@ -17,7 +17,7 @@ FIRST_JOIN = {"group_id": "g", "join_nonce": "0" * 32, "session_timeout_ms": 10_
 REQUESTS = {
     "join": (
         "JoinGroup",
-        pb.JoinGroupRequest(**FIRST_JOIN, subscribed_topics=["t"] * (64 * 1024 + 1)),
+        pb.JoinGroupRequest(**FIRST_JOIN, subscribed_topics=["t"] * 10_001),
     ),
     "join of protocols": (
         "JoinGroup",

@@ -1,19 +1,25 @@
 """Per-group metrics: counted by the coordinator alone, bounded, never falling."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from coordinator.api_metrics import APIS, FENCED, ApiMeter, commit_result
 from coordinator.codec import decode_entry
 from coordinator.group_metrics import (
+    ASSIGNMENTS_BYTES_MAX,
     COMMIT_RESULTS,
     OTHER,
+    OWNERS_MAX,
     ROUND_S,
     GroupCounts,
     GroupMeter,
-    offsets_by_topic,
+    Ownership,
+    add_offsets,
     ownership,
 )
 from coordinator.machine.commands import (
+    Assignment,
     DeleteGroup,
     ExpireOffsets,
     OffsetCommit,
@@ -21,9 +27,9 @@ from coordinator.machine.commands import (
     PartitionCommit,
     TopicPartition,
 )
-from coordinator.machine.events import Ending, Trigger
+from coordinator.machine.events import AssignmentPublished, Ending, MemberReplaced, Trigger
 from coordinator.machine.shard_state import ShardState, apply_entry
-from coordinator.machine.state import Phase
+from coordinator.machine.state import Group, Phase
 from muster.v1 import group_pb2
 from muster.v1.errors_pb2 import ErrorCode, Status
 from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
@@ -291,15 +297,92 @@ def test_partitions_that_change_their_owner_are_counted(rig):
     assert rig.meter.own["g"].partitions_moved == 2
 
 
+def published(generation, assignments):
+    """The event."""
+    entries = tuple(Assignment(member_id, one) for member_id, one in assignments.items())
+    return AssignmentPublished("g", generation, entries)
+
+
+def replaced(old_id, new_id):
+    """The event."""
+    return MemberReplaced("g", old_id, new_id, "i", "c", "h", 1, 1, (), (), 1)
+
+
+def named(partitions, topics=1):
+    """An assignment of so many topics with so many partitions each."""
+    entry = group_pb2.TopicPartitions(topic="t", partitions=range(partitions))
+    return group_pb2.ConsumerAssignment(assigned=[entry] * topics).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("most", "more"),
+    [
+        ((named(OWNERS_MAX - 1), named(1)), (named(OWNERS_MAX), named(1))),
+        ((named(1, OWNERS_MAX),), (named(0, OWNERS_MAX + 1),)),
+        ((b"x" * ASSIGNMENTS_BYTES_MAX,), (b"x" * ASSIGNMENTS_BYTES_MAX, b"x")),
+    ],
+    ids=["partitions", "topics", "bytes"],
+)
+def test_who_owns_what_is_not_known_of_a_group_that_is_too_large(rig, most, more):
+    """Its owners took 380 ms on the leader, and 50 MiB; now nothing is said of it, nor alarmed."""
+    rig.simple("g")
+    for generation, assignments in ((1, most), (2, more)):
+        vector = dict(zip(("a", "b"), (*assignments, b"")[:2], strict=True))
+        rig.meter._moved(published(generation, vector))
+        counts = rig.meter.own["g"]
+        assert counts.owners_generation == generation
+        assert (counts.owners is None) == (assignments is more)
+    assert counts.partitions_moved == 0
+    group = Group("g", Phase.STABLE, "consumer", "range", generation=2)
+    assert ownership(group, counts, {"t": 4}) is None
+
+
+def test_of_a_large_group_whose_workers_all_died_nothing_is_owned(rig):
+    """The alarm on it goes by the topics with offsets."""
+    rig.settle("a", shares={"a": range(OWNERS_MAX + 1)})
+    assert rig.meter.own["g"].owners is None
+    _fall_silent(rig, until_gone=("a",))
+    group = rig.shard.state.groups["g"]
+    assert ownership(group, rig.meter.own["g"], {"t": 4}).unassigned == 1
+    rig.ask("commit", commit("", -1, 1))
+    rig.turn()
+    assert ownership(group, rig.meter.own["g"], {"t": 4}).unassigned == 4
+
+
+def test_a_static_member_that_comes_back_costs_nothing_for_each_partition(rig):
+    """Of a fleet that restarts each did, though nothing moves; what moves later is counted."""
+    rig.simple("g")
+    rig.meter._moved(published(1, {"a": assignment(0, 1), "b": assignment(2)}))
+    counts = rig.meter.own["g"]
+    owners = counts.owners
+    for old, new in (("a", "a2"), ("a2", "a3")):
+        rig.meter._renamed(replaced(old, new))
+    assert counts.owners is owners
+    group = Group("g", Phase.STABLE, "consumer", "range", generation=1)
+    group.members = dict.fromkeys(("a3", "b", "c"), SimpleNamespace(subscribed_topics=("t",)))
+    assert ownership(group, counts, {"t": 4}) == Ownership(unassigned=1, idle_members=1)
+    rig.meter._moved(published(2, {"a3": assignment(0, 2), "b": assignment(1)}))
+    assert counts.partitions_moved == 2
+    rig.meter._moved(published(3, {"a3": assignment(0, 2), "b": assignment(1)}))
+    assert counts.partitions_moved == 2
+
+
+def of_topic_t(group):
+    """What the page says of a group's offsets in topic t."""
+    topics = {}
+    add_offsets(topics, group.offsets.items())
+    return topics["t"]
+
+
 def test_lag_is_known_only_where_the_end_is_reported(rig):
     """Lag is summed over the partitions that report an end; without one it is unknown, not 0."""
     rig.simple("g")
     group = rig.shard.state.groups["g"]
-    assert offsets_by_topic(group)["t"].lag is None
+    assert of_topic_t(group).lag is None
     partitions = (PartitionCommit("t", 1, 10, "", 25), PartitionCommit("t", 2, 9, "", 5))
     rig.ask("commit", OffsetCommit("g", "", -1, 0, partitions))
     rig.turn()
-    found = offsets_by_topic(group)["t"]
+    found = of_topic_t(group)
     assert found.lag == 15
     assert found.last_commit_ms == 1_700_000_000_000
 

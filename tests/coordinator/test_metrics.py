@@ -11,8 +11,9 @@ from coordinator.breaks import BreakMeter
 from coordinator.calls import Budget
 from coordinator.heartbeats import Heartbeats
 from coordinator.machine.commands import OffsetCommit, PartitionCommit
+from coordinator.machine.state import Offset
 from coordinator.metric_catalog import CATALOG
-from coordinator.metrics import NodeMetrics, Sources
+from coordinator.metrics import OFFSETS_PER_SLICE, NodeMetrics, Sources
 from coordinator.metrics_page import encode
 from coordinator.quarantine import Quarantine
 from coordinator.raft_metrics import LeaderWatcher, Proposals
@@ -274,6 +275,20 @@ def test_the_rest_of_the_groups_is_one_series(tmp_path):
     assert len(members) == 201
     assert sum(members.values()) == 300
     assert _value(page, "muster_metrics_groups_dropped") == 100
+
+
+def test_the_loop_may_turn_after_each_group_and_after_so_many_of_its_offsets(rig, metrics):
+    """Ten groups of 100,000 offsets were read in one go: 400 ms."""
+    rig.log.lead()
+    for number in range(3):
+        rig.ask(number, commit("", -1, 1, group=f"g{number}"))
+    rig.run(50)
+    now = Offset(1, "", 2, "", -1, 0, 1)
+    rig.shard.state.groups["g1"].offsets = {("t", n): now for n in range(2 * OFFSETS_PER_SLICE + 1)}
+    page = _page(metrics)
+    pauses = list(metrics._own_groups(metrics._sources))
+    assert _value(page, "muster_group_lag", group="g1", topic="t") == 2 * OFFSETS_PER_SLICE + 1
+    assert pauses.count(None) == 3 + 1 + 3 + 1
 
 
 def test_metrics_of_a_node_that_is_not_built_yet_are_empty():

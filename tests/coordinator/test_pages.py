@@ -9,11 +9,11 @@ from coordinator import departing, describing, pages, slices
 from coordinator.machine.commands import LeaveGroup, Protocol
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.state import Group, Member, Offset, Phase, recount
-from coordinator.slices import Slices
+from coordinator.slices import ENTRIES_AT_ONCE, KEYS_PER_ENTRY, Slices
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from tests.coordinator.local import local_node
+from tests.coordinator.local import local_node, until
 from tests.coordinator.test_service import Passes, committing, joining, run, with_topic
 
 MIB = 1 << 20
@@ -257,6 +257,44 @@ async def test_of_large_reads_one_at_most_is_worked_on_in_a_pass_of_the_loop():
                 await asyncio.gather(*(method(request) for _ in range(6)))
             assert len({one for who in at_work.values() for one in who}) == 6, name
             assert max(map(len, at_work.values())) == 1, name
+
+
+@run
+async def test_what_is_asked_for_all_there_is_waits_for_its_turn_before_it_looks_at_it():
+    """480 fetches of 100,000 offsets copied their keys before they waited: a pass of 400 ms."""
+    async with local_node() as node:
+        for number in range(ENTRIES_AT_ONCE + 1):
+            seated(node, f"g{number}", 1)
+        group = Group("o", offsets=stored(ENTRIES_AT_ONCE * KEYS_PER_ENTRY))
+        node.core.shard_for("o").state.groups["o"] = group
+        last = pb.OffsetFetchRequest.Partition(topic="t", partition=len(group.offsets) - 3)
+        turn = node.core.one_long_read
+        for method, request in (
+            (node.admin.ListGroups, admin.ListGroupsRequest()),
+            (node.admin.ListGroups, admin.ListGroupsRequest(states=["Dead"])),
+            (node.groups.OffsetFetch, pb.OffsetFetchRequest(group_id="o", all=True)),
+            (node.groups.OffsetFetch, pb.OffsetFetchRequest(group_id="o", all=True, after=last)),
+        ):
+            with pytest.MonkeyPatch.context() as patch, Passes() as passes:
+                at_work = at_work_in(patch, passes)
+                async with turn:
+                    asked = asyncio.gather(*(method(request) for _ in range(6)))
+                    await until(lambda: len(turn._waiters or ()) == 6)
+                    assert at_work == {}
+                await asked
+            assert len({one for who in at_work.values() for one in who}) == 6
+
+
+@run
+async def test_a_listing_tells_how_many_groups_it_looked_at_whichever_it_shows():
+    """Shards of fewer than a thousand groups each: it paused in none of them."""
+    async with local_node() as node:
+        for number in range(1_000):
+            seated(node, f"g{number}", 1)
+        with pytest.MonkeyPatch.context() as patch:
+            seen = pauses(patch)
+            await node.admin.ListGroups(admin.ListGroupsRequest(states=["Dead"]))
+        assert sum(filter(None, seen)) >= 1_000 // pages.GROUPS_PER_ENTRY - len(node.shards)
 
 
 def at_work_in(patch, passes):

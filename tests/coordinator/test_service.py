@@ -12,6 +12,7 @@ from coordinator import pages, service
 from coordinator.admin import VERIFICATIONS_MAX
 from coordinator.frontend import client_host
 from coordinator.heartbeats import Heartbeats
+from coordinator.machine.limits import LIMITS
 from coordinator.machine.state import Group, Phase
 from coordinator.routing import shard_of
 from coordinator.rpc import READY, WATCHES_PER_CONNECTION_MAX, Health, make_server
@@ -609,17 +610,17 @@ class Passes:
         self._loop = asyncio.get_running_loop()
 
     def __enter__(self):
-        self._counting = True
-        self._loop.call_soon(self._count)
+        run_once = self._loop._run_once
+
+        def counted():
+            self.now += 1
+            run_once()
+
+        self._loop._run_once = counted  # for this loop alone
         return self
 
     def __exit__(self, *_):
-        self._counting = False
-
-    def _count(self):
-        self.now += 1
-        if self._counting:
-            self._loop.call_soon(self._count)
+        del self._loop._run_once
 
     def noting(self, done):
         def note(*arguments, **named):
@@ -642,6 +643,54 @@ async def test_large_commits_are_read_and_answered_one_in_a_pass_of_the_loop():
             answers = await asyncio.gather(*(node.groups.OffsetCommit(large) for _ in range(20)))
         assert {len(answer.partitions) for answer in answers} == {ENTRIES_AT_ONCE + 1}
         assert len(passes.at) == len({*passes.at}) == 40
+
+
+@run
+async def test_joins_that_name_many_topics_are_read_one_in_a_pass_of_the_loop():
+    """As large commits are: 60 of one client took a pass of 1.5 s."""
+    topics = [f"t{number}" for number in range(ENTRIES_AT_ONCE + 1)]
+    async with local_node() as node:
+        with pytest.MonkeyPatch.context() as patch, Passes() as passes:
+            patch.setattr(service.translate, "join", passes.noting(service.translate.join))
+            joins = [joining(f"m{n}", f"g{n}", subscribed_topics=topics) for n in range(20)]
+            async with node.core.one_long_read:
+                asked = asyncio.gather(*map(node.groups.JoinGroup, joins))
+                await until(lambda: node.core.admission.active == 20)
+                assert passes.at == []
+            answers = await asked
+        assert {answer.generation for answer in answers} == {1}
+        assert len(passes.at) == len({*passes.at}) == 20
+
+
+@run
+async def test_a_join_names_as_many_topics_as_there_can_be_each_by_a_name_that_one_can_have():
+    """An empty name weighed nothing: 65,536 of them held up each replica for 50 ms."""
+    longest = "t" * LIMITS.id_max_bytes
+    taken = {
+        "a": [f"{number:04}" for number in range(LIMITS.max_topics)],
+        "b": [longest, "é", "t", "t"],
+    }
+    refused = {
+        "c": [*taken["a"], "more"],
+        "d": ["t", ""],
+        "e": [longest + "t"],
+        "f": ["é" * 125],
+    }
+    async with local_node() as node:
+        calls = (
+            node.groups.JoinGroup(joining(member, f"g{member}", subscribed_topics=topics))
+            for member, topics in (taken | refused).items()
+        )
+        answers = dict(zip(taken | refused, await asyncio.gather(*calls), strict=True))
+        codes = {member: answer.status.code for member, answer in answers.items()}
+        expected = dict.fromkeys(taken, 0) | dict.fromkeys(refused, ErrorCode.INVALID_REQUEST)
+        assert codes == expected
+        assert "at most 10000; this one has 10001" in answers["c"].status.message
+        assert {answers[one].status.message for one in "def"} == {
+            "A topic's name has 1 to 249 bytes."
+        }
+        groups = {group for shard in node.shards for group in shard.state.groups}
+        assert groups == {f"g{member}" for member in taken}
 
 
 @run
@@ -760,7 +809,7 @@ async def test_of_one_connection_few_members_wait_in_large_heartbeats():
             assert not node.heartbeats.arrivals._members
 
 
-@pytest.mark.parametrize("call", ["Heartbeat", "SyncGroup"])
+@pytest.mark.parametrize("call", ["Heartbeat", "SyncGroup", "JoinGroup"])
 def test_nobody_is_removed_while_its_call_waits_for_its_turn(call):
     """It was read: no silence is proven. A whole session after it was taken in it is."""
 
@@ -773,9 +822,11 @@ def test_nobody_is_removed_while_its_call_waits_for_its_turn(call):
         await node.pass_ms(5_000)
         member_id = (await join).member_id
         members = node.core.shard_for("g").state.groups["g"].members
+        many = {"session_timeout_ms": 6_000, "subscribed_topics": [f"t{n}" for n in range(99)]}
         one_at_a_time, request = {
             "Heartbeat": (node.core.one_long_heartbeat, beating(member_id)),
             "SyncGroup": (node.core.one_long_read, syncing(member_id)),
+            "JoinGroup": (node.core.one_long_read, joining("a", member_id=member_id, **many)),
         }[call]
         async with one_at_a_time:
             waiting = asyncio.create_task(getattr(node.groups, call)(request, Peer()))

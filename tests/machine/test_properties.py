@@ -53,6 +53,7 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.invariants import check
 from coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from coordinator.machine.protocols import select
 from coordinator.machine.records import group_records
 from coordinator.machine.replies import PARKED, Committed, Refused
 from coordinator.machine.shard_state import (
@@ -298,6 +299,20 @@ def _decide_apart(state, command, now_ms):
     for event in decision.events:
         copy = evolve(copy, event)
         check(copy, at_rest=False)
+
+
+@SETTINGS
+@given(HISTORIES)
+def test_in_stable_the_members_would_select_what_is_selected(history):
+    """So a static member that lists what the one before it listed is taken without asking them."""
+    state, now_ms = ShardState(), 0
+    for index, step in enumerate(history):
+        now_ms += step["elapsed"]
+        apply_entry(state, entry_of(make(step, state, now_ms), now_ms), index)
+        for group in state.groups.values():
+            if group.phase is Phase.STABLE:
+                leader = group.members[group.leader_id]
+                assert select([*group.members.values()], leader) == group.protocol_name
 
 
 @SETTINGS
