@@ -39,6 +39,7 @@ from coordinator.machine.events import Trigger
 from coordinator.machine.state import Group, Phase
 from coordinator.metric_catalog import counter, gauge, histogram
 from coordinator.raft_metrics import LeaderWatcher, MeasuredLog, MeasuredMachine, Proposals
+from coordinator.received import Requests
 from coordinator.shard import Shard
 from coordinator.topics import Topics
 from coordinator.untaken import Untaken
@@ -81,6 +82,8 @@ class Sources:
     admission: Admission
     desk: Desk
     untaken: Untaken
+    requests: Callable[[], Iterable[Requests]]
+    """The bytes of those that are under way."""
     room: Callable[[], Room]
     """What the node's disk has room for."""
     reserve: int
@@ -291,6 +294,8 @@ class NodeMetrics:
         throttled.add_metric(["parked_calls"], sources.desk.parked.refused_total)
         waiting = sources.untaken.refused_total + sources.untaken.ended_total
         throttled.add_metric(["untaken_answers"], waiting)
+        unparsed = sum(requests.refused_total for requests in sources.requests())
+        throttled.add_metric(["request_bytes"], unparsed)
         shed = sum(shard.proposer.shed_total for shard in sources.shards)
         throttled.add_metric(["shard_queue"], shed)
         fenced = counter("muster_fenced_requests_total")

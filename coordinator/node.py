@@ -167,6 +167,7 @@ class Node:
                 admission=core.admission,
                 desk=self.assembly.desk,
                 untaken=self._untaken,
+                requests=lambda: (self._door.requests, self._door.heartbeats),
             )
         )
         self._store.sync_observers.append(self.metrics.timings.fsync.observe)

@@ -50,6 +50,7 @@ class Requests:
     def __init__(self) -> None:
         self._by_peer: Counter[str] = Counter()
         self.bytes = 0
+        self.refused_total = 0
 
     def take(self, peer: str, size: int) -> bool:
         """Count a request until `let_go`, also where it is to be refused: then it returns False."""
@@ -57,11 +58,15 @@ class Requests:
         self.bytes += size
         own = self._by_peer[peer]
         spared = own <= SPARED_BYTES_MAX
-        return own <= CONNECTION_BYTES_MAX and (spared or self.bytes <= NODE_BYTES_MAX)
+        taken = own <= CONNECTION_BYTES_MAX and (spared or self.bytes <= NODE_BYTES_MAX)
+        self.refused_total += not taken
+        return taken
 
     def full(self, peer: str) -> bool:
         """Whether this connection is refused further requests, which then need not be read."""
-        return self._by_peer[peer] >= CONNECTION_BYTES_MAX
+        full = self._by_peer[peer] >= CONNECTION_BYTES_MAX
+        self.refused_total += full
+        return full
 
     def let_go(self, peer: str, size: int) -> None:
         """The call has ended. What is 0 is forgotten."""

@@ -17,6 +17,7 @@ from coordinator.metrics import OFFSETS_PER_SLICE, NodeMetrics, Sources
 from coordinator.metrics_page import encode
 from coordinator.quarantine import Quarantine
 from coordinator.raft_metrics import LeaderWatcher, Proposals
+from coordinator.received import Requests
 from coordinator.topics import Topics
 from coordinator.untaken import Untaken
 from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, Room, ShardId, Unknown
@@ -61,30 +62,33 @@ def rig():
 def metrics(rig, tmp_path):
     """Metrics attached to the rig's one shard."""
     metrics = NodeMetrics()
-    metrics.attach(
-        Sources(
-            node_id=NodeId(1),
-            version="9.9",
-            data_dir=tmp_path,
-            shards=[rig.shard],
-            logs=[rig.log],
-            connected=lambda: {NodeId(2): True, NodeId(3): False},
-            losses=lambda: {1: 0, 2: 1},
-            lost=lambda: {1: False, 2: True},
-            learner_shards=lambda: {1: 0, 2: 3},
-            tasks=lambda: 17,
-            unsynced_s=lambda: 4.5,
-            topics=Topics(lambda: {"t": 4}, lambda: 1, lambda: True),
-            heartbeats=Heartbeats([rig.shard], BreakMeter()),
-            admission=Admission(),
-            desk=rig.desk,
-            untaken=Untaken(lambda: 0.0, lambda _: None),
-            room=lambda: Room.ENOUGH,
-            reserve=0,
-            state_size=rig.shard.state_size,
-        )
-    )
+    metrics.attach(_sources(rig, tmp_path))
     return metrics
+
+
+def _sources(rig, data_dir):
+    return Sources(
+        node_id=NodeId(1),
+        version="9.9",
+        data_dir=data_dir,
+        shards=[rig.shard],
+        logs=[rig.log],
+        connected=lambda: {NodeId(2): True, NodeId(3): False},
+        losses=lambda: {1: 0, 2: 1},
+        lost=lambda: {1: False, 2: True},
+        learner_shards=lambda: {1: 0, 2: 3},
+        tasks=lambda: 17,
+        unsynced_s=lambda: 4.5,
+        topics=Topics(lambda: {"t": 4}, lambda: 1, lambda: True),
+        heartbeats=Heartbeats([rig.shard], BreakMeter()),
+        admission=Admission(),
+        desk=rig.desk,
+        untaken=Untaken(lambda: 0.0, lambda _: None),
+        requests=lambda: (Requests(),),
+        room=lambda: Room.ENOUGH,
+        reserve=0,
+        state_size=rig.shard.state_size,
+    )
 
 
 def _page(metrics):
@@ -239,29 +243,7 @@ def test_the_rest_of_the_groups_is_one_series(tmp_path):
     """300 groups, 200 with series of their own: the page is bounded and no member is lost."""
     rig = _measured(Rig())
     metrics = NodeMetrics(groups_max=200)
-    metrics.attach(
-        Sources(
-            NodeId(1),
-            "9.9",
-            tmp_path,
-            [rig.shard],
-            [rig.log],
-            dict,
-            dict,
-            dict,
-            dict,
-            lambda: 0,
-            lambda: 0.0,
-            Topics(dict, lambda: 0, lambda: True),
-            Heartbeats([rig.shard], BreakMeter()),
-            Admission(),
-            rig.desk,
-            Untaken(lambda: 0.0, lambda _: None),
-            lambda: Room.ENOUGH,
-            0,
-            rig.shard.state_size,
-        )
-    )
+    metrics.attach(_sources(rig, tmp_path))
     rig.log.lead()
     for number in range(300):
         rig.ask(f"join {number}", join("a", group=f"g{number}"))
