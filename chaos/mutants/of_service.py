@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
+import coordinator.admission
 import coordinator.door
 import coordinator.group_metrics
 import coordinator.proposer
@@ -11,9 +12,10 @@ import muster.assigning
 from chaos.mutants.build import Build
 from coordinator.admission import Admission, Kind
 from coordinator.heartbeats import Beat, Heartbeats, HeldCall, _Places
-from coordinator.liveness import Liveness
+from coordinator.liveness import Arrivals, Liveness
 from coordinator.machine.commands import CloseRound, Command
 from coordinator.machine.state import Group
+from coordinator.received import Requests, Turns
 from coordinator.slices import Slices
 from coordinator.topics import Topics
 from coordinator.untaken import Untaken
@@ -50,6 +52,18 @@ def _one(_command: Command) -> int:
 
 async def _at_once(_self: Slices, _entries: int) -> None:
     """Large or small."""
+
+
+async def _parsed_at_once(_self: Turns, _size: int) -> None:
+    """Large or small."""
+
+
+def _counts_nothing(_self: Requests, _peer: str, _size: int) -> bool:
+    return True
+
+
+def _nobody_waits(_self: Arrivals, _loop_round: int) -> int:
+    return 0
 
 
 _NO_ROOM_OF_ITS_OWN = {
@@ -148,6 +162,26 @@ BUILDS = (
         "herd_unheeded",
         "Closes the first round of a group while members of it wait at the door.",
         ((Liveness, "_may_wait", _waits_for_nobody),),
+    ),
+    Build(
+        "herds_without_end",
+        "Lets herds of Joins stop the sessions of a node for as long as they come.",
+        ((coordinator.admission, "HERD_MS_MAX", 10**9),),
+    ),
+    Build(
+        "parsed_at_once",
+        "Parses all requests that have come in one pass of the loop, however large.",
+        ((Turns, "turn", _parsed_at_once),),
+    ),
+    Build(
+        "requests_uncounted",
+        "Takes as many bytes of requests as come.",
+        ((Requests, "take", _counts_nothing), (Requests, "let_go", _counts_nothing)),
+    ),
+    Build(
+        "silence_of_the_unheard",
+        "Takes a member for silent whose call was read and waits for its turn.",
+        ((Arrivals, "waited_rounds", _nobody_waits),),
     ),
     Build(
         "shards_apart",

@@ -58,6 +58,7 @@ _LIVENESS = "tests/coordinator/test_liveness.py"
 _SERVICE = "tests/coordinator/test_service.py"
 _OWN_ASSIGNORS = "tests/client/test_own_assignors.py"
 _GROUP_METRICS = "tests/coordinator/test_group_metrics.py"
+_RECEIVED = "tests/coordinator/test_received.py"
 _PAGES = "tests/coordinator/test_pages.py"
 _LARGE_AT_ONCE = (
     "tests/coordinator/test_service.py::"
@@ -214,6 +215,21 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_SERVICE}::test_a_node_whose_topics_are_behind_lets_nobody_share_out_without_them",
     ),
     "herd_unheeded": (f"{_LIVENESS}::test_scenario[herd_holds_first_rounds]",),
+    "herds_without_end": (
+        f"{_DOOR}::test_herds_stop_sessions_for_half_of_a_long_time_at_most[600-0]",
+        f"{_DOOR}::test_herds_stop_sessions_for_half_of_a_long_time_at_most[59-1.05]",
+    ),
+    "parsed_at_once": (
+        f"{_RECEIVED}::test_large_requests_that_come_together_are_parsed_one_in_a_pass",
+    ),
+    "requests_uncounted": (
+        f"{_RECEIVED}::test_bytes_of_requests_that_a_connection_has_under_way[1]",
+        f"{_RECEIVED}::test_bytes_of_requests_that_a_node_has_under_way[1]",
+    ),
+    "silence_of_the_unheard": tuple(
+        f"{_SERVICE}::test_nobody_is_removed_while_its_call_waits_for_its_turn[{call}]"
+        for call in ("Heartbeat", "SyncGroup", "JoinGroup")
+    ),
     "shards_apart": (
         f"{_DISCOVERY}::test_what_is_learned_of_one_group_holds_for_all_of_its_shard",
         f"{_DISCOVERY}::test_groups_of_one_shard_have_one_search_and_one_key_in_its_questions",
