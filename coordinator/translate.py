@@ -55,8 +55,8 @@ def too_large(size: int, most: int = LIMITS.command_max_bytes) -> Refused | None
     )
 
 
-# What is refused by its count alone, before a Python object is made of every entry: a message of
-# 4 MiB holds two million of them, which would hold up the loop for seconds.
+# What is refused by its count alone, before a Python object is made of every entry: a request of
+# 1.5 MiB holds 700,000 of them, which would hold up the loop for a second.
 
 
 def _too_many(count: int, most: int, what: str) -> Refused | None:
