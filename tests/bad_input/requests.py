@@ -697,7 +697,7 @@ def verify_unknown_shard(world: World):
 
 @case("verify_many_shards")
 def verify_many_shards(world: World):
-    return [*of_shards(world, range(SHARDS + 1)), *of_shards(world, [0] * 3_000_000)]
+    return [*of_shards(world, range(SHARDS + 1)), *of_shards(world, [0] * 1_500_000)]
 
 
 def replace(world: World, **fields):
