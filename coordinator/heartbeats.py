@@ -28,6 +28,9 @@ BEATS_PER_TURN: Final = 2_000
 is over; the last call may exceed it. These are some 10 ms each; the rest is the next turn's, since
 a few connections hold 160,000 for one group."""
 
+TOLD_MAX: Final = 200_000
+"""What members were told is kept of so many: some 45 MiB. Others may be told the same again."""
+
 CLIENT_IDLE_MS: Final = 60_000
 """A client process that is not heard from for so long is forgotten: only its last `call_seq` and
 news were kept."""
@@ -173,11 +176,13 @@ class Heartbeats:
         self._places = _Places()
         self._by_group: dict[tuple[int, str], dict[HeldCall, list[Beat]]] = {}
         """By shard and group: who names members of it, and which."""
-        self._moved: dict[tuple[int, str], None] = {}
+        self._moved: OrderedDict[tuple[int, str], None] = OrderedDict()
         """Groups whose calls are to be looked at."""
         self._unlooked: deque[tuple[HeldCall, list[Beat]]] = deque()
         """Of the group that was looked at last, the calls that are left."""
         self._clock_ms = 0
+        self._told = 0
+        """Of all clients."""
         self.heard_total = 0
         self.superseded_total = 0
 
@@ -230,7 +235,7 @@ class Heartbeats:
         ):  # after the newer call holds the sessions, so that its end means nothing
             self._supersede(older)
             for beat in older.beats:  # it did not wait: what it was told may have been lost
-                client.told.pop(beat, None)
+                self._told -= client.told.pop(beat, None) is not None
         if at_once or not known or self._news(client, call.beats, statuses):
             self._answer(client, call, statuses)
             return call
@@ -260,7 +265,7 @@ class Heartbeats:
         client = self._clients.get(call.nonce)
         if client is not None and client.call in (call, None):
             client.call = None
-            client.told.clear()
+            self._remember(client, {})
 
     def group_moved(self, shard: int, group_id: str) -> None:
         """A group's state changed: this turn answers the members who must act, once it is applied.
@@ -311,9 +316,8 @@ class Heartbeats:
         looked_at = 0
         while self._moved or self._unlooked:
             if not self._unlooked:
-                place = next(iter(self._moved))
-                del self._moved[place]
-                self._unlooked.extend(self._by_group.get(place, {}).items())
+                place, _ = self._moved.popitem(last=False)
+                self._unlooked.extend(self._by_group[place].items())
                 continue
             call, beats = self._unlooked.popleft()
             if call.ended:
@@ -332,8 +336,15 @@ class Heartbeats:
         nonce, client = next(iter(self._clients.items()))
         if client.call is not None or client.heard_ms > self._clock_ms - idle_ms:
             return False
+        self._remember(client, {})
         del self._clients[nonce]
         return True
+
+    def _remember(self, client: _Client, told: dict[Beat, Status]) -> None:
+        """Keep this in place of what it was told before; nothing where there is no room."""
+        self._told -= len(client.told)
+        client.told = told if self._told + len(told) <= TOLD_MAX else {}
+        self._told += len(client.told)
 
     def _status(self, beat: Beat) -> Status:
         return self._shards[beat.shard].heartbeat(beat.key, beat.generation, beat.instance_id)
@@ -382,11 +393,12 @@ class Heartbeats:
 
     def _answer(self, client: _Client, call: HeldCall, statuses: tuple[Status, ...]) -> None:
         client.call = None
-        client.told = {
+        told: dict[Beat, Status] = {
             beat: status
             for beat, status in zip(call.beats, statuses, strict=True)
             if status is not Error.NONE
         }
+        self._remember(client, told)
         self._release(call, replied=True)
         call.respond(BeatAnswer(statuses, call.interval_ms))
 
@@ -412,3 +424,4 @@ class Heartbeats:
                 held.pop(call, None)
                 if not held:
                     del self._by_group[place]
+                    self._moved.pop(place, None)

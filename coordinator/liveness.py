@@ -36,8 +36,8 @@ read, one in which gRPC delivers the call, one in which its handler takes its fi
 `heard`."""
 
 MEMBERS_WAITING_MAX: Final = 4 * LIMITS.held_members_per_connection
-"""Members in the heartbeats of one connection that are read and wait for their turn: a third of a
-second of work, for which others wait as well. More are refused, and could not be held."""
+"""Members in the heartbeats, Syncs and Leaves of one connection that are read and wait for their
+turn: a third of a second of work, for which others wait as well. More are refused."""
 
 FIRINGS_PER_TURN_MAX: Final = 512
 """The rest fires in the next turn."""
@@ -75,7 +75,7 @@ class Arrivals:
     def waiting(self, connection: str = "", members: int = 0) -> Iterator[None]:
         """Enter from the first step of a handler until the call is taken in.
 
-        A heartbeat says by what `connection` it came, and how many `members` it names.
+        A call says by what `connection` it came, and how many `members` it names.
         """
         call = object()
         self._came[call] = self._loop_round
@@ -89,7 +89,7 @@ class Arrivals:
                 del self._members[connection]
 
     def room(self, connection: str, members: int) -> bool:
-        """Whether a heartbeat of so many more may wait."""
+        """Whether a call of so many more may wait."""
         return self._members[connection] + members <= MEMBERS_WAITING_MAX
 
     def waited_rounds(self, loop_round: int) -> int:

@@ -19,6 +19,7 @@ from coordinator.machine.commands import (
     DeleteGroup,
     ExpireOffsets,
     JoinGroup,
+    LeaveGroup,
     OffsetCommit,
     OffsetDelete,
     SyncGroup,
@@ -43,6 +44,9 @@ TURN_PARTITIONS_MAX: Final = 2_000
 
 DELETION_WORK: Final = 200
 """What the deletion of a group counts as."""
+
+MEMBERS_PER_PARTITION: Final = 4
+"""Members in a Leave that count as one partition."""
 
 TOPICS_PER_PARTITION: Final = 50
 """Names of topics in a Join that count as one partition."""
@@ -291,6 +295,8 @@ def work_of(command: Command) -> int:
         return max(1, len(command.partitions))
     if isinstance(command, DeleteGroup):
         return DELETION_WORK
+    if isinstance(command, LeaveGroup):
+        return max(1, len(command.members) // MEMBERS_PER_PARTITION)
     if isinstance(command, JoinGroup):
         return 1 + len(command.subscribed_topics) // TOPICS_PER_PARTITION
     return 1

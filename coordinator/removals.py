@@ -23,6 +23,7 @@ from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Done, Left, OffsetsDeleted, Refused
 from coordinator.machine.requests import refuse_request
+from coordinator.slices import TOPIC_ENTRIES, Slices
 from coordinator.topics import BEHIND
 from muster.v1 import admin_pb2 as pb
 from muster.v1.errors_pb2 import Status
@@ -95,8 +96,10 @@ class Removals:
             refused = _refuse(request) or translate.too_large(size)
             if refused is not None:
                 return pb.OffsetDeleteResponse(status=core.statuses.of(refused))
-            keys = [TopicPartition(p.topic, p.partition) for p in request.partitions]
-            unknown = {key: why for key in keys if (why := core.topics.unknown(*key)) is not None}
+            async with Slices(core.one_long_read) as slices:
+                await slices.turn(TOPIC_ENTRIES * len(request.partitions))
+                keys = [TopicPartition(p.topic, p.partition) for p in request.partitions]
+                unknown = {key: why for key in keys if (why := core.topics.unknown(*key))}
             shard = core.shard_for(request.group_id)
             if unknown and not core.topics.is_current:
                 elsewhere = await core.confirmed(shard)
@@ -131,13 +134,13 @@ class Removals:
         core = self._core
         admitted = await admit(core, context)
         try:
-            command = _kicking(request)
-            wanted = parts(command)
-            answer: Answer | None = (
-                refuse_group(request.group_id)
-                or refuse_request(command, LIMITS)
-                or refuse_parts(wanted)
-            )
+            answer: Answer | None = refuse_group(request.group_id)
+            if answer is None:
+                async with Slices(core.one_long_read) as slices:
+                    await slices.turn(len(request.members))
+                    command = _kicking(request)
+                    wanted = parts(command)
+                    answer = refuse_request(command, LIMITS) or refuse_parts(wanted)
             if answer is None:
                 answer = await depart(core, wanted, admitted)
             if isinstance(answer, Shed):

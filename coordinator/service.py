@@ -6,7 +6,8 @@ abandoned in the core, which un-parks it and keeps the member.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from coordinator import translate
@@ -54,6 +55,8 @@ FIND_KEYS_MAX = 1_000
 
 HEARTBEAT_MEMBERS_MAX = 2_000
 """Members in one Heartbeat."""
+
+WAITING = "members in calls of this connection that wait for their turn"
 
 
 class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
@@ -267,11 +270,11 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             large = translate.too_large(size, most)
             answer: Answer | None = large or translate.too_many_in_sync(request)
             if answer is None:
-                with core.heartbeats.arrivals.waiting():
-                    async with Slices(core.one_long_read) as slices:
-                        await slices.turn(len(request.assignments))
-                        command = translate.sync(request)
-                        answer = refuse_request(command, LIMITS)
+                entries = len(request.assignments)
+                async with self._arriving(context, entries) as slices:
+                    await slices.turn(entries)
+                    command = translate.sync(request)
+                    answer = refuse_request(command, LIMITS)
             if answer is None:
                 del request  # it is not kept while the call is parked
                 answer = await core.ask(core.shard_for(command.group_id), command, size, admitted)
@@ -297,8 +300,9 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             size = translate.command_bytes(request.ByteSize())
             answer: Answer | None = translate.too_large(size) or translate.too_many_leave(request)
             if answer is None:
-                async with Slices(core.one_long_read) as slices:
-                    await slices.turn(len(request.members))
+                entries = len(request.members)
+                async with self._arriving(context, entries) as slices:
+                    await slices.turn(entries)
                     command = translate.leave(request)
                     wanted = parts(command)
                     answer = refuse_request(command, LIMITS) or refuse_parts(wanted)
@@ -324,6 +328,16 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
 
     # ---- heartbeats
 
+    @asynccontextmanager
+    async def _arriving(self, context: Context, entries: int) -> AsyncIterator[Slices]:
+        """For a call until it is taken in; sheds it where too much of its connection waits."""
+        arrivals, peer = self._core.heartbeats.arrivals, context.peer()
+        if not arrivals.room(peer, entries):
+            await shed(context, WAITING)
+        with arrivals.waiting(peer, entries):
+            async with Slices(self._core.one_long_read) as slices:
+                yield slices
+
     async def Heartbeat(
         self, request: pb.HeartbeatRequest, context: Context
     ) -> pb.HeartbeatResponse:
@@ -334,7 +348,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         core, arrivals = self._core, self._core.heartbeats.arrivals
         peer, entries = context.peer(), min(len(request.members), HEARTBEAT_MEMBERS_MAX)
         if not arrivals.room(peer, entries):
-            await shed(context, "members whose heartbeats wait at this node")
+            await shed(context, WAITING)
         with arrivals.waiting(peer, entries):
             async with Slices(core.one_long_heartbeat) as slices:
                 await slices.turn(entries)

@@ -16,6 +16,9 @@ ENTRIES_AT_ONCE: Final = 50
 """Entries that any call may read, or answer, in any pass of the loop: one of more waits for its
 turn. 64 calls are taken in one pass, and each connection has as many reads again."""
 
+TOPIC_ENTRIES: Final = 3
+"""To say that there is no such topic takes as long as so many entries."""
+
 GROUP_ENTRIES: Final = 4
 """To describe a group, or refuse to, takes as long as so many entries."""
 

@@ -10,7 +10,7 @@ from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Done, Refused
 from coordinator.replacing import CLUSTER_SHARD
-from coordinator.slices import Slices
+from coordinator.slices import TOPIC_ENTRIES, Slices
 from coordinator.topics import BEHIND
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
@@ -20,9 +20,6 @@ SHARD_COMMAND_BYTES = 1_024
 """A shard-wide command's encoding is shorter: a name of at most 249 bytes and a number."""
 
 DESCRIBE_TOPICS_MAX = LIMITS.max_topics
-
-TOPIC_ENTRIES = 3
-"""To say that there is no such topic takes as long as so many entries (slices.py)."""
 
 
 class TopicService(admin_pb2_grpc.TopicsServicer):

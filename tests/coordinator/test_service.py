@@ -8,7 +8,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from coordinator import pages, service
+from coordinator import pages, removals, service
 from coordinator.admin import VERIFICATIONS_MAX
 from coordinator.frontend import client_host
 from coordinator.heartbeats import Heartbeats
@@ -807,6 +807,46 @@ async def test_of_one_connection_few_members_wait_in_large_heartbeats():
             assert len((await waiting).results) == ENTRIES_AT_ONCE + 1
             assert (await node.groups.Heartbeat(beating())).results
             assert not node.heartbeats.arrivals._members
+
+
+@run
+async def test_of_one_connection_few_entries_wait_in_large_syncs_and_leaves():
+    """Ten thousand Syncs of 4 KB made others' large calls wait for half a minute."""
+    count = ENTRIES_AT_ONCE + 1
+    assignments = [pb.SyncGroupRequest.Assignment(member_id=f"m{n}") for n in range(count)]
+    leaving = [pb.LeaveGroupRequest.Member(member_id=f"m{n}") for n in range(count)]
+    sync = pb.SyncGroupRequest(group_id="g", member_id="m", generation=1, assignments=assignments)
+    leave = pb.LeaveGroupRequest(group_id="g", members=leaving)
+    async with local_node() as node:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("coordinator.liveness.MEMBERS_WAITING_MAX", count)
+            async with node.core.one_long_read:
+                waiting = asyncio.create_task(_await(node.groups.SyncGroup(sync)))
+                await until(lambda: node.heartbeats.arrivals._came)
+                for call in (node.groups.SyncGroup(sync), node.groups.LeaveGroup(leave)):
+                    with pytest.raises(grpc.aio.AioRpcError) as refused:
+                        await call
+                    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert (await waiting).status.code == ErrorCode.UNKNOWN_MEMBER_ID
+            assert not node.heartbeats.arrivals._members
+
+
+@run
+async def test_members_are_kicked_and_offsets_deleted_by_one_large_call_in_a_pass_of_the_loop():
+    """Thirty of them were done in one, and refused in the end."""
+    members = [admin.KickMembersRequest.Member(member_id=f"m{n}") for n in range(100)]
+    kick = admin.KickMembersRequest(group_id="g", members=members)
+    partitions = [admin.OffsetDeleteRequest.Partition(topic="t", partition=n) for n in range(100)]
+    delete = admin.OffsetDeleteRequest(group_id="g", partitions=partitions)
+    async with local_node() as node:
+        with pytest.MonkeyPatch.context() as patch, Passes() as passes:
+            patch.setattr(removals, "_kicking", passes.noting(removals._kicking))
+            patch.setattr(removals, "TopicPartition", passes.noting(removals.TopicPartition))
+            await asyncio.gather(*(node.admin.KickMembers(kick) for _ in range(6)))
+            assert len(passes.at) == len({*passes.at}) == 6
+            passes.at.clear()
+            await asyncio.gather(*(node.admin.OffsetDelete(delete) for _ in range(6)))
+            assert len({*passes.at}) == 6
 
 
 @pytest.mark.parametrize("call", ["Heartbeat", "SyncGroup", "JoinGroup"])

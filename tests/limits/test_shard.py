@@ -10,6 +10,8 @@ from coordinator.codec import decode_entry
 from coordinator.machine.commands import (
     DeleteGroup,
     ExpireOffsets,
+    LeaveGroup,
+    LeavingMember,
     PartitionCommit,
     SyncGroup,
     TopicPartition,
@@ -23,6 +25,7 @@ from coordinator.proposer import (
     COMMAND_OVERHEAD_BYTES,
     DELETION_WORK,
     ENTRY_OVERHEAD_BYTES,
+    MEMBERS_PER_PARTITION,
     REPLACEMENT_WORK,
     SYNC_BYTES_PER_PARTITION,
     TOPICS_PER_PARTITION,
@@ -162,6 +165,18 @@ def test_joins_that_name_many_topics_share_an_entry_with_few_others(rig):
     made = [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]]
     assert made == [4, 1]
     assert rig.shard.proposer.work == 0
+
+
+def test_leaves_of_many_members_share_an_entry_with_few_others(rig):
+    """144 of 300 members shared one, which took 0.2 s on each replica."""
+    each = LIMITS.entry_max_partitions // 4
+    members = (LeavingMember("", "", ""),) * (each * MEMBERS_PER_PARTITION)
+    before = len(rig.log.entries)
+    for number in range(5):
+        rig.ask(number, LeaveGroup(f"g{number}", members))
+    rig.turn()
+    made = [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]]
+    assert made == [4, 1]
 
 
 def test_large_syncs_share_an_entry_with_few_others_and_none_is_refused(rig):
