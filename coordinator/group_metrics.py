@@ -33,6 +33,7 @@ from coordinator.machine.history import Ended
 from coordinator.machine.limits import KIB, LIMITS
 from coordinator.machine.shard_state import CommandResult, Entry
 from coordinator.machine.state import Group, Offset, Phase
+from coordinator.machine.subscriptions import named_topics
 from coordinator.routing import shard_of
 from coordinator.shard import Shard
 from muster.v1.group_pb2 import ConsumerAssignment
@@ -265,11 +266,11 @@ def ownership(group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> O
         counts.assigned(group.generation, assignments)
     if counts.owners is None:
         return None
-    subscribed = {topic for member in group.members.values() for topic in member.subscribed_topics}
     owned: dict[str, int] = {}
     for topic, _ in counts.owners:
         owned[topic] = owned.get(topic, 0) + 1
-    unassigned = sum(max(0, topics.get(t, 0) - owned.get(t, 0)) for t in subscribed)
+    subscribed = named_topics(group) & topics.keys()
+    unassigned = sum(max(0, topics[topic] - owned.get(topic, 0)) for topic in subscribed)
     busy = set(counts.owners.values())
     idle = sum(counts.renamed.get(member, member) not in busy for member in group.members)
     return Ownership(unassigned, idle)

@@ -237,7 +237,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             return {}
         topics = self._core.topics
         counts = topics.counts_for(group)
-        lacks = not set(named_topics(group)) <= counts.keys()
+        lacks = len(counts) < len(named_topics(group))
         if topics.is_behind(group) or (lacks and not topics.is_current):
             return None
         return counts

@@ -22,7 +22,7 @@ NOTICES_PER_TURN: Final = 50
 
 GROUPS_PER_TURN: Final = 500
 NAMES_PER_TURN: Final = 5_000
-"""Topics that members name, looked at in one turn; the group that reaches it is the turn's last."""
+"""Topics looked at in one turn; the group that reaches it is the turn's last."""
 
 _NEVER: Final = -1
 
@@ -65,7 +65,7 @@ class TopicNotices:
             group = groups.get(self._left.popleft())
             if group is None or group.phase not in FORMED or group.protocol_type != CONSUMER:
                 continue
-            names += sum(len(member.subscribed_topics) for member in group.members.values())
+            names += min(len(named_topics(group)), len(registry.topics_changed))
             notice = unknown_to(group, registry)
             if notice is not None:
                 told += 1
@@ -75,7 +75,8 @@ class TopicNotices:
 def unknown_to(group: Group, registry: ShardState) -> TopicsChanged | None:
     """The latest change of a topic the members name that their generation does not know of."""
     changed = registry.topics_changed
-    topic = max(named_topics(group), key=lambda name: changed.get(name, 0), default="")
+    named = named_topics(group) & changed.keys()
+    topic = max(named, key=changed.__getitem__, default="")  # no two topics have one version
     version = changed.get(topic, 0)
     if version <= group.topics_version:
         return None

@@ -116,8 +116,7 @@ class Topics:
     def counts_for(self, group: Group) -> dict[str, int]:
         """Partition counts of the topics that exist and that a member subscribes to."""
         registry = self._registry()
-        wanted = sorted(named_topics(group))
-        return {name: registry[name] for name in wanted if name in registry}
+        return {name: registry[name] for name in sorted(named_topics(group) & registry.keys())}
 
 
 def _refuse(partition: PartitionCommit, registry: Mapping[str, int]) -> PartitionResult | None:

@@ -1,6 +1,7 @@
 """What goes for good: groups (gp-2.11), offsets (gp-2.10), and what retention takes (gp-4.5)."""
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 from coordinator.machine.commands import DeleteGroup, ExpireOffsets, OffsetDelete, TopicPartition
 from coordinator.machine.configs import OFFSETS_RETENTION_MS
@@ -74,11 +75,9 @@ def _subscribes_to(topic: str) -> str:
     return f"The group subscribes to {quoted(topic)}: stop the members that read it first."
 
 
-def subscribed(group: Group) -> frozenset[str] | None:
+def subscribed(group: Group) -> AbstractSet[str] | None:
     """The topics that the members read; None where one names none: it may read any (sc-O39)."""
-    if not all(member.subscribed_topics for member in group.members.values()):
-        return None
-    return frozenset(named_topics(group))
+    return None if group.tally.without_topics else named_topics(group)
 
 
 # ---- ExpireOffsets
@@ -125,7 +124,7 @@ class _Due:
         retention_ms = group.config.get(OFFSETS_RETENTION_MS, retention_ms)
         self._before_ms = wall_ms - retention_ms
         self._never = retention_ms <= 0
-        self._kept: frozenset[str] = frozenset()
+        self._kept: AbstractSet[str] = frozenset()
         if group.phase is Phase.EMPTY:
             return
         topics = subscribed(group) if group.phase is Phase.STABLE else None

@@ -166,6 +166,12 @@ class Tally:
     """How many members list each protocol."""
     metadata_bytes: int = 0
     naming_bytes: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+    """How often the members name each topic. It has no order: who goes through it sorts."""
+    without_topics: int = 0
+    """Members that name no topic."""
+    dropped: int = field(default=0, compare=False)
+    """Names counted out since the dict was last copied: a dict does not shrink by itself."""
 
     def add(self, group: "Group", member: Member, sign: int = 1) -> None:
         """Count a member in (1) or out (-1), as it stands now."""
@@ -175,12 +181,28 @@ class Tally:
         self.naming_bytes += sign * naming_bytes(
             member.member_id, member.instance_id, member.subscribed_topics
         )
-        for name in dict.fromkeys(protocol.name for protocol in member.protocols):
-            count = self.support.get(name, 0) + sign
-            if count:
-                self.support[name] = count
-            else:
-                del self.support[name]
+        _count(self.support, dict.fromkeys(p.name for p in member.protocols), sign)
+        _count(self.topics, member.subscribed_topics, sign)
+        self.without_topics += sign * (not member.subscribed_topics)
+        if sign < 0:
+            self._shrink(len(member.subscribed_topics))
+
+    def _shrink(self, dropped: int) -> None:
+        """Copy the topics once more were dropped than are left, so that they hold no more room."""
+        self.dropped += dropped
+        if self.dropped > len(self.topics):
+            self.topics = dict(self.topics)
+            self.dropped = 0
+
+
+def _count(counts: dict[str, int], names: Iterable[str], sign: int) -> None:
+    """Count each of `names` in (1) or out (-1)."""
+    for name in names:
+        count = counts.get(name, 0) + sign
+        if count:
+            counts[name] = count
+        else:
+            del counts[name]
 
 
 @dataclass(slots=True)

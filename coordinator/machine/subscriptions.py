@@ -5,20 +5,22 @@ subscription is always known. It is that of the members now, not of the last gen
 left reads nothing, and who waits for the round is about to.
 """
 
+from collections.abc import KeysView
+
 from coordinator.machine.state import Group
 
 CONSUMER = "consumer"
 """The protocol type whose members read topics."""
 
 
-def named_topics(group: Group) -> tuple[str, ...]:
-    """Every topic that a member names, in join order, whatever the protocol type makes of it."""
-    members = group.members.values()
-    return tuple(dict.fromkeys(topic for member in members for topic in member.subscribed_topics))
+def named_topics(group: Group) -> KeysView[str]:
+    """Every topic that a member names, in no order, whatever the protocol type makes of it.
+
+    It is the group's own count, not a copy: nobody walks what all the members name.
+    """
+    return group.tally.topics.keys()
 
 
 def is_subscribed(group: Group, topic: str) -> bool:
     """True where a consumer of the group reads `topic`; other protocol types read none (sc-G35)."""
-    return group.protocol_type == CONSUMER and any(
-        topic in member.subscribed_topics for member in group.members.values()
-    )
+    return group.protocol_type == CONSUMER and topic in named_topics(group)

@@ -359,7 +359,8 @@ def test_a_static_member_that_comes_back_costs_nothing_for_each_partition(rig):
         rig.meter._renamed(replaced(old, new))
     assert counts.owners is owners
     group = Group("g", Phase.STABLE, "consumer", "range", generation=1)
-    group.members = dict.fromkeys(("a3", "b", "c"), SimpleNamespace(subscribed_topics=("t",)))
+    group.members = dict.fromkeys(("a3", "b", "c"), SimpleNamespace())
+    group.tally.topics["t"] = 3
     assert ownership(group, counts, {"t": 4}) == Ownership(unassigned=1, idle_members=1)
     rig.meter._moved(published(2, {"a3": assignment(0, 2), "b": assignment(1)}))
     assert counts.partitions_moved == 2

@@ -1,6 +1,7 @@
 """Random histories: live = replayed = restored = continued; what may never happen never does."""
 
 import re
+from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 from random import Random
@@ -100,6 +101,8 @@ CHOICES = {
 
 `pick` chooses a present member; `off` says how far the command is off what is current.
 """
+TOPICS = {4: ("u", "t", "u"), 5: ()}
+"""What a Join names, by its `offset`; t, where there is no other."""
 STEPS = st.fixed_dictionaries({name: st.sampled_from(v) for name, v in CHOICES.items()})
 
 
@@ -128,7 +131,7 @@ def make(step, state: ShardState, now_ms: int):  # noqa: C901, PLR0911, PLR0912 
                 rebalance_timeout_ms=1_000 * (1 + step["partition"]),
                 protocol_type="consumer",
                 protocols=tuple(Protocol(name, step["meta"]) for name in step["protocols"]),
-                subscribed_topics=("t",),
+                subscribed_topics=TOPICS.get(step["offset"], ("t",)),
                 reason="",
                 group_instance_id=held.get(member_id, step["instance"]) if static else "",
                 drawn_nonce=f"d{nonce}" if idless else "",
@@ -303,6 +306,21 @@ def _decide_apart(state, command, now_ms):
 
 @SETTINGS
 @given(HISTORIES)
+def test_topics_are_counted_as_the_members_name_them(history):
+    """Whoever joined, came back with others, was replaced or left: nobody counts them anew."""
+    state, now_ms = ShardState(), 0
+    for index, step in enumerate(history):
+        now_ms += step["elapsed"]
+        apply_entry(state, entry_of(make(step, state, now_ms), now_ms), index)
+        for group in state.groups.values():
+            named = [member.subscribed_topics for member in group.members.values()]
+            assert group.tally.topics == Counter(topic for topics in named for topic in topics)
+            assert group.tally.without_topics == named.count(())
+            assert group.tally.dropped <= len(group.tally.topics)
+
+
+@SETTINGS
+@given(HISTORIES)
 def test_in_stable_the_members_would_select_what_is_selected(history):
     """So a static member that lists what the one before it listed is taken without asking them."""
     state, now_ms = ShardState(), 0
@@ -415,7 +433,7 @@ def test_a_late_retry_never_undoes_an_acknowledged_commit(order):
             "protocols": ("range",),
             "meta": b"",
         }
-        | {"off": 0, "partition": 0, "pick": 0},
+        | {"off": 0, "offset": 0, "partition": 0, "pick": 0},
         state,
         0,
     )

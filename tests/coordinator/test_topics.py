@@ -1,0 +1,71 @@
+"""Whoever asks which topics a group reads is told without a walk over all that its members name."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from coordinator.group_metrics import GroupCounts, Ownership, ownership
+from coordinator.machine.commands import TopicsChanged
+from coordinator.machine.shard_state import ShardState
+from coordinator.machine.state import Group, Phase
+from coordinator.topic_notices import TopicNotices, unknown_to
+from coordinator.topics import Topics
+
+NAMES = 1_000
+
+
+class Counted(str):
+    """A name that counts how often it is looked up."""
+
+    __slots__ = ()
+    looked_up = 0
+
+    def __hash__(self):
+        Counted.looked_up += 1
+        return str.__hash__(self)
+
+
+@pytest.fixture
+def group():
+    """A Stable group whose members name t, u and many topics that do not exist."""
+    group = Group("g", Phase.STABLE, "consumer", "range", generation=1)
+    group.members = {"m": SimpleNamespace()}  # it does not even say what it names
+    group.tally.topics = {Counted(name): 1 for name in ("u", "t", *map(str, range(NAMES)))}
+    Counted.looked_up = 0
+    return group
+
+
+@pytest.fixture
+def registry():
+    """Topics t, u and v; u changed last."""
+    topics, changed = {"t": 2, "u": 4, "v": 1}, {"t": 2, "v": 3, "u": 7}
+    return ShardState(topics=topics, topics_changed=changed, topics_version=7)
+
+
+def test_the_group_leader_is_told_the_counts_of_the_topics_that_exist(group, registry):
+    """In the order of their names; each Join of the leader asks."""
+    topics = Topics(lambda: registry.topics, lambda: 7, lambda: True)
+    assert list(topics.counts_for(group).items()) == [("t", 2), ("u", 4)]
+    assert Counted.looked_up <= len(registry.topics)
+
+
+def test_a_group_is_told_of_the_latest_change_of_what_it_reads(group, registry):
+    """Once its generation knows of that, of none."""
+    assert unknown_to(group, registry) == TopicsChanged("g", "u", 4, 7)
+    group.topics_version = 7
+    assert unknown_to(group, registry) is None
+    assert unknown_to(group, ShardState()) is None
+    assert Counted.looked_up <= 2 * len(registry.topics)
+
+
+def test_a_turn_of_notices_counts_what_it_looks_at(group, registry):
+    """Names that no topic has cost nothing: the turn goes on to the next group."""
+    groups = {str(number): group for number in range(3)}
+    assert len(list(TopicNotices().turn(registry, groups))) == len(groups)
+
+
+def test_what_nobody_owns_is_counted_among_the_topics_that_exist(group, registry):
+    """The metrics page asks for each group that it shows."""
+    counts = GroupCounts(owners_generation=1, owners={("t", 0): "m", ("t", 1): "m", ("u", 3): "m"})
+    assert ownership(group, counts, registry.topics) == Ownership(unassigned=3, idle_members=0)
+    assert Counted.looked_up <= 2 * len(registry.topics)
