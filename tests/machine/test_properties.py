@@ -371,8 +371,9 @@ def test_no_two_processes_of_a_group_hold_one_instance_under_one_token(history):
         apply_entry(state, entry_of(make(step, state, now_ms), now_ms), index)
         for group in state.groups.values():
             for member in group.members.values():
-                if not group.generation:
-                    continue
+                opens = group.phase is Phase.PREPARING_REBALANCE
+                if not group.generation or (opens and not group.has_synced(member)):
+                    continue  # nobody has told it a token yet, or not since the round opened
                 token = group.token_of(member)
                 seat = group.group_id, member.instance_id or member.member_id
                 assert owners.setdefault((*seat, token), member.member_id) == member.member_id
