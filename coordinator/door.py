@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from coordinator.admission import CALL, Admission, Admitted, Kind
 from coordinator.grpc_seam import Calls, State, Stopped
-from coordinator.received import Received, Requests, Turns
+from coordinator.received import ParseQueue, Received, Requests
 from coordinator.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
 from coordinator.untaken import ANSWER, Untaken
 
@@ -105,7 +105,7 @@ class Door:
         self._loop = asyncio.get_running_loop()
         self._taken: deque[tuple[float, Admitted]] = deque()
         self._gates = _Gates()
-        self._turns = Turns()
+        self._parse_queue = ParseQueue()
         self.requests = Requests()
         self.heartbeats = Requests()
         """Counted apart: no member expires for the Joins of its connection."""
@@ -232,7 +232,7 @@ class Door:
                 received.raw = b""
                 refused = NOT_TAKEN if has_room else TOO_MUCH
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refused)
-            await self._turns.turn(size)
+            await self._parse_queue.turn(size)
             wrong = ""
             try:
                 request = parse(received.raw)

@@ -76,7 +76,7 @@ class Requests:
             del self._by_peer[peer]
 
 
-class Turns:
+class ParseQueue:
     """Requests that wait until they may be parsed, each in order: medium ones, and large ones."""
 
     def __init__(self) -> None:

@@ -38,7 +38,6 @@ class Session:
     ) -> None:
         """`certain` is called when a doubt has ended."""
         self.timeout_ms = session_timeout_ms
-        self._session_s = session_timeout_ms / 1000
         self._rebalance_s = rebalance_timeout_ms / 1000
         self._certain = certain
         self._loop = asyncio.get_running_loop()
@@ -49,7 +48,7 @@ class Session:
     @property
     def in_doubt(self) -> bool:
         """Whether it may have ended, by the clocks, read now."""
-        end_s = min(self._heard.at_s + self._session_s, self.round_end_s())
+        end_s = min(self._heard.at_s + self.timeout_ms / 1000, self.round_end_s())
         return self.slept and clock.steady_s(self._loop) > end_s
 
     @property

@@ -15,7 +15,7 @@ from coordinator.heartbeats import Beat, Heartbeats, HeldCall, _Places
 from coordinator.liveness import Arrivals, Liveness
 from coordinator.machine.commands import CloseRound, Command
 from coordinator.machine.state import Group
-from coordinator.received import Requests, Turns
+from coordinator.received import ParseQueue, Requests
 from coordinator.slices import Slices
 from coordinator.topics import Topics
 from coordinator.untaken import Untaken
@@ -54,7 +54,7 @@ async def _at_once(_self: Slices, _entries: int) -> None:
     """Large or small."""
 
 
-async def _parsed_at_once(_self: Turns, _size: int) -> None:
+async def _parsed_at_once(_self: ParseQueue, _size: int) -> None:
     """Large or small."""
 
 
@@ -171,7 +171,7 @@ BUILDS = (
     Build(
         "parsed_at_once",
         "Parses all requests that have come in one pass of the loop, however large.",
-        ((Turns, "turn", _parsed_at_once),),
+        ((ParseQueue, "turn", _parsed_at_once),),
     ),
     Build(
         "requests_uncounted",

@@ -19,8 +19,8 @@ from coordinator.received import (
     PASS_BYTES_MAX,
     REQUEST_BYTES_MAX,
     SPARED_BYTES_MAX,
+    ParseQueue,
     Requests,
-    Turns,
 )
 from coordinator.rpc import STREAMS_PER_CONNECTION_MAX, make_server
 from coordinator.service import HEARTBEAT_MEMBERS_MAX, GroupService
@@ -142,7 +142,7 @@ def test_medium_requests_have_their_turn_together_and_wait_for_no_large_one():
     """128 KiB in a pass, and a large one beside them; who has gone takes nobody's turn."""
 
     async def test():
-        turns, order = Turns(), []
+        turns, order = ParseQueue(), []
 
         async def one(name, size):
             await turns.turn(size)
