@@ -67,6 +67,8 @@ def metrics(rig, tmp_path):
 
 
 def _sources(rig, data_dir):
+    refusing = Requests()
+    refusing.refused_total = 4
     return Sources(
         node_id=NodeId(1),
         version="9.9",
@@ -84,7 +86,7 @@ def _sources(rig, data_dir):
         admission=Admission(),
         desk=rig.desk,
         untaken=Untaken(lambda: 0.0, lambda _: None),
-        requests=lambda: (Requests(),),
+        requests=lambda: (refusing, refusing),
         room=lambda: Room.ENOUGH,
         reserve=0,
         state_size=rig.shard.state_size,
@@ -229,6 +231,7 @@ def test_proposals_queue_and_limits_are_counted(rig, metrics):
     assert _value(page, "muster_coordinator_queue_duration_seconds_count") == 1
     assert _value(page, "muster_throttled_requests_total", limit="shard_queue") == 3
     assert _value(page, "muster_throttled_requests_total", limit="parked_calls") == 2
+    assert _value(page, "muster_throttled_requests_total", limit="request_bytes") == 8
     assert _value(page, "muster_groups", state="Empty", type="simple") == 1
 
 

@@ -303,6 +303,7 @@ def test_bytes_of_requests_that_a_connection_has_under_way(step):
     requests = Requests()
     assert requests.take("c", CONNECTION_BYTES_MAX + step) == (step <= 0)
     assert requests.full("c") == (step >= 0)
+    assert requests.refused_total == (step > 0) + (step >= 0)
     assert requests.take("d", LARGE)
     requests.let_go("c", CONNECTION_BYTES_MAX + step)
     assert requests.bytes == LARGE
