@@ -47,7 +47,10 @@ class _Diverging(Watched):
         own = OwnGroup(world, "diverging")
         offset = rng.randrange(1 << 30)
         own.commit(offset)
-        world.wait(lambda: _all_have_all(world, own.shard), SETTLED_S_MAX, "all have the commit")
+        committed = max(own.applied().values())  # others commit on: a mark that does not move
+        world.wait(
+            lambda: _all_have(world, own, committed), SETTLED_S_MAX, "all have applied the commit"
+        )
         self._hit = self._choose(world, rng)
         before = {one: _quarantines(world, one, own.shard) for one in world.running()}
         before |= dict.fromkeys(self._hit, 0)  # a new process counts from 0
@@ -147,13 +150,10 @@ class TwoDiverge(_Diverging):
     nodes_min = 5
 
 
-def _all_have_all(world: World, shard: int) -> bool:
-    """Whether all nodes that run have applied what any of them knows to be committed."""
-    views = world.views()
-    states = [one for view in views.values() for one in view.shard_states if one.shard == shard]
-    return len(states) == len(world.running()) and min(one.applied_index for one in states) >= max(
-        one.commit_index for one in states
-    )
+def _all_have(world: World, own: OwnGroup, index: int) -> bool:
+    """Whether all nodes that run have applied so far."""
+    applied = own.applied()
+    return set(applied) == set(world.running()) and min(applied.values()) >= index
 
 
 def _quarantined(world: World, shard: int) -> list[int]:
