@@ -5,6 +5,7 @@ from typing import Final
 
 from coordinator.answers import Answer, Respond
 from coordinator.breaks import BreakMeter
+from coordinator.large_work import LargeWork
 from coordinator.liveness import Liveness, MemberKey
 from coordinator.machine.commands import Command
 from coordinator.machine.limits import LIMITS
@@ -35,12 +36,16 @@ class Budget:
 
 
 class Desk:
-    """What a node's shards share of their callers: how many are held, how many break off."""
+    """What a node's shards share of their callers: how many are held, how many break off.
 
-    __slots__ = ("breaks", "parked")
+    And how much of what large commands of theirs take is under way.
+    """
+
+    __slots__ = ("breaks", "large", "parked")
 
     def __init__(self) -> None:
         self.breaks: Final = BreakMeter()
+        self.large: Final = LargeWork()
         self.parked: Final = Budget("parked calls", LIMITS.max_parked_calls)
 
 

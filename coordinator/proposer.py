@@ -2,7 +2,8 @@
 
 The entry is closed at the end of the turn that heard the commands, so one sync and one quorum
 round serve them all. While entries are under way the next commands gather, so the batch grows with
-the load by itself.
+the load by itself. Large commands are held while the node has enough of them under way
+(large_work.py); small ones of other groups pass them.
 """
 
 from collections import Counter, deque
@@ -14,6 +15,7 @@ from typing import Final
 from coordinator.answers import Answer
 from coordinator.calls import Call
 from coordinator.codec import encode_entry
+from coordinator.large_work import LARGE, Share
 from coordinator.machine.commands import (
     Command,
     DeleteGroup,
@@ -79,6 +81,8 @@ class Pending:
     offered_s: float = 0.0
     number: int = 0
     """Of the commands that this proposer was offered."""
+    begun: bool = False
+    """Its work is counted as the node's."""
     growth: int = 0
     """What it adds to the state at most, in bytes (growth.py)."""
 
@@ -93,26 +97,36 @@ class Flight:
     pending: tuple[Pending, ...]
     size: int
     work: int
+    first: int
+    """The lowest number of its commands."""
 
 
 class Proposer:
-    """The queue of one shard: at most 4,096 commands, 8 MiB or 5,000 partitions.
+    """The queue of one shard: at most 4,096 commands, 8 MiB, and 5,000 partitions of small commands
+    and as many of large ones.
 
     Waiting or under way. What applying a command takes goes with its partitions, not its bytes.
+    Commands of one group keep their order.
     """
 
     def __init__(
         self,
         failed: Callable[[Pending, Outcome], None],
-        topics_version: Callable[[], int] = int,
+        topics_version: Callable[[], int],
+        share: Share,
     ) -> None:
         """`failed` is told of each command whose entry was refused or has an unknown outcome.
 
-        `topics_version` is that of the registry as this node knows it now.
+        `topics_version` is that of the registry as this node knows it now. `share`: of the node's
+        large work.
         """
         self._failed = failed
         self._topics_version = topics_version
+        self._share = share
         self._queue: deque[Pending] = deque()
+        self._held: deque[Pending] = deque()
+        """Large commands whose turn has not come, and what came after them of their groups."""
+        self._held_groups: Counter[str] = Counter()
         self._flights: deque[Flight] = deque()
         self._groups: Counter[str] = Counter()
         self._reserved: Counter[str] = Counter()
@@ -122,6 +136,10 @@ class Proposer:
         self.bytes = 0
         self.work = 0
         """In partitions, as `work_of` counts them."""
+        self.large_work = 0
+        """Of them, those in large commands."""
+        self._queued_size = self._queued_work = 0
+        """Of what neither is held nor under way."""
         self.clock_s: Callable[[], float] = float
         """For `waited` alone, which is told how long each command waited; metrics set both."""
         self.waited: Callable[[float], None] = _unmeasured
@@ -135,8 +153,9 @@ class Proposer:
 
     def ended_up_to(self, number: int) -> bool:
         """True where of the first `number` commands offered none waits or is under way."""
-        oldest = self._flights[0].pending if self._flights else self._queue
-        return not oldest or oldest[0].number > number
+        if any(flight.first <= number for flight in self._flights):
+            return False
+        return all(not queue or queue[0].number > number for queue in (self._held, self._queue))
 
     def reserved_of(self, group_id: str) -> int:
         """Of `reserved`, what is of this group."""
@@ -145,7 +164,7 @@ class Proposer:
     @property
     def waiting(self) -> bool:
         """True where commands wait that no entry holds yet."""
-        return bool(self._queue)
+        return bool(self._queue or self._held)
 
     @property
     def open(self) -> bool:
@@ -154,11 +173,12 @@ class Proposer:
 
     @property
     def drains(self) -> bool:
-        """True where the next flush closes entries over all that waits, with room to spare."""
-        size = self.bytes - sum(flight.size for flight in self._flights)
-        work = self.work - sum(flight.work for flight in self._flights)
-        spare = size < ENTRY_BYTES_MAX // 2 and work < LIMITS.entry_max_partitions // 2
-        return self.open and spare
+        """True where the next flush closes entries over all that waits, with room to spare.
+
+        But for what is held: who sent that is heard, and what comes now passes it.
+        """
+        half = self._queued_work < LIMITS.entry_max_partitions // 2
+        return self.open and half and self._queued_size < ENTRY_BYTES_MAX // 2
 
     def offer(
         self, command: Command, size: int, call: Call | None = None, growth: int = 0
@@ -176,15 +196,20 @@ class Proposer:
             self.shed_total += 1
             return "the bytes in the shard's queue"
         work = work_of(command)
-        if call is not None and self.work + work > LIMITS.queue_max_partitions:
+        large = work > LARGE
+        alike = self.large_work if large else self.work - self.large_work
+        if call is not None and alike + work > LIMITS.queue_max_partitions:
             self.shed_total += 1
             return "the partitions in the shard's queue"
         self.offered_total += 1
         number = self.offered_total
-        self._queue.append(Pending(command, size, work, call, self.clock_s(), number, growth))
+        self._queue.append(Pending(command, size, work, call, self.clock_s(), number, growth=growth))
         self.commands += 1
         self.bytes += size
         self.work += work
+        self.large_work += work if large else 0
+        self._queued_size += size
+        self._queued_work += work
         group_id = getattr(command, "group_id", None)
         if group_id is not None:
             self._groups[group_id] += 1
@@ -193,11 +218,13 @@ class Proposer:
             self._reserved[group_id or ""] += growth
         return None
 
-    def flush(self, time_ms: int, wall_ms: int, propose: Propose) -> None:
-        """Close entries over what is queued, as long as the log takes more, and the turn does."""
+    def flush(self, time_ms: int, wall_ms: int, propose: Propose) -> bool:
+        """Close entries over what is queued, as long as the log takes more, and the turn does.
+
+        Returns whether the turn had enough while the log takes more.
+        """
         turn_work = 0
-        while self._queue and self.open and turn_work < TURN_PARTITIONS_MAX:
-            taken = self._close_entry()
+        while self.open and (taken := self._close_entry(turn_work)):
             entry = Entry(
                 format=FORMAT,
                 rules_version=RULES_VERSION,
@@ -210,11 +237,13 @@ class Proposer:
             encoded = encode_entry(entry)
             invariant(len(encoded) < ENTRY_BYTES_MAX, "an entry never takes PySyncObj's chunk path")
             size, work = sum(p.size for p in taken), sum(p.work for p in taken)
-            flight = Flight(encoded, entry, taken, size, work)
+            first = min(p.number for p in taken)
+            flight = Flight(encoded, entry, taken, size, work, first)
             turn_work += sum(map(_entry_work, taken))
             self._flights.append(flight)
             self.entries_total += 1
             propose(encoded, partial(self._done, flight))
+        return self.open and self._next() is not None
 
     def applied(self, encoded: bytes) -> Flight | None:
         """Take the oldest entry under way, which is the one being applied; None: it is not ours."""
@@ -237,24 +266,65 @@ class Proposer:
             self._failed(pending, Overloaded(what))
 
     def _take_queue(self) -> tuple[Pending, ...]:
-        waiting = tuple(self._queue)
+        waiting = tuple(sorted((*self._held, *self._queue), key=_number))
         self._queue.clear()
+        self._held.clear()
+        self._held_groups.clear()
+        self._queued_size = self._queued_work = 0
         self._forget(waiting)
         return waiting
 
-    def _close_entry(self) -> tuple[Pending, ...]:
+    def _close_entry(self, turn_work: int) -> tuple[Pending, ...]:
+        """The next entry's commands; none where all is held, or the turn has had enough."""
+        if turn_work >= TURN_PARTITIONS_MAX:
+            return ()
         size, work = ENTRY_OVERHEAD_BYTES, 0
         taken: list[Pending] = []
-        while self._queue:
-            size += self._queue[0].size + COMMAND_OVERHEAD_BYTES
-            work += _entry_work(self._queue[0])
+        while (pending := self._next()) is not None:
+            size += pending.size + COMMAND_OVERHEAD_BYTES
+            work += _entry_work(pending)
             if taken and (size >= ENTRY_BYTES_MAX or work > LIMITS.entry_max_partitions):
                 break
-            taken.append(self._queue.popleft())
+            self._take(pending)
+            taken.append(pending)
         now_s = self.clock_s()
         for pending in taken:
             self.waited(now_s - pending.offered_s)
         return tuple(taken)
+
+    def _next(self) -> Pending | None:
+        """Of what may be proposed now, what came first; what may not is held."""
+        if self._held and (_is_small(self._held[0]) or self._share.may_go(self._held[0].work)):
+            return self._held[0]
+        while self._queue:
+            pending = self._queue[0]
+            group_id = getattr(pending.command, "group_id", "")
+            behind = group_id in self._held_groups
+            if not behind and (_is_small(pending) or self._share.may_go(pending.work)):
+                return pending
+            self._unqueue()
+            self._held.append(pending)
+            self._held_groups[group_id] += 1
+        return None
+
+    def _take(self, pending: Pending) -> None:
+        """What `_next` returned."""
+        if self._held and self._held[0] is pending:
+            self._held.popleft()
+            group_id = getattr(pending.command, "group_id", "")
+            self._held_groups[group_id] -= 1
+            if not self._held_groups[group_id]:
+                del self._held_groups[group_id]
+        else:
+            self._unqueue()
+        if not _is_small(pending):
+            pending.begun = True
+            self._share.begin(pending.work)
+
+    def _unqueue(self) -> None:
+        pending = self._queue.popleft()
+        self._queued_size -= pending.size
+        self._queued_work -= pending.work
 
     def _done(self, flight: Flight, outcome: Outcome) -> None:
         if isinstance(outcome, Applied):
@@ -270,6 +340,10 @@ class Proposer:
         for item in pending:
             self.bytes -= item.size
             self.work -= item.work
+            if not _is_small(item):
+                self.large_work -= item.work
+                if item.begun:
+                    self._share.end(item.work)
             group_id = getattr(item.command, "group_id", None)
             if item.growth:
                 self._release(group_id or "", item.growth)
@@ -300,6 +374,14 @@ def work_of(command: Command) -> int:
     if isinstance(command, JoinGroup):
         return 1 + len(command.subscribed_topics) // TOPICS_PER_PARTITION
     return 1
+
+
+def _is_small(pending: Pending) -> bool:
+    return pending.work <= LARGE
+
+
+def _number(pending: Pending) -> int:
+    return pending.number
 
 
 def _entry_work(pending: Pending) -> int:

@@ -114,7 +114,9 @@ class Shard:
         self.liveness = Liveness()
         self.registry: Callable[[], ShardState] = lambda: self.state
         """Shard 0's applied state on this node; by default this shard is shard 0."""
-        self.proposer = Proposer(self._failed, lambda: self.registry().topics_version)
+        self.proposer = Proposer(
+            self._failed, lambda: self.registry().topics_version, desk.large.share(self.wake)
+        )
         self.waiters = Waiters()
         self.observers: list[Applied] = []
         self.state_size = state_size or StateSize()
@@ -398,7 +400,7 @@ class Shard:
 
         After everything delivered was taken in, before the tick.
         """
-        self._clock_ms = turn.clock_ms
+        self._clock_ms = self._desk.large.now_ms = turn.clock_ms
         if self._orphans:
             self._orphans.turn(turn.clock_ms, self.elsewhere())
         if not self._promoted:
@@ -433,15 +435,14 @@ class Shard:
 
     def hurry(self, turn: Turn) -> None:
         """Close an entry over what was asked since the last turn; timers can wait for the next."""
-        self._clock_ms = turn.clock_ms
+        self._clock_ms = self._desk.large.now_ms = turn.clock_ms
         if self._promoted:
             self._flush(self._time.advance(turn.clock_ms))
 
     def _flush(self, time_ms: int) -> None:
         if self.room is Room.NONE:
             self.proposer.refuse_queue("the room on the nodes' disks")
-        self.proposer.flush(time_ms, self._wall_ms(), self.propose)
-        if self.proposer.waiting and self.proposer.open:
+        if self.proposer.flush(time_ms, self._wall_ms(), self.propose):
             self.wake()  # the turn had enough
         if self._settling:  # what the log refuses has ended, too
             self._settle()

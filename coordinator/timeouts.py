@@ -76,6 +76,13 @@ WAIT_MS_MAX: Final = 250
 REST_MS_MAX: Final = 5
 """Under load the next turn waits so long while the loop takes in calls (coordinator/pace.py)."""
 
+LARGE_WAITING_MS: Final = 500
+"""A shard that was told to wait with a large command keeps its turn for so long, unless it asks
+again (coordinator/large_work.py)."""
+
+LARGE_STALLED_MS: Final = 2_000
+"""Large commands of a shard that moved none for so long keep nothing from other shards."""
+
 ORPHAN_HOLD_MS: Final = 200
 """After a demotion, parked calls wait this long for the new leader's name to put into their
 answer."""
