@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from coordinator.admission import CALL, Admission, Admitted, Kind
 from coordinator.grpc_seam import Calls, State, Stopped
+from coordinator.large_work import LargeWork
 from coordinator.received import ParseQueue, Received, Requests
 from coordinator.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
 from coordinator.untaken import ANSWER, Untaken
@@ -36,6 +37,8 @@ RARE_TAKEN_AT_ONCE: Final = 4
 
 EXEMPT: Final = frozenset({"/muster.v1.GroupCoordinator/Heartbeat"})
 """Cheap, bounded elsewhere, and a member that cannot be heard would expire for our slowness."""
+
+COMMIT: Final = "/muster.v1.GroupCoordinator/OffsetCommit"
 
 KINDS: Final = {
     "/muster.v1.GroupCoordinator/FindCoordinator": Kind.DISCOVERY,
@@ -92,6 +95,7 @@ class Door:
         server: grpc.aio.Server,
         admission: Admission,
         untaken: Untaken,
+        large: LargeWork,
         interceptors: tuple[grpc.aio.ServerInterceptor, ...],
         ended: Callable[["asyncio.Task[None]"], None],
     ) -> None:
@@ -105,7 +109,8 @@ class Door:
         self._loop = asyncio.get_running_loop()
         self._taken: deque[tuple[float, Admitted]] = deque()
         self._gates = _Gates()
-        self._parse_queue = ParseQueue()
+        self._parse_queue = ParseQueue(large.full)
+        large.has_ended = self._parse_queue.look
         self.requests = Requests()
         self.heartbeats = Requests()
         """Counted apart: no member expires for the Joins of its connection."""
@@ -118,10 +123,7 @@ class Door:
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Handler]) -> None:
         """As `grpc.aio.Server` has it; called by generated code."""
-        bounded = {
-            name: self._bounded(self._requests_of(f"/{service}/{name}"), one)
-            for name, one in handlers.items()
-        }
+        bounded = {name: self._bounded(f"/{service}/{name}", one) for name, one in handlers.items()}
         self._server.add_registered_method_handlers(service, bounded)
         self._handlers.update({f"/{service}/{name}": one for name, one in bounded.items()})
 
@@ -211,7 +213,7 @@ class Door:
             if not admitted.read:
                 admitted.leave()
 
-    def _bounded(self, requests: Requests, handler: Handler) -> Handler:
+    def _bounded(self, method: str, handler: Handler) -> Handler:
         """A unary method whose bytes are counted; streams (health's Watch) are small and let be.
 
         The request is parsed here, in turn, and handed over: nobody but the handler keeps it. The
@@ -222,6 +224,7 @@ class Door:
             return handler
         behaviour, encode = handler.unary_unary, handler.response_serializer
         parse, untaken = handler.request_deserializer, self.untaken
+        requests, commit = self._requests_of(method), method == COMMIT
 
         async def handle(received: Received, context: Any) -> Any:
             # What is raised keeps this frame for a while, so that no request may be left in it.
@@ -232,7 +235,7 @@ class Door:
                 received.raw = b""
                 refused = NOT_TAKEN if has_room else TOO_MUCH
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refused)
-            await self._parse_queue.turn(size)
+            await self._parse_queue.turn(size, commit=commit)
             wrong = ""
             try:
                 request = parse(received.raw)

@@ -2,8 +2,8 @@
 
 A shard applies its entries in order, and the shards of a node share its processor. So of large
 commands only so much is under way in a node as takes a fraction of a second; the others are held
-in their shards' queues, where small commands pass them. The shard that has not had its turn for
-longest is next.
+in their shards' queues, where small commands pass them, and are not even parsed while many are
+held. The shard that has not had its turn for longest is next.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,13 @@ from coordinator.timeouts import LARGE_STALLED_MS, LARGE_WAITING_MS
 LARGE: Final = 50
 """A command of more partitions is large."""
 
-UNDER_WAY_MAX: Final = 3_000
-"""Partitions in large commands that a node has proposed and not applied: some 0.2 s of work where
+UNDER_WAY_MAX: Final = 2_000
+"""Partitions in large commands that a node has proposed and not applied: some 0.1 s of work where
 three replicas share two cores. A larger one goes alone."""
+
+HELD_MAX: Final = 5_000
+"""Partitions in large commands that are held or under way in a node, beyond which no large commit
+is parsed: it waits as bytes (received.py)."""
 
 
 class LargeWork:
@@ -26,60 +30,82 @@ class LargeWork:
         self.now_ms = 0
         self.turns_total = 0
         self.shares: list[Share] = []
+        self.has_ended: Callable[[], None] = _nobody_waits
+        """Called where a large command has ended."""
 
     def share(self, wake: Callable[[], None]) -> "Share":
         """The part of one more shard; `wake` is called when it may be its turn."""
         self.shares.append(Share(self, wake))
         return self.shares[-1]
 
+    def full(self) -> bool:
+        """Whether so much is held that no more need be parsed."""
+        moving = (one for one in self.shares if not one.stalled)
+        return sum(one.held + one.under_way for one in moving) >= HELD_MAX
+
 
 class Share:
-    """What large commands of one shard are under way, in partitions."""
+    """The large commands of one shard."""
 
     def __init__(self, node: LargeWork, wake: Callable[[], None]) -> None:
         self._node = node
-        self._wake = wake
-        self._work = 0
-        self._moved_ms = 0
-        """When one of them was proposed or ended last."""
-        self._turn = 0
-        self._asked_ms: int | None = None
+        self.wake = wake
+        self.held = 0
+        """Partitions in those that wait."""
+        self.under_way = 0
+        """Partitions in those that are proposed."""
+        self.moved_ms = 0
+        """When one of them came, was proposed or ended last."""
+        self.turn = 0
+        """Of the node's turns, the last that it had."""
+        self.asked_ms: int | None = None
         """When it was told last to wait."""
 
+    @property
+    def stalled(self) -> bool:
+        """What waits for a quorum keeps nothing from the other shards."""
+        return self._node.now_ms - self.moved_ms > LARGE_STALLED_MS
+
+    def hold(self, work: int) -> None:
+        """A command of so many partitions came."""
+        self._move(work, 0)
+
     def may_go(self, work: int) -> bool:
-        """Whether a command of so much work may be proposed now; else the shard is woken later."""
+        """Whether one that is held may be proposed now; else the shard is woken later."""
         node = self._node
-        used = sum(one._work for one in node.shares if not one._stalled())
+        used = sum(one.under_way for one in node.shares if not one.stalled)
         if (used and used + work > UNDER_WAY_MAX) or any(map(self._is_after, node.shares)):
-            self._asked_ms = node.now_ms
+            self.asked_ms = node.now_ms
             return False
         return True
 
     def begin(self, work: int) -> None:
-        """A command is proposed."""
+        """It is proposed."""
         self._node.turns_total += 1
-        self._turn = self._node.turns_total
-        self._asked_ms = None
-        self._move(work)
+        self.turn = self._node.turns_total
+        self.asked_ms = None
+        self._move(-work, work)
 
-    def end(self, work: int) -> None:
-        """It is applied, or has failed."""
-        self._move(-work)
+    def end(self, work: int, *, begun: bool) -> None:
+        """It is applied, or has failed; `begun`: after it was proposed."""
+        self._move(*((0, -work) if begun else (-work, 0)))
+        self._node.has_ended()
 
-    def _move(self, work: int) -> None:
-        self._work += work
-        self._moved_ms = self._node.now_ms
+    def _move(self, held: int, under_way: int) -> None:
+        self.held += held
+        self.under_way += under_way
+        self.moved_ms = self._node.now_ms
         for one in self._node.shares:
-            if one._asked_ms is not None:
-                one._wake()
-
-    def _stalled(self) -> bool:
-        """What waits for a quorum keeps nothing from the other shards."""
-        return self._node.now_ms - self._moved_ms > LARGE_STALLED_MS
+            if one.asked_ms is not None:
+                one.wake()
 
     def _is_after(self, other: "Share") -> bool:
         """Whether the other one waits, and has not had its turn for longer."""
-        asked_ms = other._asked_ms
-        if other is self or asked_ms is None:
+        if other is self or other.asked_ms is None:
             return False
-        return self._node.now_ms - asked_ms < LARGE_WAITING_MS and other._turn < self._turn
+        lately = self._node.now_ms - other.asked_ms < LARGE_WAITING_MS
+        return lately and other.turn < self.turn
+
+
+def _nobody_waits() -> None:
+    """No commit waits to be parsed."""

@@ -130,7 +130,12 @@ class Node:
         interceptors = (self._probe, self.metrics.grpc)
         self._server = make_server(interceptors, reuse_port=settings.dev)
         self._door = Door(
-            self._server, core.admission, self._untaken, interceptors, self._task_ended
+            self._server,
+            core.admission,
+            self._untaken,
+            self.assembly.desk.large,
+            interceptors,
+            self._task_ended,
         )
         self._health = Health(self._server)
         self._page = MetricsPage(self.metrics.families)

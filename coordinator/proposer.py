@@ -102,9 +102,9 @@ class Flight:
 
 
 class Proposer:
-    """The queue of one shard: at most 4,096 commands, 8 MiB, and 5,000 partitions of small commands
-    and as many of large ones.
+    """The queue of one shard: at most 4,096 commands, 8 MiB, 5,000 partitions.
 
+    As many in large commands besides, which small ones pass.
     Waiting or under way. What applying a command takes goes with its partitions, not its bytes.
     Commands of one group keep their order.
     """
@@ -203,11 +203,15 @@ class Proposer:
             return "the partitions in the shard's queue"
         self.offered_total += 1
         number = self.offered_total
-        self._queue.append(Pending(command, size, work, call, self.clock_s(), number, growth=growth))
+        self._queue.append(
+            Pending(command, size, work, call, self.clock_s(), number, growth=growth)
+        )
         self.commands += 1
         self.bytes += size
         self.work += work
-        self.large_work += work if large else 0
+        if large:
+            self.large_work += work
+            self._share.hold(work)
         self._queued_size += size
         self._queued_work += work
         group_id = getattr(command, "group_id", None)
@@ -342,8 +346,7 @@ class Proposer:
             self.work -= item.work
             if not _is_small(item):
                 self.large_work -= item.work
-                if item.begun:
-                    self._share.end(item.work)
+                self._share.end(item.work, begun=item.begun)
             group_id = getattr(item.command, "group_id", None)
             if item.growth:
                 self._release(group_id or "", item.growth)

@@ -9,6 +9,7 @@ are parsed at once, others in turn, so many bytes in every other pass of the loo
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Final
 
 REQUEST_BYTES_MAX: Final = 1_536 * 1_024
@@ -77,33 +78,46 @@ class Requests:
 
 
 class ParseQueue:
-    """Requests that wait until they may be parsed, each in order: medium ones, and large ones."""
+    """Requests that wait until they may be parsed, each in order: medium ones, and large ones.
 
-    def __init__(self) -> None:
+    Commits wait apart, one in a turn, and while the node holds enough large ones (large_work.py).
+    """
+
+    def __init__(self, commits_wait: Callable[[], bool] = lambda: False) -> None:
+        """`commits_wait`: whether no commit may be parsed now; `look` is called when that ends."""
         self._loop = asyncio.get_running_loop()
+        self._commits_wait = commits_wait
+        self._commits: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._medium: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._large: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._scheduled = False
 
-    async def turn(self, size: int) -> None:
+    async def turn(self, size: int, *, commit: bool = False) -> None:
         """Wait until a request of so many bytes may be parsed."""
         if size <= AT_ONCE_BYTES_MAX:
             return
         turn = self._loop.create_future()
-        (self._medium if size <= PASS_BYTES_MAX else self._large).append((size, turn))
-        if not self._scheduled:
-            self._schedule()
+        queue = self._medium if size <= PASS_BYTES_MAX else self._large
+        (self._commits if commit else queue).append((size, turn))
+        self.look()
         await turn
 
+    def look(self) -> None:
+        """Go on, where something may be parsed."""
+        if not self._scheduled:
+            self._schedule()
+
     def _schedule(self) -> None:
-        self._scheduled = bool(self._medium or self._large)
+        commits = self._commits and not self._commits_wait()
+        self._scheduled = bool(self._medium or self._large or commits)
         if self._scheduled:
             self._loop.call_soon(self._loop.call_soon, self._next)
 
     def _next(self) -> None:
         """In every other pass, while any wait: what came meanwhile is served between two turns."""
-        for queue in (self._medium, self._large):
-            left = PASS_BYTES_MAX
+        commits = () if self._commits_wait() else (self._commits,)
+        for queue in (self._medium, self._large, *commits):
+            left = 1 if queue is self._commits else PASS_BYTES_MAX
             while queue and left > 0:
                 size, turn = queue.popleft()
                 if not turn.done():  # its call was not cancelled

@@ -91,7 +91,7 @@ class Case:
         self.groups = self.servicer(self.admission)
         self.probe = Probe(self.admission, self.folder)
         self.server = make_server([self.probe])
-        self.door = Door(self.server, self.admission, open_answers(), (self.probe,), self.ended)
+        self.door = Door(self.server, self.admission, open_answers(), LargeWork(), (self.probe,), self.ended)
         self.probe.listen(self.server)
         group_pb2_grpc.add_GroupCoordinatorServicer_to_server(self.groups, self.door)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
