@@ -14,7 +14,7 @@ from coordinator.timeouts import LARGE_STALLED_MS, LARGE_WAITING_MS
 LARGE: Final = 50
 """A command of more partitions is large."""
 
-UNDER_WAY_MAX: Final = 2_000
+UNDER_WAY_MAX: Final = 1_000
 """Partitions in large commands that a node has proposed and not applied: some 0.1 s of work where
 three replicas share two cores. A larger one goes alone."""
 
