@@ -1,7 +1,8 @@
 """200 clients commit 1,000 partitions each, as fast as they can, beside one that commits a single.
 
-Three nodes, raw stubs, four processes of clients and one of the other. First what a replica pays to apply a partition,
-without a cluster: entries of ten such commits, decided, evolved, counted and put in a batch.
+Three nodes, raw stubs, four processes of clients and one of the other. First what a replica pays to
+apply a partition, without a cluster: entries of ten such commits, decided, evolved, counted and put
+in a batch.
 """
 
 import argparse
@@ -95,7 +96,9 @@ def _run(report: Report, cluster: Cluster, children: list[Child], seconds: float
     cluster.wait_balanced()
     groups = group_names("large", CLIENTS, cluster.shards)
     others = group_names("other", OTHERS, cluster.shards)
-    shares = [(groups[number::PROCESSES], []) for number in range(PROCESSES)]
+    shares: list[tuple[list[str], list[str]]] = [
+        (groups[number::PROCESSES], []) for number in range(PROCESSES)
+    ]
     for large, single in ([], others), *shares:
         config = {"endpoints": cluster.endpoints, "groups": large, "others": single}
         children.append(Child("bench.large_commits_client", config))

@@ -143,32 +143,37 @@ def _encode(command: Command) -> log_pb2.Command:
     """As `_COMMANDS.encode`; commits are nearly all commands, so theirs is written out."""
     if type(command) is not commands.OffsetCommit:
         return cast("log_pb2.Command", _COMMANDS.encode(command))
-    partition = log_pb2.OffsetCommit.Partition
-    return log_pb2.Command(
-        offset_commit=log_pb2.OffsetCommit(
-            group_id=command.group_id,
-            member_id=command.member_id,
-            generation=command.generation,
-            commit_seq=command.commit_seq,
-            group_instance_id=command.group_instance_id,
-            atomic=command.atomic,
-            forward_only=command.forward_only,
-            expected_generation=command.expected_generation,
-            blob=command.blob,
-            partitions=[
-                partition(
-                    topic=one.topic,
-                    partition=one.partition,
-                    offset=one.offset,
-                    metadata=one.metadata,
-                    end_offset=one.end_offset,
-                    expected_offset=one.expected_offset,
-                    start_offset=one.start_offset,
-                )
-                for one in command.partitions
-            ],
-        )
+    message = log_pb2.OffsetCommit(
+        group_id=command.group_id,
+        member_id=command.member_id,
+        generation=command.generation,
+        commit_seq=command.commit_seq,
+        group_instance_id=command.group_instance_id,
+        atomic=command.atomic,
+        forward_only=command.forward_only,
+        expected_generation=command.expected_generation,
+        blob=command.blob,
     )
+    add = message.partitions.add
+    for (
+        topic,
+        partition,
+        offset,
+        metadata,
+        end_offset,
+        expected,
+        start_offset,
+    ) in command.partitions:
+        add(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            metadata=metadata,
+            end_offset=end_offset,
+            expected_offset=expected,
+            start_offset=start_offset,
+        )
+    return log_pb2.Command(offset_commit=message)
 
 
 def decode_entry(data: bytes) -> Entry:

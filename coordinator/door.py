@@ -200,6 +200,7 @@ class Door:
         while True:
             await asyncio.sleep(UNTAKEN_LOOK_MS / MS)
             self.untaken.look()
+            self._parse_queue.look()
             self._give_up_unread()
 
     def _give_up_unread(self) -> None:
@@ -235,7 +236,9 @@ class Door:
                 received.raw = b""
                 refused = NOT_TAKEN if has_room else TOO_MUCH
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refused)
-            await self._parse_queue.turn(size, commit=commit)
+            if not await self._parse_queue.turn(size, commit=commit):
+                received.raw = b""
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, OVERLOADED)
             wrong = ""
             try:
                 request = parse(received.raw)

@@ -10,7 +10,11 @@ are parsed at once, others in turn, so many bytes in every other pass of the loo
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
+
+from coordinator.timeouts import COMMIT_WAIT_MS_MAX
+
+MS: Final = 1_000
 
 REQUEST_BYTES_MAX: Final = 1_536 * 1_024
 """The largest valid request fits: a heartbeat of 2,000 members with the longest ids takes 1.46 MiB.
@@ -80,30 +84,36 @@ class Requests:
 class ParseQueue:
     """Requests that wait until they may be parsed, each in order: medium ones, and large ones.
 
-    Commits wait apart, one in a turn, and while the node holds enough large ones (large_work.py).
+    Commits wait apart, one in a turn, for COMMIT_WAIT_MS_MAX: there are none while the node holds
+    enough large ones (large_work.py).
     """
 
     def __init__(self, commits_wait: Callable[[], bool] = lambda: False) -> None:
         """`commits_wait`: whether no commit may be parsed now; `look` is called when that ends."""
         self._loop = asyncio.get_running_loop()
         self._commits_wait = commits_wait
-        self._commits: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._medium: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._large: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._commits: deque[_Turn] = deque()
+        self._medium: deque[_Turn] = deque()
+        self._large: deque[_Turn] = deque()
         self._scheduled = False
 
-    async def turn(self, size: int, *, commit: bool = False) -> None:
-        """Wait until a request of so many bytes may be parsed."""
+    async def turn(self, size: int, *, commit: bool = False) -> bool:
+        """Wait until a request of so many bytes may be parsed; False: it has waited too long."""
         if size <= AT_ONCE_BYTES_MAX:
-            return
-        turn = self._loop.create_future()
+            return True
+        turn = _Turn(size, self._loop.create_future(), self._loop.time())
         queue = self._medium if size <= PASS_BYTES_MAX else self._large
-        (self._commits if commit else queue).append((size, turn))
+        (self._commits if commit else queue).append(turn)
         self.look()
-        await turn
+        return await turn.come
 
     def look(self) -> None:
-        """Go on, where something may be parsed."""
+        """Go on, where something may be parsed. To be called now and then."""
+        since_s = self._loop.time() - COMMIT_WAIT_MS_MAX / MS
+        while self._commits and self._commits[0].since_s < since_s:
+            turn = self._commits.popleft()
+            if not turn.come.done():
+                turn.come.set_result(False)
         if not self._scheduled:
             self._schedule()
 
@@ -115,12 +125,25 @@ class ParseQueue:
 
     def _next(self) -> None:
         """In every other pass, while any wait: what came meanwhile is served between two turns."""
-        commits = () if self._commits_wait() else (self._commits,)
-        for queue in (self._medium, self._large, *commits):
-            left = 1 if queue is self._commits else PASS_BYTES_MAX
-            while queue and left > 0:
-                size, turn = queue.popleft()
-                if not turn.done():  # its call was not cancelled
-                    turn.set_result(None)
-                    left -= size
+        for queue in (self._medium, self._large):
+            _give_turns(queue, PASS_BYTES_MAX)
+        if not self._commits_wait():
+            _give_turns(self._commits, 1)
         self._schedule()
+
+
+class _Turn(NamedTuple):
+    """One request that waits."""
+
+    size: int
+    come: asyncio.Future[bool]
+    since_s: float
+
+
+def _give_turns(queue: deque[_Turn], left: int) -> None:
+    """To so many bytes of requests, the last of which may exceed it."""
+    while queue and left > 0:
+        turn = queue.popleft()
+        if not turn.come.done():  # its call was not cancelled
+            turn.come.set_result(True)
+            left -= turn.size

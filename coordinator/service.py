@@ -35,7 +35,6 @@ from coordinator.machine.replies import (
     IdGiven,
     Joined,
     Left,
-    PartitionResult,
     Refused,
     Synced,
 )
@@ -448,12 +447,12 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
                 elsewhere = await core.confirmed(shard)
                 return pb.OffsetCommitResponse(status=core.statuses.of(elsewhere or BEHIND))
             if unknown.remainder is None:
-                return _commit_response(unknown.results)
+                return translate.committed(unknown.results)
             answer = await core.ask(shard, unknown.remainder, size, admitted)
             if isinstance(answer, Committed):
                 async with Slices(core.one_long_read) as slices:
                     await slices.turn(len(answer.partitions))
-                    return _commit_response(unknown.merge(answer.partitions))
+                    return translate.committed(unknown.merge(answer.partitions))
             if isinstance(answer, Shed):
                 await shed(context, answer.what)
             return pb.OffsetCommitResponse(status=core.statuses.of(translate.failure(answer)))
@@ -499,7 +498,3 @@ def _previous(shard: Shard, command: commands.JoinGroup, answer: Joined) -> int:
         if record.generation == answer.generation:
             return record.from_generation
     return 0
-
-
-def _commit_response(results: Sequence[PartitionResult]) -> pb.OffsetCommitResponse:
-    return pb.OffsetCommitResponse(partitions=[translate.committed(r) for r in results])

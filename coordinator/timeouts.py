@@ -62,7 +62,10 @@ UNTAKEN_ROOM_MS: Final = 1_000
 """A node that has too many bytes of answers waiting ends those that have waited for so long."""
 
 UNTAKEN_LOOK_MS: Final = 500
-"""How often the answers that nobody takes are looked at."""
+"""How often the answers that nobody takes, and the commits that wait, are looked at."""
+
+COMMIT_WAIT_MS_MAX: Final = 1_000
+"""A large commit waits so long to be parsed while the node holds enough of them."""
 
 PROBE_INTERVAL_MS: Final = 20
 """A busy node measures so often how long a call waits to be taken (coordinator/probe.py)."""

@@ -4,7 +4,7 @@ Pure; no checks of the group's state.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 from coordinator.answers import Answer
@@ -170,18 +170,7 @@ def commit(request: pb.OffsetCommitRequest) -> OffsetCommit:
         member_id=request.member_id,
         generation=request.generation,
         commit_seq=request.commit_seq,
-        partitions=tuple(
-            PartitionCommit(
-                NAMES[p.topic],
-                p.partition,
-                p.offset,
-                p.metadata,
-                p.end_offset if p.HasField("end_offset") else None,
-                p.expected_offset if p.HasField("expected_offset") else None,
-                p.start_offset if p.HasField("start_offset") else None,
-            )
-            for p in request.partitions
-        ),
+        partitions=tuple(map(_partition, request.partitions)),
         group_instance_id=request.group_instance_id,
         atomic=request.atomic,
         forward_only=request.forward_only,
@@ -189,6 +178,19 @@ def commit(request: pb.OffsetCommitRequest) -> OffsetCommit:
             request.expected_generation if request.HasField("expected_generation") else None
         ),
         blob=request.blob if request.HasField("blob") else None,
+    )
+
+
+def _partition(asked: pb.OffsetCommitRequest.Partition) -> PartitionCommit:
+    has = asked.HasField
+    return PartitionCommit(
+        NAMES[asked.topic],
+        asked.partition,
+        asked.offset,
+        asked.metadata,
+        asked.end_offset if has("end_offset") else None,
+        asked.expected_offset if has("expected_offset") else None,
+        asked.start_offset if has("start_offset") else None,
     )
 
 
@@ -227,13 +229,16 @@ def synced(reply: Synced) -> pb.SyncGroupResponse:
     )
 
 
-def committed(result: PartitionResult) -> pb.OffsetCommitResponse.Partition:
-    """One partition of a commit's answer."""
-    answer = pb.OffsetCommitResponse.Partition(
-        topic=result.topic, partition=result.partition, superseded=result.superseded
-    )
-    if result.error is not Error.NONE:
-        answer.status.code = int(result.error)  # type: ignore[assignment]
-        answer.status.message = result.message
-        answer.status.retriable = result.error.retriable
-    return answer
+def committed(results: Iterable[PartitionResult]) -> pb.OffsetCommitResponse:
+    """A commit's answer."""
+    response = pb.OffsetCommitResponse()
+    add = response.partitions.add  # makes each in its place: a third of the time of a list
+    for topic, partition, error, message, superseded in results:
+        answer = add(topic=topic, partition=partition)
+        if superseded:
+            answer.superseded = True
+        if error is not Error.NONE:
+            answer.status.code = int(error)  # type: ignore[assignment]
+            answer.status.message = message
+            answer.status.retriable = error.retriable
+    return response

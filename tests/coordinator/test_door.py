@@ -14,6 +14,7 @@ from coordinator import grpc_seam
 from coordinator.admission import CALL, FIND_CALLS_MAX, JOINS_AT_ONCE, Admission, Kind
 from coordinator.door import EXEMPT, TAKEN_AT_ONCE, Door, open_answers
 from coordinator.frontend import admit
+from coordinator.large_work import LargeWork
 from coordinator.machine.limits import LIMITS
 from coordinator.probe import Probe, Wait
 from coordinator.rpc import make_server
@@ -91,7 +92,9 @@ class Case:
         self.groups = self.servicer(self.admission)
         self.probe = Probe(self.admission, self.folder)
         self.server = make_server([self.probe])
-        self.door = Door(self.server, self.admission, open_answers(), LargeWork(), (self.probe,), self.ended)
+        self.door = Door(
+            self.server, self.admission, open_answers(), LargeWork(), (self.probe,), self.ended
+        )
         self.probe.listen(self.server)
         group_pb2_grpc.add_GroupCoordinatorServicer_to_server(self.groups, self.door)
         self.port = self.server.add_insecure_port("127.0.0.1:0")

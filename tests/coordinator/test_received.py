@@ -11,6 +11,7 @@ import pytest
 from coordinator.admission import ACTIVE_CALLS_MAX, JOINS_AT_ONCE, Admission, Kind
 from coordinator.door import Door, open_answers
 from coordinator.grpc_metrics import GrpcMetrics
+from coordinator.large_work import LargeWork
 from coordinator.machine.limits import LIMITS
 from coordinator.received import (
     AT_ONCE_BYTES_MAX,
@@ -73,7 +74,12 @@ class Node:
         self.metrics.replied.append(lambda _method, request, *_: self.told.append(request.group_id))
         self.server = make_server([self.metrics])
         self.door = Door(
-            self.server, Admission(ACTIVE_CALLS_MAX), open_answers(), (self.metrics,), _ended
+            self.server,
+            Admission(ACTIVE_CALLS_MAX),
+            open_answers(),
+            LargeWork(),
+            (self.metrics,),
+            _ended,
         )
         handler = grpc.unary_unary_rpc_method_handler(self.handle, self.parse, bytes)
         methods = {"OffsetCommit": handler, "Heartbeat": handler}
