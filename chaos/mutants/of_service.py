@@ -12,6 +12,7 @@ import muster.assigning
 from chaos.mutants.build import Build
 from coordinator.admission import Admission, Kind
 from coordinator.heartbeats import Beat, Heartbeats, HeldCall, _Places
+from coordinator.large_work import Share
 from coordinator.liveness import Arrivals, Liveness
 from coordinator.machine.commands import CloseRound, Command
 from coordinator.machine.state import Group
@@ -54,8 +55,12 @@ async def _at_once(_self: Slices, _entries: int) -> None:
     """Large or small."""
 
 
-async def _parsed_at_once(_self: ParseQueue, _size: int) -> None:
-    """Large or small."""
+async def _parsed_at_once(_self: ParseQueue, _size: int, *, commit: bool = False) -> bool:  # noqa: ARG001
+    return True
+
+
+def _may_always_go(_self: Share, _work: int) -> bool:
+    return True
 
 
 def _counts_nothing(_self: Requests, _peer: str, _size: int) -> bool:
@@ -172,6 +177,11 @@ BUILDS = (
         "parsed_at_once",
         "Parses all requests that have come in one pass of the loop, however large.",
         ((ParseQueue, "turn", _parsed_at_once),),
+    ),
+    Build(
+        "large_unheld",
+        "Proposes all large commits that have come: a small one waits for all of them.",
+        ((Share, "may_go", _may_always_go),),
     ),
     Build(
         "requests_uncounted",

@@ -58,6 +58,7 @@ _LIVENESS = "tests/coordinator/test_liveness.py"
 _SERVICE = "tests/coordinator/test_service.py"
 _OWN_ASSIGNORS = "tests/client/test_own_assignors.py"
 _GROUP_METRICS = "tests/coordinator/test_group_metrics.py"
+_LARGE = "tests/coordinator/test_large_work.py"
 _RECEIVED = "tests/coordinator/test_received.py"
 _PAGES = "tests/coordinator/test_pages.py"
 _LARGE_AT_ONCE = (
@@ -221,6 +222,10 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "parsed_at_once": (
         f"{_RECEIVED}::test_large_requests_that_come_together_are_parsed_one_in_a_pass",
+    ),
+    "large_unheld": (
+        f"{_LARGE}::test_a_small_commit_passes_the_large_ones_that_wait",
+        f"{_LARGE}::test_the_shards_of_a_node_take_turns_with_what_is_large",
     ),
     "requests_uncounted": (
         f"{_RECEIVED}::test_bytes_of_requests_that_a_connection_has_under_way[1]",

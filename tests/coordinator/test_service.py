@@ -637,7 +637,8 @@ async def test_large_commits_are_read_and_answered_one_in_a_pass_of_the_loop():
         await with_topic(node)
         with pytest.MonkeyPatch.context() as patch, Passes() as passes:
             patch.setattr(service.translate, "commit", passes.noting(service.translate.commit))
-            patch.setattr(service, "_commit_response", passes.noting(service._commit_response))
+            committed = passes.noting(service.translate.committed)
+            patch.setattr(service.translate, "committed", committed)
             large = committing(1)
             large.partitions.extend([large.partitions[0]] * ENTRIES_AT_ONCE)
             answers = await asyncio.gather(*(node.groups.OffsetCommit(large) for _ in range(20)))

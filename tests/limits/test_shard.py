@@ -7,6 +7,7 @@ import pytest
 from coordinator import heartbeats, intake
 from coordinator.answers import Shed
 from coordinator.codec import decode_entry
+from coordinator.large_work import LARGE
 from coordinator.machine.commands import (
     DeleteGroup,
     ExpireOffsets,
@@ -107,16 +108,30 @@ def test_partitions_in_the_queue(rig, step):
     most, each = LIMITS.queue_max_partitions, LIMITS.commit_max_partitions
     for number in range(most // each - 1):
         rig.ask(number, wide(number, each))
-    rig.ask("last but one", wide("last but one", each - 10))
-    rig.ask("last", wide("last", 10 + step))
-    expected = {"last": Shed("the partitions in the shard's queue")} if step > 0 else {}
+    rig.ask("last but one", wide("last but one", each - 2 * LARGE))
+    rig.ask("last", wide("last", 2 * LARGE + step))
+    shed = Shed("the partitions in the shard's queue")
+    expected = {"last": shed} if step > 0 else {}
     assert rig.answers == expected
-    rig.ask("small", wide("small", 1 if step else 10))
-    assert (rig.answers.get("small") is None) == (step != 0)
-    for _ in range(most // each):
-        rig.turn()
+    rig.ask("fits", wide("fits", LARGE + 1))
+    assert (rig.answers.get("fits") is None) == (step > 0)
+    rig.drain()
     assert rig.shard.proposer.work == 0
     assert (offset_of(rig, "last") is None) == bool(expected)
+
+
+def test_small_commands_have_room_of_their_own_in_the_queue(rig):
+    """As many partitions as large ones have, which are refused no room by them either."""
+    most = LIMITS.queue_max_partitions
+    for number in range(most // LIMITS.commit_max_partitions):
+        rig.ask(number, wide(number, LIMITS.commit_max_partitions))
+    rig.ask("large", wide("large", LARGE + 1))
+    for number in range(most // LARGE + 1):
+        rig.ask(f"small {number}", wide(f"small {number}", LARGE))
+    shed = Shed("the partitions in the shard's queue")
+    assert rig.answers == {"large": shed, f"small {most // LARGE}": shed}
+    rig.drain()
+    assert sum(isinstance(answer, Committed) for answer in rig.answers.values()) == 105
 
 
 def test_what_the_coordinator_itself_proposes_is_not_shed_by_partitions(rig):
@@ -148,7 +163,7 @@ def test_a_few_deletions_fill_an_entry(rig):
     before = len(rig.log.entries)
     for number in range(few + 1):
         rig.ask(number, DeleteGroup(f"g{number}"))
-    rig.turn()
+    rig.drain()
     made = [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]]
     assert made == [few, 1]
 
@@ -161,7 +176,7 @@ def test_joins_that_name_many_topics_share_an_entry_with_few_others(rig):
     for number in range(5):
         rig.ask(number, replace(join(f"m{number}", f"g{number}"), subscribed_topics=topics))
     assert rig.shard.proposer.work == 5 * each
-    rig.turn()
+    rig.drain()
     made = [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]]
     assert made == [4, 1]
     assert rig.shard.proposer.work == 0
@@ -174,7 +189,7 @@ def test_leaves_of_many_members_share_an_entry_with_few_others(rig):
     before = len(rig.log.entries)
     for number in range(5):
         rig.ask(number, LeaveGroup(f"g{number}", members))
-    rig.turn()
+    rig.drain()
     made = [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]]
     assert made == [4, 1]
 
@@ -212,17 +227,17 @@ def test_a_fleet_of_static_members_comes_back_a_few_in_an_entry_and_none_is_refu
 
 def test_a_turn_closes_entries_over_a_part_of_a_long_queue_and_asks_for_the_next(rig):
     """Encoding them holds up the node, too; the order stays."""
-    each = LIMITS.entry_max_partitions
-    count = LIMITS.queue_max_partitions // each
+    count = LIMITS.queue_max_partitions // LARGE
     for number in range(count):
-        rig.ask(number, wide(number, each))
+        rig.ask(number, wide(number, LARGE))
     closed = []
-    while len(rig.log.entries) < count:
-        before = len(rig.log.entries)
+    while rig.shard.proposer.waiting:
+        before, wakes = len(rig.log.entries), rig.wakes
         rig.turn()
         closed.append(len(rig.log.entries) - before)
-        assert len(closed) <= count
-    assert max(closed) == TURN_PARTITIONS_MAX // each
+        assert rig.wakes > wakes or not rig.shard.proposer.waiting
+    assert closed == [2, 2, 1]
+    assert 2 * LIMITS.entry_max_partitions == TURN_PARTITIONS_MAX
     assert [offset_of(rig, n) for n in range(count)] == [1] * count
     assert list(rig.answers) == list(range(count))
 
