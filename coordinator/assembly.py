@@ -15,6 +15,7 @@ from coordinator.machine.shard_state import CommandResult, Entry
 from coordinator.process import freeze_loaded
 from coordinator.routing import Directory
 from coordinator.shard import Shard
+from coordinator.slices import LongReads
 from coordinator.statuses import Statuses
 from coordinator.sweeping import RETENTION, Retention
 from coordinator.topics import Topics
@@ -81,7 +82,7 @@ def assemble(
         shard.registry = lambda: ordered[0].state
         shard.on_reload.append(freeze_loaded)
     directory = Directory(NodeId(driver.identity.node_id), endpoint, lambda: driver.book.endpoints)
-    watch = LeaderWatch(ordered)
+    watch, admission = LeaderWatch(ordered), Admission()
     core = Core(
         ordered,
         heartbeats,
@@ -92,9 +93,10 @@ def assemble(
         ),
         directory,
         Statuses(directory),
-        Admission(),
+        admission,
         watch,
         Bridge(),
+        LongReads(lambda: admission.admitted_total),
     )
     turns = Turns(ordered, heartbeats, desk.breaks, watch.turn)
     driver.participants.append(turns)

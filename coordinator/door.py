@@ -22,7 +22,7 @@ from coordinator.grpc_seam import Calls, State, Stopped
 from coordinator.large_work import LargeWork
 from coordinator.received import ParseQueue, Received, Requests
 from coordinator.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
-from coordinator.untaken import ANSWER, Untaken
+from coordinator.untaken import ANSWER, Answer, Untaken
 
 MS: Final = 1_000
 TAKEN_AT_ONCE: Final = 64
@@ -180,21 +180,29 @@ class Door:
 
     async def _read(self, calls: Calls, state: State, method: str) -> None:
         """Handle a read in a slot of its connection, until its answer is made."""
-        peer = calls.peer(state)
-        gate = self._gates.of(peer)
-        if gate.waiting >= READS_WAITING_MAX:
+        slot = await self._slot(calls.peer(state))
+        if slot is None:
             await calls.refuse(state, OVERLOADED)
             return
-        await gate.enter()
-        slot = ReadSlot(gate.release)
         try:
-            if self.untaken.refuses(peer):
-                await calls.refuse(state, NOT_TAKEN)
-                return
             READ_SLOT.set(slot)
             await calls.handle(state, method)
         finally:
             slot.free()
+
+    async def _slot(self, peer: str) -> "ReadSlot | None":
+        """Wait for one of this connection; None where too many wait."""
+        gate = self._gates.of(peer)
+        if gate.waiting >= READS_WAITING_MAX:
+            return None
+        await gate.enter()
+        slot = ReadSlot(gate)
+        try:
+            await self.untaken.few(peer)
+        except BaseException:
+            slot.free()
+            raise
+        return slot
 
     async def _look(self) -> None:
         while True:
@@ -225,7 +233,7 @@ class Door:
             return handler
         behaviour, encode = handler.unary_unary, handler.response_serializer
         parse, untaken = handler.request_deserializer, self.untaken
-        requests, commit = self._requests_of(method), method == COMMIT
+        requests = self._requests_of(method)
 
         async def handle(received: Received, context: Any) -> Any:
             # What is raised keeps this frame for a while, so that no request may be left in it.
@@ -234,9 +242,9 @@ class Door:
             _call_task().add_done_callback(lambda _: requests.let_go(peer, size))
             if not has_room or untaken.refuses(peer):
                 received.raw = b""
-                refused = NOT_TAKEN if has_room else TOO_MUCH
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refused)
-            if not await self._parse_queue.turn(size, commit=commit):
+                why = NOT_TAKEN if has_room else TOO_MUCH
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+            if not await self._may_parse(method, peer, size):
                 received.raw = b""
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, OVERLOADED)
             wrong = ""
@@ -259,7 +267,7 @@ class Door:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, DROPPED)
                 return None
             ANSWER.set(answer)
-            _call_task().add_done_callback(lambda _: untaken.let_go(answer))
+            _call_task().add_done_callback(lambda _: _ended(untaken, answer, slot))
             return response
 
         def encoded(response: Any) -> bytes:
@@ -269,6 +277,17 @@ class Door:
         return grpc.unary_unary_rpc_method_handler(
             handle, request_deserializer=Received, response_serializer=encoded
         )
+
+    async def _may_parse(self, method: str, peer: str, size: int) -> bool:
+        """Wait for a request's turn; False: it is refused."""
+        if method in READS and READ_SLOT.get() is None:
+            # gRPC's own loop has taken it, beside ours, and has read it.
+            slot = await self._slot(peer)
+            if slot is None:
+                return False
+            READ_SLOT.set(slot)
+            _call_task().add_done_callback(slot.free)
+        return await self._parse_queue.turn(size, commit=method == COMMIT)
 
     def _keep(self, task: "asyncio.Task[None]") -> None:
         self._tasks.add(task)
@@ -281,11 +300,22 @@ def open_answers() -> Untaken:
 
 
 class _Gate(asyncio.Semaphore):
-    """Lets READS_AT_ONCE_MAX in."""
+    """Lets one in, and READS_AT_ONCE_MAX once an answer has been taken.
+
+    So a client that takes none has one at a time made for it.
+    """
 
     def __init__(self) -> None:
-        super().__init__(READS_AT_ONCE_MAX)
+        super().__init__(1)
         self.waiting = 0
+        self._wide = False
+
+    def widen(self) -> None:
+        """An answer was taken."""
+        if not self._wide:
+            self._wide = True
+            for _ in range(READS_AT_ONCE_MAX - 1):
+                self.release()
 
     async def enter(self) -> None:
         """Wait for a place, in order."""
@@ -313,18 +343,28 @@ class _Gates:
 class ReadSlot:
     """One of the READS_AT_ONCE_MAX of a connection."""
 
-    def __init__(self, leave: Callable[[], None]) -> None:
-        self._leave: Callable[[], None] | None = leave
+    def __init__(self, gate: _Gate) -> None:
+        self._gate = gate
+        self._held = True
 
-    def free(self) -> None:
+    def free(self, _ended: object = None) -> None:
         """The next read may come. A second time changes nothing."""
-        leave, self._leave = self._leave, None
-        if leave is not None:
-            leave()
+        if self._held:
+            self._held = False
+            self._gate.release()
+
+    def taken(self) -> None:
+        """The answer was taken."""
+        self._gate.widen()
 
 
 READ_SLOT: Final[ContextVar[ReadSlot | None]] = ContextVar("read slot", default=None)
 """Of the read that the running handler serves."""
+
+
+def _ended(untaken: Untaken, answer: Answer, slot: ReadSlot | None) -> None:
+    if untaken.let_go(answer) and slot is not None:
+        slot.taken()
 
 
 def _call_task() -> "asyncio.Task[Any]":

@@ -17,6 +17,7 @@ from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Refused
 from coordinator.routing import Directory, shard_of
 from coordinator.shard import Shard
+from coordinator.slices import LongReads
 from coordinator.statuses import Statuses
 from coordinator.timeouts import LOADING_HOLD_MS
 from coordinator.topics import Topics
@@ -46,9 +47,9 @@ class Core:
     admission: Admission
     watch: LeaderWatch
     bridge: Bridge
-    one_long_read: asyncio.Lock = field(default_factory=asyncio.Lock)
+    one_long_read: LongReads
     """See slices.py."""
-    one_long_heartbeat: asyncio.Lock = field(default_factory=asyncio.Lock)
+    one_long_heartbeat: LongReads = field(default_factory=LongReads)
     """The same for heartbeats: members are not heard later because of long reads."""
 
     def shard_for(self, group_id: str) -> Shard:

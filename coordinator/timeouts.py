@@ -67,6 +67,12 @@ UNTAKEN_LOOK_MS: Final = 500
 COMMIT_WAIT_MS_MAX: Final = 1_000
 """A large commit waits so long to be parsed while the node holds enough of them."""
 
+READ_REST_MS: Final = 10
+"""Between two slices of long reads, while other calls come (coordinator/slices.py)."""
+
+READ_BUSY_MS: Final = 50
+"""A call came so recently."""
+
 PROBE_INTERVAL_MS: Final = 20
 """A busy node measures so often how long a call waits to be taken (coordinator/probe.py)."""
 

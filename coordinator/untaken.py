@@ -2,13 +2,15 @@
 
 An answer stays in memory until its caller's flow control lets it through, and a caller that never
 reads lets nothing through. So each answer is counted from when it is encoded until gRPC has written
-it. A connection that has too many bytes waiting is refused further calls before they do anything,
-and answers of calls that were under way are dropped; an answer that is not taken within
-UNTAKEN_MS_MAX is ended with its call. A node that has too many bytes waiting ends the oldest, which
-are those of callers that do not read; a connection that has little waiting keeps that in any case.
+it. Reads of a connection wait until it has taken most of what it was answered. A connection that
+has too many bytes waiting is refused further calls before they do anything, and answers of calls
+that were under way are dropped; an answer that is not taken within UNTAKEN_MS_MAX is ended with its
+call. A node that has too many bytes waiting ends the oldest, which are those of callers that do not
+read; a connection that has little waiting keeps that in any case.
 """
 
-from collections import OrderedDict
+import asyncio
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final
@@ -22,6 +24,8 @@ NODE_BYTES_MAX: Final = LIMITS.untaken_max_bytes
 SPARED_BYTES_MAX: Final = 64 * 1_024
 """A connection has so many bytes waiting whatever others have: those who take their answers must
 not suffer from those who do not."""
+READ_ON_BYTES_MAX: Final = 256 * 1_024
+"""A connection that has so many bytes waiting is answered no further read: it waits."""
 ANSWER_BYTES: Final = 1_024
 """What an answer weighs beside its own bytes, so that empty ones count, too."""
 
@@ -56,6 +60,7 @@ class Untaken:
         self._end = end
         self._open: OrderedDict[Answer, None] = OrderedDict()
         self._by_peer: dict[str, int] = {}
+        self._next_reads: dict[str, deque[asyncio.Future[None]]] = {}
         self.bytes = 0
         self.refused_total = 0
         """Calls that were refused, or whose answer was dropped, because of those before."""
@@ -71,6 +76,13 @@ class Untaken:
         refused = self._by_peer.get(peer, 0) >= CONNECTION_BYTES_MAX
         self.refused_total += refused
         return refused
+
+    async def few(self, peer: str) -> None:
+        """Wait, before a long answer is made, until this connection has taken most before it."""
+        while self._by_peer.get(peer, 0) >= READ_ON_BYTES_MAX:
+            turn = asyncio.get_running_loop().create_future()
+            self._next_reads.setdefault(peer, deque()).append(turn)
+            await turn
 
     def keep(self, encoded: bytes, peer: str, context: Context) -> Answer | None:
         """Count an answer until `let_go`; None where there is no room for it.
@@ -90,15 +102,20 @@ class Untaken:
         self._open[answer] = None
         return answer
 
-    def let_go(self, answer: Answer) -> None:
-        """Count it no more. A second time changes nothing."""
+    def let_go(self, answer: Answer) -> bool:
+        """Count it no more; False where it was counted no more already, as it was not taken."""
         if answer not in self._open:
-            return
+            return False
         del self._open[answer]
         self.bytes -= answer.size
         self._by_peer[answer.peer] -= answer.size
+        if self._by_peer[answer.peer] < READ_ON_BYTES_MAX:
+            for turn in self._next_reads.pop(answer.peer, ()):
+                if not turn.done():
+                    turn.set_result(None)
         if not self._by_peer[answer.peer]:
             del self._by_peer[answer.peer]
+        return True
 
     def look(self) -> None:
         """End the calls whose answers were not taken for too long. To be called now and then."""

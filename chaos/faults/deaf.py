@@ -1,7 +1,8 @@
 """A client over bare HTTP/2 that asks and never takes an answer: its windows are 0.
 
 It answers pings and settings, so that nobody takes it for dead. `python -m chaos.faults.deaf` asks
-`calls` times for what is long, at `endpoint`, and holds its connection until stdin ends.
+`calls` times for what is long, at `endpoint`, and holds its connection until stdin ends; with
+`waits` it begins when it is told to.
 """
 
 import asyncio
@@ -135,13 +136,16 @@ def _text(text: str) -> bytes:
     return bytes([len(text)]) + text.encode()
 
 
-async def _hold(endpoint: str, calls: int) -> None:
+async def _hold(endpoint: str, calls: int, *, waits: bool) -> None:
     request = DescribeGroupsRequest()
     for number in range(GROUPS):
         request.group_ids.append(str(number).rjust(LIMITS.id_max_bytes, "g"))
     host, port = split_address(endpoint)
     async with Deaf() as deaf:
         await deaf.connect(host, port)
+        if waits:
+            child.answer(connected=True)
+            await asyncio.to_thread(sys.stdin.readline)
         asking = [asyncio.create_task(deaf.ask(DESCRIBE, request)) for _ in range(calls)]
         child.answer(calls=calls)
         await asyncio.to_thread(sys.stdin.read)
@@ -153,7 +157,7 @@ async def _hold(endpoint: str, calls: int) -> None:
 def main() -> None:
     """Ask, and read nothing."""
     config = child.config()
-    asyncio.run(_hold(config["endpoint"], config["calls"]))
+    asyncio.run(_hold(config["endpoint"], config["calls"], waits=config.get("waits", False)))
 
 
 if __name__ == "__main__":

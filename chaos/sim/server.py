@@ -20,6 +20,7 @@ from coordinator.heartbeats import Heartbeats
 from coordinator.routing import Directory
 from coordinator.service import GroupService
 from coordinator.shard import Shard
+from coordinator.slices import LongReads
 from coordinator.statuses import Statuses
 from coordinator.topic_service import TopicService
 from coordinator.topics import Topics
@@ -95,6 +96,7 @@ def make_core(
         Admission(),
         LeaderWatch(shards),
         Bridge(),
+        LongReads(),
     )
 
 

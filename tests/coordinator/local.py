@@ -16,6 +16,7 @@ from coordinator.routing import Directory
 from coordinator.rpc import make_server
 from coordinator.service import GroupService
 from coordinator.shard import Shard
+from coordinator.slices import LongReads
 from coordinator.standing import Turn
 from coordinator.statuses import Statuses
 from coordinator.topic_service import TopicService
@@ -84,6 +85,7 @@ class LocalNode:
             Admission(active_calls),
             LeaderWatch(self.shards),
             Bridge(),
+            LongReads(),
         )
         self.applying = True
         self.connected = set()

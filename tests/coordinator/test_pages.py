@@ -9,7 +9,7 @@ from coordinator import departing, describing, pages, slices
 from coordinator.machine.commands import LeaveGroup, Protocol
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.state import Group, Member, Offset, Phase, recount
-from coordinator.slices import ENTRIES_AT_ONCE, KEYS_PER_ENTRY, Slices
+from coordinator.slices import ENTRIES_AT_ONCE, KEYS_PER_ENTRY, LongReads, Slices
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
@@ -227,7 +227,7 @@ async def test_of_all_calls_one_at_a_time_goes_on():
                 await asyncio.sleep(0)
                 running -= 1
 
-    lock = asyncio.Lock()
+    lock = LongReads()
     await asyncio.gather(*(read(lock) for _ in range(8)))
     assert most == 1
     assert not lock.locked()
@@ -312,7 +312,7 @@ def at_work_in(patch, passes):
 @run
 async def test_a_read_that_is_cancelled_lets_the_others_go_on():
     """The lock is given back."""
-    lock, at_work = asyncio.Lock(), asyncio.Event()
+    lock, at_work = LongReads(), asyncio.Event()
 
     async def read():
         async with Slices(lock) as one:

@@ -16,7 +16,7 @@ from coordinator.machine.limits import LIMITS
 from coordinator.machine.state import Group, Phase
 from coordinator.routing import shard_of
 from coordinator.rpc import READY, WATCHES_PER_CONNECTION_MAX, Health, make_server
-from coordinator.slices import ENTRIES_AT_ONCE, Slices
+from coordinator.slices import ENTRIES_AT_ONCE, LongReads, Slices
 from coordinator.verify import Verifier
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
@@ -1024,7 +1024,7 @@ def test_a_group_that_vanishes_while_a_page_is_made_ends_no_list(monkeypatch):
         groups.pop("b", None)
 
     async def made():
-        async with Slices(asyncio.Lock()) as slices:
+        async with Slices(LongReads()) as slices:
             page = pages.GroupsPage(admin.ListGroupsRequest(), slices)
             return await page.add(shard, resumed=False), page.response
 

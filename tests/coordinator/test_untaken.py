@@ -70,24 +70,26 @@ def soon(monkeypatch):
     monkeypatch.setattr(door, "UNTAKEN_LOOK_MS", 20)
 
 
-def test_a_client_that_never_reads_keeps_a_few_answers_and_no_more():
-    """Of 350 answers of 1 MiB; and before it has read those its calls do nothing."""
+def test_for_a_client_that_never_reads_one_answer_is_made_and_no_more():
+    """Of 350 answers of 1 MiB; before it has read that one a few calls wait, unread, and no others.
+
+    gRPC's own loop takes calls beside the door: those were all answered, and kept a core busy.
+    """
 
     async def test():
         async with Bounded() as case, Deaf() as deaf:
             await deaf.connect("127.0.0.1", case.port)
             for _ in range(CALLS):
                 await deaf.ask(FETCH, pb.OffsetFetchRequest())
-            kept = CONNECTION_BYTES_MAX // LARGE
-            await _seen(lambda: len(deaf.statuses) == CALLS - kept)
-            assert set(deaf.statuses.values()) <= {EXHAUSTED, UNAVAILABLE}
-            assert len(case.untaken) == kept
-            assert case.untaken.bytes < CONNECTION_BYTES_MAX + LARGE + ANSWER_BYTES
-            fetches = case.groups.fetches
+            waiting = door.READS_WAITING_MAX + 1
+            await _seen(lambda: len(deaf.statuses) == CALLS - 1 - waiting)
+            assert set(deaf.statuses.values()) == {EXHAUSTED}
+            assert len(case.untaken) == case.groups.fetches == 1
+            assert LARGE < case.untaken.bytes < LARGE + 2 * ANSWER_BYTES
             late = await deaf.ask(FETCH, pb.OffsetFetchRequest())
             await case.until(lambda: late in deaf.statuses)
             assert deaf.statuses[late] == EXHAUSTED
-            assert case.groups.fetches == fetches <= kept + door.READS_AT_ONCE_MAX
+            assert case.groups.fetches == 1
 
     run(test())
 
