@@ -46,11 +46,11 @@ def _run(
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
     names = group_names("fill", groups, cluster.shards)
-    for number in range(PROCESSES):
-        config = {"endpoints": cluster.endpoints, "groups": names[number::PROCESSES], "others": []}
-        children.append(Child("bench.large_commits_client", config))
-    for child in children:
+    config = {"endpoints": cluster.endpoints, "groups": [], "others": []}
+    children += [Child("bench.large_commits_client", config) for _ in range(PROCESSES)]
+    for number, child in enumerate(children):
         child.ready(timeout_s=120)
+        child.ask("know", 120, groups=names[number::PROCESSES])
     terms = cluster.terms()
     got = ask_all(
         children, "fill", FILL_S_MAX, partitions=OFFSETS, in_flight=in_flight // PROCESSES

@@ -5,7 +5,8 @@ management (no members); refused, they wait RETRY_S. Verb `run` (seconds, warm_s
 client of its own, which commits 1,000 partitions in a closed loop, beside the other client: that
 one commits one partition every OTHER_S, to its groups in turn, and asks again until it is
 acknowledged: its latency is from the first attempt. Verb `fill` (partitions, in_flight): each group
-is committed to once, by so many clients that take the next one.
+is committed to once, by so many clients that take the next one. Verb `know` (groups): these are the
+groups, which may be more than a command line takes.
 """
 
 import asyncio
@@ -38,6 +39,12 @@ class Client:
         self._at: dict[str, str] = {}
         self.outcomes: collections.Counter[str] = collections.Counter()
         self.other_s: list[float] = []
+
+    async def know(self, groups: list[str]) -> child.Message:
+        """Take other groups, and learn who coordinates them."""
+        self._groups = groups
+        await self.prepare()
+        return {}
 
     async def prepare(self) -> None:
         """Learn who coordinates."""
@@ -140,7 +147,9 @@ async def _main() -> None:
     tune_gc()
     child.answer(ready=True)
     async for command in child.commands():
-        if command["verb"] == "fill":
+        if command["verb"] == "know":
+            answer = await client.know(command["groups"])
+        elif command["verb"] == "fill":
             answer = await client.fill(command["partitions"], command["in_flight"])
         else:
             answer = await client.run(command["seconds"], command["warm_s"])

@@ -2,7 +2,7 @@
 
 Three nodes; 80 commits a second to the node that leads most, over eight connections. Rounds of ten
 seconds, every second one with a client that asks that node for 350 long answers on one connection
-and takes none. Side by side: the others' p99 of the rounds with it, by that of those without it.
+and takes none. Side by side: the others' p99 of a round with it, by that of the round before.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from bench.flood import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
-from bench.report import Report, quantile
+from bench.report import Report, median, quantile
 from chaos.child import Child, Message, close_all
 from chaos.soak.sampling import memory_kib
 from chaos.world.cluster import Cluster
@@ -109,9 +109,10 @@ def _run(
     report.add("others_p99_factor", factors, "times")
     report.add("memory_rise_mib", rises_mib, "MiB")
     report.add("memory_kept_mib", [kept_mib], "MiB")
-    factor = quantile(latencies_s[True], 0.99) / quantile(latencies_s[False], 0.99)
+    factor = median(factors)
     report.require(
-        factor <= P99_FACTOR_MAX, f"others' p99 is {factor:.2f} times, at most {P99_FACTOR_MAX}"
+        factor <= P99_FACTOR_MAX,
+        f"others' p99 is {factor:.2f} times, at most {P99_FACTOR_MAX} (the rounds' median)",
     )
     report.require(
         max(rises_mib) < RISE_MAX_MIB, f"memory rises by {max(rises_mib):.0f} MiB, under 64"
