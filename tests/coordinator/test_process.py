@@ -76,6 +76,31 @@ GARBAGE = """
 """
 
 
+COLLECTED = """
+    import gc
+    from coordinator.process import calm_collector
+
+    calm_collector()
+    looked_at = []
+
+    def note(phase, info):
+        if phase == "start" and info["generation"] == 1:
+            looked_at.append(len(gc.get_objects(0)) + len(gc.get_objects(1)))
+
+    gc.callbacks.append(note)
+
+    class Call:
+        def __init__(self):
+            self.itself = self
+
+    for _ in range(400_000):
+        Call()
+    ended = list(looked_at)
+    stays = [[number] for number in range(1_000_000)]
+    print(len(ended), len(looked_at) > 5, max(looked_at[-5:]) < 200_000)
+"""
+
+
 def _run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
@@ -104,6 +129,11 @@ def test_large_pieces_lie_outside_the_heaps_also_after_one_was_freed():
 def test_what_calls_left_behind_is_not_frozen_with_a_shard_that_was_loaded():
     """A cycle that nobody refers to is gone, what was loaded is out of the collector's sight."""
     assert _run(GARBAGE).stdout.split() == ["True", "True"]
+
+
+def test_a_million_offsets_that_are_new_are_not_looked_at_in_one_collection():
+    """Which took as long as an election; what calls leave, some of which are held, is let be."""
+    assert _run(COLLECTED).stdout.split() == ["0", "True", "True"]
 
 
 NODE = """
