@@ -11,6 +11,7 @@ import coordinator.proposer
 import muster.assigning
 from chaos.mutants.build import Build
 from coordinator.admission import Admission, Kind
+from coordinator.door import Door
 from coordinator.heartbeats import Beat, Heartbeats, HeldCall, _Places
 from coordinator.large_work import Share
 from coordinator.liveness import Arrivals, Liveness
@@ -33,6 +34,14 @@ from muster.types import Coordinator
 
 def _answers_whoever_asks(_self: Untaken, _peer: str) -> bool:
     return False
+
+
+async def _goes_on(_self: Untaken, _peer: str) -> None:
+    """Whatever waits."""
+
+
+async def _only_parses(self: Door, _method: str, _peer: str, size: int) -> bool:
+    return await self._parse_queue.turn(size)
 
 
 def _ends_nothing(_self: Untaken) -> None:
@@ -121,7 +130,12 @@ BUILDS = (
     Build(
         "unread_answers",
         "Makes answers for who does not read them.",
-        ((Untaken, "refuses", _answers_whoever_asks),),
+        ((Untaken, "refuses", _answers_whoever_asks), (Untaken, "few", _goes_on)),
+    ),
+    Build(
+        "reads_past_the_door",
+        "Bounds the reads of a connection that the door takes, and not those of gRPC's own loop.",
+        ((Door, "_may_parse", _only_parses),),
     ),
     Build(
         "unread_calls",

@@ -155,6 +155,16 @@ def test_a_refusal_is_no_answer_that_waits():
     run(test())
 
 
+def test_a_connection_that_takes_nothing_keeps_so_much_and_is_refused_more():
+    """Whatever it calls: the answers of Syncs are long, too. Others are not refused."""
+    answers = untaken.Untaken(lambda: 0.0, lambda _: None)
+    kept = [answers.keep(b"x" * LARGE, "deaf", object()) is not None for _ in range(8)]
+    most = CONNECTION_BYTES_MAX // LARGE
+    assert kept == [True] * most + [False] * (8 - most)
+    assert answers.refuses("deaf")
+    assert not answers.refuses("other")
+
+
 def test_who_takes_answers_is_served_whatever_others_leave_waiting():
     """Sixteen connections that read nothing have filled the node; a 17th has nothing waiting."""
     now, ended = [0.0], []
