@@ -55,7 +55,7 @@ class Share:
         self.under_way = 0
         """Partitions in those that are proposed."""
         self.moved_ms = 0
-        """When one of them came, was proposed or ended last."""
+        """When one of them was proposed or ended last, or came where there was none."""
         self.turn = 0
         """Of the node's turns, the last that it had."""
         self.asked_ms: int | None = None
@@ -63,17 +63,20 @@ class Share:
 
     @property
     def stalled(self) -> bool:
-        """What waits for a quorum keeps nothing from the other shards."""
+        """What waits for a quorum keeps nothing from other shards."""
         return self._node.now_ms - self.moved_ms > LARGE_STALLED_MS
 
     def hold(self, work: int) -> None:
         """A command of so many partitions came."""
-        self._move(work, 0)
+        if not self.held + self.under_way:
+            self.moved_ms = self._node.now_ms
+        self.held += work
 
     def may_go(self, work: int) -> bool:
         """Whether one that is held may be proposed now; else the shard is woken later."""
         node = self._node
-        used = sum(one.under_way for one in node.shares if not one.stalled)
+        counted = (one for one in node.shares if one is self or not one.stalled)
+        used = sum(one.under_way for one in counted)
         if (used and used + work > UNDER_WAY_MAX) or any(map(self._is_after, node.shares)):
             self.asked_ms = node.now_ms
             return False

@@ -105,7 +105,12 @@ def test_a_shard_that_cannot_go_on_does_not_stop_the_others():
     rig.ask(0, wide("g", UNDER_WAY_MAX))
     rig.turn()
     assert under_way(rig) == []
-    rig.turn(ms=LARGE_STALLED_MS)
+    stuck.ask(1, wide("g", LARGE + 1))  # what comes is no progress
+    rig.turn(ms=LARGE_STALLED_MS // 2)
+    stuck.ask(2, wide("g", LARGE + 1))
+    stuck.turn(ms=LARGE_STALLED_MS + 10)
+    assert under_way(stuck) == [("g", UNDER_WAY_MAX)]
+    rig.turn(ms=LARGE_STALLED_MS // 2 + 10)
     assert under_way(rig) == [("g", UNDER_WAY_MAX)]
 
 
