@@ -181,8 +181,8 @@ class Door:
     async def _read(self, calls: Calls, state: State, method: str) -> None:
         """Handle a read in a slot of its connection, until its answer is made."""
         slot = await self._slot(calls.peer(state))
-        if slot is None:
-            await calls.refuse(state, OVERLOADED)
+        if isinstance(slot, str):
+            await calls.refuse(state, slot)
             return
         try:
             READ_SLOT.set(slot)
@@ -190,18 +190,22 @@ class Door:
         finally:
             slot.free()
 
-    async def _slot(self, peer: str) -> "ReadSlot | None":
-        """Wait for one of this connection; None where too many wait."""
+    async def _slot(self, peer: str) -> "ReadSlot | str":
+        """Wait for one of this connection; or why there is none."""
         gate = self._gates.of(peer)
         if gate.waiting >= READS_WAITING_MAX:
-            return None
+            return OVERLOADED
+        given_up = gate.given_up
         await gate.enter()
         slot = ReadSlot(gate)
         try:
-            await self.untaken.few(peer)
+            gate.given_up += not await self.untaken.few(peer)
         except BaseException:
             slot.free()
             raise
+        if gate.given_up != given_up:
+            slot.free()
+            return NOT_TAKEN
         return slot
 
     async def _look(self) -> None:
@@ -244,9 +248,10 @@ class Door:
                 received.raw = b""
                 why = NOT_TAKEN if has_room else TOO_MUCH
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
-            if not await self._may_parse(method, peer, size):
+            why = await self._wait_to_parse(method, peer, size)
+            if why:
                 received.raw = b""
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, OVERLOADED)
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
             wrong = ""
             try:
                 request = parse(received.raw)
@@ -278,16 +283,17 @@ class Door:
             handle, request_deserializer=Received, response_serializer=encoded
         )
 
-    async def _may_parse(self, method: str, peer: str, size: int) -> bool:
-        """Wait for a request's turn; False: it is refused."""
+    async def _wait_to_parse(self, method: str, peer: str, size: int) -> str:
+        """Wait for a request's turn; why it is refused, or nothing."""
         if method in READS and READ_SLOT.get() is None:
             # gRPC's own loop has taken it, beside ours, and has read it.
             slot = await self._slot(peer)
-            if slot is None:
-                return False
+            if isinstance(slot, str):
+                return slot
             READ_SLOT.set(slot)
             _call_task().add_done_callback(slot.free)
-        return await self._parse_queue.turn(size, commit=method == COMMIT)
+        has_turn = await self._parse_queue.turn(size, commit=method == COMMIT)
+        return "" if has_turn else OVERLOADED
 
     def _keep(self, task: "asyncio.Task[None]") -> None:
         self._tasks.add(task)
@@ -308,6 +314,8 @@ class _Gate(asyncio.Semaphore):
     def __init__(self) -> None:
         super().__init__(1)
         self.waiting = 0
+        self.given_up = 0
+        """How often reads waited for answers that were not taken: who waited as well is refused."""
         self._wide = False
 
     def widen(self) -> None:

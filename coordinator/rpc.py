@@ -41,16 +41,12 @@ connections: without a file the durable mark cannot be renewed, nor a log begun,
 ends."""
 FILES_KEPT_MAX: Final = 1_024
 
-UNREAD_BYTES_MAX: Final = 16 * 1_024
-"""Of a request that is not read yet."""
-
 OPTIONS: Final[Sequence[tuple[str, Any]]] = (
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", LIMITS.client_message_max_bytes),
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
-    # A request that is not read yet takes so much at most, whatever the connection could carry.
+    # A request that is not read yet takes 64 KiB at most, whatever the connection could carry.
     ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", UNREAD_BYTES_MAX),
     # Calls that wait inside the library are ours to refuse (door.py): its own refusals look
     # like cancelled calls, and nobody could tell them from a broken coordinator.
     ("grpc.server.max_pending_requests", PENDING_CALLS_MAX),

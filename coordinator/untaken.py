@@ -60,7 +60,7 @@ class Untaken:
         self._end = end
         self._open: OrderedDict[Answer, None] = OrderedDict()
         self._by_peer: dict[str, int] = {}
-        self._next_reads: dict[str, deque[asyncio.Future[None]]] = {}
+        self._next_reads: dict[str, deque[asyncio.Future[bool]]] = {}
         self.bytes = 0
         self.refused_total = 0
         """Calls that were refused, or whose answer was dropped, because of those before."""
@@ -77,12 +77,17 @@ class Untaken:
         self.refused_total += refused
         return refused
 
-    async def few(self, peer: str) -> None:
-        """Wait, before a long answer is made, until this connection has taken most before it."""
+    async def few(self, peer: str) -> bool:
+        """Wait, before a long answer is made, until this connection has taken most before it.
+
+        False where that was not taken in time.
+        """
         while self._by_peer.get(peer, 0) >= READ_ON_BYTES_MAX:
             turn = asyncio.get_running_loop().create_future()
             self._next_reads.setdefault(peer, deque()).append(turn)
-            await turn
+            if not await turn:
+                return False
+        return True
 
     def keep(self, encoded: bytes, peer: str, context: Context) -> Answer | None:
         """Count an answer until `let_go`; None where there is no room for it.
@@ -102,7 +107,7 @@ class Untaken:
         self._open[answer] = None
         return answer
 
-    def let_go(self, answer: Answer) -> bool:
+    def let_go(self, answer: Answer, *, taken: bool = True) -> bool:
         """Count it no more; False where it was counted no more already, as it was not taken."""
         if answer not in self._open:
             return False
@@ -112,7 +117,7 @@ class Untaken:
         if self._by_peer[answer.peer] < READ_ON_BYTES_MAX:
             for turn in self._next_reads.pop(answer.peer, ()):
                 if not turn.done():
-                    turn.set_result(None)
+                    turn.set_result(taken)
         if not self._by_peer[answer.peer]:
             del self._by_peer[answer.peer]
         return True
@@ -133,7 +138,7 @@ class Untaken:
             if answer.made_s > limit_s:
                 return
             self.ended_total += 1
-            self.let_go(answer)
+            self.let_go(answer, taken=False)
             self._end(answer.context)
 
 

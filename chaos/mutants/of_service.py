@@ -36,12 +36,12 @@ def _answers_whoever_asks(_self: Untaken, _peer: str) -> bool:
     return False
 
 
-async def _goes_on(_self: Untaken, _peer: str) -> None:
-    """Whatever waits."""
+async def _goes_on(_self: Untaken, _peer: str) -> bool:
+    return True
 
 
-async def _only_parses(self: Door, _method: str, _peer: str, size: int) -> bool:
-    return await self._parse_queue.turn(size)
+async def _only_parses(self: Door, _method: str, _peer: str, size: int) -> str:
+    return "" if await self._parse_queue.turn(size) else "waited too long"
 
 
 def _ends_nothing(_self: Untaken) -> None:
@@ -135,7 +135,7 @@ BUILDS = (
     Build(
         "reads_past_the_door",
         "Bounds the reads of a connection that the door takes, and not those of gRPC's own loop.",
-        ((Door, "_may_parse", _only_parses),),
+        ((Door, "_wait_to_parse", _only_parses),),
     ),
     Build(
         "unread_calls",

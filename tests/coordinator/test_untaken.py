@@ -101,13 +101,27 @@ def test_a_call_whose_answer_is_not_taken_is_ended(soon):
         async with Bounded() as case, Deaf() as deaf:
             await deaf.connect("127.0.0.1", case.port)
             for _ in range(2):
-                asked = [await deaf.ask(FETCH, pb.OffsetFetchRequest()) for _ in range(2)]
-                await _seen(lambda asked=asked: set(asked) <= deaf.resets)
+                asked = await deaf.ask(FETCH, pb.OffsetFetchRequest())
+                await _seen(lambda asked=asked: asked in deaf.resets)
                 assert len(case.untaken) == case.untaken.bytes == 0
-            assert case.groups.fetches == case.untaken.ended_total == 4
+            assert case.groups.fetches == case.untaken.ended_total == 2
             assert deaf.data_bytes == 0
             running = [t for t in asyncio.all_tasks() if "HandleExceptions" in t.get_name()]
             assert not running
+
+    run(test())
+
+
+def test_reads_that_wait_behind_an_answer_that_is_not_taken_end_with_it(soon):
+    """Each would be answered, and not taken, one after the other for minutes."""
+
+    async def test():
+        async with Bounded() as case, Deaf() as deaf:
+            await deaf.connect("127.0.0.1", case.port)
+            asked = [await deaf.ask(FETCH, pb.OffsetFetchRequest()) for _ in range(20)]
+            await _seen(lambda: set(asked) <= deaf.ended)
+            assert sum(status == EXHAUSTED for status in deaf.statuses.values()) == 19
+            assert case.groups.fetches == 1
 
     run(test())
 

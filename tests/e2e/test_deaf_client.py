@@ -32,8 +32,8 @@ ASKED = {
 }
 GIVEN_BACK = {"/muster.v1.GroupCoordinator/OffsetFetch"}
 """At once; small pieces (of long requests) go back to the system with the next trim, up to 60 s."""
-RISE_MAX_BYTES = 64 << 20
-"""Of which requests that are long themselves, and bounded by their number alone, take 50 to 54."""
+RISE_MAX_BYTES = 32 << 20
+"""One answer, what it is made of, and a hundred requests of which 64 KiB have come."""
 WAIT_S = 60
 LOOK_S = 0.05
 
