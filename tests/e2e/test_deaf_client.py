@@ -63,13 +63,12 @@ async def _scene(cluster, path):
         before = process.memory_info().rss
         async with Deaf() as deaf:
             await deaf.connect(*split_address(node.endpoint))
-            asking = [asyncio.create_task(deaf.ask(path, ASKED[path])) for _ in range(CALLS)]
-            asked = set(await asyncio.gather(*asking))
+            asking = asyncio.gather(*(deaf.ask(path, ASKED[path]) for _ in range(CALLS)))
 
             def ended():
                 nonlocal highest
                 highest = max(highest, process.memory_info().rss)
-                return asked <= deaf.ended
+                return asking.done() and set(asking.result()) <= deaf.ended
 
             answers = 0
             end = asyncio.create_task(_until(ended))
