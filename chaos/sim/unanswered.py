@@ -125,9 +125,10 @@ class Unanswered:
 
     def _place(self, waiting: _Waiting) -> Place:
         shard, call = self._shard, waiting.call
-        if any(pending.call is call for pending in shard.proposer._queue):
+        proposer = shard.proposer
+        if any(pending.call is call for pending in (*proposer._queue, *proposer._held)):
             return Place.QUEUED
-        flights = shard.proposer._flights
+        flights = proposer._flights
         if any(pending.call is call for flight in flights for pending in flight.pending):
             return Place.IN_FLIGHT
         if any(question.open for question in waiting.questions):
