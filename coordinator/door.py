@@ -199,7 +199,8 @@ class Door:
         await gate.enter()
         slot = ReadSlot(gate)
         try:
-            gate.given_up += not await self.untaken.few(peer)
+            few = await self.untaken.few(peer)
+            gate.given_up += not few
         except BaseException:
             slot.free()
             raise

@@ -98,13 +98,15 @@ class Share:
         self.held += held
         self.under_way += under_way
         self.moved_ms = self._node.now_ms
+        if not self.held:
+            self.asked_ms = None
         for one in self._node.shares:
             if one.asked_ms is not None:
                 one.wake()
 
     def _is_after(self, other: "Share") -> bool:
         """Whether the other one waits, and has not had its turn for longer."""
-        if other is self or other.asked_ms is None:
+        if other is self or other.asked_ms is None or (other.under_way and other.stalled):
             return False
         lately = self._node.now_ms - other.asked_ms < LARGE_WAITING_MS
         return lately and other.turn < self.turn

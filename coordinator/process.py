@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -19,6 +20,9 @@ is not looked at again, and calls that are held must not be among it: that one i
 GROWING_THRESHOLDS: Final = (20_000, 5, 5_000)
 """While most objects stay, such as offsets that are new: the second is reached after 120,000 of
 them, which takes 30 ms. A million of them took the time of an election."""
+
+GROWING_S_MAX: Final = 2.0
+"""Between two young collections while state grows; what calls leave that are held takes longer."""
 
 _M_ARENA_MAX: Final = -8
 MALLOC_ARENAS: Final = 2
@@ -73,9 +77,15 @@ def calm_collector() -> None:
         gc.callbacks.append(_young_collected)
 
 
+_last_s = [0.0]
+"""When a young collection ended last."""
+
+
 def _young_collected(phase: str, info: dict[str, int]) -> None:
     if phase == "stop" and info["generation"] == 0:
-        growing = info["collected"] < GC_THRESHOLDS[0] // 2
+        last_s, _last_s[0] = _last_s[0], time.perf_counter()
+        soon = _last_s[0] - last_s < GROWING_S_MAX
+        growing = soon and info["collected"] < GC_THRESHOLDS[0] // 2
         gc.set_threshold(*(GROWING_THRESHOLDS if growing else GC_THRESHOLDS))
 
 

@@ -38,6 +38,10 @@ PASS_BYTES_MAX: Final = 128 * 1_024
 wait apart, and one of them has its turn beside those."""
 
 
+COMMITS_PASS_BYTES_MAX: Final = 16 * 1_024
+"""The same of commits, which wait apart: 1,000 partitions, or a few smaller ones."""
+
+
 class Received:
     """One call's request, not parsed yet."""
 
@@ -84,8 +88,8 @@ class Requests:
 class ParseQueue:
     """Requests that wait until they may be parsed, each in order: medium ones, and large ones.
 
-    Commits wait apart, one in a turn, for COMMIT_WAIT_MS_MAX: there are none while the node holds
-    enough large ones (large_work.py).
+    Commits wait apart, and while the node holds enough large ones (large_work.py), for
+    COMMIT_WAIT_MS_MAX.
     """
 
     def __init__(self, commits_wait: Callable[[], bool] = lambda: False) -> None:
@@ -110,7 +114,8 @@ class ParseQueue:
     def look(self) -> None:
         """Go on, where something may be parsed. To be called now and then."""
         since_s = self._loop.time() - COMMIT_WAIT_MS_MAX / MS
-        while self._commits and self._commits[0].since_s < since_s:
+        full = bool(self._commits) and self._commits_wait()
+        while full and self._commits and self._commits[0].since_s < since_s:
             turn = self._commits.popleft()
             if not turn.come.done():
                 turn.come.set_result(False)
@@ -128,7 +133,7 @@ class ParseQueue:
         for queue in (self._medium, self._large):
             _give_turns(queue, PASS_BYTES_MAX)
         if not self._commits_wait():
-            _give_turns(self._commits, 1)
+            _give_turns(self._commits, COMMITS_PASS_BYTES_MAX)
         self._schedule()
 
 

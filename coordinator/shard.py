@@ -459,7 +459,8 @@ class Shard:
             if self.proposer.offer(Checkpoint(), FIRING_BYTES) is None:
                 self._moved_since_checkpoint = False
             self._checkpoint_due_ms = self._clock_ms + CHECKPOINT_INTERVAL_MS
-        if self.proposer.drains:
+        # Sweeps are large: their pace is that of what is held.
+        if self.proposer.drains and self.proposer.large_work < LIMITS.entry_max_partitions:
             self._look_around()
 
     def _look_around(self) -> None:

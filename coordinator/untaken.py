@@ -84,9 +84,14 @@ class Untaken:
         """
         while self._by_peer.get(peer, 0) >= READ_ON_BYTES_MAX:
             turn = asyncio.get_running_loop().create_future()
-            self._next_reads.setdefault(peer, deque()).append(turn)
-            if not await turn:
-                return False
+            turns = self._next_reads.setdefault(peer, deque())
+            turns.append(turn)
+            try:
+                if not await turn:
+                    return False
+            except asyncio.CancelledError:
+                turns.remove(turn)
+                raise
         return True
 
     def keep(self, encoded: bytes, peer: str, context: Context) -> Answer | None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from coordinator import received
 from coordinator.answers import NotHere
 from coordinator.calls import Desk
 from coordinator.large_work import HELD_MAX, LARGE, UNDER_WAY_MAX, LargeWork
@@ -112,6 +113,25 @@ def test_a_shard_that_cannot_go_on_does_not_stop_the_others():
     assert under_way(stuck) == [("g", UNDER_WAY_MAX)]
     rig.turn(ms=LARGE_STALLED_MS // 2 + 10)
     assert under_way(rig) == [("g", UNDER_WAY_MAX)]
+    rig.apply()
+    rig.ask(1, wide("g", UNDER_WAY_MAX))
+    stuck.turn()  # it asks again, and has not had a turn for longer
+    rig.turn()
+    assert under_way(rig) == [("g", UNDER_WAY_MAX)]
+
+
+def test_old_offsets_are_swept_at_the_pace_of_what_is_large(monkeypatch):
+    """Sweeps are large commands that no caller waits for: they would pile up behind each other."""
+    rig, looks = leading(), []
+    monkeypatch.setattr(rig.shard, "_look_around", lambda: looks.append(rig.clock_ms))
+    for number in range(2):
+        rig.ask(number, wide(f"g{number}", UNDER_WAY_MAX))
+    rig.run(ms=100)
+    assert looks == []
+    rig.log.run = rig.apply
+    rig.drain()
+    rig.turn()
+    assert looks
 
 
 @pytest.mark.parametrize("proposed", [True, False])
@@ -193,6 +213,22 @@ def test_a_commit_that_waits_too_long_to_be_parsed_is_refused():
             queue.look()
         assert not await waiting
         assert loop.time() - began_s >= COMMIT_WAIT_MS_MAX / 1_000
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
+def test_a_commit_that_has_waited_long_is_parsed_where_there_is_room_now(monkeypatch):
+    """The loop may have stood still: the node is not full any more."""
+
+    async def main():
+        full = True
+        queue = ParseQueue(lambda: full)
+        waiting = asyncio.create_task(queue.turn(AT_ONCE_BYTES_MAX + 1, commit=True))
+        await asyncio.sleep(0)
+        full = False
+        monkeypatch.setattr(received, "COMMIT_WAIT_MS_MAX", 0)
+        queue.look()
+        assert await waiting
 
     asyncio.run(asyncio.wait_for(main(), 10))
 
