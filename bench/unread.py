@@ -19,7 +19,7 @@ from chaos.world.cluster import Cluster
 
 GROUPS = 24
 PER_S = 80
-"""A third of what keeps two cores busy: where they are, whatever is added delays the others."""
+"""Half of what kept two cores busy: where they are, whatever is added delays the others."""
 CONNECTIONS = 8
 CALLS = 350
 DEAF_NICE = 15

@@ -155,23 +155,15 @@ def _encode(command: Command) -> log_pb2.Command:
         blob=command.blob,
     )
     add = message.partitions.add
-    for (
-        topic,
-        partition,
-        offset,
-        metadata,
-        end_offset,
-        expected,
-        start_offset,
-    ) in command.partitions:
+    for one in command.partitions:
         add(
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            metadata=metadata,
-            end_offset=end_offset,
-            expected_offset=expected,
-            start_offset=start_offset,
+            topic=one.topic,
+            partition=one.partition,
+            offset=one.offset,
+            metadata=one.metadata,
+            end_offset=one.end_offset,
+            expected_offset=one.expected_offset,
+            start_offset=one.start_offset,
         )
     return log_pb2.Command(offset_commit=message)
 

@@ -38,7 +38,7 @@ RARE_TAKEN_AT_ONCE: Final = 4
 EXEMPT: Final = frozenset({"/muster.v1.GroupCoordinator/Heartbeat"})
 """Cheap, bounded elsewhere, and a member that cannot be heard would expire for our slowness."""
 
-COMMIT: Final = "/muster.v1.GroupCoordinator/OffsetCommit"
+COMMIT: Final = MEMBERS + "OffsetCommit"
 
 KINDS: Final = {
     "/muster.v1.GroupCoordinator/FindCoordinator": Kind.DISCOVERY,

@@ -15,8 +15,8 @@ LARGE: Final = 50
 """A command of more partitions is large."""
 
 UNDER_WAY_MAX: Final = 1_000
-"""Partitions in large commands that a node has proposed and not applied: some 0.1 s of work where
-three replicas share two cores. A larger one goes alone."""
+"""Partitions in large commands that a node has proposed and not applied. A larger one goes alone.
+More brought no more of them through on two cores, and let small ones wait (docs/adr/0020)."""
 
 HELD_MAX: Final = 5_000
 """Partitions in large commands that are held or under way in a node, beyond which no large commit
@@ -41,7 +41,7 @@ class LargeWork:
     def full(self) -> bool:
         """Whether so much is held that no more need be parsed."""
         moving = (one for one in self.shares if not one.stalled)
-        return sum(one.held + one.under_way for one in moving) >= HELD_MAX
+        return sum(one.work for one in moving) >= HELD_MAX
 
 
 class Share:
@@ -62,13 +62,18 @@ class Share:
         """When it was told last to wait."""
 
     @property
+    def work(self) -> int:
+        """Partitions in all of them."""
+        return self.held + self.under_way
+
+    @property
     def stalled(self) -> bool:
         """What waits for a quorum keeps nothing from other shards."""
         return self._node.now_ms - self.moved_ms > LARGE_STALLED_MS
 
     def hold(self, work: int) -> None:
         """A command of so many partitions came."""
-        if not self.held + self.under_way:
+        if not self.work:
             self.moved_ms = self._node.now_ms
         self.held += work
 

@@ -136,8 +136,6 @@ class Proposer:
         self.bytes = 0
         self.work = 0
         """In partitions, as `work_of` counts them."""
-        self.large_work = 0
-        """Of them, those in large commands."""
         self._queued_size = self._queued_work = 0
         """Of what neither is held nor under way."""
         self.clock_s: Callable[[], float] = float
@@ -160,6 +158,11 @@ class Proposer:
     def reserved_of(self, group_id: str) -> int:
         """Of `reserved`, what is of this group."""
         return self._reserved.get(group_id, 0)
+
+    @property
+    def large_work(self) -> int:
+        """Of `work`, what is in large commands."""
+        return self._share.work
 
     @property
     def waiting(self) -> bool:
@@ -210,7 +213,6 @@ class Proposer:
         self.bytes += size
         self.work += work
         if large:
-            self.large_work += work
             self._share.hold(work)
         self._queued_size += size
         self._queued_work += work
@@ -345,7 +347,6 @@ class Proposer:
             self.bytes -= item.size
             self.work -= item.work
             if not _is_small(item):
-                self.large_work -= item.work
                 self._share.end(item.work, begun=item.begun)
             group_id = getattr(item.command, "group_id", None)
             if item.growth:

@@ -260,6 +260,25 @@ async def test_of_large_reads_one_at_most_is_worked_on_in_a_pass_of_the_loop():
 
 
 @run
+async def test_long_reads_rest_between_two_slices_while_other_calls_come():
+    """They took half of the loop, and everybody else's calls waited twice as long."""
+    calls, rests, real = [0], [], asyncio.sleep
+
+    async def sleep(delay_s):
+        rests.append(delay_s)
+        await real(0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "sleep", sleep)
+        patch.setattr(slices, "READ_BUSY_MS", 1e-6)  # since the last slice, no longer
+        async with Slices(LongReads(lambda: calls[0])) as one:
+            for came in (True, False, True):
+                calls[0] += came
+                await one.pause()
+    assert [rest > 0 for rest in rests] == [True, False, True]
+
+
+@run
 async def test_what_is_asked_for_all_there_is_waits_for_its_turn_before_it_looks_at_it():
     """480 fetches of 100,000 offsets copied their keys before they waited: a pass of 400 ms."""
     async with local_node() as node:

@@ -5,6 +5,10 @@ import sys
 import textwrap
 from collections import Counter
 
+import pytest
+
+from coordinator import process
+
 FREED = """
     from coordinator.process import give_memory_back
 
@@ -134,6 +138,20 @@ def test_what_calls_left_behind_is_not_frozen_with_a_shard_that_was_loaded():
 def test_a_million_offsets_that_are_new_are_not_looked_at_in_one_collection():
     """Which took as long as an election; what calls leave, some of which are held, is let be."""
     assert _run(COLLECTED).stdout.split() == ["0", "True", "True"]
+
+
+@pytest.mark.parametrize(
+    ("collected", "after_s", "growing"), [(100, 0.5, True), (100, 4.0, False), (15_000, 0.5, False)]
+)
+def test_only_what_stays_and_comes_fast_counts_as_growth(monkeypatch, collected, after_s, growing):
+    """Calls that are held stay as well, and what is promoted with them is never looked at again."""
+    told, now_s = [], [100.0]
+    monkeypatch.setattr(process.time, "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(process.gc, "set_threshold", lambda *thresholds: told.append(thresholds))
+    process._young_collected("stop", {"generation": 0, "collected": 0})
+    now_s[0] += after_s
+    process._young_collected("stop", {"generation": 0, "collected": collected})
+    assert told[-1] == (process.GROWING_THRESHOLDS if growing else process.GC_THRESHOLDS)
 
 
 NODE = """

@@ -8,10 +8,11 @@ from itertools import pairwise
 import grpc
 import pytest
 
+from coordinator import door
 from coordinator.admission import ACTIVE_CALLS_MAX, JOINS_AT_ONCE, Admission, Kind
 from coordinator.door import Door, open_answers
 from coordinator.grpc_metrics import GrpcMetrics
-from coordinator.large_work import LargeWork
+from coordinator.large_work import HELD_MAX, LargeWork
 from coordinator.machine.limits import LIMITS
 from coordinator.received import (
     AT_ONCE_BYTES_MAX,
@@ -73,11 +74,12 @@ class Node:
         self.metrics = GrpcMetrics()
         self.metrics.replied.append(lambda _method, request, *_: self.told.append(request.group_id))
         self.server = make_server([self.metrics])
+        self.large = LargeWork()
         self.door = Door(
             self.server,
             Admission(ACTIVE_CALLS_MAX),
             open_answers(),
-            LargeWork(),
+            self.large,
             (self.metrics,),
             _ended,
         )
@@ -128,6 +130,25 @@ class Node:
 
 def _ended(task):
     assert task.cancelled() or task.exception() is None
+
+
+def test_a_large_commit_waits_while_the_node_holds_enough_and_goes_on_by_itself(monkeypatch):
+    """Nothing else does: neither a small commit nor a heartbeat as long."""
+    monkeypatch.setattr(door, "UNTAKEN_LOOK_MS", 60_000)  # it need not be looked for
+
+    async def test():
+        async with Node() as node:
+            node.let_go.set()
+            share = node.large.share(lambda: None)
+            share.hold(HELD_MAX)
+            waiting = asyncio.ensure_future(node.ask(AT_ONCE_BYTES_MAX + 1))
+            await node.ask(AT_ONCE_BYTES_MAX + 1, BEAT, channel=1)
+            await node.ask(AT_ONCE_BYTES_MAX)
+            assert (len(node.parsed_in), waiting.done()) == (2, False)
+            share.end(HELD_MAX, begun=False)
+            assert await waiting == b"answer"
+
+    run(test())
 
 
 def test_large_requests_that_come_together_are_parsed_one_in_a_pass():
