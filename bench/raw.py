@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import grpc.aio
 
+from muster import timeouts
 from muster.backoff import shed_delay_ms
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
 
@@ -16,6 +17,7 @@ TOPIC = "bench"
 PARTITIONS = 1000
 SESSION_MAX_MS = 30 * 60 * 1000
 RETRY_S = 0.05
+PARKED_S = timeouts.PARKED_ATTEMPT_MS / 1000
 
 
 class RawError(Exception):
@@ -150,7 +152,8 @@ class Member:
                         await asyncio.sleep(RETRY_S)
 
     async def _join_and_sync(self, pool: Pool) -> None:
-        joined = await pool.at(self.endpoint).JoinGroup(self._join_request(), timeout=30.0)
+        request = self._join_request()
+        joined = await pool.at(self.endpoint).JoinGroup(request, timeout=PARKED_S)
         if joined.status.code != errors_pb2.NONE:
             await self._refused(joined.status, joined.park_again)
             return
@@ -166,7 +169,7 @@ class Member:
         for member in joined.members:
             request.assignments.add(member_id=member.member_id, assignment=b"bench")
         while True:
-            synced = await pool.at(self.endpoint).SyncGroup(request, timeout=30.0)
+            synced = await pool.at(self.endpoint).SyncGroup(request, timeout=PARKED_S)
             if not synced.park_again:
                 break
         if synced.status.code == errors_pb2.NONE:

@@ -21,7 +21,8 @@ from enum import Enum
 from typing import Final
 
 from coordinator.machine.limits import LIMITS
-from coordinator.timeouts import HERD_MS, HERD_MS_MAX
+from coordinator.standing import Joins
+from coordinator.timeouts import HERD_MS, JOINS_MS_MAX, MANY_JOINS_MS
 
 MS: Final = 1_000
 
@@ -34,6 +35,11 @@ FIND_CALLS_MAX: Final = 400
 JOINS_AT_ONCE: Final = 250
 """Joins that are neither answered nor parked, beyond which no more are taken: on three replicas
 they are some 100 ms of work, well below an election's timeout."""
+
+
+MANY_JOINS: Final = 32
+"""Taken within MANY_JOINS_MS: a fleet starts. It comes process by process, and no node has too many
+at once while the first rounds of its first members would close without the others."""
 
 
 class Kind(Enum):
@@ -61,9 +67,9 @@ class Admission:
         self.active = 0
         self.of_kind = dict.fromkeys(Kind, 0)
         """Of the active ones, how many are of each kind."""
-        self._herd_at = self._looked_at = -math.inf
-        self._was_herd = False
-        self._herd_left_s = HERD_MS_MAX / MS
+        self._herd_at = -math.inf
+        self._herd, self._many = _Spell(), _Spell()
+        self._joined_at: deque[float] = deque([-math.inf] * MANY_JOINS, MANY_JOINS)
         self._takers: deque[asyncio.Future[None]] = deque()
         self._read: deque[asyncio.Future[None]] = deque()
         self.admitted_total = 0
@@ -79,6 +85,8 @@ class Admission:
         self.active += 1
         self.of_kind[kind] += 1
         self.admitted_total += 1
+        if kind is Kind.JOIN:
+            self._joined_at.append(asyncio.get_running_loop().time())
         return Admitted(self, kind)
 
     async def room(self, kind: Kind, *, read: bool = False) -> None:
@@ -104,21 +112,19 @@ class Admission:
     def _note_herd(self) -> None:
         self._herd_at = asyncio.get_running_loop().time()
 
-    def joins_come_as_herd(self) -> bool:
-        """Whether as many Joins as are taken at once are under way, now or a moment ago.
+    def joins(self) -> Joins:
+        """How they come; to be asked in each turn.
 
-        More may wait unread, so a member that is silent may be heard late (shard.py). To be asked
-        in each turn. Herds count for HERD_MS_MAX in all, which time without any gives back: of a
-        long time they have half at most, however often they come.
+        A herd: as many as are taken at once are under way, now or a moment ago. More may wait
+        unread, so a member that is silent may be heard late (shard.py).
         """
         if self.of_kind[Kind.JOIN] >= JOINS_AT_ONCE:
             self._note_herd()
         now = asyncio.get_running_loop().time()
-        passed_s = now - self._looked_at
-        left_s = self._herd_left_s + (-passed_s if self._was_herd else passed_s)
-        self._herd_left_s = min(max(left_s, 0.0), HERD_MS_MAX / MS)
-        self._looked_at, self._was_herd = now, now - self._herd_at < HERD_MS / MS
-        return self._was_herd and self._herd_left_s > 0
+        many = self._many.counts(now, lasts=now - self._joined_at[0] < MANY_JOINS_MS / MS)
+        if self._herd.counts(now, lasts=now - self._herd_at < HERD_MS / MS):
+            return Joins.HERD
+        return Joins.MANY if many else Joins.FEW
 
     def left(self, kind: Kind) -> None:
         """A call is answered, parked, or its request does not come."""
@@ -134,6 +140,26 @@ class Admission:
                 if not turn.done():
                     turn.set_result(None)
                     return
+
+
+class _Spell:
+    """Something that counts for JOINS_MS_MAX in all, which time without it gives back.
+
+    Of a long time it has half at most, however often it comes; what never ends counts no more.
+    """
+
+    def __init__(self) -> None:
+        self._left_s = JOINS_MS_MAX / MS
+        self._looked_at = -math.inf
+        self._lasted = False
+
+    def counts(self, now: float, *, lasts: bool) -> bool:
+        """Whether it does at `now`, of the loop's clock, where it `lasts`."""
+        passed_s = now - self._looked_at
+        left_s = self._left_s + (-passed_s if self._lasted else passed_s)
+        self._left_s = min(max(left_s, 0.0), JOINS_MS_MAX / MS)
+        self._looked_at, self._lasted = now, lasts
+        return lasts and self._left_s > 0
 
 
 class Admitted:

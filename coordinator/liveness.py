@@ -26,7 +26,8 @@ from coordinator.machine.state import Group
 from coordinator.timeouts import (
     DISCONNECT_GRACE_MS,
     FIRING_RETRY_MS,
-    HERD_HOLD_MS,
+    JOINS_HOLD_MS,
+    JOINS_LOOK_MS,
     LAG_FORGIVEN_MS,
 )
 
@@ -293,26 +294,27 @@ class Liveness:
                 self._clock_ms -= lag_ms
                 self.forgiven_lag_ms_total += lag_ms
 
-    def rounds_due(self, *, herd: bool) -> list[CloseRound]:
+    def rounds_due(self, *, many_joins: bool) -> list[CloseRound]:
         """Round timers that passed; each comes again in 500 ms unless its round moves.
 
-        While a `herd` of Joins waits to be taken, members of a group that forms are likely among
-        it: a group's first round then waits for them, HERD_HOLD_MS at most.
+        While `many_joins` come, members of a group that forms are likely among them: a group's
+        first round then waits for them, JOINS_HOLD_MS at most.
         """
         closing: list[CloseRound] = []
         for group_id, _ in self._rounds.pop_due(self._time_ms, FIRINGS_PER_TURN_MAX):
-            again_ms = FIRING_RETRY_MS
-            if not (herd and self._may_wait(self._firing[group_id])):
-                if len(closing) < ROUNDS_PER_TURN_MAX:
-                    closing.append(self._firing[group_id])
-                else:
-                    again_ms = 0
+            if many_joins and self._may_wait(self._firing[group_id]):
+                again_ms = JOINS_LOOK_MS
+            elif len(closing) < ROUNDS_PER_TURN_MAX:
+                closing.append(self._firing[group_id])
+                again_ms = FIRING_RETRY_MS
+            else:
+                again_ms = 0
             self._rounds.arm(group_id, self._time_ms + again_ms)
         return closing
 
     def _may_wait(self, closing: CloseRound) -> bool:
         held_ms = self._time_ms - closing.deadline_ms
-        return closing.timer is RoundTimer.INITIAL_DELAY and held_ms < HERD_HOLD_MS
+        return closing.timer is RoundTimer.INITIAL_DELAY and held_ms < JOINS_HOLD_MS
 
     def sessions_due(self) -> list[MemberKey]:
         """Members whose session ended and whose silence is proven.

@@ -178,7 +178,7 @@ class Node:
         self._store.sync_observers.append(self.metrics.timings.fsync.observe)
         self._runner.lag_observers.append(self.metrics.timings.turn_lag.observe)
         self._runner.lag_observers.append(self._timer_fired)
-        self.assembly.turns.herd = core.admission.joins_come_as_herd
+        self.assembly.turns.joins = core.admission.joins
 
     def _timer_fired(self, late_s: float) -> None:
         self.assembly.turns.timer_fired(late_s)

@@ -43,7 +43,7 @@ from coordinator.machine.subscriptions import named_topics
 from coordinator.routing import shard_of
 from coordinator.shard import FIRING_BYTES, Shard
 from coordinator.slices import Slices
-from coordinator.timeouts import FIND_COORDINATOR_HOLD_MS, JOIN_TO_SYNC_MS_MAX
+from coordinator.timeouts import FIND_COORDINATOR_HOLD_MS
 from coordinator.topics import BEHIND
 from muster.v1 import group_pb2 as pb
 from muster.v1 import group_pb2_grpc
@@ -160,7 +160,6 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     ) -> pb.JoinGroupResponse:
         """Park until the round's barrier completes, 25 s at most."""
         core = self._core
-        began_s = asyncio.get_running_loop().time()
         size = translate.command_bytes(request.ByteSize())
         refused = translate.too_large(size) or translate.too_many_in_join(request)
         if refused is not None:  # before it waits among the Joins, which keep their requests
@@ -184,7 +183,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
                     return self._join_failed(answer.member_id, Loading())
                 response = translate.joined(answer, counts, _previous(shard, command, answer))
                 if with_assignment and answer.leader_id != answer.member_id:
-                    await self._add_assignment(response, shard, command, began_s, admitted)
+                    await self._add_assignment(response, shard, command, admitted)
                 return response
             if isinstance(answer, Shed):
                 await shed(context, answer.what)
@@ -200,16 +199,12 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         response: pb.JoinGroupResponse,
         shard: Shard,
         command: commands.JoinGroup,
-        began_s: float,
         admitted: Admitted,
     ) -> None:
         """Sync for a member that has joined, in the same call (docs/adr/0010).
 
         Where that fails nothing is added: the member's own Sync will be told why.
         """
-        waited_s = asyncio.get_running_loop().time() - began_s
-        if waited_s > JOIN_TO_SYNC_MS_MAX / 1_000:
-            return
         sync = commands.SyncGroup(
             group_id=command.group_id,
             member_id=response.member_id,

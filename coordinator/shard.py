@@ -53,7 +53,7 @@ from coordinator.orphans import Orphans
 from coordinator.persist import Persist
 from coordinator.proposer import Pending, Propose, Proposer
 from coordinator.shard_time import ShardTime
-from coordinator.standing import Standing, Turn
+from coordinator.standing import Joins, Standing, Turn
 from coordinator.sweeping import RETENTION, Retention, Sweep, command_bytes
 from coordinator.timeouts import CHECKPOINT_INTERVAL_MS, LAG_FORGIVEN_MS
 from coordinator.topic_notices import TopicNotices
@@ -413,11 +413,11 @@ class Shard:
             lag_ms=turn.lag_ms,
             loop_round=turn.loop_round,
             heard=heard,
-            herd=turn.herd,
+            herd=turn.joins is Joins.HERD,
         )
         self.waiters.turn(turn.clock_ms)
         if heard and self.room is not Room.NONE:
-            self._fire(herd=turn.herd)
+            self._fire(many_joins=turn.joins is not Joins.FEW)
         self._flush(time_ms)
 
     def _watch_quorum(self, turn: Turn) -> bool:
@@ -447,8 +447,8 @@ class Shard:
         if self._settling:  # what the log refuses has ended, too
             self._settle()
 
-    def _fire(self, *, herd: bool) -> None:
-        for closing in self.liveness.rounds_due(herd=herd):
+    def _fire(self, *, many_joins: bool) -> None:
+        for closing in self.liveness.rounds_due(many_joins=many_joins):
             self.proposer.offer(closing, FIRING_BYTES)
         if self.proposer.drains:  # so that a call heard until now withdraws it (gp-H19)
             for key in self.liveness.sessions_due():

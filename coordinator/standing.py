@@ -13,18 +13,27 @@ class Standing(Enum):
     ELSEWHERE = "elsewhere"
 
 
+class Joins(Enum):
+    """How Joins come to a node (admission.py)."""
+
+    FEW = "few"
+    MANY = "many"
+    """As when a fleet starts."""
+    HERD = "herd"
+    """More than the node takes at once: others may wait unread."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """What a turn knows.
 
     `clock_ms` is the driver's clock, `lag_ms` how late the turn is, `loop_round` the number of full
-    rounds of the node's loop so far (see liveness.py). `herd`: more Joins come than the node takes
-    at once. `waited_rounds`: for how many of them the oldest call has waited that is read and not
-    taken in (liveness.Arrivals).
+    rounds of the node's loop so far (see liveness.py). `joins`: how they come. `waited_rounds`: for
+    how many rounds the oldest call has waited that is read and not taken in (liveness.Arrivals).
     """
 
     clock_ms: int
     lag_ms: int = 0
     loop_round: int = 0
-    herd: bool = False
+    joins: Joins = Joins.FEW
     waited_rounds: int = 0

@@ -17,11 +17,7 @@ FIND_COORDINATOR_HOLD_MS: Final = 1_000
 
 PARK_MS_MAX: Final = LIMITS.park_max_ms
 """The longest park of a Join or Sync; then REBALANCE_IN_PROGRESS with park_again (group-protocol
-2.16)."""
-
-JOIN_TO_SYNC_MS_MAX: Final = 10_000
-"""A Join that took longer is answered without waiting for the assignment, too; else one call could
-be parked for twice the longest park."""
+2.16). A Join that waits for its assignment, too, is parked twice."""
 
 HEARTBEAT_INTERVAL_MS: Final = LIMITS.heartbeat_interval_ms
 """How long a heartbeat is held, unless a session in the call is shorter than three of these."""
@@ -32,16 +28,23 @@ DISCONNECT_GRACE_MS: Final = LIMITS.disconnect_grace_ms
 FIRING_RETRY_MS: Final = 500
 """A proposed timer firing that had no effect is proposed again after this (group-protocol 4.1)."""
 
-HERD_HOLD_MS: Final = 20_000
-"""While more Joins come than a node takes at once, a group that forms waits so much longer than its
-initial delay for members that may be among them."""
+JOINS_HOLD_MS: Final = 20_000
+"""While Joins come as when a fleet starts, a group that forms waits so much longer than its initial
+delay for members that may be among them."""
+
+JOINS_LOOK_MS: Final = 100
+"""So often it is looked whether they still come."""
+
+MANY_JOINS_MS: Final = 500
+"""Many came within it (coordinator/admission.py)."""
 
 HERD_MS: Final = 1_000
-"""They came so recently (coordinator/admission.py)."""
+"""So recently more came than the node takes at once: it is a herd, and nobody's session runs, as a
+member's Join may be among those that wait unread."""
 
-HERD_MS_MAX: Final = 60_000
-"""So long they are waited for, and nobody's session runs: a member may be among them. Time without
-any gives it back, so that whoever goes on for longer stops sessions for half of the time."""
+JOINS_MS_MAX: Final = 60_000
+"""Many Joins count for so long, and so does a herd. Time without gives it back, so that whoever
+goes on for longer stops sessions for half of the time at most."""
 
 SHARD_TIME_STEP_MS_MAX: Final = 100
 """Shard time advances by at most this much in one turn (architecture 3 rule 1)."""

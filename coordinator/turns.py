@@ -6,7 +6,7 @@ from typing import Final
 from coordinator.breaks import BreakMeter
 from coordinator.heartbeats import Heartbeats
 from coordinator.shard import Shard
-from coordinator.standing import Turn
+from coordinator.standing import Joins, Turn
 from raft.contract import ShardId
 
 MS: Final = 1_000
@@ -39,8 +39,8 @@ class Turns:
         self._loop_round = 0
         self._lag_ms = 0
         self._fired = True
-        self.herd: Callable[[], bool] = lambda: False
-        """Whether more Joins come than the node takes at once (admission.py)."""
+        self.joins: Callable[[], Joins] = lambda: Joins.FEW
+        """How they come (admission.py)."""
         self._lively: dict[ShardId, Shard] = {}
         self._hurried: dict[ShardId, None] = {}
 
@@ -64,7 +64,7 @@ class Turns:
             int(now * MS),
             self._lag_ms,
             self._loop_round,
-            self.herd(),
+            self.joins(),
             self._heartbeats.arrivals.waited_rounds(self._loop_round),
         )
         hurried, self._hurried = self._hurried, {}

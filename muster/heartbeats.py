@@ -2,9 +2,9 @@
 
 The coordinator holds the call for an interval of its choice and answers at once when a member must
 act. A newer call (`call_seq`) releases the older one, so a member that comes or changes is heard
-within HEARTBEAT_GAP_MS, with many members HEARTBEAT_GAP_MS_MAX, and nothing is ever cancelled in
-normal running. A member that was told to act sits out the rest of its interval, so that the others'
-call is held again.
+within HEARTBEAT_GAP_MS, with many members within HEARTBEAT_GAP_MS_MAX or a third of that interval,
+and nothing is ever cancelled in normal running. A member that was told to act sits out the rest of
+its interval, so that the others' call is held again.
 """
 
 import asyncio
@@ -271,7 +271,8 @@ class _Beat:
         # A held call says nothing until its interval is over, and a lease may be shorter than that.
         at_once = any(pulse.is_doubted for pulse in due)
         many_ms = 0 if at_once else timeouts.HEARTBEAT_GAP_EACH_MS * len(due)
-        gap_ms = max(timeouts.HEARTBEAT_GAP_MS, min(many_ms, timeouts.HEARTBEAT_GAP_MS_MAX))
+        most_ms = min(timeouts.HEARTBEAT_GAP_MS_MAX, self._interval_ms // 3)
+        gap_ms = max(timeouts.HEARTBEAT_GAP_MS, min(many_ms, most_ms))
         self._start_at = now + gap_ms / 1000
         self._suspect_at = now + self._patience_s
         self._counters.calls += 1

@@ -6,8 +6,8 @@ docs/timeouts.md lists them beside the server's; a test checks the inequalities.
 COMMIT_ATTEMPT_MS = 2_000
 """OffsetCommit, OffsetFetch, LeaveGroup: the server holds them for 1 s at most, while it loads."""
 
-PARKED_ATTEMPT_MS = 40_000
-"""JoinGroup, SyncGroup: the server lets go after 25 s, of a Join that syncs, too, after 35 s."""
+PARKED_ATTEMPT_MS = 55_000
+"""JoinGroup, SyncGroup: the server lets go after 25 s, of a Join that syncs, too, after 50 s."""
 
 FIND_ATTEMPT_MS = 2_000
 """FindCoordinator: the server waits for a later term for 1 s at most."""
@@ -82,10 +82,10 @@ JOIN_SPREAD_MS_MAX = 2_000
 longer, the more Joins this process has open."""
 
 HEARTBEAT_GAP_MS = 20
-HEARTBEAT_GAP_EACH_MS = 2
-HEARTBEAT_GAP_MS_MAX = 200
+HEARTBEAT_GAP_EACH_MS = 4
+HEARTBEAT_GAP_MS_MAX = 700
 """Between the starts of two heartbeat calls: members that come together share one. Each call names
-all members, so with many it is made less often."""
+all members, so with many it is made less often, but three times in the server's interval."""
 
 LEASE_AFTER_BREAK_MS = 2_000
 """After a broken connection an elected leader leads so long, without a new acknowledgement."""

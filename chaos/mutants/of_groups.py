@@ -36,8 +36,8 @@ class Endless(Liveness):
         super().sessions_due()
         return []
 
-    def rounds_due(self, *, herd: bool) -> list[CloseRound]:
-        due = super().rounds_due(herd=herd)
+    def rounds_due(self, *, many_joins: bool) -> list[CloseRound]:
+        due = super().rounds_due(many_joins=many_joins)
         return [one for one in due if one.timer is RoundTimer.INITIAL_DELAY]
 
 

@@ -183,9 +183,14 @@ BUILDS = (
         ((Liveness, "_may_wait", _waits_for_nobody),),
     ),
     Build(
+        "fleet_unnoticed",
+        "Closes the first rounds of a fleet that comes process by process without most of it.",
+        ((coordinator.admission, "MANY_JOINS_MS", 0),),
+    ),
+    Build(
         "herds_without_end",
         "Lets herds of Joins stop the sessions of a node for as long as they come.",
-        ((coordinator.admission, "HERD_MS_MAX", 10**9),),
+        ((coordinator.admission, "JOINS_MS_MAX", 10**9),),
     ),
     Build(
         "parsed_at_once",

@@ -220,6 +220,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_SERVICE}::test_a_node_whose_topics_are_behind_lets_nobody_share_out_without_them",
     ),
     "herd_unheeded": (f"{_LIVENESS}::test_scenario[herd_holds_first_rounds]",),
+    "fleet_unnoticed": (
+        f"{_DOOR}::test_first_rounds_wait_while_joins_come_as_when_a_fleet_starts",
+    ),
     "herds_without_end": (
         f"{_DOOR}::test_herds_stop_sessions_for_half_of_a_long_time_at_most[600-0]",
         f"{_DOOR}::test_herds_stop_sessions_for_half_of_a_long_time_at_most[59-1.05]",

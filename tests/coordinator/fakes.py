@@ -15,7 +15,7 @@ from coordinator.machine.commands import (
     SyncGroup,
 )
 from coordinator.shard import Shard
-from coordinator.standing import Turn
+from coordinator.standing import Joins, Turn
 from coordinator.sweeping import RETENTION
 from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, Room, ShardId, Unknown
 
@@ -179,12 +179,12 @@ class Rig:
     def _wake(self, _number):
         self.wakes += 1
 
-    def turn(self, ms=10, lag_ms=0, *, herd=False):
+    def turn(self, ms=10, lag_ms=0, *, joins=Joins.FEW):
         """One turn, `ms` later; what it proposes is applied at once."""
         self.clock_ms += ms
         self.loop_round += 1
         self.desk.breaks.turn(self.clock_ms)
-        self.shard.turn(Turn(self.clock_ms, lag_ms, self.loop_round, herd))
+        self.shard.turn(Turn(self.clock_ms, lag_ms, self.loop_round, joins))
         self.log.run()
 
     def drain(self):

@@ -11,14 +11,15 @@ import grpc
 import pytest
 
 from coordinator import grpc_seam
-from coordinator.admission import CALL, FIND_CALLS_MAX, JOINS_AT_ONCE, Admission, Kind
+from coordinator.admission import CALL, FIND_CALLS_MAX, JOINS_AT_ONCE, MANY_JOINS, Admission, Kind
 from coordinator.door import EXEMPT, TAKEN_AT_ONCE, Door, open_answers
 from coordinator.frontend import admit
 from coordinator.large_work import LargeWork
 from coordinator.machine.limits import LIMITS
 from coordinator.probe import Probe, Wait
 from coordinator.rpc import make_server
-from coordinator.timeouts import HERD_MS, HERD_MS_MAX
+from coordinator.standing import Joins
+from coordinator.timeouts import HERD_MS, JOINS_MS_MAX, MANY_JOINS_MS
 from muster.v1 import admin_pb2, group_pb2_grpc
 from muster.v1 import group_pb2 as pb
 
@@ -180,18 +181,22 @@ def test_patient_calls_take_no_room_from_others_and_have_a_maximum_of_their_own(
         Kind.JOIN: LIMITS.max_parked_calls,
         Kind.PATIENT: LIMITS.max_parked_calls,
     }
-    admission = Admission(LIMIT)
-    entered = []
-    for kind, most in room.items():
-        entered += [admission.enter(kind) for _ in range(most)]
-        assert None not in entered
-        assert admission.enter(kind) is None
-    for one in entered:
-        one.leave()
-        one.leave()
-    assert admission.active == 0
-    assert set(admission.of_kind.values()) == {0}
-    assert all(admission.enter(kind) is not None for kind in room)
+
+    async def run():
+        admission = Admission(LIMIT)
+        entered = []
+        for kind, most in room.items():
+            entered += [admission.enter(kind) for _ in range(most)]
+            assert None not in entered
+            assert admission.enter(kind) is None
+        for one in entered:
+            one.leave()
+            one.leave()
+        assert admission.active == 0
+        assert set(admission.of_kind.values()) == {0}
+        assert all(admission.enter(kind) is not None for kind in room)
+
+    asyncio.run(run())
 
 
 def test_a_herd_of_joins_keeps_no_question_for_a_coordinator_out():
@@ -208,7 +213,7 @@ def test_a_herd_of_joins_keeps_no_question_for_a_coordinator_out():
             herd = [case.stub.JoinGroup(pb.JoinGroupRequest()) for _ in range(3 * most)]
             everybody = asyncio.gather(*herd)
             await case.until(lambda: case.groups.parked >= JOINS_AT_ONCE)
-            await case.until(case.admission.joins_come_as_herd)
+            await case.until(lambda: case.admission.joins() is Joins.HERD)
             others = [  # two each: gRPC itself takes the first
                 *(case.stub.FindCoordinator(pb.FindCoordinatorRequest()) for _ in range(2)),
                 *(case.stub.SyncGroup(pb.SyncGroupRequest()) for _ in range(2)),
@@ -269,15 +274,65 @@ def test_a_herd_is_over_a_second_after_there_was_room_for_joins_again(monkeypatc
     async def run():
         admission, loop = Admission(LIMIT), asyncio.get_running_loop()
         taken = [admission.enter(Kind.JOIN) for _ in range(JOINS_AT_ONCE - 1)]
-        assert not admission.joins_come_as_herd()
+        assert admission.joins() is not Joins.HERD
         taken.append(admission.enter(Kind.JOIN))
-        assert admission.joins_come_as_herd()
+        assert admission.joins() is Joins.HERD
         taken[0].leave()
         came_s = admission._herd_at
         for after_s, herd in ((HERD_MS / 1_000 - 0.01, True), (HERD_MS / 1_000, False)):
             with monkeypatch.context() as patched:
                 patched.setattr(loop, "time", lambda after_s=after_s: came_s + after_s)
-                assert admission.joins_come_as_herd() is herd
+                assert (admission.joins() is Joins.HERD) is herd
+
+    asyncio.run(run())
+
+
+def test_first_rounds_wait_while_joins_come_as_when_a_fleet_starts(monkeypatch):
+    """Few are under way at any moment: its processes come one by one, and nodes are quick."""
+
+    async def run():
+        admission, loop = Admission(LIMIT), asyncio.get_running_loop()
+        now = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: now)
+        step_s = (MANY_JOINS_MS - 1) / 1_000 / (MANY_JOINS - 1)
+
+        def join():
+            admission.enter(Kind.JOIN).leave()
+            return admission.joins()
+
+        for _ in range(MANY_JOINS - 1):
+            assert join() is Joins.FEW
+            now += step_s
+        for _ in range(3 * MANY_JOINS):
+            assert join() is Joins.MANY
+            now += step_s
+        for _ in range(3 * MANY_JOINS):
+            now += 1.1 * step_s
+            last = join()
+        assert last is Joins.FEW
+
+    asyncio.run(run())
+
+
+def test_joins_that_never_cease_to_come_hold_no_round_after_a_minute(monkeypatch):
+    """A node where so many come all day is no fleet that starts."""
+
+    async def run():
+        admission, loop = Admission(LIMIT), asyncio.get_running_loop()
+        began = now = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: now)
+        seen = {}
+        while now < began + 300:
+            admission.enter(Kind.JOIN).leave()
+            seen.setdefault(admission.joins(), []).append(now - began)
+            now += 0.01
+        assert JOINS_MS_MAX / 1_000 - 1 < seen[Joins.MANY][-1] < JOINS_MS_MAX / 1_000 + 1
+        for rest_s in (1, JOINS_MS_MAX / 1_000):
+            now += rest_s
+            assert admission.joins() is Joins.FEW
+        for _ in range(MANY_JOINS):
+            admission.enter(Kind.JOIN).leave()
+        assert admission.joins() is Joins.MANY
 
     asyncio.run(run())
 
@@ -294,14 +349,14 @@ def test_herds_stop_sessions_for_half_of_a_long_time_at_most(monkeypatch, herd_s
         while now < began + 600:
             if (now - began) % (herd_s + rest_s) < herd_s:
                 admission._note_herd()
-            herd = admission.joins_come_as_herd()
+            herd = admission.joins() is Joins.HERD
             stopped_s += 0.05 * herd
             run_s = run_s + 0.05 if herd else 0.0
             longest_s = max(longest_s, run_s)
             now += 0.05
-        assert longest_s <= HERD_MS_MAX / 1_000 + 0.1
+        assert longest_s <= JOINS_MS_MAX / 1_000 + 0.1
         assert min(herd_s, 59) <= longest_s
-        assert stopped_s <= (600 + HERD_MS_MAX / 1_000) / 2
+        assert stopped_s <= (600 + JOINS_MS_MAX / 1_000) / 2
 
     asyncio.run(run())
 

@@ -9,10 +9,11 @@ timer GROUP ROUND TIMER DEADLINE   the group's round timer in applied state; `ti
 open | reply | break GROUP/MEMBER  a held call of the member begins, ends with a reply, breaks off
 heard GROUP/MEMBER                 a call that was not held
 why GROUP/MEMBER                   the reason that its removal would carry now
-run MS [lag=MS] [paused] [still] [herd]
+run MS [lag=MS] [paused] [still] [many] [herd]
                                    turns of 10 ms for so long; prints what fires and when
                                    (`lag`: the first turn is late by so much; `still`: the loop
-                                   makes no full round; `herd`: more Joins come than are taken)
+                                   makes no full round; `many`: Joins come as when a fleet starts;
+                                   `herd`: more than are taken)
 crowd COUNT SESSION                members crowd/m0 .. with a held call each
 crowdbreak FIRST LAST              the calls of these break off within one turn
 """
@@ -102,6 +103,7 @@ class Bench:
 
     def do_run(self, span, *flags):
         lag = next((int(f[4:]) for f in flags if f.startswith("lag=")), 0)
+        many_joins = "many" in flags or "herd" in flags
         fired = []
         end_ms = self.clock_ms + int(span)
         while self.clock_ms < end_ms:
@@ -120,7 +122,7 @@ class Bench:
             fired += [
                 f"{now} close {closing.group_id} round {closing.round} {closing.timer.name}"
                 f" {closing.deadline_ms}"
-                for closing in self.liveness.rounds_due(herd="herd" in flags)
+                for closing in self.liveness.rounds_due(many_joins=many_joins)
             ]
             fired += [
                 f"{now} expire {key.group_id}/{key.member_id}"

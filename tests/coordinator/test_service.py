@@ -177,7 +177,7 @@ async def test_a_join_may_bring_the_assignment_and_counts_as_the_sync():
 
 @run
 async def test_a_join_whose_assignment_does_not_come_is_answered_without():
-    """ADR 10: the member's own Sync is told why: a round opened, or the Join took long."""
+    """ADR 10: the member's own Sync is told why: a round opened."""
     async with local_node() as node:
         group = node.core.shard_for("g").state.groups
 
@@ -197,12 +197,39 @@ async def test_a_join_whose_assignment_does_not_come_is_answered_without():
         sync = pb.SyncGroupRequest(group_id="g", member_id=follower_id, generation=1)
         synced = await node.groups.SyncGroup(sync)
         assert synced.status.code == ErrorCode.REBALANCE_IN_PROGRESS
-        with mock.patch("coordinator.service.JOIN_TO_SYNC_MS_MAX", -1):
-            rest = [join(one[0], member_id=one) for one in (leader_id, follower_id)]
-            answers = [await one for one in (*rest, third)]
-        assert {one.generation for one in answers} == {2}
-        assert not any(one.HasField("assignment") for one in answers)
-        assert group["g"].tally.synced == 0
+        third.cancel()
+
+
+@run
+async def test_a_join_that_was_parked_for_long_brings_its_assignment_too():
+    """A fleet's Joins are: their Syncs, one each, would come all at once then (ADR 19)."""
+    async with local_node() as node:
+        group, loop = node.core.shard_for("g").state.groups, asyncio.get_running_loop()
+        calls = {
+            id_of(name): asyncio.create_task(
+                _await(node.groups.JoinGroup(joining(name, with_assignment=True)))
+            )
+            for name in "ab"
+        }
+        await until(lambda: "g" in group and len(group["g"].members) == 2)
+        steady = loop.time
+        later = SimpleNamespace(time=lambda: steady() + 24.0)
+        with mock.patch.object(loop, "time", later.time):
+            await until(lambda: group["g"].tally.synced == 1)
+            leader_id = group["g"].leader_id
+            leader = await calls.pop(leader_id)
+            await node.groups.SyncGroup(
+                pb.SyncGroupRequest(
+                    group_id="g",
+                    member_id=leader_id,
+                    generation=leader.generation,
+                    assignments=[
+                        pb.SyncGroupRequest.Assignment(member_id=one, assignment=b"x")
+                        for one in calls
+                    ],
+                )
+            )
+            assert [(await call).assignment for call in calls.values()] == [b"x"]
 
 
 @run

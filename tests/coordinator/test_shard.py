@@ -16,7 +16,7 @@ from coordinator.machine.shard_state import recount
 from coordinator.machine.state import Phase
 from coordinator.node import Node
 from coordinator.persist import scrub
-from coordinator.standing import Turn
+from coordinator.standing import Joins, Turn
 from coordinator.timeouts import PARK_MS_MAX
 from raft.contract import NodeId, Role
 from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
@@ -228,7 +228,7 @@ def test_nobody_expires_while_a_herd_of_joins_waits_to_be_taken(rig):
     settle(rig, "a")
     rig.run(8_000)
     for _ in range(6_000):
-        rig.turn(herd=True)
+        rig.turn(joins=Joins.HERD)
     rig.run(1_500)
     assert id_of("a") in group_of(rig).members
     rig.run(1_000)

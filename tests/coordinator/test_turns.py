@@ -1,7 +1,7 @@
 """The coordinator's part in the turn: whose turn comes when, and that quiet shards cost little."""
 
 from coordinator.liveness import Arrivals
-from coordinator.standing import Turn
+from coordinator.standing import Joins, Turn
 from coordinator.turns import TIMERS_PER_SWEEP, Turns
 from raft.contract import ShardId
 
@@ -69,16 +69,16 @@ def test_quiet_shards_get_their_turn_with_every_third_timer():
     assert rig.counts() == [4, 4, 4]
 
 
-def test_every_turn_says_whether_a_herd_comes():
+def test_every_turn_says_how_joins_come():
     """The sweep's, that of a lively shard, and that of one which was asked."""
     rig = Rig()
-    rig.turns.herd = lambda: True
+    rig.turns.joins = lambda: Joins.HERD
     rig.shards[1].quiet = False
     for _ in range(2 * TIMERS_PER_SWEEP):
         rig.turn()
     rig.turns.hurry(ShardId(2))
     rig.turn(timer=False)
-    assert {turn.herd for shard in rig.shards for turn in shard.turns} == {True}
+    assert {turn.joins for shard in rig.shards for turn in shard.turns} == {Joins.HERD}
 
 
 def test_a_shard_with_deadlines_gets_every_timer():

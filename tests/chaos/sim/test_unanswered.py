@@ -167,7 +167,7 @@ def test_a_round_that_its_timer_does_not_close_is_noticed(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its deadline has passed in shard time, a quorum is heard, and nothing is under way."""
-    monkeypatch.setattr(watched.rig.shard.liveness, "rounds_due", lambda *, herd: [])
+    monkeypatch.setattr(watched.rig.shard.liveness, "rounds_due", lambda *, many_joins: [])
     watched.rig.ask("a", join("a"))
     watched.rig.run(1_500)
     watched.rig.log.quorum_heard = False
