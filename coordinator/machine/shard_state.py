@@ -247,20 +247,9 @@ def _store_commit(
         state.bytes += group.bytes
         writes.append((key, header))
     records = offset_records(commit)
-    before: list[int] = []
     sizes = list(map(len, records.values))
-    more = sum(sizes)
-    for key, kept in zip(records.keys, map(group.offsets.get, commit.refs), strict=True):
-        if kept is None:
-            before.append(0)
-            more += RECORD_BYTES + len(key)
-        elif kept.digest is None:  # it was loaded
-            value = put_offset(kept)
-            before.append(record_digest(key, value))
-            more -= len(value)
-        else:
-            before.append(kept.digest)
-            more -= kept.size
+    before, before_bytes = _offsets_before(group, commit.refs, records.keys)
+    more = sum(sizes) - before_bytes
     evolve_offsets(group, commit, records.digests, sizes)
     change = sum(records.digests) - sum(before)
     state.digest = (state.digest + change) % DIGEST_MODULUS
@@ -272,6 +261,32 @@ def _store_commit(
     if commit.blob is not None:
         writes += evolve_counted(state, group, (commit.blob,))[1]
     return group, tuple(writes)
+
+
+def _offsets_before(
+    group: Group, refs: Sequence[tuple[str, int]], keys: Sequence[bytes]
+) -> tuple[list[int], int]:
+    """The digests of the records that new ones take the place of, and their bytes.
+
+    A record that is new has the digest 0, and adds its key and frame: so many bytes less than none.
+    """
+    kept = list(map(group.offsets.get, refs))
+    known = [one.digest for one in kept if one is not None and one.digest is not None]
+    if len(known) == len(kept):  # as nearly always
+        return known, sum(one.size for one in kept if one is not None)
+    before, size = [], 0
+    for key, one in zip(keys, kept, strict=True):
+        if one is None:
+            before.append(0)
+            size -= RECORD_BYTES + len(key)
+        elif one.digest is None:  # it was loaded
+            value = put_offset(one)
+            before.append(record_digest(key, value))
+            size += len(value)
+        else:
+            before.append(one.digest)
+            size += one.size
+    return before, size
 
 
 def _raise_floor_counted(state: ShardState, events: Iterable[GroupEvent]) -> tuple[Write, ...]:
