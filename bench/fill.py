@@ -64,6 +64,8 @@ def _run(
     report.say(f"{in_flight} in flight: {dict(outcomes)}")
     report.add_count(f"leader_changes_{in_flight}", changes)
     report.add(f"p99_ms_{in_flight}", [quantile(took_s, 0.99) * 1e3], "ms")
+    in_all_s = [took for one in got for took in one["in_all_s"]]
+    report.add(f"in_all_p99_ms_{in_flight}", [quantile(in_all_s, 0.99) * 1e3], "ms")
     rate = outcomes[ACKNOWLEDGED] / median(one["elapsed_s"] for one in got)
     report.add(f"commits_per_s_{in_flight}", [rate], "1/s")
     report.add_count(f"refused_{in_flight}", outcomes[REFUSED])

@@ -1,8 +1,8 @@
 """State grows by each path until it is refused, for minutes, and a node is restarted.
 
 Three nodes, each in a control group of 2 GiB; raw stubs. No node may end, and at the limit commits
-over offsets that are there, leaves and deletions are taken. Without control groups (no root) memory
-is only watched. `--limit-mib` lowers the limits for a quick look.
+over offsets that are there, heartbeats, leaves and deletions are taken. Without control groups (no
+root) memory is only watched. `--limit-mib` lowers the limits for a quick look.
 """
 
 import argparse
@@ -22,6 +22,10 @@ from bench.report import Report
 from chaos.world.cluster import Cluster
 from chaos.world.keeping import Keeping
 from chaos.world.limits import MemoryLimit
+from muster.client import Client
+from muster.consumer import Group
+from muster.errors import MusterError
+from muster.types import TopicPartition
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 from muster.v1 import group_pb2 as pb
 
@@ -38,6 +42,10 @@ FULL: Final = "POLICY_VIOLATION"
 REFUSED_PAUSE_S: Final = 0.02
 METADATA: Final = "m" * 4_000
 MEMBER_METADATA: Final = b"m" * 60_000
+KEPT: Final = "kept"
+KEPT_OFFSETS: Final = 10
+MEMBER_SESSION_MS: Final = 60_000
+"""This process is busy with growth as well."""
 _MOVED = {
     errors_pb2.NOT_COORDINATOR,
     errors_pb2.COORDINATOR_NOT_AVAILABLE,
@@ -137,14 +145,15 @@ def _run(
     watch = {node_id: psutil.Process(node.pid) for node_id, node in cluster.nodes.items()}
     rss: dict[int, int] = dict.fromkeys(watch, 0)
     began_s = time.monotonic()
-    outcomes = asyncio.run(_grow(cluster, path, seconds, watch, rss, enough))
+    outcomes, still = asyncio.run(_grow(cluster, path, seconds, watch, rss, enough))
     report.say(f"{path}: {dict(outcomes)} in {time.monotonic() - began_s:.0f} s")
-    still = asyncio.run(_at_limit(cluster))
     held = max(_state_bytes(cluster, node_id) for node_id in cluster.nodes)
     report.add_count(f"{path}_state_mib", held // MIB, "MiB")
     report.add_count(f"{path}_rss_max_mib", max(rss.values()) // MIB, "MiB")
     report.add_count(f"{path}_taken", outcomes["NONE"])
     report.add_count(f"{path}_refused", outcomes[FULL])
+    if not outcomes[FULL]:
+        report.say(f"{path}: the limit in bytes was not reached in that time")
     ended = [node_id for node_id, node in cluster.nodes.items() if not node.running]
     report.require(not ended, f"{path}: no node ended ({ended})")
     report.require(not still, f"{path}: at the limit what does not grow is taken ({still})")
@@ -287,14 +296,26 @@ async def _grow(
     watch: Mapping[int, psutil.Process],
     rss: dict[int, int],
     enough: int | None,
+) -> tuple[Counter[str], list[str]]:
+    """The outcomes of growth, and what was refused at its end although it does not grow."""
+    async with Client(cluster.endpoints) as client:
+        kept = {TopicPartition("t0", number): 1 for number in range(KEPT_OFFSETS)}
+        await client.commit_offsets(KEPT, kept)
+        member = client.group(f"{KEPT}-member", ["t1"], session_timeout_ms=MEMBER_SESSION_MS)
+        generation = (await member.next_assignment()).generation
+        outcomes = await _grow_by(Caller(cluster), path, seconds, watch, rss, enough)
+        return outcomes, await _at_limit(client, member, generation)
+
+
+async def _grow_by(
+    caller: Caller,
+    path: str,
+    seconds: float,
+    watch: Mapping[int, psutil.Process],
+    rss: dict[int, int],
+    enough: int | None,
 ) -> Counter[str]:
-    caller = Caller(cluster)
     until_s = time.monotonic() + seconds
-    for worker in range(2):  # what is committed again at the limit, and deleted
-        name = f"kept-{worker}"
-        while await caller.call("OffsetCommit", name, _commit(name, 0, 10)) is None:
-            pass
-    caller.outcomes.clear()
 
     def going() -> bool:
         done = enough is not None and caller.outcomes[FULL] >= enough
@@ -317,21 +338,25 @@ async def _grow(
     return caller.outcomes
 
 
-async def _at_limit(cluster: Cluster) -> list[str]:
-    """What was not taken of what does not grow."""
-    caller = Caller(cluster)
-    wrong: list[str] = []
-    commit = await _answered(caller, "OffsetCommit", "kept-0", _commit("kept-0", 0, 10))
-    if commit.status.code or any(one.status.code for one in commit.partitions):
-        wrong.append("a commit over offsets that are there")
+async def _at_limit(client: Client, member: Group, generation: int) -> list[str]:
+    """What was not taken of what does not grow. The member has sent heartbeats all the time."""
+    wrong = []
+    kept = {TopicPartition("t0", number): 2 for number in range(KEPT_OFFSETS)}
+    asked: list[tuple[str, Callable[[], Awaitable[object]]]] = [
+        ("a commit over offsets that are there", lambda: client.commit_offsets(KEPT, kept)),
+        ("a member that leaves", member.close),
+        ("a deletion of offsets", lambda: client.delete_offsets(KEPT, list(kept)[1:])),
+        ("a deletion of a group", lambda: client.delete_groups([KEPT])),
+    ]
+    assignment = member.assignment
+    if assignment is None or assignment.generation != generation:
+        wrong.append("heartbeats")
+    for what, ask in asked:
+        try:
+            answer = await ask()
+        except MusterError as error:
+            answer = {what: error}
+        refused = [one for one in answer.values() if one] if isinstance(answer, dict) else []
+        if refused:
+            wrong.append(f"{what}: {refused[0]}")
     return wrong
-
-
-async def _answered(
-    caller: Caller, method: str, group: str, request: pb.OffsetCommitRequest
-) -> pb.OffsetCommitResponse:
-    async with asyncio.timeout(60):
-        while True:
-            answer = await caller.call(method, group, request)
-            if isinstance(answer, pb.OffsetCommitResponse):
-                return answer

@@ -152,8 +152,7 @@ class Member:
                         await asyncio.sleep(RETRY_S)
 
     async def _join_and_sync(self, pool: Pool) -> None:
-        request = self._join_request()
-        joined = await pool.at(self.endpoint).JoinGroup(request, timeout=PARKED_S)
+        joined = await pool.at(self.endpoint).JoinGroup(self._join_request(), timeout=PARKED_S)
         if joined.status.code != errors_pb2.NONE:
             await self._refused(joined.status, joined.park_again)
             return

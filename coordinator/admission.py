@@ -22,7 +22,7 @@ from typing import Final
 
 from coordinator.machine.limits import LIMITS
 from coordinator.standing import Joins
-from coordinator.timeouts import HERD_MS, JOINS_MS_MAX, MANY_JOINS_MS
+from coordinator.timeouts import HERD_MS, JOINS_MS_MAX, MANY_JOINS_MS, SHARD_TIME_STEP_MS_MAX
 
 MS: Final = 1_000
 
@@ -38,8 +38,8 @@ they are some 100 ms of work, well below an election's timeout."""
 
 
 MANY_JOINS: Final = 32
-"""Taken within MANY_JOINS_MS: a fleet starts. It comes process by process, and no node has too many
-at once while the first rounds of its first members would close without the others."""
+"""Taken within MANY_JOINS_MS: a fleet may start. It comes process by process, and no node has too
+many at once while the first rounds of its first members would close without the others."""
 
 
 class Kind(Enum):
@@ -68,7 +68,8 @@ class Admission:
         self.of_kind = dict.fromkeys(Kind, 0)
         """Of the active ones, how many are of each kind."""
         self._herd_at = -math.inf
-        self._herd, self._many = _Spell(), _Spell()
+        self._spell = _Spell()
+        self._clock_s, self._looked_at = 0.0, math.inf
         self._joined_at: deque[float] = deque([-math.inf] * MANY_JOINS, MANY_JOINS)
         self._takers: deque[asyncio.Future[None]] = deque()
         self._read: deque[asyncio.Future[None]] = deque()
@@ -86,7 +87,7 @@ class Admission:
         self.of_kind[kind] += 1
         self.admitted_total += 1
         if kind is Kind.JOIN:
-            self._joined_at.append(asyncio.get_running_loop().time())
+            self._joined_at.append(self._ran_s())
         return Admitted(self, kind)
 
     async def room(self, kind: Kind, *, read: bool = False) -> None:
@@ -121,10 +122,18 @@ class Admission:
         if self.of_kind[Kind.JOIN] >= JOINS_AT_ONCE:
             self._note_herd()
         now = asyncio.get_running_loop().time()
-        many = self._many.counts(now, lasts=now - self._joined_at[0] < MANY_JOINS_MS / MS)
-        if self._herd.counts(now, lasts=now - self._herd_at < HERD_MS / MS):
-            return Joins.HERD
-        return Joins.MANY if many else Joins.FEW
+        herd = now - self._herd_at < HERD_MS / MS
+        many = self._ran_s() - self._joined_at[0] < MANY_JOINS_MS / MS
+        if not self._spell.counts(now, lasts=herd or many):
+            return Joins.FEW
+        return Joins.HERD if herd else Joins.MANY
+
+    def _ran_s(self) -> float:
+        """A clock that stands still while this node does: no Join is taken then."""
+        now = asyncio.get_running_loop().time()
+        self._clock_s += min(max(now - self._looked_at, 0.0), SHARD_TIME_STEP_MS_MAX / MS)
+        self._looked_at = now
+        return self._clock_s
 
     def left(self, kind: Kind) -> None:
         """A call is answered, parked, or its request does not come."""

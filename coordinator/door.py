@@ -293,8 +293,10 @@ class Door:
                 return slot
             READ_SLOT.set(slot)
             _call_task().add_done_callback(slot.free)
-        has_turn = await self._parse_queue.turn(size, commit=method == COMMIT)
-        return "" if has_turn else OVERLOADED
+        if await self._parse_queue.turn(size, commit=method == COMMIT):
+            return ""
+        self.requests.refused_total += 1
+        return OVERLOADED
 
     def _keep(self, task: "asyncio.Task[None]") -> None:
         self._tasks.add(task)

@@ -240,9 +240,9 @@ class GroupMeter:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Of a group of protocol type "consumer": partitions of its topics, and members.
+    """Partitions of a group's topics, and members.
 
-    Of a group whose workers died nothing is owned, and nobody is idle.
+    Of a group whose workers died, of whatever protocol type, nothing is owned, and nobody is idle.
     """
 
     unassigned: int
@@ -253,13 +253,11 @@ def ownership(group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> O
     """Who owns nothing, what nobody owns.
 
     None while the group rebalances, is not readable or too large, or all its members left on their
-    own.
+    own; of members that are there, for the protocol type "consumer" alone.
     """
-    if group.protocol_type != "consumer":
-        return None
     if workers_died(group):
         return Ownership(abandoned(group, counts.owners or {}, topics), 0)
-    if group.phase is not Phase.STABLE:
+    if group.phase is not Phase.STABLE or group.protocol_type != "consumer":
         return None
     if counts.owners_generation != group.generation:
         assignments = [(m.member_id, m.assignment) for m in group.members.values()]

@@ -134,7 +134,9 @@ class Intake:
                 return
             call.narrow(rest.command, rest.merged)
             growth = NO_GROWTH
-        shed = shard.proposer.offer(call.command, size, call, growth.size)
+        shed = shard.proposer.offer(
+            call.command, size, call, growth.size, _deleted(shard.state, call.command)
+        )
         if shed is not None:
             call.answer(Shed(shed))
         else:
@@ -205,6 +207,12 @@ def _creates(command: GroupRequest) -> bool:
     if isinstance(command, AlterGroupConfig):
         return bool(command.settings)
     return isinstance(command, JoinGroup) and not command.member_id
+
+
+def _deleted(state: ShardState, command: Command) -> int:
+    """How many offsets go with a group that is deleted."""
+    group = state.groups.get(command.group_id) if isinstance(command, DeleteGroup) else None
+    return 0 if group is None else len(group.offsets)
 
 
 def _is_full(state: ShardState) -> bool:

@@ -120,6 +120,8 @@ class Liveness:
         self._ripening: dict[MemberKey, int] = {}
         self._rounds: KeyedHeap[str] = KeyedHeap()
         self._firing: dict[str, CloseRound] = {}
+        self._held: set[str] = set()
+        """Groups whose first round waits although its time is over."""
         self._time_ms = 0
         self._clock_ms = 0
         self._loop_round = 0
@@ -171,6 +173,7 @@ class Liveness:
         self._ripening.clear()
         self._rounds.clear()
         self._firing.clear()
+        self._held.clear()
 
     # ---- what applied state says
 
@@ -199,13 +202,20 @@ class Liveness:
         """Arm the round timers of a group again from its state; None = the group is gone."""
         self._rounds.drop(group_id)
         self._firing.pop(group_id, None)
-        if group is None:
-            return
-        for key, deadline_ms in deadlines(group):
+        for key, deadline_ms in deadlines(group) if group is not None else ():
             self._firing[group_id] = CloseRound(
                 group_id=group_id, round=key.round, timer=key.timer, deadline_ms=deadline_ms
             )
-            self._rounds.arm(group_id, deadline_ms)
+            at_ms = deadline_ms
+            if key.timer is not RoundTimer.INITIAL_DELAY:
+                self._held.discard(group_id)
+            elif group_id in self._held:
+                # Members that come prolong it from a time that has passed: others may follow them.
+                soon_ms = self._time_ms + LIMITS.initial_delay_ms
+                at_ms = max(deadline_ms, min(soon_ms, deadline_ms + JOINS_HOLD_MS))
+            self._rounds.arm(group_id, at_ms)
+        if group_id not in self._firing:
+            self._held.discard(group_id)
 
     # ---- what members say
 
@@ -301,15 +311,17 @@ class Liveness:
         first round then waits for them, JOINS_HOLD_MS at most.
         """
         closing: list[CloseRound] = []
-        for group_id, _ in self._rounds.pop_due(self._time_ms, FIRINGS_PER_TURN_MAX):
+        for group_id, due_ms in self._rounds.pop_due(self._time_ms, FIRINGS_PER_TURN_MAX):
+            again_ms = (
+                due_ms  # those before it had the turn: the next one is for who is due longest
+            )
             if many_joins and self._may_wait(self._firing[group_id]):
-                again_ms = JOINS_LOOK_MS
+                self._held.add(group_id)
+                again_ms = self._time_ms + JOINS_LOOK_MS
             elif len(closing) < ROUNDS_PER_TURN_MAX:
                 closing.append(self._firing[group_id])
-                again_ms = FIRING_RETRY_MS
-            else:
-                again_ms = 0
-            self._rounds.arm(group_id, self._time_ms + again_ms)
+                again_ms = self._time_ms + FIRING_RETRY_MS
+            self._rounds.arm(group_id, again_ms)
         return closing
 
     def _may_wait(self, closing: CloseRound) -> bool:

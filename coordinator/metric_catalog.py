@@ -149,7 +149,8 @@ CATALOG: Final[Mapping[str, Spec]] = MappingProxyType(
         "muster_throttled_requests_total": _counter(
             "Requests refused because a limit was reached: active_calls (too many, or waiting too "
             "long), parked_calls, shard_queue, untaken_answers (the caller does not take its "
-            "answers), request_bytes (of requests under way).",
+            "answers), request_bytes (of requests under way; large commits that waited for a "
+            "second).",
             "limit",
         ),
         "muster_fenced_requests_total": _counter(

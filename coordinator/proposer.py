@@ -44,8 +44,8 @@ COMMAND_OVERHEAD_BYTES: Final = 8
 TURN_PARTITIONS_MAX: Final = 2_000
 """A turn closes no more entries of a shard once they name so many: it encodes each."""
 
-DELETION_WORK: Final = 200
-"""What the deletion of a group counts as."""
+OFFSETS_PER_PARTITION: Final = 20
+"""Offsets of a group that is deleted that count as one partition (100,000 take 20 ms)."""
 
 MEMBERS_PER_PARTITION: Final = 4
 """Members in a Leave that count as one partition."""
@@ -184,11 +184,17 @@ class Proposer:
         return self.open and half and self._queued_size < ENTRY_BYTES_MAX // 2
 
     def offer(
-        self, command: Command, size: int, call: Call | None = None, growth: int = 0
+        self,
+        command: Command,
+        size: int,
+        call: Call | None = None,
+        growth: int = 0,
+        offsets: int = 0,
     ) -> str | None:
         """Queue a command whose encoding is at most `size` bytes.
 
-        `growth` bytes of state are reserved for it. The name of the limit where it is shed.
+        `growth` bytes of state are reserved for it, and `offsets` of its group are deleted by it.
+        The name of the limit where it is shed.
         """
         most = LIMITS.sync_max_bytes if type(command) is SyncGroup else LIMITS.command_max_bytes
         invariant(size <= most, "commands are measured before they are offered")
@@ -198,7 +204,7 @@ class Proposer:
         if self.bytes + size > LIMITS.queue_max_bytes:
             self.shed_total += 1
             return "the bytes in the shard's queue"
-        work = work_of(command)
+        work = work_of(command, offsets)
         large = work > LARGE
         alike = self.large_work if large else self.work - self.large_work
         if call is not None and alike + work > LIMITS.queue_max_partitions:
@@ -363,16 +369,16 @@ class Proposer:
             del self._reserved[group_id]
 
 
-def work_of(command: Command) -> int:
+def work_of(command: Command, offsets: int = 0) -> int:
     """What applying it takes, in partitions: as many as it names; 1 for most other commands.
 
-    The topics that a Join names are weighed and put several times. What a group's deletion takes
-    depends on how much it holds (100,000 offsets: 20 ms): five fill an entry.
+    The topics that a Join names are weighed and put several times. A group's deletion goes with the
+    `offsets` that it has, and fills an entry at most.
     """
     if isinstance(command, OffsetCommit | OffsetDelete | ExpireOffsets):
         return max(1, len(command.partitions))
     if isinstance(command, DeleteGroup):
-        return DELETION_WORK
+        return min(1 + offsets // OFFSETS_PER_PARTITION, LIMITS.entry_max_partitions)
     if isinstance(command, LeaveGroup):
         return max(1, len(command.members) // MEMBERS_PER_PARTITION)
     if isinstance(command, JoinGroup):

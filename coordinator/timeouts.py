@@ -43,8 +43,8 @@ HERD_MS: Final = 1_000
 member's Join may be among those that wait unread."""
 
 JOINS_MS_MAX: Final = 60_000
-"""Many Joins count for so long, and so does a herd. Time without gives it back, so that whoever
-goes on for longer stops sessions for half of the time at most."""
+"""Many Joins or a herd count for so long in all. Time without gives it back, so that whoever goes
+on for longer holds up rounds, and stops sessions, for half of the time at most."""
 
 SHARD_TIME_STEP_MS_MAX: Final = 100
 """Shard time advances by at most this much in one turn (architecture 3 rule 1)."""

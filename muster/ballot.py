@@ -51,6 +51,7 @@ class Ballot(Kind):
     """One member's part in an election."""
 
     protocol_type = "election"
+    counts_from_call = True
 
     def __init__(self, value: str) -> None:
         if len(value.encode()) > VALUE_BYTES_MAX:

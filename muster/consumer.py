@@ -549,7 +549,7 @@ class Group:
 
         For as long as a connection to one of its nodes stands: it may be too busy for longer.
         """
-        patient_until = self._loop.time() + timeouts.JOIN_REQUEST_MS / 1000
+        patient_until = self._loop.time() + timeouts.START_MS / 1000
         while True:
             try:
                 await self._prepare()

@@ -29,6 +29,9 @@ class Kind:
     """Consumers: nothing is added. Others override what they need."""
 
     protocol_type = PROTOCOL_TYPE
+    counts_from_call = False
+    """What a member is told counts from when its call was sent: a Join that waited for long is
+    followed by a Sync, which does not."""
 
     async def on_joined(self, answer: JoinAnswered) -> JoinAnswered:
         """The group leader's: what the assignor shall see. It may ask the coordinator.

@@ -115,6 +115,10 @@ class Rounds:
         if int(answer.status.code) != ErrorCode.NONE:
             held_ms = _since_ms(started_at)
             return JoinRefused(action.call_id, _refusal(answer), answer.member_id, held_ms)
+        waited_long = 2 * _since_ms(started_at) > options.session_timeout_ms
+        brings = answer.HasField("assignment") and not (
+            options.kind.counts_from_call and waited_long
+        )
         joined = JoinAnswered(
             call_id=action.call_id,
             member_id=answer.member_id,
@@ -124,7 +128,7 @@ class Rounds:
             members=tuple((m.member_id, m.metadata, m.group_instance_id) for m in answer.members),
             partition_counts=dict(answer.partition_counts),
             skip_assignment=answer.skip_assignment,
-            assignment=answer.assignment if answer.HasField("assignment") else None,
+            assignment=answer.assignment if brings else None,
             previous_generation=answer.previous_generation,
             # A coordinator of the version before names none: the generation is the token there.
             fencing_token=answer.fencing_token or answer.generation,

@@ -1,4 +1,4 @@
-"""Every wait of the SDK, in milliseconds. A deadline exceeds the server's longest hold by 1 s.
+"""Every wait of the SDK, in milliseconds. A deadline is 1 s or more beyond the server's longest hold.
 
 docs/timeouts.md lists them beside the server's; a test checks the inequalities.
 """
@@ -48,8 +48,12 @@ PING_SILENCE_MS_MAX = 1_000
 REQUEST_MS = 30_000
 """A call as the user sees it, all attempts together; `Client(request_timeout_ms=...)`."""
 
-JOIN_REQUEST_MS = 60_000
+JOIN_REQUEST_MS = 120_000
 """A Join or Sync as the membership sees it; then it backs off and tries again."""
+
+START_MS = 60_000
+"""A member that begins looks for its topics for so long in a cluster that cannot say; for longer
+while a node is connected."""
 
 ASSIGNOR_MS = 10_000
 """The group leader waits so long for an assignor of the user's own, and for half of its rebalance

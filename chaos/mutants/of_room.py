@@ -26,8 +26,9 @@ class WithoutReservation(Proposer):
         size: int,
         call: Call | None = None,
         growth: int = 0,
+        offsets: int = 0,
     ) -> str | None:
-        return super().offer(command, size, call)
+        return super().offer(command, size, call, offsets=offsets)
 
 
 def _has_room(_self: Rooms, _node: int) -> Room:

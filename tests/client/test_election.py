@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 import muster
-from muster import clock
+from muster import clock, rounds
 from muster.ballot import VALUE_BYTES_MAX
 from muster.embedded import encode_subscription
 from muster.errors import (
@@ -306,6 +306,18 @@ async def test_the_client_closes_what_is_open(open_cluster):
         await client.close()
         assert term.lost.is_set()
         assert not cluster.groups["e"].members
+
+
+async def test_a_join_that_waited_for_long_is_followed_by_a_sync(open_cluster, monkeypatch):
+    """A lease counts from the call that brought it: of a Join that was parked it may be over."""
+    monkeypatch.setattr(rounds, "_since_ms", lambda _: 9_000)
+    async with open_cluster(1) as (cluster, client):
+        await client.election("e", "http://one").lead()
+        async with client.election("e") as second:
+            await value_of(second, "http://one")
+            synced = {request.member_id for request in cluster.seen("SyncGroup")}
+            assert synced == set(cluster.groups["e"].members)
+            assert len(synced) == 2
 
 
 async def test_a_round_that_takes_long_is_cut_short_before_the_lease_is_over(open_cluster):

@@ -176,7 +176,7 @@ async def test_joins_that_a_busy_coordinator_refuses_are_made_again_there(open_c
 
 async def test_a_member_does_not_fail_while_its_cluster_is_only_busy(open_cluster, monkeypatch):
     """Nodes that are there refuse for longer than a Join waits: the member begins afterwards."""
-    monkeypatch.setattr(timeouts, "JOIN_REQUEST_MS", 300)
+    monkeypatch.setattr(timeouts, "START_MS", 300)
     options = {"request_timeout_ms": 200}
     async with open_cluster(1, client=options) as (cluster, client):
         busy = Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls")

@@ -311,7 +311,7 @@ async def test_a_cluster_that_is_not_there_is_not_waited_for_for_ever(open_clust
 
     By which error depends on whether an attempt to connect was open when the time was up.
     """
-    monkeypatch.setattr(timeouts, "JOIN_REQUEST_MS", 300)
+    monkeypatch.setattr(timeouts, "START_MS", 300)
     options = {"request_timeout_ms": 200}
     async with open_cluster(1, client=options) as (cluster, client):
         await cluster.kill(1)

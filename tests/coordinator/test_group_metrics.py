@@ -262,6 +262,15 @@ def test_a_new_coordinator_knows_that_the_workers_died(rig):
     assert ownership(group, GroupCounts(), {"t": 4}).unassigned == 4
 
 
+def test_workers_that_died_are_missed_in_a_group_of_any_kind(rig):
+    """Named tasks and elections have protocol types of their own."""
+    rig.settle("a", shares={"a": (0,)})
+    _fall_silent(rig, until_gone=("a",))
+    group = rig.shard.state.groups["g"]
+    group.protocol_type = "tasks"
+    assert ownership(group, GroupCounts(), {"t": 4}).unassigned == 1
+
+
 def test_a_death_while_others_leave_is_a_death(rig):
     """One leaves, which opens the round, and the others never come to it."""
     rig.settle("a", "b", shares={"a": (0, 1), "b": (2, 3)})

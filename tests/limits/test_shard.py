@@ -24,9 +24,9 @@ from coordinator.machine.replies import Committed, Joined, Refused
 from coordinator.machine.shard_state import recount
 from coordinator.proposer import (
     COMMAND_OVERHEAD_BYTES,
-    DELETION_WORK,
     ENTRY_OVERHEAD_BYTES,
     MEMBERS_PER_PARTITION,
+    OFFSETS_PER_PARTITION,
     REPLACEMENT_WORK,
     SYNC_BYTES_PER_PARTITION,
     TOPICS_PER_PARTITION,
@@ -96,9 +96,10 @@ def test_bytes_in_the_queue(rig, step):
     assert (offset_of(rig, "last") is None) == bool(expected)
 
 
-def wide(number, partitions, offset=1):
+def wide(number, partitions, offset=1, first=0):
     """A commit of so many partitions, in a group of its own."""
-    wanted = tuple(PartitionCommit("t", p, offset, "", None) for p in range(partitions))
+    numbers = range(first, first + partitions)
+    wanted = tuple(PartitionCommit("t", p, offset, "", None) for p in numbers)
     return replace(simple(number), partitions=wanted)
 
 
@@ -154,18 +155,20 @@ def test_partitions_of_an_entry(rig, step):
     assert [offset_of(rig, n) for n in (0, 1)] == [1, 1]
 
 
-def test_a_few_deletions_fill_an_entry(rig):
-    """What one takes is not known before it is applied, and may be as much as a large commit."""
-    few = LIMITS.entry_max_partitions // DELETION_WORK
-    for number in range(few + 1):
-        rig.ask(f"make {number}", simple(number))
-    rig.turn()
+@pytest.mark.parametrize(("offsets", "entries"), [(1, [5]), (300 * OFFSETS_PER_PARTITION, [3, 2])])
+def test_deletions_fill_an_entry_by_the_offsets_that_go_with_them(rig, offsets, entries):
+    """Of groups that hold little many are deleted at once; of large ones a few."""
+    made = range(5)
+    for number in made:
+        for first in range(0, offsets, 1_000):
+            count = min(1_000, offsets - first)
+            rig.ask(f"make {number} {first}", wide(number, count, first=first))
+            rig.drain()
     before = len(rig.log.entries)
-    for number in range(few + 1):
+    for number in made:
         rig.ask(number, DeleteGroup(f"g{number}"))
     rig.drain()
-    made = [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]]
-    assert made == [few, 1]
+    assert [len(decode_entry(entry).commands) for entry in rig.log.entries[before:]] == entries
 
 
 def test_joins_that_name_many_topics_share_an_entry_with_few_others(rig):
