@@ -158,7 +158,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     async def JoinGroup(
         self, request: pb.JoinGroupRequest, context: Context
     ) -> pb.JoinGroupResponse:
-        """Park until the round's barrier completes, 25 s at most; for its assignment as long again."""
+        """Park until the round's barrier completes, 25 s at most; as long for the assignment."""
         core = self._core
         size = translate.command_bytes(request.ByteSize())
         refused = translate.too_large(size) or translate.too_many_in_join(request)

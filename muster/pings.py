@@ -42,7 +42,7 @@ class Watch:
     def __init__(self, pinged: "_Pinged", group_id: str, wake: Callable[[], None]) -> None:
         self.group_id = group_id
         self.wake = wake
-        """Called when `silent` changes."""
+        """Called when `silent` changes, of one call for each shard: what it finds all are told."""
         self._pinged = pinged
 
     @property
@@ -56,7 +56,7 @@ class Watch:
 
     def close(self) -> None:
         """No interest any more."""
-        self._pinged.watches.pop(self, None)
+        self._pinged.drop(self)
 
 
 class Pings:
@@ -112,6 +112,8 @@ class _Pinged:
         self.silent = False
         self.leaderless: set[Route] = set()
         self.watches: dict[Watch, None] = {}
+        self._woken: dict[Watch, None] = {}
+        """Of each silent route the one that looks for another coordinator."""
         self.task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -185,8 +187,22 @@ class _Pinged:
         if self.leaderless != before:
             self._wake()
 
+    def drop(self, watch: Watch) -> None:
+        """See `Watch.close`; where it was to look for another coordinator the next one is."""
+        self.watches.pop(watch, None)
+        if watch in self._woken:
+            self._wake()
+
     def _wake(self) -> None:
-        for watch in list(self.watches):
+        """One for each silent route, and those that are silent no more."""
+        before, self._woken = self._woken, {}
+        routes: set[Route] = set()
+        for watch in (*before, *self.watches) if self.silent or self.leaderless else ():
+            route = self._pings.routes.route(watch.group_id)
+            if watch in self.watches and watch.silent and route not in routes:
+                routes.add(route)
+                self._woken[watch] = None
+        for watch in self._woken | before:
             watch.wake()
 
     @property

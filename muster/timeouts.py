@@ -1,4 +1,4 @@
-"""Every wait of the SDK, in milliseconds. A deadline is 1 s or more beyond the server's longest hold.
+"""Every wait of the SDK, in milliseconds. A deadline exceeds the server's longest hold by 1 s.
 
 docs/timeouts.md lists them beside the server's; a test checks the inequalities.
 """
@@ -7,7 +7,8 @@ COMMIT_ATTEMPT_MS = 2_000
 """OffsetCommit, OffsetFetch, LeaveGroup: the server holds them for 1 s at most, while it loads."""
 
 PARKED_ATTEMPT_MS = 55_000
-"""JoinGroup, SyncGroup: the server lets go after 25 s, of a Join that syncs, too, after 50 s."""
+"""JoinGroup, SyncGroup: the server lets go after 25 s, of a Join that syncs, too, after 50 s.
+By more than 1 s: it is taken later where a herd comes."""
 
 FIND_ATTEMPT_MS = 2_000
 """FindCoordinator: the server waits for a later term for 1 s at most."""

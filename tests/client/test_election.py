@@ -315,7 +315,7 @@ async def test_a_join_that_waited_for_long_is_followed_by_a_sync(open_cluster, m
         await client.election("e", "http://one").lead()
         async with client.election("e") as second:
             await value_of(second, "http://one")
-            synced = {request.member_id for request in cluster.seen("SyncGroup")}
+            synced = {call.request.member_id for call in cluster.seen("SyncGroup")}
             assert synced == set(cluster.groups["e"].members)
             assert len(synced) == 2
 

@@ -66,10 +66,33 @@ async def test_a_node_that_knows_no_leader_of_a_group_is_suspect_for_that_group(
     await all_pings._pinged[NODE].ping()
     assert (led.silent, left.silent) == (False, True)
     assert all_pings.routes.get("led").term == 3
-    assert woken == ["led", "left"]
+    assert woken == ["left"]
     terms["left"] = 4
     await all_pings._pinged[NODE].ping()
     assert not left.silent
+    await all_pings.close()
+
+
+async def test_one_call_of_each_shard_looks_for_another_coordinator_of_a_silent_node(asking):
+    """What it finds all are told; hundreds of calls that search keep a busy process from reading."""
+    silent = False
+    all_pings, _ = asking(lambda _: None if silent else 1)
+    shards = {"a": 1, "b": 1, "c": 1, "d": 2}
+    for group_id, shard in shards.items():
+        all_pings.routes.place(group_id, shard, None)
+    woken = []
+    watches = {g: all_pings.watch(NODE, g, lambda g=g: woken.append(g)) for g in shards}
+    pinged = all_pings._pinged[NODE]
+    pinged._say(silent=True)
+    assert woken == ["a", "d"]
+    assert all(watch.silent for watch in watches.values())
+    watches.pop("b").close()
+    assert woken == ["a", "d"]
+    watches.pop("a").close()  # it was answered, or given up
+    assert "c" in woken
+    woken.clear()
+    pinged._say(silent=False)
+    assert sorted(woken) == ["c", "d"]
     await all_pings.close()
 
 
