@@ -207,7 +207,7 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "work_uncounted": (
         f"{_SHARD_LIMITS}::test_partitions_of_an_entry[over]",
-        f"{_SHARD_LIMITS}::test_a_few_deletions_fill_an_entry",
+        f"{_SHARD_LIMITS}::test_deletions_fill_an_entry_by_the_offsets_that_go_with_them[6000-entries1]",
     ),
     "large_at_once": (
         _LARGE_AT_ONCE,
