@@ -36,7 +36,6 @@ JOINS_AT_ONCE: Final = 250
 """Joins that are neither answered nor parked, beyond which no more are taken: on three replicas
 they are some 100 ms of work, well below an election's timeout."""
 
-
 MANY_JOINS: Final = 32
 """Taken within MANY_JOINS_MS: a fleet may start. It comes process by process, and no node has too
 many at once while the first rounds of its first members would close without the others."""

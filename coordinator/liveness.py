@@ -312,9 +312,7 @@ class Liveness:
         """
         closing: list[CloseRound] = []
         for group_id, due_ms in self._rounds.pop_due(self._time_ms, FIRINGS_PER_TURN_MAX):
-            again_ms = (
-                due_ms  # those before it had the turn: the next one is for who is due longest
-            )
+            again_ms = due_ms  # who is passed comes first in the next turn
             if many_joins and self._may_wait(self._firing[group_id]):
                 self._held.add(group_id)
                 again_ms = self._time_ms + JOINS_LOOK_MS

@@ -90,7 +90,7 @@ HEARTBEAT_GAP_MS = 20
 HEARTBEAT_GAP_EACH_MS = 4
 HEARTBEAT_GAP_MS_MAX = 700
 """Between the starts of two heartbeat calls: members that come together share one. Each call names
-all members, so with many it is made less often, but three times in the server's interval."""
+all members, so with many it is made less often, a third of the server's interval at most."""
 
 LEASE_AFTER_BREAK_MS = 2_000
 """After a broken connection an elected leader leads so long, without a new acknowledgement."""

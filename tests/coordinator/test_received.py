@@ -8,7 +8,7 @@ from itertools import pairwise
 import grpc
 import pytest
 
-from coordinator import door
+from coordinator import door, received
 from coordinator.admission import ACTIVE_CALLS_MAX, JOINS_AT_ONCE, Admission, Kind
 from coordinator.door import Door, open_answers
 from coordinator.grpc_metrics import GrpcMetrics
@@ -147,6 +147,22 @@ def test_a_large_commit_waits_while_the_node_holds_enough_and_goes_on_by_itself(
             assert (len(node.parsed_in), waiting.done()) == (2, False)
             share.end(HELD_MAX, begun=False)
             assert await waiting == b"answer"
+
+    run(test())
+
+
+def test_a_large_commit_that_waited_too_long_is_refused_and_counted(monkeypatch):
+    """So that whoever looks at the metrics sees why commits are repeated."""
+    monkeypatch.setattr(received, "COMMIT_WAIT_MS_MAX", 50)
+    monkeypatch.setattr(door, "UNTAKEN_LOOK_MS", 10)
+
+    async def test():
+        async with Node() as node:
+            node.large.share(lambda: None).hold(HELD_MAX)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await node.ask(AT_ONCE_BYTES_MAX + 1)
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert (node.door.requests.refused_total, node.parsed_in) == (1, [])
 
     run(test())
 
