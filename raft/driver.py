@@ -107,6 +107,7 @@ class Driver:
         self._sync_watch = SyncWatch(now)
         self._soft_since: float | None = None
         self._balance_at = now + self._seconds(self.settings.balance_ms)
+        self._looked_at = now
         self._age_at = now + self._seconds(self.settings.log_memory_ms)
         self._drain_at = self._room_at = self._replaced_at = now
         self.replicas: dict[ShardId, Replica] = {}
@@ -445,6 +446,7 @@ class Driver:
         self._in_turn, self.urgent = True, False
         try:
             now = self.clock()
+            self._look_at_clock(now)
             for participant in self.participants:
                 participant.before_tick(now)
             self.apply_until = self.clock() + self.settings.apply_ms / SECOND_MS
@@ -475,6 +477,20 @@ class Driver:
             self._in_turn = False
         if self._dirty and not stalled:
             self.wake()
+
+    def _look_at_clock(self, now: float) -> None:
+        """Tell the replicas where this node stood still: a step counts `step_ms` at most.
+
+        So late a turn is under way before what came meanwhile is read, and a leader that counted
+        its own stall would find everybody silent, and step down with nobody to replace it. After
+        more than an election somebody has replaced it.
+        """
+        settings, step_s = self.settings, now - self._looked_at
+        self._looked_at = now
+        still_s = step_s - self._seconds(settings.step_ms)
+        if 0 < still_s and step_s <= self._seconds(settings.election_max_ms):
+            for replica in self.replicas.values():
+                replica.stood_still(still_s)
 
     def _persist(self, now: float) -> bool:
         """Write what is due; True where the database asks to wait, so nothing may leave.
@@ -514,6 +530,7 @@ class Driver:
         """Do what is due; returns in how many seconds to call again at the latest."""
         now = self.clock()
         seams.use_clock(self.clock)
+        self._look_at_clock(now)
         wait = self._seconds(self.settings.timer_ms)
         for shard, replica in self.replicas.items():
             due = replica.due

@@ -30,6 +30,7 @@ class Progress:
         "_inflight",
         "_settings",
         "ack_seq",
+        "answered_at",
         "behind",
         "heard_at",
         "inflight_bytes",
@@ -45,6 +46,8 @@ class Progress:
         """The greatest message number that the follower echoed in this leadership."""
         self.heard_at = float("-inf")
         """When the newest message was sent that the follower answered in time (`Replication`)."""
+        self.answered_at = float("-inf")
+        """The same, moved on by the time in which this node stood still and read nothing."""
         self.behind = False
         """Whether it said last that it could not serve yet if it led."""
         self.reset_seq = 0

@@ -309,7 +309,8 @@ class Replica(Ticking):
             if peer in self._uncapped:  # it is said by an entry, which a tick applies
                 self._uncapped[peer] = 0
             self._next[peer] = self._log.last_index + 1
-            self._last_response[peer] = self._progress[peer].heard_at = -NEVER
+            progress = self._progress[peer]
+            self._last_response[peer] = progress.heard_at = progress.answered_at = -NEVER
         self._pre_votes_from.discard(node)
         if self._state == CANDIDATE and node in self._votes_from:
             self._step_down(self._term)  # a vote that was counted is forgotten
@@ -330,7 +331,22 @@ class Replica(Ticking):
         stuck = self._host.disk_hangs or self._host.rooms.own is Room.NONE
         return stuck or super()._is_behind
 
-    # What the driver asks.
+    # What the driver asks, and tells.
+
+    def stood_still(self, seconds: float) -> None:
+        """This node did nothing for so long: no silence of others is counted from that time.
+
+        What they sent meanwhile waits to be read. It says nothing of whether a quorum is heard:
+        that depends on when it was asked.
+        """
+        if self._state != LEADER:
+            self._election_deadline += seconds
+            return
+        now = self._clock()
+        for peer in self._peers:
+            progress = self._progress[peer]
+            self._last_response[peer] = min(self._last_response[peer] + seconds, now)
+            progress.answered_at = min(progress.answered_at + seconds, now)
 
     @property
     def due(self) -> float:

@@ -282,6 +282,7 @@ class Replication(Voting):
             return
         if self._clock() - sent_at < self._ms(self._settings.quorum_ms):
             progress.heard_at = sent_at
+            progress.answered_at = max(progress.answered_at, sent_at)
 
     def _sent_at(self, seq: int) -> float | None:
         """When the append `seq` was sent at the earliest; None where that is no help any more."""

@@ -95,6 +95,9 @@ class RaftSettings:
     """One frame is closed when it holds so much; its hard limit is codec.FRAME_BYTES_MAX."""
     timer_ms: int = 20
     """The timer comes when something is due, and so often at least."""
+    step_ms: int = 100
+    """Between two looks at the clock so much counts as another's silence at most: for longer the
+    node itself stood still (raft/driver.py)."""
 
     # Leadership.
     transfer_ms: int = 1000

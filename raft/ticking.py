@@ -89,9 +89,9 @@ class Ticking(Applying):
         min(majority, own durable index).
 
         The base steps down where no majority answered within `quorum_ms`, however old the answers
-        were: a leader that was stopped itself shall have the time to ask. But who answered nothing
-        in time for twice as long does not count: a leader that may say nothing (`quorum_heard`)
-        shall not keep others from leading.
+        were: a leader that was stopped itself shall have the time to ask, and none of what it stood
+        still counts (`stood_still`). But who answered nothing in time for twice as long does not
+        count: a leader that may say nothing (`quorum_heard`) shall not keep others from leading.
         """
         durable = self._durable_cap()
         silent_before = self._clock() - 2 * self._ms(self._settings.quorum_ms)
@@ -100,7 +100,7 @@ class Ticking(Applying):
         for peer in self._peers:
             if self._counts(peer):
                 capped[peer] = min(real[peer], durable)
-                silent = self._progress[peer].heard_at < silent_before
+                silent = self._progress[peer].answered_at < silent_before
             else:
                 capped[peer] = 0
                 silent = True
@@ -218,8 +218,9 @@ class Ticking(Applying):
             # Nobody is heard yet; so long may the first answer take (`_tick_leading`).
             heard_at = self._clock() - self._ms(self._settings.quorum_ms)
             for peer in self._peers:
-                self._progress[peer].clear()
-                self._progress[peer].heard_at = heard_at
+                progress = self._progress[peer]
+                progress.clear()
+                progress.heard_at = progress.answered_at = heard_at
         elif old == LEADER and newState != LEADER:
             self._forget_own_lead()
             self._demote()

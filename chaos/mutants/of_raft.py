@@ -185,6 +185,10 @@ def _replica(name: str, build: type[Any]) -> Build:
     return Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
 
 
+def _is_deaf(_replica: Replica, _seconds: float) -> None:
+    """What arrived meanwhile is not waited for."""
+
+
 BUILDS = (
     _replica("truncation_guard", WithoutTruncationGuard),
     _replica("snapshot_commit_cap", WithoutSnapshotCommitCap),
@@ -234,3 +238,12 @@ BUILDS = (
         ((raft.codec, "_is_intact", _not_looked_at),),
     ),
 )
+
+UNIT_BUILDS = (
+    Build(
+        "own_stall_counts",
+        "Counts what the node stood still as the silence of others.",
+        ((Replica, "stood_still", _is_deaf),),
+    ),
+)
+"""Caught by unit tests."""

@@ -23,6 +23,7 @@ from chaos.mutants import (
     of_hung_sync,
     of_lives,
     of_quarantine,
+    of_raft,
     of_room,
     of_sdk,
     of_service,
@@ -42,6 +43,7 @@ PLAY_S_MAX = 900.0
 _QUARANTINE = "tests/coordinator/test_quarantine.py"
 _REBUILD = "tests/raft/test_rebuild.py"
 _LIVES = "tests/raft/test_lives.py"
+_ROUNDS = "tests/raft/test_rounds.py"
 _BAD_FRAMES = "tests/raft/test_bad_frames.py"
 _SYNC_STALL = "tests/raft/test_sync_stall.py"
 _ENDING = "tests/coordinator/test_ending.py"
@@ -97,6 +99,7 @@ BUILDS: dict[str, Build] = {
         *of_lives.BUILDS,
         *of_room.BUILDS,
         *of_frames.BUILDS,
+        *of_raft.UNIT_BUILDS,
         *of_sdk.UNIT_BUILDS,
         *of_service.BUILDS,
         *(
@@ -158,6 +161,10 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "hung_for_ever": tuple(
         f"{_SYNC_STALL}::test_after_the_last_limit_the_disk_counts_as_lost[{nodes}]"
         for nodes in (1, 3)
+    ),
+    "own_stall_counts": (
+        f"{_ROUNDS}::test_a_leader_does_not_count_what_it_stood_still_as_the_silence_of_others",
+        f"{_ROUNDS}::test_a_follower_that_stood_still_does_not_stand_before_it_has_read_what_came",
     ),
     "hung_unseen": (f"{_SYNC_STALL}::test_the_age_is_that_of_the_oldest_write_that_is_not_synced",),
     "replaced_store_heard": (

@@ -50,6 +50,46 @@ def test_a_leader_that_was_stopped_for_longer_than_an_election_leads_no_more():
     assert not replica.leads
 
 
+def test_a_leader_does_not_count_what_it_stood_still_as_the_silence_of_others():
+    """Its turn comes before their answers are read: nobody else stands, so it goes on leading."""
+    cluster = MemoryCluster(settings=RaftSettings(election_min_ms=600))
+    leader, replica = stopped_with_answers(cluster)
+    term = replica.term
+    cluster.run_for(0.45)
+    leader.driver.timer()
+    leader.driver.turn()
+    assert replica.leads
+    assert not replica.quorum_heard
+    cluster.stopped.clear()
+    cluster.run(lambda: replica.quorum_heard, limit_s=0.1)
+    assert (replica.leads, replica.term) == (True, term)
+
+
+def test_a_leader_that_nobody_answers_steps_down_however_slow_its_turns_are():
+    """A stall is not another's silence, but what it ran is."""
+    cluster = MemoryCluster()
+    leader, replica = stopped_with_answers(cluster)
+    for _ in range(5):
+        cluster.run_for(0.3)
+        leader.driver.timer()
+        leader.driver.turn()
+    assert not replica.leads
+
+
+def test_a_follower_that_stood_still_does_not_stand_before_it_has_read_what_came():
+    cluster = MemoryCluster()
+    cluster.commit([b"x"])
+    leader = cluster.leader()
+    follower = next(node for node in cluster.nodes if node is not leader)
+    replica = follower.driver.replicas[0]
+    asked = replica._pre_votes_asked
+    cluster.stopped.add(follower.number)
+    cluster.run_for(0.65)
+    follower.driver.timer()
+    follower.driver.turn()
+    assert replica._pre_votes_asked == asked
+
+
 def test_a_leader_whose_answers_all_come_too_late_does_not_lead_in_silence():
     """It may answer nobody, so it leaves the lead to a node that is nearer to a majority."""
     cluster = MemoryCluster(settings=RaftSettings(quorum_ms=450, election_min_ms=450))
