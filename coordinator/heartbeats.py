@@ -383,7 +383,7 @@ class Heartbeats:
         """Hold the sessions of members that are in their group's generation (gp-H04..H09)."""
         for beat, status in zip(call.beats, statuses, strict=True):
             if status is Error.NONE or status is Error.REBALANCE_IN_PROGRESS:
-                self._shards[beat.shard].liveness.call_opened(beat.key)
+                self._shards[beat.shard].liveness.call_opened(beat.key, heartbeat=True)
                 call.holding.append(beat)
 
     def _supersede(self, call: HeldCall) -> None:

@@ -26,6 +26,7 @@ from coordinator.machine.state import Group
 from coordinator.timeouts import (
     DISCONNECT_GRACE_MS,
     FIRING_RETRY_MS,
+    FIRST_HEARTBEAT_MS,
     JOINS_HOLD_MS,
     JOINS_LOOK_MS,
     LAG_FORGIVEN_MS,
@@ -122,6 +123,8 @@ class Liveness:
         self._firing: dict[str, CloseRound] = {}
         self._held: set[str] = set()
         """Groups whose first round waits although its time is over."""
+        self._unheard: dict[str, set[str]] = {}
+        """Groups whose first round waited so -> their members that were not heard since."""
         self._time_ms = 0
         self._clock_ms = 0
         self._loop_round = 0
@@ -174,6 +177,7 @@ class Liveness:
         self._rounds.clear()
         self._firing.clear()
         self._held.clear()
+        self._unheard.clear()
 
     # ---- what applied state says
 
@@ -197,6 +201,12 @@ class Liveness:
             self._early_calls[key] = session.calls
         self._ends.drop(key)
         self._ripening.pop(key, None)
+        self._is_heard(key)
+
+    def formed(self, group: Group) -> None:
+        """A generation formed; its members are answered next."""
+        if group.group_id in self._held:
+            self._unheard[group.group_id] = set(group.members)
 
     def rounds_changed(self, group_id: str, group: Group | None) -> None:
         """Arm the round timers of a group again from its state; None = the group is gone."""
@@ -224,12 +234,19 @@ class Liveness:
 
         The full session begins.
         """
+        self._is_heard(key)
         session = self._sessions.get(key)
         if session is not None and not session.calls:
             self._arm(key, session.timeout_ms)
 
-    def call_opened(self, key: MemberKey) -> None:
-        """A call of this member is held here: it does not expire. Every one is closed once."""
+    def call_opened(self, key: MemberKey, *, heartbeat: bool = False) -> None:
+        """A call of this member is held here: it does not expire. Every one is closed once.
+
+        A Join goes on to wait for its assignment by itself; only a `heartbeat` shows that the
+        member has its answer.
+        """
+        if heartbeat:
+            self._is_heard(key)
         session = self._sessions.get(key)
         if session is None:
             self._early_calls[key] = self._early_calls.get(key, 0) + 1
@@ -281,6 +298,9 @@ class Liveness:
         if session.broke_off:
             left_ms = min(session.timeout_ms, DISCONNECT_GRACE_MS)
             return f"its connection broke and it was not back within {left_ms} ms"
+        if self._is_unheard(key):
+            left_ms = session.timeout_ms + FIRST_HEARTBEAT_MS
+            return f"not heard from within {left_ms} ms since it joined, among many at once"
         return f"not heard from within its session of {session.timeout_ms} ms"
 
     # ---- time
@@ -347,4 +367,16 @@ class Liveness:
     def _arm(self, key: MemberKey, timeout_ms: int, *, broke_off: bool = False) -> None:
         self._sessions[key].broke_off = broke_off
         self._ripening.pop(key, None)
+        if self._is_unheard(key) and not broke_off:
+            timeout_ms += FIRST_HEARTBEAT_MS
         self._ends.arm(key, self._clock_ms + timeout_ms)
+
+    def _is_unheard(self, key: MemberKey) -> bool:
+        return key.member_id in self._unheard.get(key.group_id, ())
+
+    def _is_heard(self, key: MemberKey) -> None:
+        unheard = self._unheard.get(key.group_id)
+        if unheard is not None:
+            unheard.discard(key.member_id)
+            if not unheard:
+                del self._unheard[key.group_id]

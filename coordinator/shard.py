@@ -517,8 +517,9 @@ class Shard:
             group = self.state.groups.get(group_id)
             for event in events:
                 self._watch_members(event)
-                if isinstance(event, GenerationFormed):
+                if isinstance(event, GenerationFormed) and group is not None:
                     self._notices.formed(event, self.registry())
+                    self.liveness.formed(group)
                 self.waiters.consume(event, group)
             self.liveness.rounds_changed(group_id, group)
             if any(isinstance(event, _MOVES) for event in events):

@@ -35,6 +35,10 @@ delay for members that may be among them."""
 JOINS_LOOK_MS: Final = 100
 """So often it is looked whether they still come."""
 
+FIRST_HEARTBEAT_MS: Final = 20_000
+"""A member whose group's first round was held so has so much longer than its session until it is
+heard for the first time: its answer may lie unread as long as its Join did."""
+
 MANY_JOINS_MS: Final = 500
 """Many came within it (coordinator/admission.py)."""
 

@@ -106,8 +106,7 @@ class Driver:
         self._told_epoch = 0
         self._sync_watch = SyncWatch(now)
         self._soft_since: float | None = None
-        self._balance_at = now + self._seconds(self.settings.balance_ms)
-        self._looked_at = now
+        self._looked_at, self._balance_at = now, now + self._seconds(self.settings.balance_ms)
         self._age_at = now + self._seconds(self.settings.log_memory_ms)
         self._drain_at = self._room_at = self._replaced_at = now
         self.replicas: dict[ShardId, Replica] = {}
@@ -488,7 +487,7 @@ class Driver:
         settings, step_s = self.settings, now - self._looked_at
         self._looked_at = now
         still_s = step_s - self._seconds(settings.step_ms)
-        if 0 < still_s and step_s <= self._seconds(settings.election_max_ms):
+        if still_s > 0 and step_s <= self._seconds(settings.election_max_ms):
             for replica in self.replicas.values():
                 replica.stood_still(still_s)
 

@@ -126,6 +126,10 @@ class _Endless:
         return await awaited
 
 
+def _forms_like_others(_liveness: Liveness, _group: Group) -> None:
+    """Whether its first round was held does not count."""
+
+
 BUILDS = (
     Build(
         "unread_answers",
@@ -181,6 +185,11 @@ BUILDS = (
         "herd_unheeded",
         "Closes the first round of a group while members of it wait at the door.",
         ((Liveness, "_may_wait", _waits_for_nobody),),
+    ),
+    Build(
+        "first_heartbeat_hurried",
+        "Gives the members of a fleet that starts no longer than a session for a first heartbeat.",
+        ((Liveness, "formed", _forms_like_others),),
     ),
     Build(
         "fleet_unnoticed",

@@ -227,6 +227,10 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_SERVICE}::test_a_node_whose_topics_are_behind_lets_nobody_share_out_without_them",
     ),
     "herd_unheeded": (f"{_LIVENESS}::test_scenario[herd_holds_first_rounds]",),
+    "first_heartbeat_hurried": (
+        f"{_LIVENESS}::test_scenario[held_members_have_time_to_be_heard]",
+        "tests/coordinator/test_shard.py::test_members_that_start_with_many_have_longer_to_be_heard_for_the_first_time",
+    ),
     "fleet_unnoticed": (
         f"{_DOOR}::test_first_rounds_wait_while_joins_come_as_when_a_fleet_starts",
     ),

@@ -6,7 +6,9 @@ promote GROUP/MEMBER:SESSION ...   a new leader with these members
 joined GROUP/MEMBER SESSION        the member is in the applied group
 gone GROUP/MEMBER                  it was removed
 timer GROUP ROUND TIMER DEADLINE   the group's round timer in applied state; `timer GROUP none`
+formed GROUP/MEMBER ...            a generation of these members formed
 open | reply | break GROUP/MEMBER  a held call of the member begins, ends with a reply, breaks off
+beat GROUP/MEMBER                  such a call begins, and is a heartbeat
 heard GROUP/MEMBER                 a call that was not held
 why GROUP/MEMBER                   the reason that its removal would carry now
 run MS [lag=MS] [paused] [still] [many] [herd]
@@ -73,9 +75,20 @@ class Bench:
             group.deadline_ms = int(deadline)
         self.liveness.rounds_changed(group_id, group)
 
+    def do_formed(self, *names):
+        keys = [_key(name) for name in names]
+        group = Group(keys[0].group_id)
+        group.members = {key.member_id: _member(key.member_id, 0) for key in keys}
+        self.liveness.formed(group)
+        self.liveness.rounds_changed(group.group_id, group)
+
     def do_open(self, name):
         self.breaks.opened()
         self.liveness.call_opened(_key(name))
+
+    def do_beat(self, name):
+        self.breaks.opened()
+        self.liveness.call_opened(_key(name), heartbeat=True)
 
     def do_reply(self, name):
         self.breaks.closed()

@@ -17,7 +17,7 @@ from coordinator.machine.state import Phase
 from coordinator.node import Node
 from coordinator.persist import scrub
 from coordinator.standing import Joins, Turn
-from coordinator.timeouts import PARK_MS_MAX
+from coordinator.timeouts import FIRST_HEARTBEAT_MS, PARK_MS_MAX
 from raft.contract import NodeId, Role
 from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
 
@@ -221,6 +221,27 @@ def test_a_silent_member_is_expired_and_the_others_rebalance(rig):
     group = group_of(rig)
     assert list(group.members) == [id_of("b")]
     assert group.phase is Phase.PREPARING_REBALANCE
+
+
+def test_members_that_start_with_many_have_longer_to_be_heard_for_the_first_time(rig):
+    """docs/adr/0019: their answers may lie unread as long as their Joins did."""
+    for member in "ab":
+        rig.ask(member, join(member))
+    for _ in range(200):
+        rig.turn(joins=Joins.MANY)
+    assert not rig.answers
+    rig.run(200)
+    assert isinstance(rig.answers["a"], Joined)
+    assert isinstance(rig.answers["b"], Joined)
+    b = MemberKey("g", id_of("b"))
+    rig.shard.liveness.call_opened(b, heartbeat=True)
+    rig.shard.liveness.call_closed(b, replied=True)
+    rig.run(10_500)
+    assert set(group_of(rig).members) == {id_of("a")}
+    rig.run(FIRST_HEARTBEAT_MS - 1_000)
+    assert set(group_of(rig).members) == {id_of("a")}
+    rig.run(1_000)
+    assert group_of(rig) is None or not group_of(rig).members
 
 
 def test_nobody_expires_while_a_herd_of_joins_waits_to_be_taken(rig):

@@ -77,6 +77,7 @@ def test_a_leader_that_nobody_answers_steps_down_however_slow_its_turns_are():
 
 
 def test_a_follower_that_stood_still_does_not_stand_before_it_has_read_what_came():
+    """The heartbeats that lie in its sockets are those of a leader that is there."""
     cluster = MemoryCluster()
     cluster.commit([b"x"])
     leader = cluster.leader()
