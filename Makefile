@@ -39,12 +39,16 @@ test: venv .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its 
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not faults and not plants" --conformance check
 	.venv-sdk-floor/bin/python -m pytest -n 2 --dist loadfile tests/client
 
-.PHONY: test-demo
-test-demo: venv ## the demo with each of its parts broken, which its own checks must find
-	$(BIN)/python -m pytest tests/demo/test_run.py
-
 # Which third of what takes long is run: the next commit has the next one.
 TURN ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
+
+.PHONY: test-demo
+test-demo: venv ## the demo with one of its parts broken, every third, which its own checks must find
+	$(BIN)/python -m pytest -m plants --turn $(TURN) tests/demo/test_run.py
+
+.PHONY: test-demo-all
+test-demo-all: venv ## the same with each of them
+	$(BIN)/python -m pytest tests/demo/test_run.py
 
 .PHONY: test-faults
 test-faults: venv ## every third fault of the chaos suite and point of a failover on real processes, one at a time
@@ -73,7 +77,7 @@ sim: venv ## simulate SEEDS runs of each network; its last line is JSON
 	$(BIN)/muster chaos sim --seeds $(SEEDS) --report $(CHAOS_RESULTS)/sim.json
 
 .PHONY: mutants
-mutants: venv ## builds with one safety rule removed, all simulated, every third by unit tests and as real servers: each must be caught; the last line says how many
+mutants: venv ## builds with one safety rule removed, every third in the simulator, by unit tests and as real servers: each must be caught; the last line says how many
 	$(BIN)/python -m chaos.mutants --turn $(TURN) --report $(CHAOS_RESULTS)/mutants.json
 
 .PHONY: mutants-all

@@ -114,8 +114,8 @@ def _round(cluster: Cluster, clients: list[Child], number: signal.Signals) -> Fi
     """Signal the node that leads most; bring it back; wait until all is as before."""
     _commits(clients)
     time.sleep(CALM_S)
+    terms = cluster.terms()  # first: a shard that is handed over meanwhile has moved by itself
     node_id, shards = cluster.leads_most()
-    terms = cluster.terms()
     at_s = cluster.signal(node_id, number)
     commits: dict[str, list[Commit]] = {}
     moved: dict[str, float] = {}

@@ -201,6 +201,8 @@ class _Search:
     """Who had it: asked last."""
     wants: "dict[Want, None]" = field(default_factory=dict)
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+    asked: dict[int, str] = field(default_factory=dict)
+    """Asker -> the node whose answer it waits for."""
 
     @property
     def ended(self) -> bool:
@@ -210,6 +212,17 @@ class _Search:
     def unmet(self) -> "Want | None":
         """One that is asked about for all; None where all are met."""
         return next((want for want in self.wants if not want.is_met), None)
+
+    def next(self, order: list[str], turn: int) -> int:
+        """Which of the nodes comes next from this one on: none that another asker waits for.
+
+        Or all of them would come to wait for the one that is quiet, while others elect.
+        """
+        free = (n for n in range(turn, turn + len(order)) if not self._waits_for(order, n))
+        return next(free, turn)
+
+    def _waits_for(self, order: list[str], turn: int) -> bool:
+        return order[turn % len(order)] in self.asked.values()
 
 
 class Want:
@@ -344,6 +357,7 @@ class Discovery:
 
     def _begin(self, search: _Search) -> None:
         slots = max(1, min(ASKED_AT_ONCE, self._nodes.others_count(search.avoid)))
+        search.asked.clear()
         search.tasks = [tasks.start(self._run(search, slot)) for slot in range(slots)]
 
     def drop(self, want: Want) -> None:
@@ -371,17 +385,20 @@ class Discovery:
             task.cancel()
         search.tasks = []
 
-    async def _run(self, search: _Search, turn: int) -> None:
+    async def _run(self, search: _Search, asker: int) -> None:
         """One of a search's askers: one node after the other, as what each answers may be stale.
 
         A node that is cut off from the others answers for as long as it is, and knows no leader.
         """
         loop = asyncio.get_running_loop()
-        idle = 0
+        idle, turn = 0, asker
         while (want := search.unmet()) is not None:
             order = self._nodes.order(search.avoid)
             asked_at = loop.time()
-            answer = await self._ask(order[turn % len(order)], want.group_id, want.known_term)
+            turn = search.next(order, turn)
+            endpoint = search.asked[asker] = order[turn % len(order)]
+            answer = await self._ask(endpoint, want.group_id, want.known_term)
+            del search.asked[asker]
             result = answer.results.get(want.group_id)
             turn += 1
             if result is not None:

@@ -1,4 +1,4 @@
-"""CI has every third of the tests that break real processes; three turns have all of them."""
+"""CI has every third of the tests that break real processes, or the demo; three turns have all."""
 
 import json
 import re
@@ -47,7 +47,11 @@ def test_ci_has_a_turn_of_what_there_is():
         *("-m", MARK, "--turn", "$(TURN)"),
         *recipe("test-faults-all")[2:],
     ]
-    assert " test-faults " in (ROOT / ".ci" / "run").read_text()
+    plants = ["-m", "plants", "--turn", "$(TURN)"]
+    assert recipe("test-demo") == [*plants, *recipe("test-demo-all")]
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert " test-faults " in ci
+    assert " test-demo " in ci
 
 
 def test_three_turns_have_every_test_once(listed):

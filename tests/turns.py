@@ -1,6 +1,7 @@
-"""`pytest --turn N`: of the tests that break real processes every third part, the next with N + 1.
+"""`pytest --turn N`: of the tests that break real processes, or the demo, every third part.
 
-A part is one test with all its parameters; one kind of fault; or a file whose tests share one run.
+The next third comes with N + 1. A part is one test with all its parameters; one kind of fault; one
+broken part of the demo; or a file whose tests share one run.
 """
 
 import pytest
@@ -8,12 +9,15 @@ import pytest
 from chaos.mutants.turns import due
 
 MARK = "faults"
+MARKS = (MARK, "plants")
 TOGETHER = "one_run"
 
 
 def add_option(parser: pytest.Parser) -> None:
     """`--turn`."""
-    parser.addoption("--turn", type=int, metavar="N", help=f"a third of the tests marked {MARK}")
+    parser.addoption(
+        "--turn", type=int, metavar="N", help=f"a third of the tests marked {' or '.join(MARKS)}"
+    )
 
 
 def part_of(item: pytest.Item) -> str:
@@ -22,13 +26,18 @@ def part_of(item: pytest.Item) -> str:
         return str(item.path)
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     name = getattr(item, "originalname", item.name)
-    return "::".join([str(item.path), name, str(parameters.get("kind", ""))])
+    broken = parameters.get("kind", parameters.get("name", ""))
+    return "::".join([str(item.path), name, str(broken)])
 
 
 def select(items: list[pytest.Item], turn: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """Those that this turn has, and the others. What is not marked takes no turns."""
-    parts = sorted({part_of(item) for item in items if item.get_closest_marker(MARK)})
+    parts = sorted({part_of(item) for item in items if _takes_turns(item)})
     now = set(due(parts, turn))
-    taken = [one for one in items if not one.get_closest_marker(MARK) or part_of(one) in now]
+    taken = [one for one in items if not _takes_turns(one) or part_of(one) in now]
     kept = set(taken)
     return taken, [item for item in items if item not in kept]
+
+
+def _takes_turns(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(mark) for mark in MARKS)

@@ -2,13 +2,13 @@
 
 The config says which: {"commits": callers} commit as many partitions as a call may name, each to
 a group of its own, one after the other until stdin ends; {"members": n} join groups of ten at once,
-through one `Client` of the SDK, and leave when stdin ends. The first line says that each has been
+and leave when stdin ends: process `process` of `processes` has every so manieth of them, through
+one `Client` of the SDK. They begin when told to; what they say then means that each has been
 answered, or has its share.
 """
 
 import asyncio
 import itertools
-import sys
 from collections.abc import Awaitable, Sequence
 
 import grpc.aio
@@ -66,28 +66,28 @@ async def _commits(config: child.Message) -> None:
     committers = [
         Committer(stubs, f"{config['group']}-{number}") for number in range(config["commits"])
     ]
-    running = [asyncio.create_task(one.run(config["topic"])) for one in committers]
-    for one in committers:
-        await one.answered.wait()
-    child.answer(committers=len(committers))
-    await _until_end()
+    running: list[asyncio.Task[None]] = []
+    child.answer(ready=True)
+    async for _ in child.commands():
+        running = [asyncio.create_task(one.run(config["topic"])) for one in committers]
+        for one in committers:
+            await one.answered.wait()
+        child.answer(committers=len(committers))
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
 
 
 async def _members(config: child.Message) -> None:
-    names = [f"{config['group']}-{number // GROUP_SIZE}" for number in range(config["members"])]
+    own = range(config["process"], config["members"], config["processes"])
+    names = [f"{config['group']}-{number // GROUP_SIZE}" for number in own]
     async with Client(config["endpoints"]) as client:
-        groups = [client.group(name, [config["topic"]]) for name in names]
-        async with asyncio.timeout(MEMBERS_S_MAX):
-            first = await asyncio.gather(*(group.next_assignment() for group in groups))
-        child.answer(generations=max(one.generation for one in first))
-        await _until_end()
-
-
-async def _until_end() -> None:
-    await asyncio.to_thread(sys.stdin.read)
+        child.answer(ready=True)
+        async for _ in child.commands():
+            groups = [client.group(name, [config["topic"]]) for name in names]
+            async with asyncio.timeout(MEMBERS_S_MAX):
+                first = await asyncio.gather(*(group.next_assignment() for group in groups))
+            child.answer(generations=max(one.generation for one in first))
 
 
 async def _main() -> None:

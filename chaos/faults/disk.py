@@ -12,12 +12,14 @@ from typing import ClassVar
 
 from chaos.faults.choosing import one_of
 from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
+from chaos.faults.own_group import OwnGroup
 from chaos.faults.watched import Sight, Watched
 from chaos.world import damage, waiting
 from chaos.world.disk import LoopDisks
 from chaos.world.limits import WriteLimit
 from chaos.world.network import node_place
 from chaos.world.world import World
+from muster.v1 import errors_pb2
 from raft.contract import Room
 from raft.settings import RaftSettings
 
@@ -325,6 +327,33 @@ class DisksLow(_MajorityFull):
     title = "the disks of a majority are low: what grows is refused, the rest goes on, no node ends"
     left = 0.6
     room = Room.LOW
+
+    def __init__(self) -> None:
+        """Nothing is committed."""
+        super().__init__()
+        self._own: OwnGroup | None = None
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        """Fill them, beside a group that has one offset.
+
+        Facts, after heal: `there`, `new`, `deleted`: the error codes of a commit of that offset,
+        of one of a new offset and of the group's deletion; empty where nobody answered.
+        """
+        self._own = OwnGroup(world, f"low-{rng.getrandbits(32):08x}")
+        self._own.commit(1)
+        return super().inject(world, rng)
+
+    def _look(self, world: World) -> Sight:
+        """What grows is refused, the rest is taken."""
+        low, what = super()._look(world)
+        if self._own is None or not low:
+            return low, what
+        there, new, deleted = self._own.told(2, 0), self._own.told(1, 1), self._own.delete()
+        self._facts |= {"there": sorted(there), "new": sorted(new), "deleted": sorted(deleted)}
+        taken, refused = {int(errors_pb2.NONE)}, {int(errors_pb2.KAFKA_STORAGE_ERROR)}
+        right = (there, new, deleted) == (taken, refused, taken)
+        said = f"an offset that is there: {there}, a new one: {new}, a deletion: {deleted}"
+        return right, f"{what}; error codes of {said}"
 
 
 @fault

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import grpc
 
-from chaos.child import Child, ChildError, Message
+from chaos.child import Child, ChildError, Message, ask_all, close_all
 from chaos.faults.contract import FaultError, Group, Injected, fault
 from chaos.faults.crowd import GROUP_SIZE, MEMBERS_S_MAX
 from chaos.faults.watched import Sight, Watched
@@ -17,6 +17,10 @@ from muster.v1 import admin_pb2, errors_pb2, group_pb2
 COMMITTERS = 32
 FLEET = 200
 """Members, in groups of ten."""
+FLEET_PROCESSES = 4
+"""Each has a member of every other group or so, and one `Client`."""
+GENERATIONS_MAX = 2
+"""Until everybody has a share: most groups form with all their members at once."""
 
 TOPIC = "muster-chaos-load"
 TOPIC_PARTITIONS = 1_000
@@ -26,20 +30,25 @@ DELETED_S_MAX = 40.0
 
 
 class _Crowd(Watched):
-    """A client process that asks for much, until heal."""
+    """Client processes that ask for much, until heal."""
 
     group = Group.RESOURCE
     spares_members = True
     groups: ClassVar[int]
-    """How many the client asks for."""
+    """How many they ask for."""
 
     def __init__(self) -> None:
         """Nobody asks for anything."""
-        self._client: Child | None = None
+        self._clients: list[Child] = []
+        self._answers: list[Message] = []
         self._name = ""
 
-    def _begin(self, world: World, rng: Random, what: Message) -> Injected:
-        """Start it, and wait until something came of it. Raises FaultError where nothing does."""
+    def _begin(self, world: World, rng: Random, what: Message, processes: int = 1) -> Injected:
+        """Start them, and wait until something came of it. Raises FaultError where nothing does.
+
+        Facts: what the last one said.
+        """
+        self._answers = []
         self._name = f"muster-chaos-load-{rng.getrandbits(32):08x}"
         world.create_topic(TOPIC, TOPIC_PARTITIONS)
         config = {
@@ -48,20 +57,25 @@ class _Crowd(Watched):
             "topic": TOPIC,
             **what,
         }
-        self._client = Child("chaos.faults.crowd", config, wrap=world.client_command)
         try:
-            facts = self._client.ready(timeout_s=MEMBERS_S_MAX + ANSWER_S_MAX)
+            for number in range(processes):
+                own = {**config, "process": number, "processes": processes}
+                self._clients.append(Child("chaos.faults.crowd", own, wrap=world.client_command))
+            for one in self._clients:
+                one.ready(timeout_s=ANSWER_S_MAX)
+            self._answers = ask_all(self._clients, "begin", MEMBERS_S_MAX + ANSWER_S_MAX)
         except ChildError as error:
             raise FaultError(f"{self.kind}: {error}") from error
         hit = tuple(node_place(one) for one in world.running())
-        return Injected(hit, ", ".join(f"{v} {k}" for k, v in what.items()), facts=facts)
+        detail = ", ".join(f"{v} {k}" for k, v in what.items())
+        return Injected(hit, detail, facts=self._answers[-1])
 
     def heal(self, world: World) -> None:
         """Look, end the client, and delete its groups."""
-        client, self._client = self._client, None
-        if client is not None:
+        clients, self._clients = self._clients, []
+        if clients:
             self._watch(self._look, world)
-            client.close()
+            close_all(clients)
             left = set(self._groups())
             world.wait(lambda: _deleted(world, left), DELETED_S_MAX, f"{self._name}-.. deleted")
 
@@ -121,17 +135,14 @@ class FleetStarts(_Crowd):
 
     kind = "fleet_starts"
     groups = FLEET // GROUP_SIZE
-    title = "200 members in groups of ten start at once, through one client of the SDK"
+    title = "200 members in groups of ten start at once, in four processes with one client each"
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Start them, and wait until each has its share. Facts: `generations`, the highest.
-
-        Raises FaultError where one has none in 60 s.
-        """
-        return self._begin(world, rng, {"members": FLEET})
+        """Start them, and wait until each has its share. Raises FaultError where one has not."""
+        return self._begin(world, rng, {"members": FLEET}, FLEET_PROCESSES)
 
     def _look(self, world: World) -> Sight:
-        """How many members their coordinators know."""
+        """How many members their coordinators know, and how often their groups formed."""
         request = admin_pb2.DescribeGroupsRequest(group_ids=self._groups())
         members: dict[str, int] = {}
         for node_id in world.running():
@@ -141,4 +152,6 @@ class FleetStarts(_Crowd):
                     if one.status.code == errors_pb2.NONE:
                         members[one.group_id] = len(one.members)
         known = sum(members.values())
-        return known == FLEET, f"{known} members are in {len(members)} groups"
+        generation = max(one["generations"] for one in self._answers)
+        what = f"{known} members are in {len(members)} groups, first of generation {generation}"
+        return known == FLEET and generation <= GENERATIONS_MAX, what

@@ -17,6 +17,11 @@ POLL_S = 0.05
 TOPIC = "muster-chaos-own"
 PARTITIONS = 64
 METADATA_BYTES_MAX = 4_096
+ELSEWHERE = {
+    errors_pb2.NOT_COORDINATOR,
+    errors_pb2.COORDINATOR_NOT_AVAILABLE,
+    errors_pb2.COORDINATOR_LOAD_IN_PROGRESS,
+}
 
 
 class OwnGroup:
@@ -55,6 +60,34 @@ class OwnGroup:
             except grpc.RpcError:
                 continue
         raise FaultError(f"nobody took a commit of {self.name} in {DONE_S_MAX:.0f} s")
+
+    def told(self, offset: int, partition: int) -> set[int]:
+        """What its coordinator says to a commit of one partition: error codes; empty: nobody."""
+        request = group_pb2.OffsetCommitRequest(group_id=self.name, generation=-1)
+        request.partitions.add(topic=TOPIC, partition=partition, offset=offset)
+        for node_id in self._asked():
+            try:
+                answer = self._world.groups(node_id).OffsetCommit(request, timeout=CALL_S)
+            except grpc.RpcError:
+                continue
+            codes = {int(one.status.code) for one in answer.partitions}
+            codes.add(int(answer.status.code))
+            if not codes & ELSEWHERE:
+                return codes
+        return set()
+
+    def delete(self) -> set[int]:
+        """The same of its deletion."""
+        request = admin_pb2.DeleteGroupsRequest(group_ids=[self.name])
+        for node_id in self._asked():
+            try:
+                answer = self._world.admin(node_id).DeleteGroups(request, timeout=CALL_S)
+            except grpc.RpcError:
+                continue
+            codes = {int(one.status.code) for one in answer.results}
+            if not codes & ELSEWHERE:
+                return codes
+        return set()
 
     def offset(self) -> int:
         """What is stored of partition 0. Raises FaultError where nobody says."""

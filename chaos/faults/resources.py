@@ -259,7 +259,8 @@ class UnreadAnswers(_ResourceFault):
         self._hit = [node_id]
         self._pid = world.nodes[node_id].pid
         self._since["refused"] = _untaken(world, node_id)
-        self._since["rise_bytes"] = _memory(self._pid)
+        _forget_peak(self._pid)
+        self._since["rise_bytes"] = _peak(self._pid)
         self._client = Child(
             "chaos.faults.deaf",
             {"endpoint": world.nodes[node_id].endpoint, "calls": DEAF_CALLS},
@@ -283,7 +284,7 @@ class UnreadAnswers(_ResourceFault):
     def _look(self, world: World, node_id: int) -> Sight:
         refused = self._risen("refused", _untaken(world, node_id))
         if world.nodes[node_id].pid == self._pid:
-            self._risen("rise_bytes", _memory(self._pid))
+            self._risen("rise_bytes", _peak(self._pid))
         return refused > 0, f"the node refused or ended {refused} of its calls"
 
 
@@ -364,7 +365,14 @@ def _untaken(world: World, node_id: int) -> int:
     return sum(int(float(found[1])) for found in lines if found)
 
 
-def _memory(pid: int) -> int:
-    """Resident bytes of a process. Raises OSError."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
+def _forget_peak(pid: int) -> None:
+    """The most that this process had is what it has now. Raises OSError."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _peak(pid: int) -> int:
+    """The most resident bytes that a process had since then. Raises OSError."""
+    told = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    if told is None:
+        raise OSError(f"the kernel does not say how much memory process {pid} had at most")
+    return int(told[1]) << 10

@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--turn",
         type=int,
         metavar="N",
-        help="of the builds that are not simulated only every third, another third with each N",
+        help="in each layer only every third build, another third with each N",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write all as JSON, too")
     chosen = parser.parse_args(arguments)
@@ -53,12 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
     jobs = [
         (layer, name)
         for layer in wanted
-        # A hunt on real processes takes half a minute, one by unit tests ten seconds.
-        for name in (
-            layer.rules
-            if chosen.turn is None or not layer.in_turns
-            else due(list(layer.rules), chosen.turn)
-        )
+        # A hunt on real processes takes half a minute, the others some ten seconds.
+        for name in (layer.rules if chosen.turn is None else due(list(layer.rules), chosen.turn))
         if (not chosen.names or name in chosen.names)
         # A cold hunt of a build without a known seed is the same as any other.
         and (not chosen.cold or (layer.cold is not None and name in KNOWN_SEEDS))

@@ -69,8 +69,6 @@ class Layer:
     """`hunt` without what is known of the build; None: it never uses any."""
     alone: bool = False
     """Whether its hunts share the processors with none, and are called from the main thread."""
-    in_turns: bool = True
-    """Whether `--turn` leaves two of three for other runs."""
 
 
 def layers() -> dict[str, Layer]:

@@ -1,13 +1,20 @@
 """Builds that one client, a fleet or a group's own code can stop, or that do not say who died."""
 
 import asyncio
-from collections.abc import Collection
+import gc
+import sys
+from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
 import coordinator.admission
 import coordinator.door
 import coordinator.group_metrics
+import coordinator.growth
+import coordinator.heartbeats
+import coordinator.machine.shard_records
+import coordinator.process
 import coordinator.proposer
+import coordinator.untaken
 import muster.assigning
 from chaos.mutants.build import Build
 from coordinator.admission import Admission, Kind
@@ -16,8 +23,10 @@ from coordinator.heartbeats import Beat, Heartbeats, HeldCall, _Places
 from coordinator.large_work import Share
 from coordinator.liveness import Arrivals, Liveness
 from coordinator.machine.commands import CloseRound, Command
+from coordinator.machine.shard_state import ShardState
 from coordinator.machine.state import Group
 from coordinator.received import ParseQueue, Requests
+from coordinator.service import GroupService
 from coordinator.slices import Slices
 from coordinator.topics import Topics
 from coordinator.untaken import Untaken
@@ -26,7 +35,7 @@ from muster.actions import Assign, Assigned
 from muster.admin import topic_errors
 from muster.assigning import AssignorThread
 from muster.calls import _Call
-from muster.discovery import Routes
+from muster.discovery import Routes, _Search
 from muster.membership import shared
 from muster.registry import Registry
 from muster.types import Coordinator
@@ -130,6 +139,30 @@ def _forms_like_others(_liveness: Liveness, _group: Group) -> None:
     """Whether its first round was held does not count."""
 
 
+def _goes_round(_search: _Search, _order: list[str], turn: int) -> int:
+    """Whoever waits for it already."""
+    return turn
+
+
+async def _assigns_later(*_: Any) -> None:
+    """The member's own Sync will be told."""
+
+
+def _loads_at_once(
+    records: Iterable[tuple[bytes, bytes]], _slice_records: int = 0
+) -> Generator[None, None, ShardState]:
+    """However many there are."""
+    return (yield from _LOADS(records, sys.maxsize))
+
+
+def _collects_alike(_phase: str, _info: dict[str, int]) -> None:
+    """Whatever stays."""
+    gc.set_threshold(*coordinator.process.GC_THRESHOLDS)
+
+
+_LOADS = coordinator.machine.shard_records.load_in_slices
+
+
 BUILDS = (
     Build(
         "unread_answers",
@@ -187,6 +220,41 @@ BUILDS = (
         ((Liveness, "_may_wait", _waits_for_nobody),),
     ),
     Build(
+        "assignment_apart",
+        "Answers a Join without its assignment: each member of a fleet syncs by a call of its own.",
+        ((GroupService, "_add_assignment", _assigns_later),),
+    ),
+    Build(
+        "member_held_by_all",
+        "Holds a member's heartbeats of as many processes as say that they are it.",
+        ((coordinator.heartbeats, "PER_MEMBER_MAX", sys.maxsize),),
+    ),
+    Build(
+        "answers_kept",
+        "Keeps whatever clients do not take, in all.",
+        ((coordinator.untaken, "NODE_BYTES_MAX", sys.maxsize),),
+    ),
+    Build(
+        "turn_without_end",
+        "Closes entries over a whole queue in one turn.",
+        ((coordinator.proposer, "TURN_PARTITIONS_MAX", sys.maxsize),),
+    ),
+    Build(
+        "loaded_at_once",
+        "Loads a shard in one go.",
+        ((coordinator.machine.shard_records, "load_in_slices", _loads_at_once),),
+    ),
+    Build(
+        "limits_unannounced",
+        "Says nothing of a limit before it is reached.",
+        ((coordinator.growth, "WARN_SHARE", 2.0),),
+    ),
+    Build(
+        "growth_collected",
+        "Looks for garbage as rarely while new state comes and stays as at other times.",
+        ((coordinator.process, "_young_collected", _collects_alike),),
+    ),
+    Build(
         "first_heartbeat_hurried",
         "Gives the members of a fleet that starts no longer than a session for a first heartbeat.",
         ((Liveness, "formed", _forms_like_others),),
@@ -220,6 +288,11 @@ BUILDS = (
         "silence_of_the_unheard",
         "Takes a member for silent whose call was read and waits for its turn.",
         ((Arrivals, "waited_rounds", _nobody_waits),),
+    ),
+    Build(
+        "hangs_awaited",
+        "All askers of a search may come to wait for one node that hangs.",
+        ((_Search, "next", _goes_round),),
     ),
     Build(
         "shards_apart",

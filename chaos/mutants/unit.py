@@ -84,6 +84,17 @@ _SETS_ASIDE = (
     f"{_QUARANTINE}::test_who_takes_a_state_that_differs_without_a_verdict_sets_its_own_aside"
 )
 _OLDER_AGREEMENT = f"{_QUARANTINE}::test_an_agreement_older_than_the_difference_does_not_end_it"
+_LONG_QUEUE = (
+    f"{_SHARD_LIMITS}::test_a_turn_closes_entries_over_a_part_of_a_long_queue_and_asks_for_the_next"
+)
+_GROWS = (
+    "tests/coordinator/test_process.py"
+    "::test_only_what_stays_and_comes_fast_counts_as_growth[100-0.5-True]"
+)
+_FIRST_HEARTBEAT = (
+    "tests/coordinator/test_shard.py"
+    "::test_members_that_start_with_many_have_longer_to_be_heard_for_the_first_time"
+)
 _DEAFENS = f"{_LIVES}::test_a_hello_that_was_on_its_way_when_the_life_changed_deafens_nobody"
 _SIGTERM_ENDS = f"{_ENDING}::test_sigterm_ends_a_node_whose_sync_hangs"
 _FAR_TERM = f"{_BAD_FRAMES}::test_a_term_that_nobody_comes_to_closes_the_connection"
@@ -227,9 +238,26 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_SERVICE}::test_a_node_whose_topics_are_behind_lets_nobody_share_out_without_them",
     ),
     "herd_unheeded": (f"{_LIVENESS}::test_scenario[herd_holds_first_rounds]",),
+    "hangs_awaited": (
+        "tests/client/test_discovery.py::test_a_search_does_not_wait_for_a_quiet_node_alone",
+    ),
+    "assignment_apart": (
+        f"{_SERVICE}::test_a_join_that_was_parked_for_long_brings_its_assignment_too",
+    ),
+    "member_held_by_all": (f"{_SHARD_LIMITS}::test_held_heartbeats_of_a_member[over]",),
+    "answers_kept": (f"{_SHARD_LIMITS}::test_bytes_of_answers_that_a_node_keeps[over]",),
+    "turn_without_end": (_LONG_QUEUE,),
+    "loaded_at_once": tuple(
+        f"tests/coordinator/test_persist.py::test_loading_in_slices_gives_the_same_shard[{records}]"
+        for records in (1, 3)
+    ),
+    "limits_unannounced": (
+        "tests/coordinator/test_room.py::test_80_percent_of_a_limit_are_logged_and_that_it_is_over",
+    ),
+    "growth_collected": (_GROWS,),
     "first_heartbeat_hurried": (
         f"{_LIVENESS}::test_scenario[held_members_have_time_to_be_heard]",
-        "tests/coordinator/test_shard.py::test_members_that_start_with_many_have_longer_to_be_heard_for_the_first_time",
+        _FIRST_HEARTBEAT,
     ),
     "fleet_unnoticed": (
         f"{_DOOR}::test_first_rounds_wait_while_joins_come_as_when_a_fleet_starts",

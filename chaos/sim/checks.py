@@ -102,6 +102,8 @@ class Counts:
     """Topics, made or grown, as an operator was told."""
     held_back: int = 0
     """Commits that go forward only and would have gone back."""
+    waited_for: int = 0
+    """First rounds that were held open because many Joins came."""
     ended_without_topic: int = 0
     """Workers that ended because nobody had made their topic yet."""
     ended_fenced: int = 0

@@ -15,6 +15,7 @@ from coordinator.machine.events import GenerationFormed, MemberReplaced
 from coordinator.machine.shard_state import CommandResult, Entry
 from coordinator.persist import scrub
 from coordinator.shard import Shard
+from coordinator.standing import Joins
 from coordinator.sweeping import Retention
 from coordinator.turns import Turns
 from raft.contract import Examination, Role, ShardId, StateBatch, StateView
@@ -72,6 +73,7 @@ class WatchedShard:
         starting: Callable[[], bool],
     ) -> None:
         self.inner, self._checker, self._who, self._starting = inner, checker, who, starting
+        self._waiting: set[str] = set()
         inner.observers.append(self._observe)
 
     def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:
@@ -85,6 +87,12 @@ class WatchedShard:
         self._checker.shard.reloaded(
             self._who[0], view.applied_index, self.digest, snapshot=snapshot
         )
+
+    def count_waiting(self) -> None:
+        """Count the first rounds that have begun to wait for more Joins."""
+        waiting = set(self.inner.liveness._held)
+        self._checker.shard.counts.waited_for += len(waiting - self._waiting)
+        self._waiting = waiting
 
     def examine(self) -> Examination:
         return self.inner.examine()
@@ -108,6 +116,12 @@ class WatchedShard:
                 self._checker.formed(index, event)
             elif isinstance(event, MemberReplaced):
                 self._checker.shard.counts.replaced += 1
+
+
+def joins_at(now_s: float, node: int) -> Joins:
+    """How they come to a node: many for 0.7 s of each 4, and a herd for 0.3; else few."""
+    phase_s = (now_s + 1.3 * node) % 4.0
+    return Joins.FEW if phase_s >= 1.0 else Joins.HERD if phase_s >= 0.7 else Joins.MANY
 
 
 class GroupsApp:
@@ -167,6 +181,8 @@ class GroupsApp:
 
     def timer(self, late_s: float) -> None:
         self.turns.timer_fired(late_s)
+        for watched in self._watched:
+            watched.count_waiting()
 
     def spoil(self, shard: int) -> None:
         self.shards[shard].state.groups.clear()

@@ -75,5 +75,4 @@ LAYER = Layer(
     {mutant.name: mutant.build.rule for mutant in MUTANTS.values()},
     hunt,
     cold=hunt_cold,
-    in_turns=False,
 )

@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from chaos.sim import punctual, removals
-from chaos.sim.groups import GroupsApp, GroupsChecker
+from chaos.sim.groups import GroupsApp, GroupsChecker, joins_at
 from chaos.sim.ledger import Ledger
 from chaos.sim.ownership import Ownerships
 from chaos.sim.phases import Phases
@@ -105,6 +105,8 @@ class Members:
         kept = removals.RETENTION if self.world.scenario.removals else RETENTION
         limits = self.world.scenario.state_limits
         app = GroupsApp(who, self.checkers, lambda: self.world.now, wake, starting, kept, limits)
+        if self.world.scenario.herds:
+            app.turns.joins = lambda: joins_at(self.world.now, node.number)
         self._apps[node.number] = app
         for shard, checker in zip(app.shards, self.checkers, strict=True):
             Served(shard, node, checker.shard)

@@ -25,6 +25,7 @@ from chaos.sim.scenarios import (
     GROUPS,
     GROUPS_FULL_DISKS,
     GROUPS_HUNG_DISKS,
+    HERDS,
     HUNG_DISKS,
     KILLS,
     LANES,
@@ -61,7 +62,7 @@ EVERY |= {
     LOST_LINKS.name: 5,
     RETURNING.name: 5,
 }
-EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, STATICS, REMOVALS, STRANGERS)}
+EVERY |= {scenario.name: 5 for scenario in (*GROUPS, CHURN, HERDS, STATICS, REMOVALS, STRANGERS)}
 EVERY |= {scenario.name: 5 for scenario in (SLOW_DISKS, DEAF, BLINKS, STALLS, STANDSTILL)}
 EVERY |= {KILLS.name: 11} | {scenario.name: 5 for scenario in FORGETFUL}
 EVERY |= {HUNG_DISKS.name: 5, GROUPS_HUNG_DISKS.name: 11}
@@ -159,6 +160,7 @@ MINIMA = (
         FULL_DISKS.name: Minima({"elections": 1, "acked": 80}, ("disks_full", "crash", "transfer")),
         GROUPS_FULL_DISKS.name: Minima({"acked": 20, "generations": 3}, ("disks_full",)),
         LARGE_COMMITS.name: Minima({"acked": 60}, ("large_commit",)),
+        HERDS.name: Minima(GROUPS_MINIMA_PER_SEED | {"waited_for": 1}, ()),
         STATE_FULL.name: Minima({"acked": 60}, ("state_full", "crash", "transfer")),
         BLINKS.name: Minima({"beats": 50}, ("leader_blinks",)),
         STALLS.name: Minima({"beats": 50}, ("leader_stalls",)),

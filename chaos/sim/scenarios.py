@@ -122,6 +122,9 @@ GROUPS = tuple(
 # Members come and go, and old requests come again.
 CHURN = replace(GROUPS[0], name="groups-churn", members=8, repeats=0.7, pause_s=1.0)
 
+HERDS = replace(CHURN, name="groups-herds", herds=True)
+"""First rounds are held open, and sessions stand still, again and again."""
+
 STATICS = replace(CHURN, name="groups-statics", statics=True)
 
 REMOVALS = replace(
@@ -264,6 +267,7 @@ SCENARIOS = {
         RETURNING,
         *GROUPS,
         CHURN,
+        HERDS,
         STATICS,
         REMOVALS,
         STRANGERS,

@@ -108,6 +108,9 @@ class Scenario:
     many at a time (working.py)."""
     state_limits: StateLimits | None = None
     """Of a node's state; clients fill it (filling.py). None: those that ship."""
+    herds: bool = False
+    """Joins come to each node as when a fleet starts, or in a herd, a quarter of the time
+    (groups.py)."""
     strangers: bool = False
     """Many ask for ids and never use them (strangers.py)."""
     operated: bool = False

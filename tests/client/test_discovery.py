@@ -1,6 +1,7 @@
 """The search for a later coordinator: what is believed, and who is waited for."""
 
 import asyncio
+import contextlib
 import dataclasses
 import itertools
 
@@ -357,6 +358,23 @@ async def test_nodes_that_know_no_leader_do_not_keep_a_search_to_themselves():
     await searched.close()
 
 
+async def test_a_search_does_not_wait_for_a_quiet_node_alone():
+    """Shards elect one by one: two of three nodes answer before the one that is wanted is led.
+
+    Both askers went on to the third, which hangs, and waited for it for two seconds.
+    """
+    nodes = Hanging("c", after=6)
+    searched = discovery.Discovery(nodes, Routes(Counters()), Counters())
+    want = searched.want("g", known=Coordinator(3, "c:1", 2), wake=lambda: None)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(5):
+            while not want.is_met:
+                await nodes.asked_for(len(nodes.questions) + 1)
+    assert want.is_met
+    want.close()
+    await searched.close()
+
+
 class Silent:
     """One node that knows no leader of the one shard it has; `held`: it never answers.
 
@@ -426,6 +444,26 @@ class CutOff(Silent):
 
     def unary(self, endpoint, *rest):
         self.found = {} if endpoint in self._cut_off else {"g": 3}
+        return super().unary(endpoint, *rest)
+
+
+class Hanging(Silent):
+    """Three nodes, one of which never answers; the others know a leader `after` so many answers."""
+
+    def __init__(self, hangs, after):
+        super().__init__(held=False)
+        self._hangs, self._left = f"{hangs}:1", after
+
+    def order(self, _avoid=""):
+        return ["a:1", "b:1", "c:1"]
+
+    def others_count(self, _avoid):
+        return 2
+
+    def unary(self, endpoint, *rest):
+        self._held = endpoint == self._hangs
+        self._left -= not self._held
+        self.found = {"g": 3} if self._left <= 0 else {}
         return super().unary(endpoint, *rest)
 
 
