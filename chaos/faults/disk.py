@@ -332,6 +332,7 @@ class DisksLow(_MajorityFull):
         """Nothing is committed."""
         super().__init__()
         self._own: OwnGroup | None = None
+        self._wrong = ""
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Fill them, beside a group that has one offset.
@@ -351,9 +352,17 @@ class DisksLow(_MajorityFull):
         there, new, deleted = self._own.told(2, 0), self._own.told(1, 1), self._own.delete()
         self._facts |= {"there": sorted(there), "new": sorted(new), "deleted": sorted(deleted)}
         taken, refused = {int(errors_pb2.NONE)}, {int(errors_pb2.KAFKA_STORAGE_ERROR)}
-        right = (there, new, deleted) == (taken, refused, taken)
-        said = f"an offset that is there: {there}, a new one: {new}, a deletion: {deleted}"
-        return right, f"{what}; error codes of {said}"
+        said = f"an offset that is there {there}, a new one {new}, a deletion {deleted}"
+        if (there | deleted) - taken or new - refused:
+            self._wrong = f"with low disks the error codes were, of {said}"
+        return bool(there and new and deleted), f"{what}; error codes of {said}"
+
+    def heal(self, world: World) -> None:
+        """Make room. Raises FaultError where growth was taken, or anything else was not."""
+        super().heal(world)
+        wrong, self._wrong = self._wrong, ""
+        if wrong:
+            raise FaultError(wrong)
 
 
 @fault

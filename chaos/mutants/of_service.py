@@ -39,6 +39,7 @@ from muster.discovery import Routes, _Search
 from muster.membership import shared
 from muster.registry import Registry
 from muster.types import Coordinator
+from muster.v1 import group_pb2
 
 
 def _answers_whoever_asks(_self: Untaken, _peer: str) -> bool:
@@ -144,8 +145,12 @@ def _goes_round(_search: _Search, _order: list[str], turn: int) -> int:
     return turn
 
 
-async def _assigns_later(*_: Any) -> None:
+async def _assigns_later(
+    service: GroupService, response: group_pb2.JoinGroupResponse, *rest: Any
+) -> None:
     """The member's own Sync will be told."""
+    await _ADDS(service, response, *rest)
+    response.ClearField("assignment")
 
 
 def _loads_at_once(
@@ -160,6 +165,7 @@ def _collects_alike(_phase: str, _info: dict[str, int]) -> None:
     gc.set_threshold(*coordinator.process.GC_THRESHOLDS)
 
 
+_ADDS = GroupService._add_assignment
 _LOADS = coordinator.machine.shard_records.load_in_slices
 
 
