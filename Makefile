@@ -43,7 +43,7 @@ test: venv .venv-sdk-floor/.installed ## the whole test suite; the SDK's on its 
 TURN ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 
 .PHONY: test-demo
-test-demo: venv ## the demo with one of its parts broken, every third, which its own checks must find
+test-demo: venv ## every third broken part of the demo, each in a demo of its own, which the demo's checks must find
 	$(BIN)/python -m pytest -m plants --turn $(TURN) tests/demo/test_run.py
 
 .PHONY: test-demo-all

@@ -114,7 +114,7 @@ def _round(cluster: Cluster, clients: list[Child], number: signal.Signals) -> Fi
     """Signal the node that leads most; bring it back; wait until all is as before."""
     _commits(clients)
     time.sleep(CALM_S)
-    terms = cluster.terms()  # first: a shard that is handed over meanwhile has moved by itself
+    terms = cluster.terms()  # before it is asked who leads: a hand-over in between is a move, too
     node_id, shards = cluster.leads_most()
     at_s = cluster.signal(node_id, number)
     commits: dict[str, list[Commit]] = {}

@@ -300,7 +300,7 @@ class Liveness:
             return f"its connection broke and it was not back within {left_ms} ms"
         if self._is_unheard(key):
             left_ms = session.timeout_ms + FIRST_HEARTBEAT_MS
-            return f"not heard from within {left_ms} ms since it joined, among many at once"
+            return f"not heard from within {left_ms} ms since its Join was answered, among many"
         return f"not heard from within its session of {session.timeout_ms} ms"
 
     # ---- time

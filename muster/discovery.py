@@ -214,7 +214,7 @@ class _Search:
         return next((want for want in self.wants if not want.is_met), None)
 
     def next(self, order: list[str], turn: int) -> int:
-        """Which of the nodes comes next from this one on: none that another asker waits for.
+        """Which of the nodes comes next from this one on: one that no other asker waits for.
 
         Or all of them would come to wait for the one that is quiet, while others elect.
         """

@@ -135,6 +135,7 @@ class Driver:
         self.lives.note()
 
     def _set_first_deadlines(self) -> None:
+        self._looked_at = self.clock()
         first, spread = self.settings.first_election_ms, self.settings.election_min_ms
         for shard, replica in self.replicas.items():
             preferred = self.preferred_leader(shard) == self.identity.node_id
@@ -478,18 +479,18 @@ class Driver:
             self.wake()
 
     def _look_at_clock(self, now: float) -> None:
-        """Tell the replicas where this node stood still: a step counts `step_ms` at most.
+        """Tell the replicas for how long this node stood still: a step counts `step_ms` at most.
 
         So late a turn is under way before what came meanwhile is read, and a leader that counted
         its own stall would find everybody silent, and step down with nobody to replace it. After
         more than an election somebody has replaced it.
         """
-        settings, step_s = self.settings, now - self._looked_at
+        settings, since = self.settings, self._looked_at
         self._looked_at = now
-        still_s = step_s - self._seconds(settings.step_ms)
-        if still_s > 0 and step_s <= self._seconds(settings.election_max_ms):
+        step_s = self._seconds(settings.step_ms)
+        if step_s < now - since <= self._seconds(settings.election_max_ms):
             for replica in self.replicas.values():
-                replica.stood_still(still_s)
+                replica.stood_still(since, step_s)
 
     def _persist(self, now: float) -> bool:
         """Write what is due; True where the database asks to wait, so nothing may leave.

@@ -43,6 +43,8 @@ class Replica(Ticking):
         """By node, since when its control connection is broken."""
         self.draining = False
         """Set on shutdown: no new proposals, so that leadership can move."""
+        self._put_off: float | None = None
+        """An election deadline that was put off once because this node stood still."""
         super().__init__(host, shard, journal, machine)
 
     # raft.contract.ReplicatedLog.
@@ -333,20 +335,22 @@ class Replica(Ticking):
 
     # What the driver asks, and tells.
 
-    def stood_still(self, seconds: float) -> None:
-        """This node did nothing for so long: no silence of others is counted from that time.
+    def stood_still(self, since: float, step_s: float) -> None:
+        """This node did nothing from `since` until now, but for a step of `step_s` seconds.
 
-        What they sent meanwhile waits to be read. It says nothing of whether a quorum is heard:
-        that depends on when it was asked.
+        What others sent meanwhile waits to be read. So a leader takes what it stood still off their
+        silence; a follower whose deadline fell into it waits for a step more, once. This says
+        nothing of whether a quorum is heard: that depends on when it was asked.
         """
-        if self._state != LEADER:
-            self._election_deadline += seconds
-            return
         now = self._clock()
-        for peer in self._peers:
-            progress = self._progress[peer]
-            self._last_response[peer] = min(self._last_response[peer] + seconds, now)
-            progress.answered_at = min(progress.answered_at + seconds, now)
+        if self._state == LEADER:
+            still_s = now - since - step_s
+            for peer in self._peers:
+                progress = self._progress[peer]
+                self._last_response[peer] = min(self._last_response[peer] + still_s, now)
+                progress.answered_at = min(progress.answered_at + still_s, now)
+        elif since <= self._election_deadline < now and self._election_deadline != self._put_off:
+            self._election_deadline = self._put_off = now + step_s
 
     @property
     def due(self) -> float:

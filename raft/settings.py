@@ -96,8 +96,8 @@ class RaftSettings:
     timer_ms: int = 20
     """The timer comes when something is due, and so often at least."""
     step_ms: int = 100
-    """Between two looks at the clock so much counts as another's silence at most: for longer the
-    node itself stood still (raft/driver.py)."""
+    """Between two looks at the clock so much counts as another's silence at most, unless it was
+    longer than an election: the node itself stood still (raft/driver.py)."""
 
     # Leadership.
     transfer_ms: int = 1000

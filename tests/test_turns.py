@@ -25,13 +25,21 @@ def recipe(target):
     return found[1].split()
 
 
+PLANTS = ["-m", "plants", *recipe("test-demo-all")]
+
+
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory):
     """Ids of all tests that `make test-faults-all` runs, and those of three turns in a row."""
+    return list_turns(tmp_path_factory, recipe("test-faults-all"))
+
+
+def list_turns(tmp_path_factory, arguments):
+    """The same of the tests that these arguments of pytest choose."""
     to = tmp_path_factory.mktemp("turns") / "lists.json"
     plugin = ["-p", "tests.turn_listing", f"--turns-to={to}", "--collect-only", "-q"]
     subprocess.run(
-        [sys.executable, "-m", "pytest", *plugin, *recipe("test-faults-all")],
+        [sys.executable, "-m", "pytest", *plugin, *arguments],
         cwd=ROOT,
         capture_output=True,
         check=True,
@@ -62,6 +70,14 @@ def test_three_turns_have_every_test_once(listed):
     together = [one for turn in turns for one in turn]
     assert sorted(together) == sorted(everything)
     assert all(len(turn) < len(everything) / 2 for turn in turns)
+
+
+def test_three_turns_have_every_broken_part_of_the_demo_once(tmp_path_factory):
+    """And each of them some."""
+    everything, turns = list_turns(tmp_path_factory, PLANTS)
+    assert len(everything) > TURNS
+    assert sorted(one for turn in turns for one in turn) == sorted(everything)
+    assert all(turns)
 
 
 def test_every_kind_of_fault_has_a_test_that_some_turn_runs(listed):

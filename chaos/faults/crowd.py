@@ -2,9 +2,9 @@
 
 The config says which: {"commits": callers} commit as many partitions as a call may name, each to
 a group of its own, one after the other until stdin ends; {"members": n} join groups of ten at once,
-and leave when stdin ends: process `process` of `processes` has every so manieth of them, through
-one `Client` of the SDK. They begin when told to; what they say then means that each has been
-answered, or has its share.
+and leave when stdin ends: process P of `processes` N has the members P, P + N, P + 2 N and so on,
+through one `Client` of the SDK. They begin when told to; what they say then means that each has
+been answered, or has its share (`first`: the generations of those, by group).
 """
 
 import asyncio
@@ -87,7 +87,10 @@ async def _members(config: child.Message) -> None:
             groups = [client.group(name, [config["topic"]]) for name in names]
             async with asyncio.timeout(MEMBERS_S_MAX):
                 first = await asyncio.gather(*(group.next_assignment() for group in groups))
-            child.answer(generations=max(one.generation for one in first))
+            generations: dict[str, list[int]] = {name: [] for name in names}
+            for name, one in zip(names, first, strict=True):
+                generations[name].append(one.generation)
+            child.answer(first=generations)
 
 
 async def _main() -> None:

@@ -359,10 +359,10 @@ class DisksLow(_MajorityFull):
 
     def heal(self, world: World) -> None:
         """Make room. Raises FaultError where growth was taken, or anything else was not."""
+        self._wrong = ""
         super().heal(world)
-        wrong, self._wrong = self._wrong, ""
-        if wrong:
-            raise FaultError(wrong)
+        if self._wrong:
+            raise FaultError(self._wrong)
 
 
 @fault

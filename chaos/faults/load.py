@@ -18,9 +18,9 @@ COMMITTERS = 32
 FLEET = 200
 """Members, in groups of ten."""
 FLEET_PROCESSES = 4
-"""Each has a member of every other group or so, and one `Client`."""
+"""Each has two or three members of every group, and one `Client`."""
 GENERATIONS_MAX = 2
-"""Until everybody has a share: most groups form with all their members at once."""
+"""No group may have formed more often when every member has had a share."""
 
 TOPIC = "muster-chaos-load"
 TOPIC_PARTITIONS = 1_000
@@ -46,7 +46,7 @@ class _Crowd(Watched):
     def _begin(self, world: World, rng: Random, what: Message, processes: int = 1) -> Injected:
         """Start them, and wait until something came of it. Raises FaultError where nothing does.
 
-        Facts: what the last one said.
+        Facts: `clients`.
         """
         self._answers = []
         self._name = f"muster-chaos-load-{rng.getrandbits(32):08x}"
@@ -68,10 +68,10 @@ class _Crowd(Watched):
             raise FaultError(f"{self.kind}: {error}") from error
         hit = tuple(node_place(one) for one in world.running())
         detail = ", ".join(f"{v} {k}" for k, v in what.items())
-        return Injected(hit, detail, facts=self._answers[-1])
+        return Injected(hit, detail, facts={"clients": len(self._answers)})
 
     def heal(self, world: World) -> None:
-        """Look, end the client, and delete its groups."""
+        """Look, end the clients, and delete their groups."""
         clients, self._clients = self._clients, []
         if clients:
             self._watch(self._look, world)
@@ -143,8 +143,13 @@ class FleetStarts(_Crowd):
         Raises FaultError where one has none in time, or a group formed more than twice until then.
         """
         injected = self._begin(world, rng, {"members": FLEET}, FLEET_PROCESSES)
-        if (generation := max(one["generations"] for one in self._answers)) > GENERATIONS_MAX:
-            raise FaultError(f"{self.kind}: a first share was of generation {generation}")
+        first: dict[str, set[int]] = {}
+        for answer in self._answers:
+            for group_id, generations in answer["first"].items():
+                first.setdefault(group_id, set()).update(generations)
+        formed = max((max(one) - min(one) + 1 for one in first.values()), default=0)
+        if formed > GENERATIONS_MAX:
+            raise FaultError(f"{self.kind}: a group formed {formed} times until all had a share")
         return injected
 
     def _look(self, world: World) -> Sight:

@@ -21,7 +21,10 @@ ELSEWHERE = {
     errors_pb2.NOT_COORDINATOR,
     errors_pb2.COORDINATOR_NOT_AVAILABLE,
     errors_pb2.COORDINATOR_LOAD_IN_PROGRESS,
+    errors_pb2.REQUEST_TIMED_OUT,
+    errors_pb2.UNKNOWN_TOPIC_OR_PARTITION,
 }
+"""Whoever says so is to be asked again, or another."""
 
 
 class OwnGroup:
@@ -77,7 +80,7 @@ class OwnGroup:
         return set()
 
     def delete(self) -> set[int]:
-        """The same of its deletion."""
+        """The same of its deletion; NONE where it is gone, as after a call that timed out."""
         request = admin_pb2.DeleteGroupsRequest(group_ids=[self.name])
         for node_id in self._asked():
             try:
@@ -85,6 +88,8 @@ class OwnGroup:
             except grpc.RpcError:
                 continue
             codes = {int(one.status.code) for one in answer.results}
+            if codes == {int(errors_pb2.GROUP_ID_NOT_FOUND)}:
+                return {int(errors_pb2.NONE)}
             if not codes & ELSEWHERE:
                 return codes
         return set()

@@ -366,12 +366,12 @@ def _untaken(world: World, node_id: int) -> int:
 
 
 def _forget_peak(pid: int) -> None:
-    """The most that this process had is what it has now. Raises OSError."""
+    """The kernel counts the peak of this process anew. Raises OSError."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def _peak(pid: int) -> int:
-    """The most resident bytes that a process had since then. Raises OSError."""
+    """The most resident bytes that a process had since `_forget_peak`. Raises OSError."""
     told = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     if told is None:
         raise OSError(f"the kernel does not say how much memory process {pid} had at most")

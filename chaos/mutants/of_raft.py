@@ -185,8 +185,8 @@ def _replica(name: str, build: type[Any]) -> Build:
     return Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
 
 
-def _is_deaf(_replica: Replica, _seconds: float) -> None:
-    """What arrived meanwhile is not waited for."""
+def _counts_its_stall(_replica: Replica, _since: float, _step_s: float) -> None:
+    """What it stood still counts as the silence of others."""
 
 
 BUILDS = (
@@ -243,7 +243,7 @@ UNIT_BUILDS = (
     Build(
         "own_stall_counts",
         "Counts what the node stood still as the silence of others.",
-        ((Replica, "stood_still", _is_deaf),),
+        ((Replica, "stood_still", _counts_its_stall),),
     ),
 )
 """Caught by unit tests."""

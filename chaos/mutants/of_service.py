@@ -12,6 +12,7 @@ import coordinator.group_metrics
 import coordinator.growth
 import coordinator.heartbeats
 import coordinator.machine.shard_records
+import coordinator.persist
 import coordinator.process
 import coordinator.proposer
 import coordinator.untaken
@@ -248,7 +249,10 @@ BUILDS = (
     Build(
         "loaded_at_once",
         "Loads a shard in one go.",
-        ((coordinator.machine.shard_records, "load_in_slices", _loads_at_once),),
+        (
+            (coordinator.machine.shard_records, "load_in_slices", _loads_at_once),
+            (coordinator.persist, "load_in_slices", _loads_at_once),
+        ),
     ),
     Build(
         "limits_unannounced",
@@ -257,7 +261,7 @@ BUILDS = (
     ),
     Build(
         "growth_collected",
-        "Looks for garbage as rarely while new state comes and stays as at other times.",
+        "Looks for garbage no more often while the state grows.",
         ((coordinator.process, "_young_collected", _collects_alike),),
     ),
     Build(

@@ -239,7 +239,7 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "herd_unheeded": (f"{_LIVENESS}::test_scenario[herd_holds_first_rounds]",),
     "hangs_awaited": (
-        "tests/client/test_discovery.py::test_a_search_does_not_wait_for_a_quiet_node_alone",
+        "tests/client/test_discovery.py::test_the_askers_of_a_search_do_not_all_wait_for_one_quiet_node",
     ),
     "assignment_apart": (
         f"{_SERVICE}::test_a_join_that_was_parked_for_long_brings_its_assignment_too",

@@ -119,9 +119,9 @@ class WatchedShard:
 
 
 def joins_at(now_s: float, node: int) -> Joins:
-    """How they come to a node: many for 0.7 s of each 4, and a herd for 0.3; else few."""
+    """How they come to a node: many for 1.6 s of each 4, and a herd for 0.4; else few."""
     phase_s = (now_s + 1.3 * node) % 4.0
-    return Joins.FEW if phase_s >= 1.0 else Joins.HERD if phase_s >= 0.7 else Joins.MANY
+    return Joins.FEW if phase_s >= 2.0 else Joins.HERD if phase_s >= 1.6 else Joins.MANY
 
 
 class GroupsApp:

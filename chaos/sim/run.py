@@ -160,7 +160,7 @@ MINIMA = (
         FULL_DISKS.name: Minima({"elections": 1, "acked": 80}, ("disks_full", "crash", "transfer")),
         GROUPS_FULL_DISKS.name: Minima({"acked": 20, "generations": 3}, ("disks_full",)),
         LARGE_COMMITS.name: Minima({"acked": 60}, ("large_commit",)),
-        HERDS.name: Minima(GROUPS_MINIMA_PER_SEED | {"waited_for": 1}, ()),
+        HERDS.name: Minima(GROUPS_MINIMA_PER_SEED | {"waited_for": 0.3}, ()),
         STATE_FULL.name: Minima({"acked": 60}, ("state_full", "crash", "transfer")),
         BLINKS.name: Minima({"beats": 50}, ("leader_blinks",)),
         STALLS.name: Minima({"beats": 50}, ("leader_stalls",)),

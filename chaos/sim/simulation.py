@@ -109,7 +109,7 @@ class Scenario:
     state_limits: StateLimits | None = None
     """Of a node's state; clients fill it (filling.py). None: those that ship."""
     herds: bool = False
-    """Joins come to each node as when a fleet starts, or in a herd, a quarter of the time
+    """Joins come to each node as when a fleet starts, or in a herd, half of the time
     (groups.py)."""
     strangers: bool = False
     """Many ask for ids and never use them (strangers.py)."""

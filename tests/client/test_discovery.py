@@ -358,7 +358,7 @@ async def test_nodes_that_know_no_leader_do_not_keep_a_search_to_themselves():
     await searched.close()
 
 
-async def test_a_search_does_not_wait_for_a_quiet_node_alone():
+async def test_the_askers_of_a_search_do_not_all_wait_for_one_quiet_node():
     """Shards elect one by one: two of three nodes answer before the one that is wanted is led.
 
     Both askers went on to the third, which hangs, and waited for it for two seconds.

@@ -77,7 +77,10 @@ def test_a_leader_that_nobody_answers_steps_down_however_slow_its_turns_are():
 
 
 def test_a_follower_that_stood_still_does_not_stand_before_it_has_read_what_came():
-    """The heartbeats that lie in its sockets are those of a leader that is there."""
+    """The heartbeats that lie in its sockets are those of a leader that is there.
+
+    Where none comes it stands after one more stall, not after ever more of them.
+    """
     cluster = MemoryCluster()
     cluster.commit([b"x"])
     leader = cluster.leader()
@@ -89,6 +92,10 @@ def test_a_follower_that_stood_still_does_not_stand_before_it_has_read_what_came
     follower.driver.timer()
     follower.driver.turn()
     assert replica._pre_votes_asked == asked
+    cluster.run_for(0.3)
+    follower.driver.timer()
+    follower.driver.turn()
+    assert replica._pre_votes_asked == asked + 1
 
 
 def test_a_leader_whose_answers_all_come_too_late_does_not_lead_in_silence():

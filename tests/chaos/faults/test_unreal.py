@@ -16,7 +16,7 @@ from chaos.faults.watched import Watched
 from chaos.run.stage import Healed, OwnWorld
 from chaos.world.errors import WorldError
 from chaos.world.loopback import Loopback
-from muster.v1 import admin_pb2, group_pb2
+from muster.v1 import admin_pb2, errors_pb2, group_pb2
 
 DOCS = Path(__file__).parents[3] / "docs" / "chaos.md"
 
@@ -503,7 +503,8 @@ def test_a_client_that_was_never_refused_has_read(counts, real, monkeypatch):
     """By the node's own count."""
     told = iter(counts)
     monkeypatch.setattr(resources, "_untaken", lambda *_: next(told))
-    monkeypatch.setattr(resources, "_memory", lambda _: 0)
+    monkeypatch.setattr(resources, "_forget_peak", lambda _: None)
+    monkeypatch.setattr(resources, "_peak", lambda _: 0)
     child = SimpleNamespace(ready=lambda: {"calls": 350}, close=lambda: None)
     monkeypatch.setattr(resources, "Child", lambda *_, **__: child)
     world = Machine()
@@ -518,7 +519,8 @@ def test_memory_that_rises_for_a_client_that_reads_nothing_fails_the_run(
     """More than all else that goes on takes in these seconds."""
     sizes = iter([80 << 20, (80 << 20) + rise_bytes])
     monkeypatch.setattr(resources, "_untaken", lambda *_: 0)
-    monkeypatch.setattr(resources, "_memory", lambda _: next(sizes))
+    monkeypatch.setattr(resources, "_forget_peak", lambda _: None)
+    monkeypatch.setattr(resources, "_peak", lambda _: next(sizes))
     child = SimpleNamespace(ready=lambda: {"calls": 350}, close=lambda: None)
     monkeypatch.setattr(resources, "Child", lambda *_, **__: child)
     world = Machine()
@@ -566,10 +568,65 @@ class Asked:
 )
 def test_a_crowd_is_what_coordinators_know_of_it(kind, known, real, monkeypatch):
     """Whatever the clients say of themselves."""
-    child = SimpleNamespace(ready=lambda **_: {}, close=lambda: None)
-    monkeypatch.setattr(load, "Child", lambda *_, **__: child)
-    world, node = Machine(), Asked(**known)
+    world = asked_world(monkeypatch, Asked(**known), [{"first": {}}] * load.FLEET_PROCESSES)
+    assert (injected(kind, world).unreal == "") is real
+
+
+@pytest.mark.parametrize(("last", "fails"), [(6, False), (7, True)])
+def test_a_fleet_whose_groups_form_more_than_twice_fails_the_run(last, fails, monkeypatch):
+    """Counted from the first generation that any of its members had; that may be any number."""
+    told = [{"first": {"g": [one], "h": [9]}} for one in (5, 5, last, 5)]
+    world = asked_world(monkeypatch, Asked(members=10), told)
+    with pytest.raises(FaultError, match="formed") if fails else nullcontext():
+        injected("fleet_starts", world)
+
+
+def asked_world(monkeypatch, node, told):
+    """A machine with this node; each of the clients says so much when it has begun."""
+    answers = iter(told)
+
+    def child(*_, **__):
+        return SimpleNamespace(
+            ready=lambda **_: {},
+            send=lambda *_, **__: None,
+            read=lambda _: next(answers),
+            hang_up=lambda: None,
+            close=lambda: None,
+        )
+
+    monkeypatch.setattr(load, "Child", child)
+    world = Machine()
     world.nodes[1].endpoint = world.client_command = None
     world.groups = world.admin = lambda _: node
     world.wait = lambda condition, *_: condition()
-    assert (injected(kind, world).unreal == "") is real
+    return world
+
+
+NONE, LOW = errors_pb2.NONE, errors_pb2.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("codes", "wrong"),
+    [
+        ((NONE, LOW, NONE), False),
+        ((NONE, NONE, NONE), True),
+        ((LOW, LOW, NONE), True),
+        ((NONE, LOW, LOW), True),
+    ],
+)
+def test_low_disks_that_refuse_no_growth_or_anything_else_fail_the_run(codes, wrong, monkeypatch):
+    """A commit of an offset that is there, one of a new offset, the group's deletion."""
+    there, new, deleted = ({int(code)} for code in codes)
+    own = SimpleNamespace(
+        commit=lambda _: None,
+        told=lambda _, partition: new if partition else there,
+        delete=lambda: deleted,
+    )
+    monkeypatch.setattr(disk, "OwnGroup", lambda *_: own)
+    monkeypatch.setattr(disk, "_room", lambda *_: float(disk.DisksLow.room))
+    monkeypatch.setattr(disk, "wait_end", lambda *_: None)
+    world = Machine()
+    disks = SimpleNamespace(reserve=100, fill=lambda *_: 0, free=lambda _: None)
+    world.equipped = lambda _: disks
+    with pytest.raises(FaultError, match="error codes") if wrong else nullcontext():
+        assert injected("disks_low", world).unreal == ""
