@@ -1,7 +1,8 @@
 """A group that a fault commits to itself, from outside of the network: no workload knows it."""
 
+import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
 import grpc
@@ -68,30 +69,30 @@ class OwnGroup:
         """What its coordinator says to a commit of one partition: error codes; empty: nobody."""
         request = group_pb2.OffsetCommitRequest(group_id=self.name, generation=-1)
         request.partitions.add(topic=TOPIC, partition=partition, offset=offset)
-        for node_id in self._asked():
-            try:
-                answer = self._world.groups(node_id).OffsetCommit(request, timeout=CALL_S)
-            except grpc.RpcError:
-                continue
-            codes = {int(one.status.code) for one in answer.partitions}
-            codes.add(int(answer.status.code))
-            if not codes & ELSEWHERE:
-                return codes
-        return set()
+
+        def codes(node_id: int) -> set[int]:
+            answer = self._world.groups(node_id).OffsetCommit(request, timeout=CALL_S)
+            return {int(answer.status.code), *(int(one.status.code) for one in answer.partitions)}
+
+        return self._told(codes)
 
     def delete(self) -> set[int]:
         """The same of its deletion; NONE where it is gone, as after a call that timed out."""
         request = admin_pb2.DeleteGroupsRequest(group_ids=[self.name])
+
+        def codes(node_id: int) -> set[int]:
+            answer = self._world.admin(node_id).DeleteGroups(request, timeout=CALL_S)
+            return {int(one.status.code) for one in answer.results}
+
+        told = self._told(codes)
+        return {int(errors_pb2.NONE)} if told == {int(errors_pb2.GROUP_ID_NOT_FOUND)} else told
+
+    def _told(self, codes: Callable[[int], set[int]]) -> set[int]:
+        """What a node says that is not to be asked again; empty: nobody."""
         for node_id in self._asked():
-            try:
-                answer = self._world.admin(node_id).DeleteGroups(request, timeout=CALL_S)
-            except grpc.RpcError:
-                continue
-            codes = {int(one.status.code) for one in answer.results}
-            if codes == {int(errors_pb2.GROUP_ID_NOT_FOUND)}:
-                return {int(errors_pb2.NONE)}
-            if not codes & ELSEWHERE:
-                return codes
+            with contextlib.suppress(grpc.RpcError):
+                if not (told := codes(node_id)) & ELSEWHERE:
+                    return told
         return set()
 
     def offset(self) -> int:

@@ -8,6 +8,7 @@ from coordinator.liveness import MemberKey
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.replies import Joined
+from coordinator.standing import Joins
 from coordinator.timeouts import HEARTBEAT_INTERVAL_MS
 from raft.contract import NodeId
 from tests.coordinator.fakes import Rig, id_of, join, leave, sync
@@ -69,6 +70,21 @@ def test_a_heartbeat_is_held_for_the_interval(node):
     node.run(200)
     assert node.answers["1"] == BeatAnswer((Error.NONE, Error.NONE), HEARTBEAT_INTERVAL_MS)
     assert node.beats.held == 0
+
+
+def test_a_held_heartbeat_is_a_first_sign_of_life(node):
+    """Of a member that started with many: from then on it has its session, and no more (ADR 19)."""
+    node.rig.ask("join", join("a"))
+    for _ in range(200):
+        node.rig.turn(joins=Joins.MANY)
+    assert not node.rig.answers
+    node.run(1_100)
+    assert isinstance(node.rig.answers["join"], Joined)
+    assert node.beat("1", 1, "a") is not None
+    node.run(HEARTBEAT_INTERVAL_MS + 100)
+    assert "1" in node.answers
+    node.run(10_500)
+    assert not node.rig.shard.state.groups["g"].members
 
 
 def test_a_heartbeat_that_asks_for_it_is_answered_at_once(node):
