@@ -9,6 +9,7 @@ stands what Kafka showed.
 
 import argparse
 import os
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ PATIENCE_S = 120.0
 START_MAX_S = 3.0
 LEAVE_100_MAX_S, LEAVE_1000_MAX_S, JOIN_100_MAX_S = 0.2, 1.0, 0.2
 OWNED_AGAIN_MAX_S = 3.0
+
+_HELD = re.compile(r"^muster_heartbeats_held (\S+)$", re.MULTILINE)
 
 KAFKA = {
     "start_1000_s": "6.3 s; 0.4 s without its initial delay; modern protocol 10.6 s",
@@ -103,12 +106,19 @@ class Fleet:
     def kill(self) -> float:
         """Kill -9 the last process: seconds until the others have shared out what it owned."""
         before, _ = self.agreed(above=0)
+        # A member that is killed before its first heartbeat has its whole session.
+        self._cluster.wait(self._all_heartbeat, PATIENCE_S, "a held heartbeat of each process")
         victim = self.processes.pop()
         at_s = time.monotonic()
         os.kill(victim.pid, signal.SIGKILL)
         _, stable_s = self.agreed(above=before)
         victim.close()
         return stable_s - at_s
+
+    def _all_heartbeat(self) -> bool:
+        pages = [self._cluster.metrics(node_id) for node_id in self._cluster.nodes]
+        held = sum(int(float(calls)) for page in pages for calls in _HELD.findall(page))
+        return held >= len(self.processes)
 
     def close(self) -> None:
         """End every process."""

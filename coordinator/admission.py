@@ -118,14 +118,17 @@ class Admission:
         A herd: as many as are taken at once are under way, now or a moment ago. More may wait
         unread, so a member that is silent may be heard late (shard.py).
         """
-        if self.of_kind[Kind.JOIN] >= JOINS_AT_ONCE:
+        full = self.of_kind[Kind.JOIN] >= JOINS_AT_ONCE
+        if full:
             self._note_herd()
         now = asyncio.get_running_loop().time()
         herd = now - self._herd_at < HERD_MS / MS
-        many = self._ran_s() - self._joined_at[0] < MANY_JOINS_MS / MS
+        many = full or self._ran_s() - self._joined_at[0] < MANY_JOINS_MS / MS
         if not self._spell.counts(now, lasts=herd or many):
             return Joins.FEW
-        return Joins.HERD if herd else Joins.MANY
+        if herd:
+            return Joins.HERD if many else Joins.HERD_OVER
+        return Joins.MANY if many else Joins.FEW
 
     def _ran_s(self) -> float:
         """A clock that stands still while this node does: no Join is taken then."""

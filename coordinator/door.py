@@ -156,11 +156,13 @@ class Door:
             except Stopped:
                 return
             self._give_up_unread()
-            full = requests.full(calls.peer(state))
+            peer = calls.peer(state)
+            full = requests.full(peer)
             admitted = None if exempt or full else self._admission.enter(kind)
             if not full and (exempt or admitted is not None):
-                CALL.set(admitted)  # the handler's task inherits it
-                task = asyncio.create_task(
+                CALL.set(admitted)  # the handler's task inherits both
+                PEER.set(peer)
+                task = self._loop.create_task(
                     self._read(calls, state, method)
                     if method in READS
                     else calls.handle(state, method)
@@ -242,9 +244,10 @@ class Door:
 
         async def handle(received: Received, context: Any) -> Any:
             # What is raised keeps this frame for a while, so that no request may be left in it.
-            peer, size = context.peer(), len(received.raw)
+            peer, size = PEER.get() or context.peer(), len(received.raw)
             has_room = requests.take(peer, size)
-            _call_task().add_done_callback(lambda _: requests.let_go(peer, size))
+            ending = _Ending(requests, untaken, peer, size)
+            _call_task(self._loop).add_done_callback(ending)
             if not has_room or untaken.refuses(peer):
                 received.raw = b""
                 why = NOT_TAKEN if has_room else TOO_MUCH
@@ -268,12 +271,13 @@ class Door:
             answer = untaken.keep(encode(response), peer, context)
             if (slot := READ_SLOT.get()) is not None:
                 slot.free()
+                ending.slot = slot
             if answer is None:
                 del response
                 await context.abort(grpc.StatusCode.UNAVAILABLE, DROPPED)
                 return None
             ANSWER.set(answer)
-            _call_task().add_done_callback(lambda _: _ended(untaken, answer, slot))
+            ending.answer = answer
             return response
 
         def encoded(response: Any) -> bytes:
@@ -292,7 +296,7 @@ class Door:
             if isinstance(slot, str):
                 return slot
             READ_SLOT.set(slot)
-            _call_task().add_done_callback(slot.free)
+            _call_task(self._loop).add_done_callback(slot.free)
         if await self._parse_queue.turn(size, commit=method == COMMIT):
             return ""
         self.requests.refused_total += 1
@@ -373,13 +377,33 @@ READ_SLOT: Final[ContextVar[ReadSlot | None]] = ContextVar("read slot", default=
 """Of the read that the running handler serves."""
 
 
-def _ended(untaken: Untaken, answer: Answer, slot: ReadSlot | None) -> None:
-    if untaken.let_go(answer) and slot is not None:
-        slot.taken()
+PEER: Final[ContextVar[str]] = ContextVar("peer", default="")
+"""Whose call the running handler serves, where the door has taken it: to ask gRPC again is slow."""
 
 
-def _call_task() -> "asyncio.Task[Any]":
-    task = asyncio.current_task()
+class _Ending:
+    """What ends with the task of one call: its request, its answer, its turn to read."""
+
+    __slots__ = ("_peer", "_requests", "_size", "_untaken", "answer", "slot")
+
+    def __init__(self, requests: Requests, untaken: Untaken, peer: str, size: int) -> None:
+        self._requests = requests
+        self._untaken = untaken
+        self._peer = peer
+        self._size = size
+        self.answer: Answer | None = None
+        self.slot: ReadSlot | None = None
+
+    def __call__(self, _task: object) -> None:
+        self._requests.let_go(self._peer, self._size)
+        if self.answer is None:
+            return
+        if self._untaken.let_go(self.answer) and self.slot is not None:
+            self.slot.taken()
+
+
+def _call_task(loop: asyncio.AbstractEventLoop) -> "asyncio.Task[Any]":
+    task = asyncio.current_task(loop)
     if task is None:
         raise RuntimeError("a handler runs in a task")
     return task

@@ -43,6 +43,13 @@ PER_CONNECTION_MAX: Final = LIMITS.held_heartbeats_per_connection
 MEMBERS_PER_CONNECTION_MAX: Final = LIMITS.held_members_per_connection
 PER_MEMBER_MAX: Final = LIMITS.held_heartbeats_per_member
 
+LEFT_PER_PLACE: Final = 48
+"""A connection has one place for each so many that are left: 64 that take all they get leave two
+fifths."""
+
+PER_CONNECTION_MIN: Final = 8
+"""So many it gets while there is one: a process needs one for each of its clients."""
+
 CLIENTS_MAX: Final = 2 * HELD_MAX
 
 Status = Error | NotHere | Loading
@@ -115,32 +122,39 @@ class HeldCall:
 
 
 class _Places:
-    """Held calls by who takes their places, so that no one client takes all of them.
+    """Held calls by who takes their places, so that no few clients take all of them.
 
-    A member that several calls name counts for each, one that nobody knows as well.
+    A member that several calls name counts for each, one that nobody knows as well. The more places
+    are taken, the fewer more a connection gets, so that many connections of one client leave some.
     """
 
     def __init__(self) -> None:
+        self._held = 0
         self._calls: Counter[str] = Counter()
         self._members: Counter[str] = Counter()
         self._of_member: Counter[MemberKey] = Counter()
 
     def free(self, call: HeldCall) -> bool:
         """Whether its connection and its members have one left for it."""
+        left = HELD_MAX - self._held
+        share = min(max(left // LEFT_PER_PLACE, PER_CONNECTION_MIN), PER_CONNECTION_MAX)
         return (
-            self._calls[call.connection] < PER_CONNECTION_MAX
+            left > 0
+            and self._calls[call.connection] < share
             and self._members[call.connection] + len(call.beats) <= MEMBERS_PER_CONNECTION_MAX
             and all(self._of_member[beat.key] < PER_MEMBER_MAX for beat in call.beats)
         )
 
     def take(self, call: HeldCall) -> None:
         """It is held."""
+        self._held += 1
         self._calls[call.connection] += 1
         self._members[call.connection] += len(call.beats)
         self._of_member.update(beat.key for beat in call.beats)
 
     def give(self, call: HeldCall) -> None:
         """It is held no more. What is 0 is forgotten."""
+        self._held -= 1
         _less(self._calls, call.connection, 1)
         _less(self._members, call.connection, len(call.beats))
         for beat in call.beats:
@@ -239,7 +253,7 @@ class Heartbeats:
         if at_once or not known or self._news(client, call.beats, statuses):
             self._answer(client, call, statuses)
             return call
-        if len(self._ends) >= HELD_MAX or not self._places.free(call):
+        if not self._places.free(call):
             self._release(call, replied=True)
             return None
         client.call = call

@@ -30,6 +30,7 @@ from coordinator.timeouts import (
     JOINS_HOLD_MS,
     JOINS_LOOK_MS,
     LAG_FORGIVEN_MS,
+    MANY_JOINS_MS,
 )
 
 ROUNDS_TO_PROVE: Final = 3
@@ -221,7 +222,7 @@ class Liveness:
                 self._held.discard(group_id)
             elif group_id in self._held:
                 # Members that come prolong it from a time that has passed: others may follow them.
-                soon_ms = self._time_ms + LIMITS.initial_delay_ms
+                soon_ms = self._time_ms + MANY_JOINS_MS
                 at_ms = max(deadline_ms, min(soon_ms, deadline_ms + JOINS_HOLD_MS))
             self._rounds.arm(group_id, at_ms)
         if group_id not in self._firing:

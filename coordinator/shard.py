@@ -53,7 +53,7 @@ from coordinator.orphans import Orphans
 from coordinator.persist import Persist
 from coordinator.proposer import Pending, Propose, Proposer
 from coordinator.shard_time import ShardTime
-from coordinator.standing import Joins, Standing, Turn
+from coordinator.standing import Standing, Turn
 from coordinator.sweeping import RETENTION, Retention, Sweep, command_bytes
 from coordinator.timeouts import CHECKPOINT_INTERVAL_MS, LAG_FORGIVEN_MS
 from coordinator.topic_notices import TopicNotices
@@ -413,11 +413,11 @@ class Shard:
             lag_ms=turn.lag_ms,
             loop_round=turn.loop_round,
             heard=heard,
-            herd=turn.joins is Joins.HERD,
+            herd=turn.joins.stop_sessions,
         )
         self.waiters.turn(turn.clock_ms)
         if heard and self.room is not Room.NONE:
-            self._fire(many_joins=turn.joins is not Joins.FEW)
+            self._fire(many_joins=turn.joins.many)
         self._flush(time_ms)
 
     def _watch_quorum(self, turn: Turn) -> bool:

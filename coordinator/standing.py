@@ -21,6 +21,18 @@ class Joins(Enum):
     """As when a fleet starts."""
     HERD = "herd"
     """More than the node takes at once: others may wait unread."""
+    HERD_OVER = "herd over"
+    """A moment ago; few come now."""
+
+    @property
+    def many(self) -> bool:
+        """Whether the first rounds of groups wait for more of them."""
+        return self in (Joins.MANY, Joins.HERD)
+
+    @property
+    def stop_sessions(self) -> bool:
+        """Whether a member's Join may wait unread, or did a moment ago."""
+        return self in (Joins.HERD, Joins.HERD_OVER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,11 @@ BUILDS = (
         ((coordinator.heartbeats, "PER_MEMBER_MAX", sys.maxsize),),
     ),
     Build(
+        "places_for_many_connections",
+        "Holds as many heartbeats of each connection whether places are left or not.",
+        ((coordinator.heartbeats, "PER_CONNECTION_MIN", sys.maxsize),),
+    ),
+    Build(
         "answers_kept",
         "Keeps whatever clients do not take, in all.",
         ((coordinator.untaken, "NODE_BYTES_MAX", sys.maxsize),),

@@ -245,6 +245,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_SERVICE}::test_a_join_that_was_parked_for_long_brings_its_assignment_too",
     ),
     "member_held_by_all": (f"{_SHARD_LIMITS}::test_held_heartbeats_of_a_member[over]",),
+    "places_for_many_connections": (
+        f"{_HEARTBEATS}::test_many_connections_of_one_client_leave_places",
+    ),
     "answers_kept": (f"{_SHARD_LIMITS}::test_bytes_of_answers_that_a_node_keeps[over]",),
     "turn_without_end": (_LONG_QUEUE,),
     "loaded_at_once": tuple(

@@ -74,6 +74,7 @@ def is_noop_join(group: Group | None, command: JoinGroup) -> bool:
         and not _changes(member, command)
         and member.session_timeout_ms == command.session_timeout_ms
         and member.rebalance_timeout_ms == command.rebalance_timeout_ms
+        and member.with_assignment == command.with_assignment
     )
 
 
@@ -124,6 +125,7 @@ def _enter(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> D
         joined_round=group.round + 1 if opens else group.round,
         group_instance_id=command.group_instance_id,
         time_ms=env.noted_ms,
+        with_assignment=command.with_assignment,
     )
     settled = (member_id,) if member_id in group.pending else ()
     roster = Roster(group, put=member_from(joined, group.next_join_seq), settled=settled)
@@ -157,6 +159,7 @@ def _rejoin(group: Group, member: Member, command: JoinGroup, env: Envelope) -> 
         subscribed_topics=command.subscribed_topics,
         joined_round=group.round + 1 if opens else group.round,
         time_ms=env.noted_ms,
+        with_assignment=command.with_assignment,
     )
     roster = Roster(group, put=rejoined(member, event))
     events = rebalance(group, env, roster, trigger, member.member_id, command.reason)

@@ -56,6 +56,7 @@ class MemberJoined:
     joined_round: int
     group_instance_id: str = ""
     time_ms: int = 0
+    with_assignment: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class MemberRejoined:
     subscribed_topics: tuple[str, ...]
     joined_round: int
     time_ms: int = 0
+    with_assignment: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class MemberReplaced:
     joined_round: int
     time_ms: int = 0
     token: int = 0
+    with_assignment: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,8 @@ class GenerationFormed:
 
     `member_ids` are in join order; `deadline_ms` is the sync timer's. The group leader is told
     partition counts of `topics_version` at least; 0 = not known (rules 1). `token` is the fencing
-    token of all its members; 0 = their generation is (rules 1 and 2).
+    token of all its members; 0 = their generation is (rules 1 and 2). Who joined its round with
+    `with_assignment` has synced in it, but for the group leader.
     """
 
     group_id: str

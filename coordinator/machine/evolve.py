@@ -89,6 +89,7 @@ def member_from(event: MemberJoined, join_seq: int) -> Member:
         joined_round=event.joined_round,
         instance_id=event.group_instance_id,
         joined_ms=event.time_ms,
+        with_assignment=event.with_assignment,
     )
 
 
@@ -110,6 +111,7 @@ def rejoined(member: Member, event: MemberRejoined) -> Member:
         replaced_id=member.replaced_id,
         joined_ms=event.time_ms,
         token=member.token,
+        with_assignment=event.with_assignment,
     )
 
 
@@ -131,6 +133,7 @@ def replaced(member: Member, event: MemberReplaced) -> Member:
         replaced_id=member.member_id,
         joined_ms=event.time_ms,
         token=event.token,
+        with_assignment=event.with_assignment,
     )
 
 
@@ -304,7 +307,10 @@ def _generation_formed(group: Group, event: GenerationFormed) -> None:
     group.protocol_name = event.protocol_name
     group.leader_id = event.leader_id
     group.topics_version = event.topics_version
-    group.tally.joined = group.tally.synced = 0
+    syncing = group.syncing_with(event)
+    for member in syncing:
+        member.synced_generation = event.generation
+    group.tally.joined, group.tally.synced = 0, len(syncing)
     _arm(group, RoundTimer.SYNC, event.deadline_ms)
 
 

@@ -26,6 +26,9 @@ _LONGER_VERSION = RECORD_VERSION + 1
 """Of a record with one field more: when a member joined, where an offset's partition starts, a
 static member's own token."""
 _LONGER = bytes((_LONGER_VERSION,))
+_ASKING_VERSION = RECORD_VERSION + 2
+"""Of a member that joined with its assignment asked for: as the longer one."""
+_ASKING = bytes((_ASKING_VERSION,))
 _THREE_INTS = Struct(">qqq")
 _OFFSET = Struct(">BqIB")
 _OFFSET_AND_END = Struct(">BqIBq")
@@ -96,15 +99,15 @@ def put_member(member: Member) -> bytes:
         put_int(member.joined_round),
         put_int(member.synced_generation),
     )
-    if member.joined_ms:  # where it is known: under rules 1 a member is stored as ever
-        parts[0] = _LONGER
+    if member.joined_ms or member.with_assignment:  # a member of rules 1 is stored as ever
+        parts[0] = _ASKING if member.with_assignment else _LONGER
         parts.append(put_int(member.joined_ms))
     return b"".join(parts)
 
 
 def take_member(member_id: str, reader: Reader) -> Member:
     """Back from `put_member`."""
-    version = reader.version(_LONGER_VERSION)
+    version = reader.version(_ASKING_VERSION)
     member = Member(
         member_id=member_id,
         client_id=reader.text(),
@@ -117,8 +120,9 @@ def take_member(member_id: str, reader: Reader) -> Member:
         joined_round=reader.integer(),
         synced_generation=reader.integer(),
     )
-    if version == _LONGER_VERSION:
+    if version >= _LONGER_VERSION:
         member.joined_ms = reader.integer()
+    member.with_assignment = version == _ASKING_VERSION
     reader.end()
     return member
 

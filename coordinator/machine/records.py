@@ -318,11 +318,12 @@ def touched(  # noqa: PLR0912 - one arm per event
             return (None, *map(AssignmentOf, group.members), RoundOf(group.round))
         case GroupEmptied():
             return (None, Own.EMPTIED, RoundOf(event.round))
-        case GenerationFormed():
-            return (None, Own.TOPICS, Own.FENCE, RoundOf(event.round))
+        case GenerationFormed() if group is not None:
+            syncing = (member.member_id for member in group.syncing_with(event))
+            return (None, Own.TOPICS, Own.FENCE, RoundOf(event.round), *syncing)
         case RoundExtended():
             return (None,)
-        case RebalanceStarted() | AssignmentPublished():
+        case GenerationFormed() | RebalanceStarted() | AssignmentPublished():
             return (None,)
         case _:
             assert_never(event)

@@ -70,4 +70,5 @@ def _event(
         joined_round=holder.joined_round,
         time_ms=env.noted_ms,
         token=next_token(group, env),
+        with_assignment=command.with_assignment,
     )

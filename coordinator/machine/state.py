@@ -53,6 +53,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from coordinator.machine.commands import Protocol, RoundTimer
+from coordinator.machine.events import GenerationFormed
 from coordinator.machine.history import Rebalance
 
 
@@ -100,6 +101,7 @@ class Member:
     `instance_id` is "" for a dynamic member; `replaced_id` whose place a static one took last.
     `joined_ms` is the shard time of its last Join, 0 under rules 1. `token` is the fencing token
     that it took when it replaced another process; 0: none but its generation's (`Group.token_of`).
+    `with_assignment`: its last Join is its Sync as well, in the generation that it leads to.
     """
 
     member_id: str
@@ -117,6 +119,7 @@ class Member:
     replaced_id: str = ""
     joined_ms: int = 0
     token: int = 0
+    with_assignment: bool = False
 
     def supports(self, name: str) -> bool:
         """True where `name` is among this member's protocols."""
@@ -298,6 +301,19 @@ class Group:
     def has_synced(self, member: Member) -> bool:
         """True where `member` has synced in the current generation."""
         return member.synced_generation == self.generation
+
+    def syncing_with(self, formed: GenerationFormed) -> list[Member]:
+        """Who syncs in the generation that forms by its Join of this round alone.
+
+        The group leader does not: it has to bring everybody's assignment.
+        """
+        return [
+            member
+            for member in self.members.values()
+            if member.with_assignment
+            and member.joined_round == formed.round
+            and member.member_id != formed.leader_id
+        ]
 
     def token_of(self, member: Member) -> int:
         """The fencing token of `member` in the current generation.

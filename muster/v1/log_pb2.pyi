@@ -281,6 +281,7 @@ class JoinGroup(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     DRAWN_NONCE_FIELD_NUMBER: builtins.int
+    WITH_ASSIGNMENT_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     client_id: builtins.str
@@ -295,6 +296,8 @@ class JoinGroup(google.protobuf.message.Message):
     """Drawn by the coordinator where the caller brought neither a member id nor a nonce: the new id is
     "<instance id, else client id>-<drawn_nonce>".
     """
+    with_assignment: builtins.bool
+    """its Sync follows from it, unless it leads the group"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -315,8 +318,9 @@ class JoinGroup(google.protobuf.message.Message):
         reason: builtins.str = ...,
         group_instance_id: builtins.str = ...,
         drawn_nonce: builtins.str = ...,
+        with_assignment: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "drawn_nonce", b"drawn_nonce", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "drawn_nonce", b"drawn_nonce", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "join_nonce", b"join_nonce", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "reason", b"reason", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "with_assignment", b"with_assignment"]) -> None: ...
 
 global___JoinGroup = JoinGroup
 
@@ -899,6 +903,7 @@ class MemberJoined(google.protobuf.message.Message):
     JOINED_ROUND_FIELD_NUMBER: builtins.int
     GROUP_INSTANCE_ID_FIELD_NUMBER: builtins.int
     TIME_MS_FIELD_NUMBER: builtins.int
+    WITH_ASSIGNMENT_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     client_id: builtins.str
@@ -910,6 +915,7 @@ class MemberJoined(google.protobuf.message.Message):
     group_instance_id: builtins.str
     time_ms: builtins.int
     """shard time; 0 under rules 1"""
+    with_assignment: builtins.bool
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -929,8 +935,9 @@ class MemberJoined(google.protobuf.message.Message):
         joined_round: builtins.int = ...,
         group_instance_id: builtins.str = ...,
         time_ms: builtins.int = ...,
+        with_assignment: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocol_type", b"protocol_type", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms", "with_assignment", b"with_assignment"]) -> None: ...
 
 global___MemberJoined = MemberJoined
 
@@ -948,6 +955,7 @@ class MemberRejoined(google.protobuf.message.Message):
     SUBSCRIBED_TOPICS_FIELD_NUMBER: builtins.int
     JOINED_ROUND_FIELD_NUMBER: builtins.int
     TIME_MS_FIELD_NUMBER: builtins.int
+    WITH_ASSIGNMENT_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     member_id: builtins.str
     session_timeout_ms: builtins.int
@@ -955,6 +963,7 @@ class MemberRejoined(google.protobuf.message.Message):
     joined_round: builtins.int
     time_ms: builtins.int
     """shard time; 0 under rules 1"""
+    with_assignment: builtins.bool
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -970,8 +979,9 @@ class MemberRejoined(google.protobuf.message.Message):
         subscribed_topics: collections.abc.Iterable[builtins.str] | None = ...,
         joined_round: builtins.int = ...,
         time_ms: builtins.int = ...,
+        with_assignment: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms", "with_assignment", b"with_assignment"]) -> None: ...
 
 global___MemberRejoined = MemberRejoined
 
@@ -1024,6 +1034,7 @@ class MemberReplaced(google.protobuf.message.Message):
     JOINED_ROUND_FIELD_NUMBER: builtins.int
     TIME_MS_FIELD_NUMBER: builtins.int
     TOKEN_FIELD_NUMBER: builtins.int
+    WITH_ASSIGNMENT_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     replaced_id: builtins.str
     member_id: builtins.str
@@ -1037,6 +1048,7 @@ class MemberReplaced(google.protobuf.message.Message):
     """shard time; 0 under rules 1"""
     token: builtins.int
     """the fencing token that it took; 0 under rules 1 and 2"""
+    with_assignment: builtins.bool
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property
@@ -1057,8 +1069,9 @@ class MemberReplaced(google.protobuf.message.Message):
         joined_round: builtins.int = ...,
         time_ms: builtins.int = ...,
         token: builtins.int = ...,
+        with_assignment: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms", "token", b"token"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "joined_round", b"joined_round", "member_id", b"member_id", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "replaced_id", b"replaced_id", "session_timeout_ms", b"session_timeout_ms", "subscribed_topics", b"subscribed_topics", "time_ms", b"time_ms", "token", b"token", "with_assignment", b"with_assignment"]) -> None: ...
 
 global___MemberReplaced = MemberReplaced
 

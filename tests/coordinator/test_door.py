@@ -269,7 +269,7 @@ def test_a_join_that_is_given_up_when_its_turn_has_come_passes_it_on():
 
 
 def test_a_herd_is_over_a_second_after_there_was_room_for_joins_again(monkeypatch):
-    """Groups that form wait for one while it lasts (liveness.py), a minute at most."""
+    """Sessions stand still until then; groups that form wait for the herd alone (liveness.py)."""
 
     async def run():
         admission, loop = Admission(LIMIT), asyncio.get_running_loop()
@@ -277,12 +277,19 @@ def test_a_herd_is_over_a_second_after_there_was_room_for_joins_again(monkeypatc
         assert admission.joins() is not Joins.HERD
         taken.append(admission.enter(Kind.JOIN))
         assert admission.joins() is Joins.HERD
+        assert admission.joins().many
         taken[0].leave()
-        came_s = admission._herd_at
-        for after_s, herd in ((HERD_MS / 1_000 - 0.01, True), (HERD_MS / 1_000, False)):
-            with monkeypatch.context() as patched:
-                patched.setattr(loop, "time", lambda after_s=after_s: came_s + after_s)
-                assert (admission.joins() is Joins.HERD) is herd
+        assert admission.joins().many, "the others came just now"
+        now = came_s = admission._herd_at
+        monkeypatch.setattr(loop, "time", lambda: now)
+        seen = []
+        while now < came_s + 2 * HERD_MS / 1_000:
+            seen.append((now - came_s, admission.joins()))
+            now += 0.05
+        over = [after_s for after_s, joins in seen if joins is Joins.HERD_OVER]
+        assert over[0] == pytest.approx(MANY_JOINS_MS / 1_000, abs=0.051)
+        assert over[-1] == pytest.approx(HERD_MS / 1_000, abs=0.051)
+        assert seen[-1][1] is Joins.FEW
 
     asyncio.run(run())
 
@@ -325,7 +332,7 @@ def test_joins_that_never_cease_to_come_hold_no_round_after_a_minute(monkeypatch
         while now < began + 300:
             admission.enter(Kind.JOIN).leave()
             seen.setdefault(admission.joins(), []).append(now - began)
-            now += 0.01
+            now += 0.005
         assert JOINS_MS_MAX / 1_000 - 1 < seen[Joins.MANY][-1] < JOINS_MS_MAX / 1_000 + 1
         for _ in range(JOINS_MS_MAX // 100 + 10):
             now += 0.1
@@ -350,7 +357,7 @@ def test_herds_stop_sessions_for_half_of_a_long_time_at_most(monkeypatch, herd_s
         while now < began + 600:
             if (now - began) % (herd_s + rest_s) < herd_s:
                 admission._note_herd()
-            herd = admission.joins() is Joins.HERD
+            herd = admission.joins().stop_sessions
             stopped_s += 0.05 * herd
             run_s = run_s + 0.05 if herd else 0.0
             longest_s = max(longest_s, run_s)

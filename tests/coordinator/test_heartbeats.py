@@ -3,7 +3,14 @@
 import pytest
 
 from coordinator.answers import NotHere
-from coordinator.heartbeats import CLIENT_IDLE_MS, Beat, BeatAnswer, Heartbeats
+from coordinator.heartbeats import (
+    CLIENT_IDLE_MS,
+    LEFT_PER_PLACE,
+    PER_CONNECTION_MIN,
+    Beat,
+    BeatAnswer,
+    Heartbeats,
+)
 from coordinator.liveness import MemberKey
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS
@@ -176,6 +183,22 @@ def test_one_connection_does_not_take_the_places_of_others(node, monkeypatch):
     assert node.beat("another", 1, "a", nonce="p4", connection="d") is not None
     node.beats.abandon(first)
     assert node.beat("again", 1, "a", nonce="p5", connection="c") is not None
+
+
+def test_many_connections_of_one_client_leave_places(node, monkeypatch):
+    """Each gets less, the fewer are left; eight it gets while there is one."""
+    monkeypatch.setattr("coordinator.heartbeats.HELD_MAX", 2_000)
+    monkeypatch.setattr("coordinator.heartbeats.PER_MEMBER_MAX", 10_000)
+    node.stable("a")
+    taken = dict.fromkeys(range(100), 0)
+    for number in range(60):
+        for connection in taken:
+            call = node.beat(0, 1, "a", nonce=f"{connection}-{number}", connection=str(connection))
+            taken[connection] += call is not None
+    assert max(taken.values()) <= 2_000 // LEFT_PER_PLACE
+    assert min(taken.values()) >= PER_CONNECTION_MIN
+    assert node.beats.held <= 0.7 * 2_000
+    assert node.beat(0, 1, "a", nonce="other", connection="other") is not None
 
 
 def test_a_refused_heartbeat_was_heard(node, monkeypatch):

@@ -206,6 +206,7 @@ class Script:
             subscribed_topics=tuple(topics),
             reason="",
             group_instance_id=instance,
+            with_assignment=nonce % 2 == 0,
         )
 
     def member(self, client, nonce=1):

@@ -81,6 +81,8 @@ def put_event(event: Event) -> str:
             continue  # no topic is registered
         if name in TOKENS and not value:
             continue  # rules 1 and 2
+        if name == "with_assignment" and not value:
+            continue  # as in Kafka
         if name == "time_ms" or (isinstance(event, RebalanceStarted) and name in HISTORY):
             continue  # `why` shows what became of it
         if name == "wall_ms":

@@ -301,6 +301,7 @@ class World:
             reason=options.get("reason", ""),
             group_instance_id=options.get("instance", ""),
             drawn_nonce=options.get("drawn", ""),
+            with_assignment=options.get("with", "") == "assignment",
         )
 
     def do_sync(self, plain, options):
