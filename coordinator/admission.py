@@ -14,7 +14,7 @@ gets on: FindCoordinator is refused for its own number alone.
 
 import asyncio
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import Enum
@@ -36,9 +36,9 @@ JOINS_AT_ONCE: Final = 250
 """Joins that are neither answered nor parked, beyond which no more are taken: on three replicas
 they are some 100 ms of work, well below an election's timeout."""
 
-MANY_JOINS: Final = 32
-"""Taken within MANY_JOINS_MS: a fleet may start. It comes process by process, and no node has too
-many at once while the first rounds of its first members would close without the others."""
+MANY_GROUPS: Final = 16
+"""Joins of so many within MANY_JOINS_MS: a fleet may start. It comes process by process: no node has
+too many at once while the first rounds of its first members would close without the others."""
 
 
 class Kind(Enum):
@@ -69,7 +69,8 @@ class Admission:
         self._herd_at = -math.inf
         self._spell = _Spell()
         self._clock_s, self._looked_at = 0.0, math.inf
-        self._joined_at: deque[float] = deque([-math.inf] * MANY_JOINS, MANY_JOINS)
+        self._joined_at: OrderedDict[str, float] = OrderedDict()
+        """The groups that were joined last, MANY_GROUPS at most, each when it was."""
         self._takers: deque[asyncio.Future[None]] = deque()
         self._read: deque[asyncio.Future[None]] = deque()
         self.admitted_total = 0
@@ -85,9 +86,14 @@ class Admission:
         self.active += 1
         self.of_kind[kind] += 1
         self.admitted_total += 1
-        if kind is Kind.JOIN:
-            self._joined_at.append(self._ran_s())
         return Admitted(self, kind)
+
+    def joins_group(self, group_id: str) -> None:
+        """Say which group a Join is for, once it has been read."""
+        self._joined_at[group_id] = self._ran_s()
+        self._joined_at.move_to_end(group_id)
+        if len(self._joined_at) > MANY_GROUPS:
+            self._joined_at.popitem(last=False)
 
     async def room(self, kind: Kind, *, read: bool = False) -> None:
         """Wait until another call of this kind is to be taken.
@@ -123,12 +129,17 @@ class Admission:
             self._note_herd()
         now = asyncio.get_running_loop().time()
         herd = now - self._herd_at < HERD_MS / MS
-        many = full or self._ran_s() - self._joined_at[0] < MANY_JOINS_MS / MS
+        many = full or self._many_groups()
         if not self._spell.counts(now, lasts=herd or many):
             return Joins.FEW
         if herd:
             return Joins.HERD if many else Joins.HERD_OVER
         return Joins.MANY if many else Joins.FEW
+
+    def _many_groups(self) -> bool:
+        if len(self._joined_at) < MANY_GROUPS:
+            return False
+        return self._ran_s() - next(iter(self._joined_at.values())) < MANY_JOINS_MS / MS
 
     def _ran_s(self) -> float:
         """A clock that stands still while this node does: no Join is taken then."""

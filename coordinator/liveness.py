@@ -27,10 +27,10 @@ from coordinator.timeouts import (
     DISCONNECT_GRACE_MS,
     FIRING_RETRY_MS,
     FIRST_HEARTBEAT_MS,
+    JOINS_FOLLOW_MS,
     JOINS_HOLD_MS,
     JOINS_LOOK_MS,
     LAG_FORGIVEN_MS,
-    MANY_JOINS_MS,
 )
 
 ROUNDS_TO_PROVE: Final = 3
@@ -222,7 +222,7 @@ class Liveness:
                 self._held.discard(group_id)
             elif group_id in self._held:
                 # Members that come prolong it from a time that has passed: others may follow them.
-                soon_ms = self._time_ms + MANY_JOINS_MS
+                soon_ms = self._time_ms + JOINS_FOLLOW_MS
                 at_ms = max(deadline_ms, min(soon_ms, deadline_ms + JOINS_HOLD_MS))
             self._rounds.arm(group_id, at_ms)
         if group_id not in self._firing:

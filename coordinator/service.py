@@ -175,6 +175,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
                 return self._join_failed(request.member_id, refused)
             with_assignment = request.with_assignment
             del request  # it is not kept while the call is parked
+            core.admission.joins_group(command.group_id)
             shard = core.shard_for(command.group_id)
             answer = await core.ask(shard, command, size, admitted)
             if isinstance(answer, Joined):

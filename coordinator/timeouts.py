@@ -39,9 +39,11 @@ FIRST_HEARTBEAT_MS: Final = 20_000
 """A member whose group's first round was held so has so much longer than its session until it is
 heard for the first time: its answer may lie unread as long as its Join did."""
 
-MANY_JOINS_MS: Final = 250
-"""Many came within it (coordinator/admission.py). A first round that is held closes so long after
-its last member came, where no other group's come."""
+JOINS_FOLLOW_MS: Final = 250
+"""A first round that was held waits so long for a member to follow the last one."""
+
+MANY_JOINS_MS: Final = 500
+"""Joins of many groups came within it (coordinator/admission.py)."""
 
 HERD_MS: Final = 1_000
 """So recently more came than the node takes at once: it is a herd, and nobody's session runs, as a

@@ -208,7 +208,7 @@ class _Pinged:
     @property
     def rest_ms(self) -> float:
         """For so long it is left alone, because it was slow."""
-        return min(PATIENCE * self._took_s * 1000, timeouts.PING_SILENCE_MS)
+        return min(PATIENCE * self._took_s * 1000, timeouts.PING_REST_MS_MAX)
 
     def _arm(self) -> None:
         least, most = timeouts.PING_SILENCE_MS / 1000, timeouts.PING_SILENCE_MS_MAX / 1000

@@ -44,7 +44,10 @@ PING_SILENCE_MS = 300
 """A node that leaves this unanswered for so long is suspect."""
 
 PING_SILENCE_MS_MAX = 1_000
-"""The same for a node that was slow before; it is left alone then, PING_SILENCE_MS at most."""
+"""The same for a node that was slow before."""
+
+PING_REST_MS_MAX = 700
+"""Such a node is left alone before it is asked again, for so long at most."""
 
 REQUEST_MS = 30_000
 """A call as the user sees it, all attempts together; `Client(request_timeout_ms=...)`."""
@@ -87,7 +90,7 @@ JOIN_SPREAD_MS_MAX = 2_000
 longer, the more Joins this process has open."""
 
 HEARTBEAT_GAP_MS = 20
-HEARTBEAT_GAP_EACH_MS = 4
+HEARTBEAT_GAP_EACH_MS = 8
 HEARTBEAT_GAP_MS_MAX = 700
 """Between the starts of two heartbeat calls: members that come together share one. Each call names
 all members, so with many it is made less often, a third of the server's interval at most."""
