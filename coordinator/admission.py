@@ -37,8 +37,8 @@ JOINS_AT_ONCE: Final = 250
 they are some 100 ms of work, well below an election's timeout."""
 
 MANY_GROUPS: Final = 16
-"""Joins of so many within MANY_JOINS_MS: a fleet may start. It comes process by process: no node has
-too many at once while the first rounds of its first members would close without the others."""
+"""Joins of so many within MANY_JOINS_MS: a fleet may start. It comes process by process: no node
+has too many at once while the first rounds of its first members would close without the others."""
 
 
 class Kind(Enum):
