@@ -106,7 +106,8 @@ class Fleet:
     def kill(self) -> float:
         """Kill -9 the last process: seconds until the others have shared out what it owned."""
         before, _ = self.agreed(above=0)
-        # A member that is killed before its first heartbeat has its whole session.
+        # A member that is killed before its first heartbeat has its whole session. A process has
+        # one held call at the coordinator.
         self._cluster.wait(self._all_heartbeat, PATIENCE_S, "a held heartbeat of each process")
         victim = self.processes.pop()
         at_s = time.monotonic()

@@ -14,7 +14,7 @@ gets on: FindCoordinator is refused for its own number alone.
 
 import asyncio
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import Enum
@@ -22,7 +22,13 @@ from typing import Final
 
 from coordinator.machine.limits import LIMITS
 from coordinator.standing import Joins
-from coordinator.timeouts import HERD_MS, JOINS_MS_MAX, MANY_JOINS_MS, SHARD_TIME_STEP_MS_MAX
+from coordinator.timeouts import (
+    HERD_MS,
+    JOINS_FOLLOW_MS,
+    JOINS_MS_MAX,
+    MANY_JOINS_MS,
+    SHARD_TIME_STEP_MS_MAX,
+)
 
 MS: Final = 1_000
 
@@ -36,9 +42,13 @@ JOINS_AT_ONCE: Final = 250
 """Joins that are neither answered nor parked, beyond which no more are taken: on three replicas
 they are some 100 ms of work, well below an election's timeout."""
 
-MANY_GROUPS: Final = 16
-"""Joins of so many within MANY_JOINS_MS: a fleet may start. It comes process by process: no node
-has too many at once while the first rounds of its first members would close without the others."""
+MANY_JOINS: Final = 32
+"""Read within MANY_JOINS_MS, of FLEET_GROUPS_MIN groups: a fleet may start. It comes process by
+process: no node has too many at once while the first rounds of its first members would close
+without the others."""
+
+FLEET_GROUPS_MIN: Final = 4
+"""The members of fewer groups are no fleet: their first rounds wait for them as ever."""
 
 
 class Kind(Enum):
@@ -69,8 +79,8 @@ class Admission:
         self._herd_at = -math.inf
         self._spell = _Spell()
         self._clock_s, self._looked_at = 0.0, math.inf
-        self._joined_at: OrderedDict[str, float] = OrderedDict()
-        """The groups that were joined last, MANY_GROUPS at most, each when it was."""
+        self._joins: deque[tuple[float, str]] = deque(maxlen=MANY_JOINS)
+        """The latest Joins that were read: when, and of which group."""
         self._takers: deque[asyncio.Future[None]] = deque()
         self._read: deque[asyncio.Future[None]] = deque()
         self.admitted_total = 0
@@ -88,12 +98,9 @@ class Admission:
         self.admitted_total += 1
         return Admitted(self, kind)
 
-    def joins_group(self, group_id: str) -> None:
+    def note_group(self, group_id: str) -> None:
         """Say which group a Join is for, once it has been read."""
-        self._joined_at[group_id] = self._ran_s()
-        self._joined_at.move_to_end(group_id)
-        if len(self._joined_at) > MANY_GROUPS:
-            self._joined_at.popitem(last=False)
+        self._joins.append((self._ran_s(), group_id))
 
     async def room(self, kind: Kind, *, read: bool = False) -> None:
         """Wait until another call of this kind is to be taken.
@@ -121,25 +128,25 @@ class Admission:
     def joins(self) -> Joins:
         """How they come; to be asked in each turn.
 
-        A herd: as many as are taken at once are under way, now or a moment ago. More may wait
-        unread, so a member that is silent may be heard late (shard.py).
+        A herd: as many as are taken at once are under way, now or within the last second. More may
+        wait unread, so a member that is silent may be heard late (shard.py).
         """
-        full = self.of_kind[Kind.JOIN] >= JOINS_AT_ONCE
-        if full:
+        if self.of_kind[Kind.JOIN] >= JOINS_AT_ONCE:
             self._note_herd()
         now = asyncio.get_running_loop().time()
-        herd = now - self._herd_at < HERD_MS / MS
-        many = full or self._many_groups()
+        since_s = now - self._herd_at
+        herd = since_s < HERD_MS / MS
+        many = since_s < JOINS_FOLLOW_MS / MS or self._fleet_comes()
         if not self._spell.counts(now, lasts=herd or many):
             return Joins.FEW
         if herd:
             return Joins.HERD if many else Joins.HERD_OVER
         return Joins.MANY if many else Joins.FEW
 
-    def _many_groups(self) -> bool:
-        if len(self._joined_at) < MANY_GROUPS:
+    def _fleet_comes(self) -> bool:
+        if len(self._joins) < MANY_JOINS or self._ran_s() - self._joins[0][0] >= MANY_JOINS_MS / MS:
             return False
-        return self._ran_s() - next(iter(self._joined_at.values())) < MANY_JOINS_MS / MS
+        return len({group_id for _, group_id in self._joins}) >= FLEET_GROUPS_MIN
 
     def _ran_s(self) -> float:
         """A clock that stands still while this node does: no Join is taken then."""

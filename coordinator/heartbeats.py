@@ -44,8 +44,8 @@ MEMBERS_PER_CONNECTION_MAX: Final = LIMITS.held_members_per_connection
 PER_MEMBER_MAX: Final = LIMITS.held_heartbeats_per_member
 
 LEFT_PER_PLACE: Final = 48
-"""A connection has one place for each so many that are left: 64 that take all they get leave two
-fifths."""
+"""A connection has one place for each so many that are left: 64 that take all they get leave a
+quarter."""
 
 PER_CONNECTION_MIN: Final = 8
 """So many it gets while there is one: a process needs one for each of its clients."""

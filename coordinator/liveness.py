@@ -48,12 +48,23 @@ FIRINGS_PER_TURN_MAX: Final = 512
 ROUNDS_PER_TURN_MAX: Final = 4
 """The same for rounds: each may be the answers of a whole group."""
 
+MEMBERS_PER_TURN_MAX: Final = 1_000
+"""Members of all groups whose rounds fire in a turn, where there are several: each has a record
+that its generation writes (50 us)."""
+
 SPREAD_MEMBERS_PER_MS: Final = 1
 """Promotion spreads the sessions of a shard so that at most about this many can end in one
 millisecond ..."""
 
 SPREAD_SHARE: Final = 4
 """... but by no more than a quarter of the session."""
+
+
+class _Firing(NamedTuple):
+    """A round timer, and how many members its group has."""
+
+    closing: CloseRound
+    members: int
 
 
 class MemberKey(NamedTuple):
@@ -121,7 +132,7 @@ class Liveness:
         self._ends: KeyedHeap[MemberKey] = KeyedHeap()
         self._ripening: dict[MemberKey, int] = {}
         self._rounds: KeyedHeap[str] = KeyedHeap()
-        self._firing: dict[str, CloseRound] = {}
+        self._firing: dict[str, _Firing] = {}
         self._held: set[str] = set()
         """Groups whose first round waits although its time is over."""
         self._unheard: dict[str, set[str]] = {}
@@ -214,9 +225,10 @@ class Liveness:
         self._rounds.drop(group_id)
         self._firing.pop(group_id, None)
         for key, deadline_ms in deadlines(group) if group is not None else ():
-            self._firing[group_id] = CloseRound(
+            closing = CloseRound(
                 group_id=group_id, round=key.round, timer=key.timer, deadline_ms=deadline_ms
             )
+            self._firing[group_id] = _Firing(closing, len(group.members) if group else 0)
             at_ms = deadline_ms
             if key.timer is not RoundTimer.INITIAL_DELAY:
                 self._held.discard(group_id)
@@ -332,13 +344,17 @@ class Liveness:
         first round then waits for them, JOINS_HOLD_MS at most.
         """
         closing: list[CloseRound] = []
+        members = 0
         for group_id, due_ms in self._rounds.pop_due(self._time_ms, FIRINGS_PER_TURN_MAX):
             again_ms = due_ms  # who is passed comes first in the next turn
-            if many_joins and self._may_wait(self._firing[group_id]):
+            firing = self._firing[group_id]
+            fits = not closing or members + firing.members <= MEMBERS_PER_TURN_MAX
+            if many_joins and self._may_wait(firing.closing):
                 self._held.add(group_id)
                 again_ms = self._time_ms + JOINS_LOOK_MS
-            elif len(closing) < ROUNDS_PER_TURN_MAX:
-                closing.append(self._firing[group_id])
+            elif fits and len(closing) < ROUNDS_PER_TURN_MAX:
+                closing.append(firing.closing)
+                members += firing.members
                 again_ms = self._time_ms + FIRING_RETRY_MS
             self._rounds.arm(group_id, again_ms)
         return closing

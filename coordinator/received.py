@@ -21,7 +21,7 @@ REQUEST_BYTES_MAX: Final = 1_536 * 1_024
 Of empty entries so many bytes take 100 ms to parse, and 70 MiB."""
 
 CONNECTION_BYTES_MAX: Final = 8 * 1_024 * 1_024
-"""Of requests that one connection has under way: 4 KiB for each call that it may have at a time."""
+"""Of requests that one connection has under way: 8 KiB for each call that it may have at a time."""
 
 NODE_BYTES_MAX: Final = 64 * 1_024 * 1_024
 """Of requests that a node has under way: 6 KiB for each of the 10,000 calls that may be parked."""

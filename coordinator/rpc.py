@@ -20,9 +20,9 @@ LIVE: Final = "muster.live"
 READY: Final = "muster.ready"
 """Every shard has a leader and this node has applied what it knows to be committed."""
 
-STREAMS_PER_CONNECTION_MAX: Final = 2_048
-"""One connection's calls at a time; more wait in the client, where they cost this node nothing. All
-members of a group may be one process's, and a round waits for each (docs/adr/0017)."""
+STREAMS_PER_CONNECTION_MAX: Final = 1_024
+"""One connection's calls at a time; more wait in the client, where they cost this node nothing. A
+process with more members than that has more connections (muster/nodes.py, docs/adr/0017)."""
 
 WATCHES_MAX: Final = 1_024
 """Calls that watch this node's health."""

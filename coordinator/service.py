@@ -175,7 +175,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
                 return self._join_failed(request.member_id, refused)
             with_assignment = request.with_assignment
             del request  # it is not kept while the call is parked
-            core.admission.joins_group(command.group_id)
+            core.admission.note_group(command.group_id)
             shard = core.shard_for(command.group_id)
             answer = await core.ask(shard, command, size, admitted)
             if isinstance(answer, Joined):
@@ -202,9 +202,10 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         command: commands.JoinGroup,
         admitted: Admitted,
     ) -> None:
-        """Sync for a member that has joined, in the same call (docs/adr/0010).
+        """Wait for the assignment of a member that has joined, in the same call (docs/adr/0010).
 
-        Where that fails nothing is added: the member's own Sync will be told why.
+        As a Sync, which mostly adds nothing to the log. Where it fails nothing is added to the
+        answer: the member's own Sync will be told why.
         """
         sync = commands.SyncGroup(
             group_id=command.group_id,

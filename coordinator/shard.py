@@ -417,7 +417,7 @@ class Shard:
         )
         self.waiters.turn(turn.clock_ms)
         if heard and self.room is not Room.NONE:
-            self._fire(many_joins=turn.joins.many)
+            self._fire(many_joins=turn.joins.hold_first_rounds)
         self._flush(time_ms)
 
     def _watch_quorum(self, turn: Turn) -> bool:

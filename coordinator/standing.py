@@ -18,14 +18,15 @@ class Joins(Enum):
 
     FEW = "few"
     MANY = "many"
-    """As when a fleet starts."""
+    """Those of several groups: a fleet starts."""
     HERD = "herd"
-    """More than the node takes at once: others may wait unread."""
+    """The same, and within a second there were more than the node takes at once: others may wait
+    unread."""
     HERD_OVER = "herd over"
-    """A moment ago; few come now."""
+    """There were more than that within a second; few come now."""
 
     @property
-    def many(self) -> bool:
+    def hold_first_rounds(self) -> bool:
         """Whether the first rounds of groups wait for more of them."""
         return self in (Joins.MANY, Joins.HERD)
 

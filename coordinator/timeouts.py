@@ -40,7 +40,8 @@ FIRST_HEARTBEAT_MS: Final = 20_000
 heard for the first time: its answer may lie unread as long as its Join did."""
 
 JOINS_FOLLOW_MS: Final = 250
-"""A first round that was held waits so long for a member to follow the last one."""
+"""A first round that was held waits so long for a member to follow the last one, and once more
+where one came since the machine prolonged the round."""
 
 MANY_JOINS_MS: Final = 500
 """Joins of many groups came within it (coordinator/admission.py)."""

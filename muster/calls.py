@@ -308,12 +308,15 @@ class _Call(Generic[R]):
 
     async def _attempt(self, endpoint: str) -> R | grpc.aio.AioRpcError:
         left_ms = max(1.0, (self._deadline - self._loop.time()) * 1000)
-        call = self._caller.nodes.unary(
+        nodes, patient = self._caller.nodes, self._method.patient
+        number = nodes.take_channel(endpoint) if patient else 0
+        call = nodes.unary(
             endpoint,
             self._method.path,
             self._method.parse,
             self._request,
             min(self._method.attempt_ms, left_ms),
+            number,
         )
         try:
             return await call
@@ -322,6 +325,8 @@ class _Call(Generic[R]):
         finally:
             if not call.done():
                 call.cancel()
+            if patient:
+                nodes.give_channel(endpoint, number)
 
     async def _wait(self) -> None:
         """Until an attempt ends, the route changes, an attempt turns suspect or a wait is over."""

@@ -1,10 +1,13 @@
-"""The cluster's nodes as this process sees them: one channel to each, kept open."""
+"""The cluster's nodes as this process sees them: a channel to each, kept open.
+
+Thousands of calls that are parked have more channels, each with a connection of its own.
+"""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -33,6 +36,12 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # Retries are this SDK's own: only it knows terms, hints and what is idempotent.
     ("grpc.enable_retries", 0),
 )
+
+PATIENT_CALLS_MAX = 800
+"""Calls that a server may park, on one connection; more go by others. A server lets a connection
+have 1,024 calls at a time, and all members of a group may be of this process."""
+
+_ITS_OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 Response_co = TypeVar("Response_co", bound=Message, covariant=True)
 
@@ -100,7 +109,12 @@ class Nodes:
         )
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
-        self._calls: dict[tuple[str, str], Callable[..., object]] = {}  # by endpoint and path
+        self._calls: dict[tuple[str, str, int], Callable[..., object]] = {}
+        """By endpoint, path, and which of its channels."""
+        self._more: dict[str, list[grpc.aio.Channel]] = {}
+        """Of an endpoint, the channels beside its first one."""
+        self._patient: dict[str, list[int]] = {}
+        """Of an endpoint, how many calls are parked by each channel."""
         self._closing: set[asyncio.Task[None]] = set()
         self._bootstrap = tuple(bootstrap)
         self._learned: tuple[str, ...] = ()
@@ -159,16 +173,48 @@ class Nodes:
         parse: Answers[Response_co],
         request: bytes,
         timeout_ms: float,
+        number: int = 0,
     ) -> "grpc.aio.UnaryUnaryCall[bytes, Response_co]":
-        """Start one call. The request goes out as it is, so that a retry is byte-equal."""
-        start: Callable[..., object] | None = self._calls.get((endpoint, path))
+        """Start one call. The request goes out as it is, so that a retry is byte-equal.
+
+        `number`: which of the node's channels, as `take_channel` said.
+        """
+        start: Callable[..., object] | None = self._calls.get((endpoint, path, number))
         if start is None:
-            start = self._open(endpoint).unary_unary(
+            start = self._channel(endpoint, number).unary_unary(
                 path, request_serializer=bytes, response_deserializer=parse
             )
-            self._calls[endpoint, path] = start
+            self._calls[endpoint, path, number] = start
         call = start(request, timeout=timeout_ms / 1000, metadata=self.metadata or None)
         return cast("grpc.aio.UnaryUnaryCall[bytes, Response_co]", call)
+
+    def take_channel(self, endpoint: str) -> int:
+        """Which channel has room for a call that may be parked; to be given back when that ends."""
+        taken = self._patient.setdefault(endpoint, [0])
+        number = next((n for n, calls in enumerate(taken) if calls < PATIENT_CALLS_MAX), len(taken))
+        if number == len(taken):
+            taken.append(0)
+        taken[number] += 1
+        return number
+
+    def give_channel(self, endpoint: str, number: int) -> None:
+        """Such a call has ended."""
+        taken = self._patient[endpoint]
+        taken[number] -= 1
+        if not any(taken):
+            del self._patient[endpoint]
+
+    def _channel(self, endpoint: str, number: int) -> grpc.aio.Channel:
+        first = self._open(endpoint)
+        more = self._more.setdefault(endpoint, []) if number else []
+        while len(more) < number:
+            more.append(self._connect(endpoint, (*CHANNEL_OPTIONS, _ITS_OWN_CONNECTION)))
+        return more[number - 1] if number else first
+
+    def _connect(self, endpoint: str, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
+        if self._credentials:
+            return grpc.aio.secure_channel(endpoint, self._credentials, options)
+        return grpc.aio.insecure_channel(endpoint, options)
 
     def _open(self, endpoint: str) -> grpc.aio.Channel:
         """The channel to a node; also to one that a hint named before the node list did."""
@@ -177,10 +223,7 @@ class Nodes:
             strays = self._channels.keys() - set(self._learned) - set(self._bootstrap)
             if len(strays) >= NODES_MAX:
                 self._drop(strays.pop())
-            if self._credentials:
-                channel = grpc.aio.secure_channel(endpoint, self._credentials, CHANNEL_OPTIONS)
-            else:
-                channel = grpc.aio.insecure_channel(endpoint, CHANNEL_OPTIONS)
+            channel = self._connect(endpoint, CHANNEL_OPTIONS)
             self._channels[endpoint] = channel
             self._keepers[endpoint] = tasks.start(_keep_open(channel))
         return channel
@@ -204,10 +247,16 @@ class Nodes:
         keeper = self._keepers.pop(endpoint, None)
         for key in [key for key in self._calls if key[0] == endpoint]:
             del self._calls[key]
+        grace_s = timeouts.COMMIT_ATTEMPT_MS / 1000
         if channel is not None and keeper is not None:
-            task = tasks.start(_close(channel, keeper, timeouts.COMMIT_ATTEMPT_MS / 1000))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._close_soon(_close(channel, keeper, grace_s))
+        for one in self._more.pop(endpoint, ()):
+            self._close_soon(one.close(grace_s))
+
+    def _close_soon(self, closing: Coroutine[Any, Any, None]) -> None:
+        task = tasks.start(closing)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Close every channel; calls still open are cancelled."""
@@ -215,6 +264,9 @@ class Nodes:
         for endpoint in list(self._channels):
             channel, keeper = self._channels.pop(endpoint), self._keepers.pop(endpoint)
             await _close(channel, keeper, None)
+        for channel in (one for more in self._more.values() for one in more):
+            await channel.close(None)
+        self._more.clear()
         self._calls.clear()
         for task in list(self._closing):
             await task

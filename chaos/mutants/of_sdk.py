@@ -14,6 +14,7 @@ from coordinator.machine.commands import OffsetCommit
 from coordinator.machine.decision import Decision
 from coordinator.machine.state import Group
 from muster.membership import Membership, State
+from muster.nodes import Nodes
 from muster.session import Session
 
 
@@ -33,6 +34,12 @@ class GivesAllUp(Membership):
         if self.state is State.STABLE:
             self._reason, self._wait_ms = reason, 0
             self._release(State.RELEASING)
+
+
+def _one_channel(nodes: Nodes, endpoint: str) -> int:
+    """All calls to a node go by one connection, which has 1,024 at a time."""
+    nodes._patient.setdefault(endpoint, [0])[0] += 1
+    return 0
 
 
 def _nothing_withheld(_shares: object, _subscribers: object) -> frozenset[Any]:
@@ -94,6 +101,11 @@ BUILDS = (
 )
 
 UNIT_BUILDS = (
+    Build(
+        "one_channel",
+        _one_channel.__doc__ or "",
+        ((Nodes, "take_channel", _one_channel),),
+    ),
     Build("roundless", Roundless.__doc__ or "", ((muster.consumer, "Session", Roundless),)),
 )
 """What unit tests alone can see."""

@@ -1,6 +1,7 @@
 """Builds that one client, a fleet or a group's own code can stop, or that do not say who died."""
 
 import asyncio
+import dataclasses
 import gc
 import sys
 from collections.abc import Collection, Generator, Iterable
@@ -15,6 +16,7 @@ import coordinator.machine.shard_records
 import coordinator.persist
 import coordinator.process
 import coordinator.proposer
+import coordinator.translate
 import coordinator.untaken
 import muster.assigning
 from chaos.mutants.build import Build
@@ -23,7 +25,7 @@ from coordinator.door import Door
 from coordinator.heartbeats import Beat, Heartbeats, HeldCall, _Places
 from coordinator.large_work import Share
 from coordinator.liveness import Arrivals, Liveness
-from coordinator.machine.commands import CloseRound, Command
+from coordinator.machine.commands import CloseRound, Command, JoinGroup
 from coordinator.machine.shard_state import ShardState
 from coordinator.machine.state import Group
 from coordinator.received import ParseQueue, Requests
@@ -146,6 +148,11 @@ def _goes_round(_search: _Search, _order: list[str], turn: int) -> int:
     return turn
 
 
+def _join_alone(*of: Any) -> JoinGroup:
+    """A Join as it was before it could ask."""
+    return dataclasses.replace(_JOIN(*of), with_assignment=False)
+
+
 async def _assigns_later(
     service: GroupService, response: group_pb2.JoinGroupResponse, *rest: Any
 ) -> None:
@@ -167,6 +174,7 @@ def _collects_alike(_phase: str, _info: dict[str, int]) -> None:
 
 
 _ADDS = GroupService._add_assignment
+_JOIN = coordinator.translate.join
 _LOADS = coordinator.machine.shard_records.load_in_slices
 
 
@@ -225,6 +233,11 @@ BUILDS = (
         "herd_unheeded",
         "Closes the first round of a group while members of it wait at the door.",
         ((Liveness, "_may_wait", _waits_for_nobody),),
+    ),
+    Build(
+        "assignment_unlogged",
+        "Does not say in the log that a Join asked for its assignment: each needs a Sync there.",
+        ((coordinator.translate, "join", _join_alone),),
     ),
     Build(
         "assignment_apart",

@@ -119,9 +119,13 @@ class WatchedShard:
 
 
 def joins_at(now_s: float, node: int) -> Joins:
-    """How they come to a node: many for 1.6 s of each 4, and a herd for 0.4; else few."""
+    """How they come to a node: many for 1.6 s of each 4, then a herd, which is over; else few."""
     phase_s = (now_s + 1.3 * node) % 4.0
-    return Joins.FEW if phase_s >= 2.0 else Joins.HERD if phase_s >= 1.6 else Joins.MANY
+    if phase_s < 1.6:
+        return Joins.MANY
+    if phase_s < 1.8:
+        return Joins.HERD
+    return Joins.HERD_OVER if phase_s < 2.2 else Joins.FEW
 
 
 class GroupsApp:

@@ -322,7 +322,7 @@ class Member:
             reason="",
             group_instance_id=self._instance,
             drawn_nonce=self._nonce if needs_id else "",
-            with_assignment=int(self._nonce, 16) % 2 == 0,
+            with_assignment=(int(self._nonce, 16) + self._generation) % 2 == 0,
         )
         self._call(command, self._joined)
 

@@ -148,7 +148,7 @@ class Punctual:
             protocols=(Protocol("range", b""),),
             subscribed_topics=("t",),
             reason="",
-            with_assignment=int(self._nonce, 16) % 2 == 0,
+            with_assignment=(int(self._nonce, 16) + self._generation) % 2 == 0,
         )
         self._call(join, self._joined)
 

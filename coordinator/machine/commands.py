@@ -75,8 +75,8 @@ class JoinGroup:
 
     `member_id` is "" on the first join of a membership; the id is then `<client_id>-<join_nonce>`
     (gp-D2), or, without a nonce, made of `drawn_nonce`, which the coordinator drew (gp-J7.4).
-    With a `group_instance_id` the member is static (KIP-345). `with_assignment`: its Sync follows
-    from it, in the generation that forms, unless it leads the group (docs/adr/0010).
+    With a `group_instance_id` the member is static (KIP-345). `with_assignment`: it is
+    the Sync, too, in the generation that forms, unless the member leads it (docs/adr/0010).
     """
 
     group_id: str

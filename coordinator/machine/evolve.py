@@ -307,7 +307,7 @@ def _generation_formed(group: Group, event: GenerationFormed) -> None:
     group.protocol_name = event.protocol_name
     group.leader_id = event.leader_id
     group.topics_version = event.topics_version
-    syncing = group.syncing_with(event)
+    syncing = group.synced_by_joining(event)
     for member in syncing:
         member.synced_generation = event.generation
     group.tally.joined, group.tally.synced = 0, len(syncing)

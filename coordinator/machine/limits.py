@@ -54,6 +54,7 @@ class Limits:
     max_parked_calls: int = 10_000
     max_held_heartbeats: int = 32_768
     held_heartbeats_per_connection: int = 512
+    """Fewer where many are held: one for each 48 places that are left."""
     held_members_per_connection: int = 8_192
     """Members named by the heartbeats that one connection has held."""
     held_heartbeats_per_member: int = 8

@@ -27,7 +27,7 @@ _LONGER_VERSION = RECORD_VERSION + 1
 static member's own token."""
 _LONGER = bytes((_LONGER_VERSION,))
 _ASKING_VERSION = RECORD_VERSION + 2
-"""Of a member that joined with its assignment asked for: as the longer one."""
+"""Of a member that asked for its assignment by its Join: as the longer one, under any rules."""
 _ASKING = bytes((_ASKING_VERSION,))
 _THREE_INTS = Struct(">qqq")
 _OFFSET = Struct(">BqIB")
@@ -99,7 +99,7 @@ def put_member(member: Member) -> bytes:
         put_int(member.joined_round),
         put_int(member.synced_generation),
     )
-    if member.joined_ms or member.with_assignment:  # a member of rules 1 is stored as ever
+    if member.joined_ms or member.with_assignment:  # else as ever
         parts[0] = _ASKING if member.with_assignment else _LONGER
         parts.append(put_int(member.joined_ms))
     return b"".join(parts)

@@ -318,12 +318,13 @@ def touched(  # noqa: PLR0912 - one arm per event
             return (None, *map(AssignmentOf, group.members), RoundOf(group.round))
         case GroupEmptied():
             return (None, Own.EMPTIED, RoundOf(event.round))
-        case GenerationFormed() if group is not None:
-            syncing = (member.member_id for member in group.syncing_with(event))
-            return (None, Own.TOPICS, Own.FENCE, RoundOf(event.round), *syncing)
+        case GenerationFormed():
+            syncing = () if group is None else group.synced_by_joining(event)
+            ids = (member.member_id for member in syncing)
+            return (None, Own.TOPICS, Own.FENCE, RoundOf(event.round), *ids)
         case RoundExtended():
             return (None,)
-        case GenerationFormed() | RebalanceStarted() | AssignmentPublished():
+        case RebalanceStarted() | AssignmentPublished():
             return (None,)
         case _:
             assert_never(event)

@@ -101,7 +101,7 @@ class Member:
     `instance_id` is "" for a dynamic member; `replaced_id` whose place a static one took last.
     `joined_ms` is the shard time of its last Join, 0 under rules 1. `token` is the fencing token
     that it took when it replaced another process; 0: none but its generation's (`Group.token_of`).
-    `with_assignment`: its last Join is its Sync as well, in the generation that it leads to.
+    `with_assignment`: the Join by which it entered its last round asked for the assignment, too.
     """
 
     member_id: str
@@ -302,10 +302,10 @@ class Group:
         """True where `member` has synced in the current generation."""
         return member.synced_generation == self.generation
 
-    def syncing_with(self, formed: GenerationFormed) -> list[Member]:
-        """Who syncs in the generation that forms by its Join of this round alone.
+    def synced_by_joining(self, formed: GenerationFormed) -> list[Member]:
+        """Whose Join of the round that ends asked for the assignment, too: that is their Sync.
 
-        The group leader does not: it has to bring everybody's assignment.
+        The group leader's is not: it has to bring everybody's assignment.
         """
         return [
             member

@@ -18,6 +18,7 @@ from muster.errors import (
     UnsupportedVersion,
 )
 from muster.testing import Abort, Hang, LoseAnswer, Refuse
+from muster.testing import cluster as cluster_module
 from muster.types import Coordinator, Counters, OffsetAndMetadata
 from tests.client.questions import asked_so_far
 
@@ -322,6 +323,25 @@ async def test_a_node_that_is_connected_stays_though_a_list_lacks_it(open_cluste
         await connected(nodes, left)
         nodes.learn([cluster.endpoint(1)])
         assert set(nodes.endpoints()) == left
+
+
+async def test_a_process_may_have_more_members_than_a_connection_has_calls(
+    open_cluster, monkeypatch
+):
+    """The round of their group waits for the Join of each: it must not wait in the client."""
+    options = (*cluster_module._SERVER_OPTIONS, ("grpc.max_concurrent_streams", 8))
+    monkeypatch.setattr("muster.testing.cluster._SERVER_OPTIONS", options)
+    monkeypatch.setattr("muster.nodes.PATIENT_CALLS_MAX", 6)
+    async with open_cluster(1, initial_delay_ms=1_000) as (cluster, client):
+        members = [client.group("g", ["t"]) for _ in range(20)]
+        stable = [asyncio.create_task(member.next_assignment()) for member in members]
+        _, unstable = await asyncio.wait(stable, timeout=20)
+        assert not unstable, f"{len(unstable)} of 20 have no assignment"
+        nodes = client._core.nodes
+        assert len(nodes._more[cluster.endpoint(1)]) == 3
+        await client.close()
+        assert not nodes._patient
+        assert not nodes._more
 
 
 async def connected(nodes, endpoints):

@@ -12,7 +12,15 @@ import grpc
 import pytest
 
 from coordinator import grpc_seam
-from coordinator.admission import CALL, FIND_CALLS_MAX, JOINS_AT_ONCE, MANY_GROUPS, Admission, Kind
+from coordinator.admission import (
+    CALL,
+    FIND_CALLS_MAX,
+    FLEET_GROUPS_MIN,
+    JOINS_AT_ONCE,
+    MANY_JOINS,
+    Admission,
+    Kind,
+)
 from coordinator.door import EXEMPT, TAKEN_AT_ONCE, Door, open_answers
 from coordinator.frontend import admit
 from coordinator.large_work import LargeWork
@@ -20,7 +28,7 @@ from coordinator.machine.limits import LIMITS
 from coordinator.probe import Probe, Wait
 from coordinator.rpc import make_server
 from coordinator.standing import Joins
-from coordinator.timeouts import HERD_MS, JOINS_MS_MAX, MANY_JOINS_MS
+from coordinator.timeouts import HERD_MS, JOINS_FOLLOW_MS, JOINS_MS_MAX, MANY_JOINS_MS
 from muster.v1 import admin_pb2, group_pb2_grpc
 from muster.v1 import group_pb2 as pb
 
@@ -278,8 +286,9 @@ def test_a_herd_is_over_a_second_after_there_was_room_for_joins_again(monkeypatc
         assert admission.joins() is not Joins.HERD
         taken.append(admission.enter(Kind.JOIN))
         assert admission.joins() is Joins.HERD
-        assert admission.joins().many
+        assert admission.joins().hold_first_rounds
         taken[0].leave()
+        assert admission.joins() is Joins.HERD, "those that wait have had no turn yet"
         now = came_s = admission._herd_at
         monkeypatch.setattr(loop, "time", lambda: now)
         seen = []
@@ -287,7 +296,7 @@ def test_a_herd_is_over_a_second_after_there_was_room_for_joins_again(monkeypatc
             seen.append((now - came_s, admission.joins()))
             now += 0.05
         over = [after_s for after_s, joins in seen if joins is Joins.HERD_OVER]
-        assert over[0] == pytest.approx(0, abs=0.051)
+        assert over[0] == pytest.approx(JOINS_FOLLOW_MS / 1_000, abs=0.051)
         assert over[-1] == pytest.approx(HERD_MS / 1_000, abs=0.051)
         assert seen[-1][1] is Joins.FEW
 
@@ -301,20 +310,20 @@ def test_first_rounds_wait_while_joins_come_as_when_a_fleet_starts(monkeypatch):
         admission, loop = Admission(LIMIT), asyncio.get_running_loop()
         now = loop.time()
         monkeypatch.setattr(loop, "time", lambda: now)
-        step_s = (MANY_JOINS_MS - 1) / 1_000 / (MANY_GROUPS - 1)
-        groups = cycle(f"g{number}" for number in range(3 * MANY_GROUPS))
+        step_s = (MANY_JOINS_MS - 1) / 1_000 / (MANY_JOINS - 1)
+        groups = cycle(f"g{number}" for number in range(FLEET_GROUPS_MIN))
 
         def join():
-            admission.joins_group(next(groups))
+            admission.note_group(next(groups))
             return admission.joins()
 
-        for _ in range(MANY_GROUPS - 1):
+        for _ in range(MANY_JOINS - 1):
             assert join() is Joins.FEW
             now += step_s
-        for _ in range(3 * MANY_GROUPS):
+        for _ in range(3 * MANY_JOINS):
             assert join() is Joins.MANY
             now += step_s
-        for _ in range(3 * MANY_GROUPS):
+        for _ in range(3 * MANY_JOINS):
             now += 1.1 * step_s
             last = join()
         assert last is Joins.FEW
@@ -328,10 +337,12 @@ def test_the_members_of_one_group_are_no_fleet():
     async def run():
         admission = Admission(LIMIT)
         for _ in range(1_000):
-            admission.joins_group("g")
+            admission.note_group("g")
         assert admission.joins() is Joins.FEW
-        for number in range(MANY_GROUPS - 1):
-            admission.joins_group(f"g{number}")
+        for number in range(FLEET_GROUPS_MIN - 2):
+            admission.note_group(f"g{number}")
+        assert admission.joins() is Joins.FEW
+        admission.note_group("another")
         assert admission.joins() is Joins.MANY
 
     asyncio.run(run())
@@ -347,7 +358,7 @@ def test_joins_that_never_cease_to_come_hold_no_round_after_a_minute(monkeypatch
         groups = (f"g{number}" for number in count())
         seen = {}
         while now < began + 300:
-            admission.joins_group(next(groups))
+            admission.note_group(next(groups))
             seen.setdefault(admission.joins(), []).append(now - began)
             now += 0.01
         assert JOINS_MS_MAX / 1_000 - 1 < seen[Joins.MANY][-1] < JOINS_MS_MAX / 1_000 + 1
@@ -355,8 +366,8 @@ def test_joins_that_never_cease_to_come_hold_no_round_after_a_minute(monkeypatch
             now += 0.1
             last = admission.joins()
         assert last is Joins.FEW
-        for _ in range(MANY_GROUPS):
-            admission.joins_group(next(groups))
+        for _ in range(MANY_JOINS):
+            admission.note_group(next(groups))
         assert admission.joins() is Joins.MANY
 
     asyncio.run(run())

@@ -70,7 +70,9 @@ class Bench:
     def do_timer(self, group_id, *rest):
         group = Group(group_id)
         if rest != ("none",):
-            number, timer, deadline = rest
+            number, timer, deadline, *members = rest
+            for member in range(int(members[0]) if members else 0):
+                group.members[f"m{member}"] = _member(f"m{member}", 0)
             group.round, group.timer = int(number), RoundTimer[timer]
             group.deadline_ms = int(deadline)
         self.liveness.rounds_changed(group_id, group)

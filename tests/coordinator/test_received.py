@@ -373,7 +373,7 @@ def test_ten_thousand_joins_of_ordinary_size_may_be_parked():
     each = LIMITS.max_parked_calls // 20
     assert all(requests.take(f"c{n}", 4_000) for n in range(20) for _ in range(each))
     requests = Requests()
-    assert all(requests.take("c", 4_096) for _ in range(STREAMS_PER_CONNECTION_MAX))
+    assert all(requests.take("c", 8_192) for _ in range(STREAMS_PER_CONNECTION_MAX))
 
 
 def test_the_largest_heartbeat_is_no_larger_than_a_request_may_be():

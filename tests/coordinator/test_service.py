@@ -10,8 +10,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator import pages, removals, service
 from coordinator.admin import VERIFICATIONS_MAX
+from coordinator.codec import decode_entry
 from coordinator.frontend import client_host
 from coordinator.heartbeats import Heartbeats
+from coordinator.machine.commands import JoinGroup, SyncGroup
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.state import Group, Phase
 from coordinator.routing import shard_of
@@ -151,8 +153,12 @@ async def test_a_join_may_bring_the_assignment_and_counts_as_the_sync():
         leader_id = group["g"].leader_id
         leader = await calls.pop(leader_id)
         assert not leader.HasField("assignment")
-        await until(lambda: group["g"].tally.synced == 2)
-        assert not any(call.done() for call in calls.values())
+        await until(lambda: node.desk.parked.used == 2)
+        assert group["g"].tally.synced == 2
+        entries = [decode_entry(entry) for log in node.logs for entry in log.entries]
+        logged = [command for entry in entries for command in entry.commands]
+        assert sum(isinstance(command, JoinGroup) for command in logged) == 3
+        assert not any(isinstance(command, SyncGroup) for command in logged)
         await node.groups.SyncGroup(
             pb.SyncGroupRequest(
                 group_id="g",

@@ -245,12 +245,33 @@ def test_members_that_start_with_many_have_longer_to_be_heard_for_the_first_time
     assert not group_of(rig).members
 
 
-def test_nobody_expires_while_a_herd_of_joins_waits_to_be_taken(rig):
+def test_members_that_follow_a_fleet_one_by_one_come_into_its_first_generation(rig):
+    """docs/adr/0019: each comes a quarter of a second after the one before it, none too late."""
+    names = "abcdefghijklmnop"
+    for member in names:
+        rig.ask(member, join(member))
+        for turn in range(24):
+            rig.turn(joins=Joins.MANY if member == "a" and turn < 20 else Joins.FEW)
+    rig.run(1_000)
+    assert {rig.answers[member].generation for member in names} == {1}
+
+
+@pytest.mark.parametrize("joins", Joins)
+def test_a_first_round_waits_while_a_fleet_comes_and_not_when_its_herd_is_over(rig, joins):
+    """docs/adr/0019: what is over stops sessions alone."""
+    rig.ask("a", join("a"))
+    for _ in range(300):
+        rig.turn(joins=joins)
+    assert ("a" in rig.answers) is (joins in (Joins.FEW, Joins.HERD_OVER))
+
+
+@pytest.mark.parametrize("joins", [Joins.HERD, Joins.HERD_OVER])
+def test_nobody_expires_while_a_herd_of_joins_waits_to_be_taken(rig, joins):
     """The member's own Join may be among those; when it is over the rest of the session runs."""
     settle(rig, "a")
     rig.run(8_000)
     for _ in range(6_000):
-        rig.turn(joins=Joins.HERD)
+        rig.turn(joins=joins)
     rig.run(1_500)
     assert id_of("a") in group_of(rig).members
     rig.run(1_000)

@@ -1,15 +1,20 @@
 """Groups at their limits, over real gRPC: they form, and the group leader's vector is taken."""
 
 import asyncio
+from contextlib import AsyncExitStack
+from itertools import cycle
 
+import grpc.aio
 import pytest
 
 from coordinator import translate
 from coordinator.machine.commands import CreateTopic
 from coordinator.machine.limits import LIMITS
 from coordinator.machine.state import MEMBER_OVERHEAD_BYTES, TOPIC_OVERHEAD_BYTES, Phase
+from coordinator.rpc import STREAMS_PER_CONNECTION_MAX
 from coordinator.translate import COMMAND_MARGIN_BYTES
 from muster.v1 import group_pb2 as pb
+from muster.v1 import group_pb2_grpc
 from muster.v1.errors_pb2 import ErrorCode
 from raft.contract import ENTRY_BYTES_MAX
 from tests.coordinator.fakes import nonce
@@ -81,8 +86,18 @@ async def with_topics(node):
 
 
 async def gathered(node, requests):
-    """All have joined; the group leader's answer."""
-    answers = await asyncio.gather(*map(node.groups.JoinGroup, requests))
+    """All have joined, by as many connections as they need; the group leader's answer."""
+    at = f"127.0.0.1:{node.port}"
+    own = ("grpc.use_local_subchannel_pool", 1)
+    async with AsyncExitStack() as stack:
+        stubs = []
+        for _ in range(0, len(requests), STREAMS_PER_CONNECTION_MAX):
+            size = ("grpc.max_receive_message_length", LIMITS.client_message_max_bytes)
+            channel = grpc.aio.insecure_channel(at, options=[own, size])
+            await stack.enter_async_context(channel)
+            stubs.append(group_pb2_grpc.GroupCoordinatorStub(channel))
+        joins = [stub.JoinGroup(one) for stub, one in zip(cycle(stubs), requests)]
+        answers = await asyncio.gather(*joins)
     assert {answer.generation for answer in answers} == {1}
     (leader,) = (answer for answer in answers if answer.members)
     assert len(leader.members) == len(requests)
