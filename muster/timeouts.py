@@ -90,7 +90,7 @@ JOIN_SPREAD_MS_MAX = 2_000
 longer, the more Joins this process has open."""
 
 HEARTBEAT_GAP_MS = 20
-HEARTBEAT_GAP_EACH_MS = 8
+HEARTBEAT_GAP_EACH_MS = 14
 HEARTBEAT_GAP_MS_MAX = 700
 """Between the starts of two heartbeat calls: members that come together share one. Each call names
 all members, so with many it is made less often, a third of the server's interval at most."""
