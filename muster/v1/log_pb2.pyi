@@ -297,7 +297,7 @@ class JoinGroup(google.protobuf.message.Message):
     "<instance id, else client id>-<drawn_nonce>".
     """
     with_assignment: builtins.bool
-    """its Sync follows from it, unless it leads the group"""
+    """it is the Sync, too, unless the member leads the generation"""
     @property
     def protocols(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Protocol]: ...
     @property

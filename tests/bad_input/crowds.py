@@ -2,6 +2,7 @@
 """Bad requests of which it takes a crowd: one more than a group has room for."""
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 
 from coordinator.machine.limits import LIMITS
 from muster.v1 import admin_pb2, errors_pb2
@@ -85,7 +86,13 @@ def crowd(world: World, room: int, **changes):
     """What the one too many is told; None where any other was told something before that."""
     group = fresh("crowd")
     node_id = world.coordinator(group).node_id
-    stub, operator = world.groups(node_id), world.admin(node_id)
+    with world.many_groups(node_id, room + 1) as stubs:
+        return crowd_at(world, group, node_id, stubs, room, **changes)
+
+
+def crowd_at(world: World, group, node_id, stubs, room: int, **changes):
+    """The same, of a group, at its coordinator."""
+    operator = world.admin(node_id)
     patience = {"classic.initial.rebalance.delay.ms": "60000"}
     altered = admin_pb2.AlterGroupConfigsRequest.Group(group_id=group)
     altered.settings.extend(
@@ -98,7 +105,8 @@ def crowd(world: World, room: int, **changes):
         return None
     assert answer.results[0].status.code == 0
     asked = joins(world, group, room + 1, rebalance_timeout_ms=120_000, **changes)
-    calls = [stub.JoinGroup.future(one, timeout=PARKED_S) for one in asked]
+    by_turns = zip(cycle(stubs), asked, strict=False)
+    calls = [stub.JoinGroup.future(one, timeout=PARKED_S) for stub, one in by_turns]
 
     def members():
         wanted = admin_pb2.DescribeGroupsRequest(group_ids=[group])

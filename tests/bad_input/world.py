@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 
 import grpc
@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator.dev import DevCluster
 from coordinator.door import OVERLOADED
 from coordinator.routing import shard_of
+from coordinator.rpc import STREAMS_PER_CONNECTION_MAX
 from muster.cli import main
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import admin_pb2_grpc, errors_pb2, group_pb2_grpc
@@ -163,6 +164,7 @@ class World:
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.max_send_message_length", OVERSIZE),
         ]
+        self._options = options
         self.channels = {
             node_id: grpc.insecure_channel(node.endpoint, options)
             for node_id, node in cluster.nodes.items()
@@ -182,6 +184,18 @@ class World:
     def groups(self, node_id=0):
         """GroupCoordinator at a node."""
         return group_pb2_grpc.GroupCoordinatorStub(self.channels[node_id])
+
+    @contextmanager
+    def many_groups(self, node_id, calls):
+        """GroupCoordinator at a node, by as many connections as so many calls need."""
+        endpoint = self.cluster.nodes[node_id].endpoint
+        with ExitStack() as stack:
+            yield [
+                group_pb2_grpc.GroupCoordinatorStub(
+                    stack.enter_context(grpc.insecure_channel(endpoint, self._options))
+                )
+                for _ in range(0, calls, STREAMS_PER_CONNECTION_MAX)
+            ]
 
     def admin(self, node_id=0):
         """Admin at a node."""

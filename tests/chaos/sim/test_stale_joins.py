@@ -309,7 +309,7 @@ def test_who_was_overlapped_may_not_commit_until_it_knows_a_later_generation() -
     assert not owners.is_fenced("g", 0, "a", "pa")
 
 
-SEED = 2
+SEED = 4
 """In about every second one it is in a commit that it stands still."""
 
 
