@@ -233,6 +233,20 @@ async def test_of_all_calls_one_at_a_time_goes_on():
     assert not lock.locked()
 
 
+def begin_together(patch, count):
+    """So many calls go on in the same pass, in whichever they came."""
+    came, all_came = [], asyncio.Event()
+
+    async def enter(self):
+        came.append(self)
+        if len(came) >= count:
+            all_came.set()
+        await all_came.wait()
+        return self
+
+    patch.setattr(Slices, "__aenter__", enter)
+
+
 @run
 async def test_of_large_reads_one_at_most_is_worked_on_in_a_pass_of_the_loop():
     """One client asked 350 times for 1,000 groups: the loop stood for seconds."""
@@ -254,6 +268,7 @@ async def test_of_large_reads_one_at_most_is_worked_on_in_a_pass_of_the_loop():
         for name, (method, request) in calls.items():
             with pytest.MonkeyPatch.context() as patch, Passes() as passes:
                 at_work = at_work_in(patch, passes)
+                begin_together(patch, 6)
                 await asyncio.gather(*(method(request) for _ in range(6)))
             assert len({one for who in at_work.values() for one in who}) == 6, name
             assert max(map(len, at_work.values())) == 1, name
