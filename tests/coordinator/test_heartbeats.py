@@ -3,12 +3,7 @@
 import pytest
 
 from coordinator.answers import NotHere
-from coordinator.heartbeats import (
-    CLIENT_IDLE_MS,
-    Beat,
-    BeatAnswer,
-    Heartbeats,
-)
+from coordinator.heartbeats import CLIENT_IDLE_MS, Beat, BeatAnswer, Heartbeats
 from coordinator.liveness import MemberKey
 from coordinator.machine.errors import Error
 from coordinator.machine.limits import LIMITS

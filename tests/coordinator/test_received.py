@@ -27,6 +27,7 @@ from coordinator.received import (
 from coordinator.rpc import STREAMS_PER_CONNECTION_MAX, make_server
 from coordinator.service import HEARTBEAT_MEMBERS_MAX, GroupService
 from muster import nodes
+from muster.nodes import PATIENT_CALLS_MAX
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
 from tests.coordinator.deaf import Deaf
@@ -374,6 +375,11 @@ def test_ten_thousand_joins_of_ordinary_size_may_be_parked():
     assert all(requests.take(f"c{n}", 4_000) for n in range(20) for _ in range(each))
     requests = Requests()
     assert all(requests.take("c", 8_192) for _ in range(STREAMS_PER_CONNECTION_MAX))
+
+
+def test_calls_that_the_sdk_parks_leave_room_on_their_connection_for_others():
+    """Commits and heartbeats go by the first connection, too: they must not wait in the client."""
+    assert PATIENT_CALLS_MAX + 200 <= STREAMS_PER_CONNECTION_MAX
 
 
 def test_the_largest_heartbeat_is_no_larger_than_a_request_may_be():
