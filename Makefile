@@ -78,11 +78,11 @@ sim: venv ## simulate SEEDS runs of each network (make mutants hunts broken buil
 
 .PHONY: mutants
 mutants: venv ## builds with one safety rule removed, every third in the simulator, by unit tests and as real servers: each must be caught; the last line says how many
-	$(BIN)/python -m chaos.mutants --turn $(TURN) --report $(CHAOS_RESULTS)/mutants.json
+	$(BIN)/python -m musterd.chaos.mutants --turn $(TURN) --report $(CHAOS_RESULTS)/mutants.json
 
 .PHONY: mutants-all
 mutants-all: venv ## the same, and all of them everywhere
-	$(BIN)/python -m chaos.mutants --report $(CHAOS_RESULTS)/mutants.json
+	$(BIN)/python -m musterd.chaos.mutants --report $(CHAOS_RESULTS)/mutants.json
 
 .PHONY: chaos
 chaos: venv ## break a real cluster of NODES (3) for MINUTES (10), check what it promised, and write a report

@@ -27,8 +27,8 @@ from bench.raw import (
     name_of,
     settle_all,
 )
-from chaos import child
 from muster.v1 import errors_pb2, group_pb2
+from musterd.chaos import child
 
 CALL_S = 3.0
 """Deadline of a commit: the longest hold (1 s without a leader) and more than enough."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from bench.flood import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
-from chaos.child import Child, close_all
-from chaos.world.cluster import Cluster
+from musterd.chaos.child import Child, close_all
+from musterd.chaos.world.cluster import Cluster
 
 IN_FLIGHT = (1, 64, 1024)
 RATIO_MIN = 0.4

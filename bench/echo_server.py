@@ -6,8 +6,8 @@ import grpc.aio
 
 from bench.loops_core import tune_gc
 from bench.loops_server import OPTIONS
-from chaos import child
 from muster.v1 import group_pb2, group_pb2_grpc
+from musterd.chaos import child
 
 
 class Echo(group_pb2_grpc.GroupCoordinatorServicer):

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from bench.raw import TOPIC, group_names, shard_of
 from bench.report import Report, median, quantile
-from chaos.child import Child, ask_all, close_all
-from chaos.world.cluster import Cluster, ClusterError
+from musterd.chaos.child import Child, ask_all, close_all
+from musterd.chaos.world.cluster import Cluster, ClusterError
 
 GROUPS = 48
 PARTITIONS = 4

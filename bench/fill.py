@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from bench.large_commits_client import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
-from chaos.child import Child, ask_all, close_all
-from chaos.world.cluster import Cluster
+from musterd.chaos.child import Child, ask_all, close_all
+from musterd.chaos.world.cluster import Cluster
 
 GROUPS = 50_000
 OFFSETS = 20

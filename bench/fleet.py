@@ -21,8 +21,8 @@ from typing import Final
 from bench import machine
 from bench.raw import TOPIC, group_names
 from bench.report import Report
-from chaos.child import Child, ChildError, Message, ask_all, close_all
-from chaos.world.cluster import Cluster
+from musterd.chaos.child import Child, ChildError, Message, ask_all, close_all
+from musterd.chaos.world.cluster import Cluster
 
 PROCESSES: Final = 20
 GROUP_SIZE: Final = 10

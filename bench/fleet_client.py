@@ -11,12 +11,12 @@ import time
 
 from bench.loops_core import tune_gc
 from bench.raw import TOPIC
-from chaos import child
 from muster.client import Client
 from muster.consumer import Group
 from muster.errors import MusterError
 from muster.listener import RebalanceListener
 from muster.types import Assignment
+from musterd.chaos import child
 
 
 class FleetMember(RebalanceListener):

@@ -19,15 +19,15 @@ import psutil
 
 from bench.raw import SESSION_MAX_MS, Pool, shard_of
 from bench.report import Report
-from chaos.world.cluster import Cluster
-from chaos.world.keeping import Keeping
-from chaos.world.limits import MemoryLimit
 from muster.client import Client
 from muster.consumer import Group
 from muster.errors import MusterError
 from muster.types import TopicPartition
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 from muster.v1 import group_pb2 as pb
+from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.keeping import Keeping
+from musterd.chaos.world.limits import MemoryLimit
 
 MIB: Final = 1 << 20
 MEMORY_BYTES: Final = 2 << 30

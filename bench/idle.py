@@ -14,9 +14,9 @@ from bench import machine
 from bench.overload import start_members
 from bench.raw import PARTITIONS, TOPIC
 from bench.report import Report
-from chaos.child import Child, ask_all, close_all
-from chaos.world.cluster import Cluster
-from coordinator.export_cursor import FILE_NAME
+from musterd.chaos.child import Child, ask_all, close_all
+from musterd.chaos.world.cluster import Cluster
+from musterd.storage.export_cursor import FILE_NAME
 
 PROCESSES = 20
 MEMBERS = 100

@@ -16,18 +16,18 @@ from bench.large_commits_client import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.rejoin import turn_lag_p99_ms
 from bench.report import Report, median, quantile
-from chaos.child import Child, ask_all, close_all
-from chaos.world.cluster import Cluster
-from coordinator.codec import decode_entry, encode_entry
-from coordinator.machine.commands import OffsetCommit, PartitionCommit
-from coordinator.machine.envelope import FORMAT, RULES_VERSION
-from coordinator.machine.limits import LIMITS_VERSION
-from coordinator.machine.shard_state import Entry, ShardState, apply_entry
-from coordinator.persist import Persist
-from coordinator.process import calm_collector
-from raft.contract import ShardId
-from raft.state import ShardBatch
-from storage.memory import MemoryStore
+from musterd.chaos.child import Child, ask_all, close_all
+from musterd.chaos.world.cluster import Cluster
+from musterd.coordinator.codec import decode_entry, encode_entry
+from musterd.coordinator.host import calm_collector
+from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
+from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
+from musterd.coordinator.machine.limits import LIMITS_VERSION
+from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry
+from musterd.coordinator.runtime.persist import Persist
+from musterd.raft.contract import ShardId
+from musterd.raft.state import ShardBatch
+from musterd.storage.memory import MemoryStore
 
 CLIENTS = 200
 PROCESSES = 4

@@ -17,8 +17,8 @@ import grpc.aio
 
 from bench.loops_core import tune_gc
 from bench.raw import PARTITIONS, RETRY_S, TOPIC, Pool, RawError, find, name_of
-from chaos import child
 from muster.v1 import errors_pb2, group_pb2
+from musterd.chaos import child
 
 CALL_S = 10.0
 OTHER_S = 0.02

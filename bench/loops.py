@@ -20,7 +20,7 @@ from typing import NamedTuple
 from bench import machine
 from bench.loops_core import TURN_MS, spin
 from bench.report import Report, median, quantile
-from chaos.child import Child, ask_all, close_all
+from musterd.chaos.child import Child, ask_all, close_all
 
 WORK_MS = 0.3
 

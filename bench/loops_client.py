@@ -6,8 +6,8 @@ import time
 import grpc.aio
 
 from bench.loops_core import tune_gc
-from chaos import child
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
+from musterd.chaos import child
 
 GROUPS = 48
 

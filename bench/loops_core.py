@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 from rocksdict import DBRecoveryMode, Options, Rdict, WriteBatch, WriteOptions
 
-from chaos import child
 from muster.v1 import group_pb2, log_pb2
+from musterd.chaos import child
 
 TURN_MS = 5
 SHARDS = 16

@@ -9,8 +9,8 @@ from typing import Protocol
 import grpc.aio
 
 from bench.loops_core import Core, Token, pack_request, tune_gc, unpack_tokens
-from chaos import child
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
+from musterd.chaos import child
 
 SLICE = 32
 TOPICS = {"bench": 1024}

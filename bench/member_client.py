@@ -14,8 +14,8 @@ import grpc.aio
 
 from bench.loops_core import tune_gc
 from bench.raw import Member, Pool, name_of, settle_all
-from chaos import child
 from muster.v1 import errors_pb2, group_pb2
+from musterd.chaos import child
 
 GATHER_S = 0.02
 """Members that become stable within it share a call."""

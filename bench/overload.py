@@ -16,8 +16,8 @@ from bench.flood import ACKNOWLEDGED
 from bench.member_client import GRACE_S
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
-from chaos.child import Child, Message, ask_all, close_all
-from chaos.world.cluster import Cluster
+from musterd.chaos.child import Child, Message, ask_all, close_all
+from musterd.chaos.world.cluster import Cluster
 
 PROCESSES = 20
 MEMBER_GROUPS = 10

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 from bench.raw import PARTITIONS, TOPIC
 from bench.report import Report, median
-from chaos.child import Child, ask_all, close_all
-from chaos.world.cluster import Cluster
+from musterd.chaos.child import Child, ask_all, close_all
+from musterd.chaos.world.cluster import Cluster
 
 PROCESSES = 20
 WAYS = {"": "bench.member_client", "sdk_": "bench.fleet_client"}

@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.idle import scrape
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report
-from chaos.child import Child, close_all
-from chaos.world.cluster import Cluster
 from muster.v1 import admin_pb2, errors_pb2
+from musterd.chaos.child import Child, close_all
+from musterd.chaos.world.cluster import Cluster
 
 NEWCOMER = 2
 BIG_SHARD = 4

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from bench.flood import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
-from chaos.child import Child, Message, close_all
-from chaos.soak.sampling import memory_kib
-from chaos.world.cluster import Cluster
+from musterd.chaos.child import Child, Message, close_all
+from musterd.chaos.soak.sampling import memory_kib
+from musterd.chaos.world.cluster import Cluster
 
 GROUPS = 24
 PER_S = 80
@@ -75,7 +75,7 @@ def _run(
             client = None
             if deaf:
                 config = {"endpoint": node.endpoint, "calls": CALLS, "waits": True}
-                client = Child("chaos.faults.deaf", config)
+                client = Child("musterd.chaos.faults.deaf", config)
                 os.setpriority(os.PRIO_PROCESS, client.pid, DEAF_NICE)
                 client.ready()
             load.send("open", **_round(options.seconds))

@@ -71,7 +71,7 @@ def command_with_parent(argv: list[str], network: str = "") -> list[str]:
     as long as the process: the signal is the thread's.
     """
     here = str(Path(__file__).resolve())
-    return [sys.executable, "-S", "-E", here, str(os.getpid()), network, *argv]
+    return [sys.executable, "-P", "-S", "-E", here, str(os.getpid()), network, *argv]
 
 
 class Child:
@@ -91,7 +91,7 @@ class Child:
         (`World.client_command`); by default it runs right here. `stderr`: where that goes
         instead of the run's own. `environment`: all of it, by default this process's.
         """
-        argv = [sys.executable, "-m", module, json.dumps(config)]
+        argv = [sys.executable, "-P", "-m", module, json.dumps(config)]
         self.name = f"{module} {config.get('name', '')}".strip()
         self.process = subprocess.Popen(
             (wrap or command_with_parent)(argv),

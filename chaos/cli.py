@@ -2,10 +2,10 @@
 
 import typer
 
-from chaos.report.cli import register as register_report
-from chaos.run.cli import register as register_run
-from chaos.sim.cli import register as register_sim
-from chaos.soak.cli import register as register_soak
+from musterd.chaos.report.cli import register as register_report
+from musterd.chaos.run.cli import register as register_run
+from musterd.chaos.sim.cli import register as register_sim
+from musterd.chaos.soak.cli import register as register_soak
 
 chaos = typer.Typer(
     name="chaos",

@@ -11,7 +11,7 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 class Interrupts:
     """As a context manager, in the main thread: inside, both signals raise KeyboardInterrupt.
 
-    The processes of a run do not hear of Ctrl-C (`chaos.child`): it is told to this one alone.
+    The processes of a run do not hear of Ctrl-C (`musterd.chaos.child`): this one alone is told.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:

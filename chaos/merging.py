@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from chaos.collector import without_collector
-from chaos.history import (
+from musterd.chaos.collector import without_collector
+from musterd.chaos.history import (
     KINDS,
     WRITES,
     Checkpoint,
@@ -32,7 +32,7 @@ from chaos.history import (
     Side,
     StoreWrite,
 )
-from chaos.recording import (
+from musterd.chaos.recording import (
     LINE_BYTES_MAX,
     LINES,
     RELEASES,

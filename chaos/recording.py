@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from pydantic import TypeAdapter
 
-from chaos.history import (
+from musterd.chaos.history import (
     KINDS,
     WRITES,
     Checkpoint,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from chaos.history import History
+from musterd.chaos.history import History
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,14 @@ from typing import Any, Final, Generic, TypeVar, cast, get_args, get_origin, get
 
 from google.protobuf.message import DecodeError, Message
 
-from coordinator.machine import commands, events
-from coordinator.machine.commands import Command
-from coordinator.machine.envelope import FORMAT, RULES_VERSION
-from coordinator.machine.events import Event
-from coordinator.machine.limits import LIMITS_BY_VERSION
-from coordinator.machine.shard_state import Entry
-from coordinator.names import NAMES
 from muster.v1 import log_pb2
+from musterd.coordinator.machine import commands, events
+from musterd.coordinator.machine.commands import Command
+from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
+from musterd.coordinator.machine.events import Event
+from musterd.coordinator.machine.limits import LIMITS_BY_VERSION
+from musterd.coordinator.machine.shard_state import Entry
+from musterd.coordinator.topic_names import NAMES
 
 
 class UnknownFormatError(Exception):

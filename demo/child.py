@@ -1,6 +1,7 @@
 """Children of the demo die with it, also when it is killed -9.
 
-As a program: `python -m demo.child PID COMMAND...` is `muster COMMAND...`, tied to parent PID.
+As a program: `python -m musterd.demo.child PID COMMAND...` is `muster COMMAND...`, tied to parent
+PID.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ _PROC = Path("/proc")
 
 def command(*arguments: str) -> list[str]:
     """A command of the `muster` CLI as a child of this process."""
-    return [sys.executable, "-m", "demo.child", str(os.getpid()), *arguments]
+    return [sys.executable, "-P", "-m", "musterd.demo.child", str(os.getpid()), *arguments]
 
 
 async def start(log: Path, *arguments: str) -> asyncio.subprocess.Process:
@@ -68,8 +69,8 @@ def of_run(run: str) -> list[str]:
 
 def main() -> None:
     """See the head of this file."""
-    from coordinator.process import die_with  # noqa: PLC0415  # before anything slow
     from muster.cli import main as muster  # noqa: PLC0415
+    from musterd.coordinator.host import die_with  # noqa: PLC0415  # before anything slow
 
     die_with(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the conductor's business

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from demo.plan import NODES_MIN, PARTITIONS_MAX, WORKERS_MAX, Plan
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import Output
 from muster.cli.output import Format, show
+from musterd.demo.plan import NODES_MIN, PARTITIONS_MAX, WORKERS_MAX, Plan
 
 if TYPE_CHECKING:
-    from demo.conductor import Conductor, Outcome
+    from musterd.demo.conductor import Conductor, Outcome
 
 NODES_MAX = 9
 REPORT = Path("muster-demo.json")
@@ -73,10 +73,10 @@ def demo(
 
 def _run(plan: Plan) -> "Outcome":
     try:
-        from demo.conductor import Conductor  # noqa: PLC0415  # grpc and pyarrow are slow to import
-        from demo.corpus import CorpusError  # noqa: PLC0415
-        from demo.view import make_view  # noqa: PLC0415
-        from replay import job  # noqa: F401, PLC0415  # the history needs Spark: say so at once
+        from musterd.demo.conductor import Conductor  # noqa: PLC0415  # grpc and pyarrow are slow to import
+        from musterd.demo.corpus import CorpusError  # noqa: PLC0415
+        from musterd.demo.view import make_view  # noqa: PLC0415
+        from musterd.replay import job  # noqa: F401, PLC0415  # the history needs Spark: say so at once
     except ModuleNotFoundError as error:
         raise CommandError(
             f"{error.name} is not installed",
@@ -107,7 +107,7 @@ async def _until_signal(conductor: "Conductor") -> "Outcome":
 
 def finish(outcome: "Outcome", plan: Plan, report: Path, form: Format, *, keep: bool) -> None:
     """Show and write the checks. Raises `CommandError`, exit code 1, where one of them failed."""
-    from demo.report import SCHEMA, to_result  # noqa: PLC0415  # slow, see above
+    from musterd.demo.report import SCHEMA, to_result  # noqa: PLC0415  # slow, see above
 
     result = to_result(outcome, plan)
     show(result, form)

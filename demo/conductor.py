@@ -12,19 +12,21 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from coordinator.dev import DevCluster, DevError
-from coordinator.routing import shard_of
-from demo import child
-from demo.checks import run_checks
-from demo.checks.base import Check
-from demo.corpus import Corpus, CorpusError, count_alone, read_corpus
-from demo.crew import WORKER, Crew
-from demo.evidence import Evidence, Trail
-from demo.faults import Faults
-from demo.history import Historian, HistoryError
-from demo.ledger import Ledger
-from demo.pace import PPM, Clock, Grid, batches_for
-from demo.plan import (
+from muster import Client
+from muster.errors import MusterError
+from musterd.coordinator.node.launcher import DevCluster, DevError
+from musterd.coordinator.runtime.routing import shard_of
+from musterd.demo import child
+from musterd.demo.checks import run_checks
+from musterd.demo.checks.base import Check
+from musterd.demo.corpus import Corpus, CorpusError, count_alone, read_corpus
+from musterd.demo.crew import WORKER, Crew
+from musterd.demo.evidence import Evidence, Trail
+from musterd.demo.faults import Faults
+from musterd.demo.history import Historian, HistoryError
+from musterd.demo.ledger import Ledger
+from musterd.demo.pace import PPM, Clock, Grid, batches_for
+from musterd.demo.plan import (
     ADD_WORKER,
     FAULTS,
     GROUP,
@@ -35,12 +37,10 @@ from demo.plan import (
     TOPIC,
     Plan,
 )
-from demo.tokens import table_digest
-from demo.view import NodeScene, Scene, View, WorkerScene
-from demo.watch import Standing, Watch
-from demo.worker import WorkerSettings
-from muster import Client
-from muster.errors import MusterError
+from musterd.demo.tokens import table_digest
+from musterd.demo.view import NodeScene, Scene, View, WorkerScene
+from musterd.demo.watch import Standing, Watch
+from musterd.demo.worker import WorkerSettings
 
 TICK_S = 0.1
 LOOK_S = 0.5

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from demo.tokens import count_tokens
+from musterd.demo.tokens import count_tokens
 
 FILES_MAX = 200_000
 BYTES_MAX = 2 * 1024**3

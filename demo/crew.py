@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from demo import child
-from demo.events import LINE_BYTES_MAX, Pace, WorkerEvent, decode_event
-from demo.worker import WorkerSettings
+from musterd.demo import child
+from musterd.demo.events import LINE_BYTES_MAX, Pace, WorkerEvent, decode_event
+from musterd.demo.worker import WorkerSettings
 
-WORKER = "demo.worker:Worker"
+WORKER = "musterd.demo.worker:Worker"
 """The class that worker processes run."""
 
 END_S_MAX = 30.0
@@ -64,8 +64,9 @@ class Crew:
         with self.log_path(name).open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",
                 "-m",
-                "demo.run_worker",
+                "musterd.demo.run_worker",
                 msgspec.json.encode(settings).decode(),
                 self.kind,
                 stdin=asyncio.subprocess.PIPE,

@@ -6,9 +6,9 @@ None stands for what was not reached; a check that needs it fails.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from demo.events import Acknowledged, Attempt, Compared, Offsets, Took, WorkerEvent
-from demo.ledger import Note
-from demo.watch import Standing
+from musterd.demo.events import Acknowledged, Attempt, Compared, Offsets, Took, WorkerEvent
+from musterd.demo.ledger import Note
+from musterd.demo.watch import Standing
 
 EVENTS_MAX = 3_000_000
 """256 partitions with 2,000 batches each are below it."""

@@ -5,12 +5,12 @@ import signal
 import time
 from collections.abc import Callable
 
-from coordinator.dev import DevCluster, DevError
-from demo.crew import Crew
-from demo.evidence import Evidence, NodeKill, NodeRestart, Trail, WorkerAdded, WorkerKill
-from demo.ledger import Ledger
-from demo.plan import GROUP
-from demo.watch import Watch
+from musterd.coordinator.node.launcher import DevCluster, DevError
+from musterd.demo.crew import Crew
+from musterd.demo.evidence import Evidence, NodeKill, NodeRestart, Trail, WorkerAdded, WorkerKill
+from musterd.demo.ledger import Ledger
+from musterd.demo.plan import GROUP
+from musterd.demo.watch import Watch
 
 POLL_S = 0.02
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from demo import child
-from demo.evidence import History, Round
-from demo.plan import GROUP
+from musterd.demo import child
+from musterd.demo.evidence import History, Round
+from musterd.demo.plan import GROUP
 
 EXPORT_S_MAX = 120.0
 REPLAY_S_MAX = 300.0

@@ -1,4 +1,4 @@
-"""A worker as a process: settings in, events out. `python -m demo.run_worker SETTINGS CLASS`."""
+"""`python -m musterd.demo.run_worker SETTINGS CLASS`: a worker as a process, events out."""
 
 import asyncio
 import contextlib
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from coordinator.process import die_with
-from demo.events import WorkerEvent, encode_event
-from demo.ledger import Ledger
-from demo.worker import Worker, WorkerSettings
+from musterd.coordinator.host import die_with
+from musterd.demo.events import WorkerEvent, encode_event
+from musterd.demo.ledger import Ledger
+from musterd.demo.worker import Worker, WorkerSettings
 
 
 def tell(event: WorkerEvent) -> None:

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from demo.watch import Standing
+from musterd.demo.watch import Standing
 
 LINES_SHOWN = 8
 STEP_PERCENT = 10

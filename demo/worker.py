@@ -19,24 +19,6 @@ from pathlib import Path
 
 import msgspec
 
-from demo.corpus import PartitionReader
-from demo.events import (
-    Acknowledged,
-    Attempt,
-    Closed,
-    Compared,
-    Ended,
-    Fenced,
-    NotCommitted,
-    Offsets,
-    Pace,
-    Reading,
-    Took,
-    WorkerEvent,
-)
-from demo.ledger import Ledger, Owner
-from demo.pace import Grid
-from demo.tokens import count_tokens
 from muster import (
     Assignment,
     Client,
@@ -55,6 +37,24 @@ from muster.errors import (
     UnknownMemberId,
 )
 from muster.types import Committed
+from musterd.demo.corpus import PartitionReader
+from musterd.demo.events import (
+    Acknowledged,
+    Attempt,
+    Closed,
+    Compared,
+    Ended,
+    Fenced,
+    NotCommitted,
+    Offsets,
+    Pace,
+    Reading,
+    Took,
+    WorkerEvent,
+)
+from musterd.demo.ledger import Ledger, Owner
+from musterd.demo.pace import Grid
+from musterd.demo.tokens import count_tokens
 
 log = logging.getLogger("muster.demo")
 

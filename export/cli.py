@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from export.settings import GIB, MIB, ExportSettings
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, show
+from musterd.export.settings import GIB, MIB, ExportSettings
 
 if TYPE_CHECKING:
-    from export.process import Summary
+    from musterd.export.process import Summary
 
 DEFAULTS = ExportSettings()
 
@@ -52,9 +52,9 @@ def export(
 ) -> None:
     """Write a node's applied entries as Parquet segments, beside the running node or without it."""
     try:
-        from export.errors import DigestDiffersError, ExportError  # noqa: PLC0415
-        from export.process import run  # noqa: PLC0415  # pyarrow is an extra, and slow to load
-        from storage.store import StoreError  # noqa: PLC0415
+        from musterd.export.errors import DigestDiffersError, ExportError  # noqa: PLC0415
+        from musterd.export.process import run  # noqa: PLC0415  # pyarrow is an extra, and slow to load
+        from musterd.storage.store import StoreError  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
             f"{error.name} is not installed",

@@ -1,12 +1,12 @@
 """From an applied log record to rows: decide and evolve with the machine, encode what came out."""
 
-from coordinator import codec
-from coordinator.machine.commands import Command
-from coordinator.machine.events import CheckpointTaken
-from coordinator.machine.replies import Refused
-from coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
-from export.layout import NOOP, Row
-from export.source import LogRecord
+from musterd.coordinator import codec
+from musterd.coordinator.machine.commands import Command
+from musterd.coordinator.machine.events import CheckpointTaken
+from musterd.coordinator.machine.replies import Refused
+from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
+from musterd.export.layout import NOOP, Row
+from musterd.export.source import LogRecord
 
 EMPTY = "empty"
 """`kind` of an entry of ours without a command: it only moved shard time."""

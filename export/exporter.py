@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from coordinator.export_cursor import Cursor, publish
-from export.errors import ExportError
-from export.retention import Deleted, clean, outlived
-from export.settings import ExportSettings
-from export.shard import Now, ShardExporter, ShardProgress
-from export.source import NodeIdentity, ShardSource, View, read_identity
+from musterd.export.errors import ExportError
+from musterd.export.retention import Deleted, clean, outlived
+from musterd.export.settings import ExportSettings
+from musterd.export.shard import Now, ShardExporter, ShardProgress
+from musterd.export.source import NodeIdentity, ShardSource, View, read_identity
+from musterd.storage.export_cursor import Cursor, publish
 
 
 class LiveView(View, Protocol):
@@ -69,8 +69,8 @@ class Exporter:
     def start(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Rebuild every shard's state, or go on until `stopped`. Raises `ExportError`.
 
-        That may take longer than a cursor holds (coordinator/export_cursor.py), so it is renewed
-        for the shards that are still to come: nothing behind their last segments is trimmed.
+        That may take longer than a cursor holds (storage/export_cursor.py), so it is
+        renewed for the shards still to come: nothing behind their last segments is trimmed.
         """
         safe = {shard: exporter.recorded() for shard, (_, exporter) in self._shards.items()}
         for shard, (source, exporter) in self._shards.items():

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from export.errors import ExportError
-from export.layout import (
+from musterd.export.errors import ExportError
+from musterd.export.layout import (
     BASE,
     COLUMNS,
     SEGMENT,

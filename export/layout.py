@@ -71,7 +71,7 @@ BASE_COLUMNS = pa.schema(
         pa.field("value", pa.binary(), nullable=False),
     ]
 )
-"""A base's columns: state records as `coordinator.machine.records` encodes them, in key order."""
+"""A base's columns: state records as coordinator/machine/records encodes them, in key order."""
 
 
 class Row(NamedTuple):

@@ -11,12 +11,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from export.exporter import Exporter
-from export.retention import Deleted
-from export.settings import ExportSettings
-from export.shard import Now, ShardProgress
-from export.source import NodeIdentity
-from storage.secondary import Secondary
+from musterd.export.exporter import Exporter
+from musterd.export.retention import Deleted
+from musterd.export.settings import ExportSettings
+from musterd.export.shard import Now, ShardProgress
+from musterd.export.source import NodeIdentity
+from musterd.storage.secondary import Secondary
 
 DATABASE = "db"
 """The node's database inside its data directory."""
@@ -35,8 +35,8 @@ class Summary:
 def run(data_dir: Path, output: Path, *, follow: bool, settings: ExportSettings) -> Summary:
     """Export everything applied by now, or go on until SIGTERM or SIGINT.
 
-    Raises `export.errors.ExportError` and `storage.store.StoreError`; what was not finished is
-    dropped then.
+    Raises `musterd.export.errors.ExportError` and `musterd.storage.store.StoreError`; what was
+    not finished is dropped then.
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -8,9 +8,9 @@ manifest stays and says so; a base that no segment needs any more goes with its 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from export.history import ShardFiles
-from export.layout import Manifest, manifest_path, mark_deleted, sync_folder
-from export.settings import ExportSettings
+from musterd.export.history import ShardFiles
+from musterd.export.layout import Manifest, manifest_path, mark_deleted, sync_folder
+from musterd.export.settings import ExportSettings
 
 DAY_MS = 24 * 60 * 60 * 1000
 

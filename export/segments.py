@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from export.layout import (
+from musterd.export.layout import (
     BASE,
     BASE_COLUMNS,
     COLUMNS,

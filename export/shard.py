@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from coordinator import codec
-from coordinator.machine.digest import digest_bytes
-from coordinator.machine.envelope import FORMAT
-from coordinator.machine.invariants import InvariantError
-from coordinator.machine.shard_state import Entry, ShardState, load_state, shard_records
-from export.entries import EntryWriter
-from export.errors import DigestDiffersError, ExportError
-from export.history import OwnHistory, ShardFiles, read_history, read_records, read_rows
-from export.layout import NOOP, CheckpointMark, Gap, Manifest, Row, shard_folder
-from export.segments import SegmentWriter, write_base
-from export.settings import ExportSettings
-from export.source import LogRecord, ShardSource
+from musterd.coordinator import codec
+from musterd.coordinator.machine.envelope import FORMAT
+from musterd.coordinator.machine.invariants import InvariantError
+from musterd.coordinator.machine.records.digest import digest_bytes
+from musterd.coordinator.machine.shard_state import Entry, ShardState, load_state, shard_records
+from musterd.export.entries import EntryWriter
+from musterd.export.errors import DigestDiffersError, ExportError
+from musterd.export.history import OwnHistory, ShardFiles, read_history, read_records, read_rows
+from musterd.export.layout import NOOP, CheckpointMark, Gap, Manifest, Row, shard_folder
+from musterd.export.segments import SegmentWriter, write_base
+from musterd.export.settings import ExportSettings
+from musterd.export.source import LogRecord, ShardSource
 
 BEGINNING = "the node's log no longer held these entries when the export began"
 TRIMMED = "the node's log no longer held these entries: it was trimmed, or a snapshot was installed"

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple, Protocol
 
-from coordinator.persist import CHECKPOINT_PREFIX
-from export.errors import ExportError
-from storage import keys
-from storage.store import Family
+from musterd.coordinator.machine.records.checkpoint_keys import checkpoint_key
+from musterd.export.errors import ExportError
+from musterd.storage import keys
+from musterd.storage.store import Family
 
 KIND_COMMAND = 0
 """Byte 0 of a log command that holds one of our entries.
@@ -26,7 +26,7 @@ _U64 = Struct(">Q")
 
 
 class View(Protocol):
-    """A database as of one moment: `storage.secondary.Secondary`."""
+    """A database as of one moment: `musterd.storage.secondary.Secondary`."""
 
     def get(self, family: Family, key: bytes) -> bytes | None:
         """The value of a key, or None."""
@@ -87,7 +87,7 @@ class ShardSource:
 
         None once it has forgotten it.
         """
-        key = keys.shard_meta_prefix(self._shard) + CHECKPOINT_PREFIX + _U64.pack(index)
+        key = keys.shard_meta_prefix(self._shard) + checkpoint_key(index)
         return self._view.get(Family.META, key)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from raft.peers import Admission
+from musterd.raft.peers import Admission
 
 
 @dataclass(slots=True)

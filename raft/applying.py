@@ -6,7 +6,7 @@ Sources: thesis sections 3.5 and 5.1; raft-layer.md sections 4 ("applyLogEntries
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from raft.contract import (
+from musterd.raft.contract import (
     Applied,
     NodeId,
     Outcome,
@@ -15,12 +15,12 @@ from raft.contract import (
     ShardId,
     StateMachine,
 )
-from raft.core import LEADER, Host, PeerNode
-from raft.journal import KIND_ADMITTED, KIND_COMMAND, KIND_NOOP, Entry, Journal
-from raft.peers import Admission, decode_admission
-from raft.replication import Replication
-from raft.state import ShardBatch, ShardView
-from storage.invariant import BrokenInvariantError, invariant
+from musterd.raft.core import LEADER, Host, PeerNode
+from musterd.raft.journal import KIND_ADMITTED, KIND_COMMAND, KIND_NOOP, Entry, Journal
+from musterd.raft.peers import Admission, decode_admission
+from musterd.raft.replication import Replication
+from musterd.raft.state import ShardBatch, ShardView
+from musterd.storage.invariant import BrokenInvariantError, invariant
 
 _APPLY_READ = 64
 """Entries that one read of the journal hands to the apply loop."""

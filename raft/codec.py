@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from muster.v1 import peer_pb2 as pb
-from raft.contract import Room
-from raft.journal import KIND_ADMITTED, KINDS, Entry
+from musterd.raft.contract import Room
+from musterd.raft.journal import KIND_ADMITTED, KINDS, Entry
 
 Message = dict[str, Any]
 

@@ -15,17 +15,17 @@ from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 from pysyncobj.transport import Transport
 
-from raft import seams
-from raft.codec import Message
-from raft.contract import ENTRY_BYTES_MAX, ShardId
-from raft.identity import Identity
-from raft.journal import Journal
-from raft.peers import PeerBook
-from raft.progress import PeerBudget
-from raft.rooms import Rooms
-from raft.settings import RaftSettings
-from storage.invariant import invariant
-from storage.store import Store
+from musterd.raft import seams
+from musterd.raft.codec import Message
+from musterd.raft.contract import ENTRY_BYTES_MAX, ShardId
+from musterd.raft.identity import Identity
+from musterd.raft.journal import Journal
+from musterd.raft.peers import PeerBook
+from musterd.raft.progress import PeerBudget
+from musterd.raft.rooms import Rooms
+from musterd.raft.settings import RaftSettings
+from musterd.storage.invariant import invariant
+from musterd.storage.store import Store
 
 FOLLOWER, CANDIDATE, LEADER = range(3)
 """PySyncObj's role numbers."""

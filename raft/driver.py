@@ -11,23 +11,23 @@ from random import Random
 from typing import Protocol
 
 from muster.v1 import peer_pb2 as pb
-from raft import codec, hello, introduction, seams
-from raft.codec import CodecError, Message
-from raft.contract import NodeId, Room, ShardId, StateMachine
-from raft.core import SECOND_MS
-from raft.identity import Identity, load_identity
-from raft.journal import Journal
-from raft.lives import PeerLives
-from raft.marks import MarkBook
-from raft.outbox import DriverStats, Link, Outbox
-from raft.peers import Loss, PeerBook, Replacement
-from raft.progress import PeerBudget
-from raft.replica import Replica
-from raft.rooms import Rooms
-from raft.settings import RaftSettings
-from raft.sync_watch import SyncWatch
-from storage.invariant import invariant
-from storage.store import Store
+from musterd.raft import codec, hello, introduction, seams
+from musterd.raft.codec import CodecError, Message
+from musterd.raft.contract import NodeId, Room, ShardId, StateMachine
+from musterd.raft.core import SECOND_MS
+from musterd.raft.identity import Identity, load_identity
+from musterd.raft.journal import Journal
+from musterd.raft.lives import PeerLives
+from musterd.raft.marks import MarkBook
+from musterd.raft.outbox import DriverStats, Link, Outbox
+from musterd.raft.peers import Loss, PeerBook, Replacement
+from musterd.raft.progress import PeerBudget
+from musterd.raft.replica import Replica
+from musterd.raft.rooms import Rooms
+from musterd.raft.settings import RaftSettings
+from musterd.raft.sync_watch import SyncWatch
+from musterd.storage.invariant import invariant
+from musterd.storage.store import Store
 
 __all__ = ["Driver", "DriverStats", "Link", "Participant"]
 

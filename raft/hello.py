@@ -1,11 +1,11 @@
 """The first message on a peer connection: who is calling, and why it may be turned away."""
 
 from muster.v1 import peer_pb2 as pb
-from raft.identity import STORE_UUID_BYTES, Identity
-from raft.lives import RUN_ID_BYTES
-from raft.peers import PeerBook, Replacement
-from storage.life import STARTS_MAX
-from storage.store import Store
+from musterd.raft.identity import STORE_UUID_BYTES, Identity
+from musterd.raft.lives import RUN_ID_BYTES
+from musterd.raft.peers import PeerBook, Replacement
+from musterd.storage.life import STARTS_MAX
+from musterd.storage.store import Store
 
 ENDPOINT_BYTES_MAX = 300
 

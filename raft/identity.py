@@ -4,9 +4,9 @@ import json
 import uuid
 from dataclasses import dataclass
 
-from raft import journal
-from storage import keys
-from storage.store import CorruptStoreError, Family, Store
+from musterd.raft import journal
+from musterd.storage import keys
+from musterd.storage.store import CorruptStoreError, Family, Store
 
 FORMAT = 1
 """Of the data directory; a node refuses what it does not know, also in a peer's hello.

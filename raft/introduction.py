@@ -36,8 +36,8 @@ this, since its peers know that it was replaced. A cluster of one has nobody to 
 
 from collections.abc import Callable, Iterable
 
-from raft.codec import Message
-from raft.peers import PeerBook, Replacement
+from musterd.raft.codec import Message
+from musterd.raft.peers import PeerBook, Replacement
 
 KINDS = frozenset({"introduce", "known"})
 """Messages about stores, not shards."""

@@ -15,10 +15,10 @@ from typing import Any
 
 from pysyncobj.journal import Journal as PySyncObjJournal
 
-from raft.settings import RaftSettings
-from storage import keys
-from storage.invariant import invariant
-from storage.store import CorruptStoreError, Family, Store
+from musterd.raft.settings import RaftSettings
+from musterd.storage import keys
+from musterd.storage.invariant import invariant
+from musterd.storage.store import CorruptStoreError, Family, Store
 
 Entry = tuple[bytes, int, int]
 """Command, index, term."""

@@ -36,10 +36,10 @@ from dataclasses import dataclass
 from struct import Struct
 
 from muster.v1 import peer_pb2 as pb
-from raft.codec import Sender
-from raft.identity import Identity
-from storage import keys
-from storage.store import Family, Store
+from musterd.raft.codec import Sender
+from musterd.raft.identity import Identity
+from musterd.storage import keys
+from musterd.storage.store import Family, Store
 
 RUN_ID_BYTES = 16
 _LIFE = Struct(">16sQQ16s")

@@ -7,10 +7,10 @@ up to which index and term the log was on disk (raft-layer.md section 5).
 
 import json
 
-from raft.contract import ShardId
-from raft.identity import Identity
-from raft.journal import Journal, JournalMark
-from storage.store import CorruptStoreError, Store
+from musterd.raft.contract import ShardId
+from musterd.raft.identity import Identity
+from musterd.raft.journal import Journal, JournalMark
+from musterd.storage.store import CorruptStoreError, Store
 
 
 class MarkBook:

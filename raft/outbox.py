@@ -9,10 +9,10 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Protocol
 
-from raft import codec
-from raft.codec import Message
-from raft.contract import ShardId
-from raft.settings import RaftSettings
+from musterd.raft import codec
+from musterd.raft.codec import Message
+from musterd.raft.contract import ShardId
+from musterd.raft.settings import RaftSettings
 
 Outgoing = tuple[int, ShardId, Message]
 """To which node, of which shard, what."""
@@ -32,7 +32,7 @@ class Link(Protocol):
 
 @dataclass(slots=True)
 class DriverStats:
-    """Plain counters since the start; `coordinator/metrics.py` reads them."""
+    """Plain counters since the start; `coordinator/metrics/node.py` reads them."""
 
     turns: int = 0
     ticks: int = 0

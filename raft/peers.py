@@ -50,10 +50,10 @@ from struct import Struct
 from google.protobuf.message import DecodeError
 
 from muster.v1 import peer_pb2 as pb
-from raft.codec import CodecError
-from raft.identity import STORE_UUID_BYTES, Identity
-from storage import keys
-from storage.store import CorruptStoreError, Family, Store
+from musterd.raft.codec import CodecError
+from musterd.raft.identity import STORE_UUID_BYTES, Identity
+from musterd.storage import keys
+from musterd.storage.store import CorruptStoreError, Family, Store
 
 _AS_OF_BYTES = 8
 _LOSS = Struct(">Q?")

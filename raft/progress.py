@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from raft.settings import RaftSettings
+from musterd.raft.settings import RaftSettings
 
 SECOND_MS = 1000
 

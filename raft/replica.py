@@ -14,8 +14,8 @@ from typing import Any
 from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
-from raft.codec import Message, Reach
-from raft.contract import (
+from musterd.raft.codec import Message, Reach
+from musterd.raft.contract import (
     ENTRY_BYTES_MAX,
     NodeId,
     NotLeader,
@@ -25,17 +25,17 @@ from raft.contract import (
     ShardId,
     StateMachine,
 )
-from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Host, PeerNode
-from raft.journal import KIND_COMMAND, Journal
-from raft.ticking import Ticking
-from storage.invariant import invariant
+from musterd.raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Host, PeerNode
+from musterd.raft.journal import KIND_COMMAND, Journal
+from musterd.raft.ticking import Ticking
+from musterd.storage.invariant import invariant
 
 _VOTING = frozenset({"request_vote", "response_vote", "pre_vote", "pre_vote_reply"})
 _COMMAND_PREFIX = bytes((KIND_COMMAND,))
 
 
 class Replica(Ticking):
-    """raft.contract.ReplicatedLog over PySyncObj. Driven by raft.driver.Driver and nobody else."""
+    """A `ReplicatedLog` over PySyncObj. Driven by `musterd.raft.driver.Driver` and nobody else."""
 
     def __init__(self, host: Host, shard: ShardId, journal: Journal, machine: StateMachine) -> None:
         self._reach = Reach()

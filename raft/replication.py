@@ -11,17 +11,17 @@ from collections.abc import Callable
 from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
-from raft.codec import Message, message_bytes
-from raft.contract import Examination, Room, ShardId
-from raft.core import FOLLOWER, LEADER, Host, PeerNode
-from raft.journal import KIND_ADMITTED, Entry, Journal
-from raft.peers import Admission, decode_admission
-from raft.progress import Progress
-from raft.reads import Reads
-from raft.rounds import RoundTimes
-from raft.snapshots import Snapshots
-from raft.voting import Voting
-from storage.invariant import invariant
+from musterd.raft.codec import Message, message_bytes
+from musterd.raft.contract import Examination, Room, ShardId
+from musterd.raft.core import FOLLOWER, LEADER, Host, PeerNode
+from musterd.raft.journal import KIND_ADMITTED, Entry, Journal
+from musterd.raft.peers import Admission, decode_admission
+from musterd.raft.progress import Progress
+from musterd.raft.reads import Reads
+from musterd.raft.rounds import RoundTimes
+from musterd.raft.snapshots import Snapshots
+from musterd.raft.voting import Voting
+from musterd.storage.invariant import invariant
 
 _ANNOUNCE_READ = 64
 """Entries that one read of the journal hands on."""

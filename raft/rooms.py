@@ -1,6 +1,6 @@
 """What the disks of a node and its peers have room for; mostly that is enough for everything."""
 
-from raft.contract import Room
+from musterd.raft.contract import Room
 
 
 class Rooms:

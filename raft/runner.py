@@ -9,7 +9,7 @@ milliseconds after each turn (docs/adr/0008). What elects a leader does not wait
 import asyncio
 from collections.abc import Callable
 
-from raft.driver import Driver
+from musterd.raft.driver import Driver
 
 
 class LoopRunner:

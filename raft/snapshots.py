@@ -15,13 +15,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from raft.codec import Message, decode_pairs, encode_pairs
-from raft.contract import Examination, NodeId, ShardId
-from raft.core import SECOND_MS, Host
-from raft.journal import Entry, Journal
-from storage import keys
-from storage.invariant import BrokenInvariantError, invariant
-from storage.store import Family, Store
+from musterd.raft.codec import Message, decode_pairs, encode_pairs
+from musterd.raft.contract import Examination, NodeId, ShardId
+from musterd.raft.core import SECOND_MS, Host
+from musterd.raft.journal import Entry, Journal
+from musterd.storage import keys
+from musterd.storage.invariant import BrokenInvariantError, invariant
+from musterd.storage.store import Family, Store
 
 DONE = 0xFFFFFFFF
 """In an acknowledgement: the follower needs no more of this snapshot."""

@@ -3,16 +3,16 @@
 import struct
 from collections.abc import Iterator
 
-from raft.contract import ShardId
-from storage import keys
-from storage.store import Family, Store
+from musterd.raft.contract import ShardId
+from musterd.storage import keys
+from musterd.storage.store import Family, Store
 
 _U64 = struct.Struct(">Q")
 _STATE = Family.STATE
 
 
 class ShardBatch:
-    """raft.contract.StateBatch: the pending write, with this shard's prefixes."""
+    """musterd.raft.contract.StateBatch: the pending write, with this shard's prefixes."""
 
     __slots__ = ("_applied_key", "_meta", "_prefix", "_store")
 
@@ -49,7 +49,7 @@ class ShardBatch:
 
 
 class ShardView:
-    """raft.contract.StateView: what is written of this shard. The pending batch is not seen."""
+    """A `StateView`: what is written of this shard. The pending batch is not seen."""
 
     __slots__ = ("_meta", "_prefix", "_store", "applied_index")
 

@@ -8,14 +8,14 @@ from collections.abc import Collection
 
 from pysyncobj.syncobj import SyncObj
 
-from raft.admission import Admitting
-from raft.applying import Applying
-from raft.codec import Message
-from raft.contract import NodeId, ShardId, StateMachine, Unknown
-from raft.core import FOLLOWER, LEADER, NEVER, Host, PeerNode
-from raft.journal import KIND_ADMITTED, Journal
-from raft.peers import Admission
-from storage.invariant import invariant
+from musterd.raft.admission import Admitting
+from musterd.raft.applying import Applying
+from musterd.raft.codec import Message
+from musterd.raft.contract import NodeId, ShardId, StateMachine, Unknown
+from musterd.raft.core import FOLLOWER, LEADER, NEVER, Host, PeerNode
+from musterd.raft.journal import KIND_ADMITTED, Journal
+from musterd.raft.peers import Admission
+from musterd.storage.invariant import invariant
 
 _APPENDING = frozenset({"append_entries", "next_node_idx"})
 

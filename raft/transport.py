@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from random import Random
 
 from muster.v1 import peer_pb2 as pb
-from raft import codec
-from raft.codec import CodecError
-from raft.driver import Driver
+from musterd.raft import codec
+from musterd.raft.codec import CodecError
+from musterd.raft.driver import Driver
 
 VERSION = 2
 """Of what travels on the peer port."""

@@ -8,10 +8,10 @@ ignore candidates), 3.10 (transfer); raft-layer.md sections 1 (pso-F2, F7, F8, F
 from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
-from raft.codec import Message
-from raft.contract import NodeId, Role, Room, ShardId
-from raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Core, Host, PeerNode
-from raft.journal import Journal
+from musterd.raft.codec import Message
+from musterd.raft.contract import NodeId, Role, Room, ShardId
+from musterd.raft.core import CANDIDATE, FOLLOWER, LEADER, NEVER, Core, Host, PeerNode
+from musterd.raft.journal import Journal
 
 _ROLES = {FOLLOWER: Role.FOLLOWER, CANDIDATE: Role.CANDIDATE, LEADER: Role.LEADER}
 _STANDING = frozenset({"pre_vote", "request_vote"})

@@ -13,12 +13,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.codec import decode_events
-from coordinator.machine.events import CheckpointTaken
-from coordinator.machine.record_forms import take_number
-from coordinator.machine.records import FLOOR_KEY, TIME_KEY
-from export.history import BATCH_ROWS, read_records
-from export.layout import (
+from musterd.coordinator.codec import decode_events
+from musterd.coordinator.machine.events import CheckpointTaken
+from musterd.coordinator.machine.records.group_records import FLOOR_KEY, TIME_KEY
+from musterd.coordinator.machine.records.values import take_number
+from musterd.export.history import BATCH_ROWS, read_records
+from musterd.export.layout import (
     BASE,
     BASE_COLUMNS,
     COLUMNS,
@@ -32,8 +32,8 @@ from export.layout import (
     sha256_of,
     shard_folders,
 )
-from replay.rows import merged
-from replay.tables import FAILED, MARKED, OK, Integrity
+from musterd.replay.rows import merged
+from musterd.replay.tables import FAILED, MARKED, OK, Integrity
 
 CHECKPOINT = "checkpoint"
 

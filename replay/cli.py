@@ -12,8 +12,8 @@ from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, show
 
 if TYPE_CHECKING:
-    from replay.report import Report
-    from replay.tables import Integrity
+    from musterd.replay.report import Report
+    from musterd.replay.tables import Integrity
 
 FINDINGS_SHOWN = 20
 """Lines on stderr; the integrity table has them all."""
@@ -72,15 +72,15 @@ def replay(
 
 def _run(source: Path, to: Path, engine: Engine, *, prove: bool, remote: str | None) -> "Report":
     try:
-        from replay.checks import InputError  # noqa: PLC0415  # pyarrow is an extra, and slow to load
-        from replay.java import JavaNotFoundError  # noqa: PLC0415
+        from musterd.replay.checks import InputError  # noqa: PLC0415  # pyarrow is an extra, and slow to load
+        from musterd.replay.java import JavaNotFoundError  # noqa: PLC0415
 
         try:
             if engine is Engine.LOCAL:
-                from replay.local import run_local  # noqa: PLC0415
+                from musterd.replay.local import run_local  # noqa: PLC0415
 
                 return run_local(source, to, prove=prove, say=_say)
-            from replay.job import run_spark  # noqa: PLC0415
+            from musterd.replay.job import run_spark  # noqa: PLC0415
 
             return run_spark(source, to, prove=prove, say=_say, remote=remote)
         except InputError as error:

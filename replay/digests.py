@@ -9,10 +9,10 @@ the recorded digest, it is off by a difference; a stretch of the log is named wh
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.machine.digest import DIGEST_MODULUS
-from replay.checks import CHECKPOINT, finding
-from replay.plan import Mark, ShardPlan
-from replay.tables import FAILED, MARKED, OK, DigestDelta, Integrity
+from musterd.coordinator.machine.records.digest import DIGEST_MODULUS
+from musterd.replay.checks import CHECKPOINT, finding
+from musterd.replay.plan import Mark, ShardPlan
+from musterd.replay.tables import FAILED, MARKED, OK, DigestDelta, Integrity
 
 MODULUS = DIGEST_MODULUS
 LIMBS = 4

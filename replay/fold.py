@@ -11,36 +11,36 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
-from coordinator.codec import decode_command, decode_events, encode_events
-from coordinator.machine import decide
-from coordinator.machine.commands import AddPartitions, Checkpoint, CreateTopic, ReplaceNode
-from coordinator.machine.envelope import RULES_VERSION, Envelope
-from coordinator.machine.events import (
+from musterd.coordinator.codec import decode_command, decode_events, encode_events
+from musterd.coordinator.machine import decide
+from musterd.coordinator.machine.commands import AddPartitions, Checkpoint, CreateTopic, ReplaceNode
+from musterd.coordinator.machine.envelope import RULES_VERSION, Envelope
+from musterd.coordinator.machine.events import (
     CheckpointTaken,
     Event,
     NodeReplaced,
     PartitionsAdded,
     TopicCreated,
 )
-from coordinator.machine.limits import LIMITS_BY_VERSION
-from coordinator.machine.records import GROUP_PREFIX, group_of_key
-from coordinator.machine.replies import Parked, Refused, Reply
-from coordinator.machine.shard_state import (
+from musterd.coordinator.machine.limits import LIMITS_BY_VERSION
+from musterd.coordinator.machine.records.group_records import GROUP_PREFIX, group_of_key
+from musterd.coordinator.machine.replies import Parked, Refused, Reply
+from musterd.coordinator.machine.shard_state import (
     ShardState,
     decide_shard,
     evolve_counted,
     evolve_shard_counted,
     load_state,
 )
-from export.history import read_records
-from export.layout import NOOP, Row
-from replay.checks import finding
-from replay.digests import to_delta
-from replay.moment import Moment
-from replay.plan import ShardPlan
-from replay.rows import read_rows
-from replay.tables import FAILED, MARKED, Emitted, Integrity, Tally
-from replay.trackers import (
+from musterd.export.history import read_records
+from musterd.export.layout import NOOP, Row
+from musterd.replay.checks import finding
+from musterd.replay.digests import to_delta
+from musterd.replay.moment import Moment
+from musterd.replay.plan import ShardPlan
+from musterd.replay.rows import read_rows
+from musterd.replay.tables import FAILED, MARKED, Emitted, Integrity, Tally
+from musterd.replay.trackers import (
     OPEN,
     UNKNOWN,
     CommitTracker,

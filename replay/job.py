@@ -19,14 +19,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's users write it
 
-from export.history import read_records
-from export.layout import COLUMNS, Row
-from replay.checks import Conflict, Overlap, compare, inspect, sound_overlaps, survey
-from replay.digests import MODULUS, from_limbs, judge
-from replay.fold import BASE_RECORD, fold_sorted, group_of
-from replay.output import prepare
-from replay.plan import Plan, Run, ShardPlan, make_plan
-from replay.report import (
+from musterd.export.history import read_records
+from musterd.export.layout import COLUMNS, Row
+from musterd.replay.checks import Conflict, Overlap, compare, inspect, sound_overlaps, survey
+from musterd.replay.digests import MODULUS, from_limbs, judge
+from musterd.replay.fold import BASE_RECORD, fold_sorted, group_of
+from musterd.replay.output import prepare
+from musterd.replay.plan import Plan, Run, ShardPlan, make_plan
+from musterd.replay.report import (
     Progress,
     Report,
     Suspicion,
@@ -35,9 +35,9 @@ from replay.report import (
     suspects,
     suspicions,
 )
-from replay.rows import groups_in
-from replay.session import start_session
-from replay.tables import (
+from musterd.replay.rows import groups_in
+from musterd.replay.session import start_session
+from musterd.replay.tables import (
     DIGEST_DELTAS,
     NAMES,
     SCHEMAS,

@@ -7,14 +7,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from replay.checks import compare, inspect, sound_overlaps, survey
-from replay.digests import Reached, add_up, judge
-from replay.fold import fold_shard
-from replay.output import TableWriter, prepare
-from replay.plan import make_plan
-from replay.report import Progress, Report, fold_findings, make_report, suspects, suspicions
-from replay.rows import groups_in
-from replay.tables import DigestDelta, Integrity, Tally
+from musterd.replay.checks import compare, inspect, sound_overlaps, survey
+from musterd.replay.digests import Reached, add_up, judge
+from musterd.replay.fold import fold_shard
+from musterd.replay.output import TableWriter, prepare
+from musterd.replay.plan import make_plan
+from musterd.replay.report import Progress, Report, fold_findings, make_report, suspects, suspicions
+from musterd.replay.rows import groups_in
+from musterd.replay.tables import DigestDelta, Integrity, Tally
 
 
 def run_local(source: Path, output: Path, *, prove: bool, say: Progress) -> Report:

@@ -6,8 +6,8 @@ from typing import Self
 
 import pyarrow.parquet as pq
 
-from replay.checks import InputError
-from replay.tables import NAMES, SCHEMAS, TABLES, TableRow, to_batch
+from musterd.replay.checks import InputError
+from musterd.replay.tables import NAMES, SCHEMAS, TABLES, TableRow, to_batch
 
 BATCH_ROWS = 8192
 """Rows of one table in memory before they are written."""

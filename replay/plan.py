@@ -10,13 +10,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coordinator.machine.digest import DIGEST_MODULUS, record_digest
-from coordinator.machine.record_forms import put_number
-from coordinator.machine.records import FLOOR_KEY, TIME_KEY
-from export.layout import BASE, Manifest
-from replay.checks import Conflict, Inspection, SourceFile, Survey, finding
-from replay.rows import Piece
-from replay.tables import FAILED, MARKED, OK, Integrity
+from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_digest
+from musterd.coordinator.machine.records.group_records import FLOOR_KEY, TIME_KEY
+from musterd.coordinator.machine.records.values import put_number
+from musterd.export.layout import BASE, Manifest
+from musterd.replay.checks import Conflict, Inspection, SourceFile, Survey, finding
+from musterd.replay.rows import Piece
+from musterd.replay.tables import FAILED, MARKED, OK, Integrity
 
 Start = tuple[SourceFile, int]
 """A base, and its digest without shard time's record."""

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from replay.checks import Survey, finding
-from replay.digests import Broken, Reached
-from replay.plan import Plan, ShardPlan
-from replay.rows import Piece
-from replay.tables import FAILED, MARKED, OK, Integrity
+from musterd.replay.checks import Survey, finding
+from musterd.replay.digests import Broken, Reached
+from musterd.replay.plan import Plan, ShardPlan
+from musterd.replay.rows import Piece
+from musterd.replay.tables import FAILED, MARKED, OK, Integrity
 
 Progress = Callable[[str], None]
 """Told what a replay is about to do, one line at a time."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from replay.java import SCRUBBED, ensure
+from musterd.replay.java import SCRUBBED, ensure
 
 ARROW_BATCH_ROWS = 20_000
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -67,6 +67,7 @@ def _own_environment() -> Iterator[None]:
         "JAVA_HOME": str(home),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONSAFEPATH": "1",  # its workers start where the user stands
     }
     try:
         yield

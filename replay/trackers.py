@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.machine.events import (
+from musterd.coordinator.machine.events import (
     AssignmentPublished,
     Ending,
     GenerationFormed,
@@ -27,10 +27,10 @@ from coordinator.machine.events import (
     RebalanceStarted,
     RemovalCause,
 )
-from coordinator.machine.state import Group, Phase
-from replay.assignments import Partition, minimum_moves, moved, partitions_of
-from replay.moment import Moment, index_of, span_ms, ts_of
-from replay.tables import Commit, MemberSession, Ownership, Rebalance, TableRow
+from musterd.coordinator.machine.state import Group, Phase
+from musterd.replay.assignments import Partition, minimum_moves, moved, partitions_of
+from musterd.replay.moment import Moment, index_of, span_ms, ts_of
+from musterd.replay.tables import Commit, MemberSession, Ownership, Rebalance, TableRow
 
 OPEN, UNKNOWN = "open", "unknown"
 NEXT_GENERATION = "next_generation"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from storage.store import StoreError
+from musterd.storage.store import StoreError
 
 
 class Cells(Protocol):

@@ -7,10 +7,10 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from storage import keys
-from storage.invariant import invariant
-from storage.life import Life, Start
-from storage.store import Batch, Family, StoreError
+from musterd.storage import keys
+from musterd.storage.invariant import invariant
+from musterd.storage.life import Life, Start
+from musterd.storage.store import Batch, Family, StoreError
 
 _PUT, _DELETE, _DELETE_RANGE = range(3)
 _Op = tuple[int, Family, bytes, bytes]
@@ -97,7 +97,7 @@ class MemorySnapshot:
 
 
 class MemoryStore:
-    """storage.store.Store without a disk.
+    """musterd.storage.store.Store without a disk.
 
     `on_write(epoch)` is called for each written epoch, so that a simulated disk can call
     `sync(epoch)` later. `stall_writes` makes the next so many `write()` calls report a stall;

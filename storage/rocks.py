@@ -31,11 +31,11 @@ from rocksdict import (
     WriteOptions,
 )
 
-from storage import keys, manifest
-from storage.cells import read_until
-from storage.invariant import invariant
-from storage.life import Life, Start
-from storage.store import Batch, CorruptStoreError, Family, StoreError
+from musterd.storage import keys, manifest
+from musterd.storage.cells import read_until
+from musterd.storage.invariant import invariant
+from musterd.storage.life import Life, Start
+from musterd.storage.store import Batch, CorruptStoreError, Family, StoreError
 
 MIB = 1024 * 1024
 WRITE_BUFFER_BYTES = 4 * MIB
@@ -125,7 +125,7 @@ class _RocksBatch:
 
 
 class RocksStore:
-    """storage.store.Store on disk: the database in `path`/db, the durable mark in `path`/mark."""
+    """A `Store` on disk: the database in `path`/db, the durable mark in `path`/mark."""
 
     def __init__(
         self,

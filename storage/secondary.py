@@ -16,8 +16,8 @@ from pathlib import Path
 
 from rocksdict import AccessType, Options, Rdict
 
-from storage.cells import read_until
-from storage.store import Family, StoreError
+from musterd.storage.cells import read_until
+from musterd.storage.store import Family, StoreError
 
 OPEN_TRIES = 20
 """A flush during an open is rare; so many in a row are not."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Protocol
 
-from storage.life import Start
+from musterd.storage.life import Start
 
 
 class Family(IntEnum):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.mutants import unit
+from musterd.chaos.mutants import unit
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

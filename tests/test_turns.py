@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.faults.catalog import kinds
-from chaos.mutants.turns import TURNS, due
+from musterd.chaos.faults.catalog import kinds
+from musterd.chaos.mutants.turns import TURNS, due
 from tests.turns import MARK
 
 ROOT = Path(__file__).parents[1]

@@ -1,6 +1,6 @@
-"""The invariants of a history, one checker each (`chaos.verdict.Checker`)."""
+"""The invariants of a history, one checker each (`musterd.chaos.verdict.Checker`)."""
 
-from chaos.check import (
+from musterd.chaos.check import (
     cooperative,
     digests,
     disks,
@@ -15,9 +15,9 @@ from chaos.check import (
     stores,
     tokens,
 )
-from chaos.collector import without_collector
-from chaos.history import History
-from chaos.verdict import Checker, Verdict
+from musterd.chaos.collector import without_collector
+from musterd.chaos.history import History
+from musterd.chaos.verdict import Checker, Verdict
 
 
 def _watch(_history: History) -> Verdict:

@@ -4,9 +4,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 
-from chaos.check.findings import Findings, named
-from chaos.history import Generation, History, Key, Ownership
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings, named
+from musterd.chaos.history import Generation, History, Key, Ownership
+from musterd.chaos.verdict import Verdict
 
 
 def check(history: History) -> Verdict:

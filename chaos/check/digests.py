@@ -3,9 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from chaos.check.findings import Findings, some
-from chaos.history import Checkpoint, History, Round
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings, some
+from musterd.chaos.history import Checkpoint, History, Round
+from musterd.chaos.verdict import Verdict
 
 
 def check_nodes(history: History) -> Verdict:

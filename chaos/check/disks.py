@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from chaos.check.findings import Findings
-from chaos.history import History, NodeState, Outcome
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings
+from musterd.chaos.history import History, NodeState, Outcome
+from musterd.chaos.verdict import Verdict
 
 FOUND = {
     "corrupt": ("refused", "repaired"),

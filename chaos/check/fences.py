@@ -5,9 +5,9 @@ Owners are processes, by member id: two processes of one static member are two o
 
 from collections import defaultdict
 
-from chaos.check.findings import Findings, named
-from chaos.history import History, Key, Ownership
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings, named
+from musterd.chaos.history import History, Key, Ownership
+from musterd.chaos.verdict import Verdict
 
 
 def check(history: History) -> Verdict:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from chaos.history import SUPERSEDED, History, Key, Operation, Outcome
-from chaos.verdict import Verdict, Violation
+from musterd.chaos.history import SUPERSEDED, History, Key, Operation, Outcome
+from musterd.chaos.verdict import Verdict, Violation
 
 LISTED_MAX = 50
 """So many violations of one invariant are listed; the others are counted in the note."""

@@ -3,9 +3,9 @@
 from bisect import bisect_left
 from collections import defaultdict
 
-from chaos.check.findings import Findings, some
-from chaos.history import Generation, History
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings, some
+from musterd.chaos.history import Generation, History
+from musterd.chaos.verdict import Verdict
 
 
 def check(history: History) -> Verdict:

@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 
-from chaos.history import Generation, History, Operation, Outcome, Ownership
+from musterd.chaos.history import Generation, History, Operation, Outcome, Ownership
 
 Evidence = tuple[int, int, Operation | Generation | Ownership]
 """When (ns), which generation, and who knew."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from chaos.check.register import BEFORE_ALL, FOREVER
-from chaos.history import History, Key, Operation, Outcome
-from coordinator.routing import shard_of
+from musterd.chaos.check.register import BEFORE_ALL, FOREVER
+from musterd.chaos.history import History, Key, Operation, Outcome
+from musterd.coordinator.runtime.routing import shard_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from chaos.check.findings import Findings, named, some
-from chaos.check.logged import look_up
-from chaos.check.overtaken import superseded
-from chaos.check.register import NONE, Access, Register, registers
-from chaos.history import History, Key, Outcome
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings, named, some
+from musterd.chaos.check.logged import look_up
+from musterd.chaos.check.overtaken import superseded
+from musterd.chaos.check.register import NONE, Access, Register, registers
+from musterd.chaos.history import History, Key, Outcome
+from musterd.chaos.verdict import Verdict
 
 
 def check_lost(history: History) -> Verdict:

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 
-from chaos.check.findings import Findings
-from chaos.check.setup import HEARD_NS, QUORUM_NS
-from chaos.history import History, Operation, Outcome, Side
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings
+from musterd.chaos.check.setup import HEARD_NS, QUORUM_NS
+from musterd.chaos.history import History, Operation, Outcome, Side
+from musterd.chaos.verdict import Verdict
 
 
 def check(history: History) -> Verdict:

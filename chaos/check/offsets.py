@@ -1,11 +1,11 @@
 """inv-I2: the offsets of each (group, topic, partition) are linearizable, as one register each."""
 
-from chaos.check.findings import Findings, named
-from chaos.check.register import FOREVER, Access, Register, registers
-from chaos.check.search import STATES_MAX, UndecidedError, first_unexplained
-from chaos.check.zones import Conflict, conflicts, has_one_writer_each
-from chaos.history import History, Key
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings, named
+from musterd.chaos.check.register import FOREVER, Access, Register, registers
+from musterd.chaos.check.search import STATES_MAX, UndecidedError, first_unexplained
+from musterd.chaos.check.zones import Conflict, conflicts, has_one_writer_each
+from musterd.chaos.history import History, Key
+from musterd.chaos.verdict import Verdict
 
 
 def is_linearizable(register: Register) -> bool:

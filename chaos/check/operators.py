@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 
-from chaos.check.findings import Findings
-from chaos.check.register import registers
-from chaos.check.search import STATES_MAX, UndecidedError, first_unexplained
-from chaos.check.setup import HEARD_NS, QUORUM_NS
-from chaos.history import History, Key, Operated, Operation, Outcome
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings
+from musterd.chaos.check.register import registers
+from musterd.chaos.check.search import STATES_MAX, UndecidedError, first_unexplained
+from musterd.chaos.check.setup import HEARD_NS, QUORUM_NS
+from musterd.chaos.history import History, Key, Operated, Operation, Outcome
+from musterd.chaos.verdict import Verdict
 
 
 def check(history: History) -> Verdict:

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chaos.history import SUPERSEDED, History, Operation, Outcome
 from muster.errors import ErrorCode
+from musterd.chaos.history import SUPERSEDED, History, Operation, Outcome
 
 NOT_ATTEMPTED = ErrorCode.OPERATION_NOT_ATTEMPTED.name
 """What an atomic commit ends with of which one partition was superseded, and nothing refused."""

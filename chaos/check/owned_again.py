@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 
-from chaos.check.findings import Findings, named
-from chaos.check.setup import GRACE_NS, MS_NS, end_of, moment
-from chaos.history import Expected, History, Key, Ownership
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings, named
+from musterd.chaos.check.setup import GRACE_NS, MS_NS, end_of, moment
+from musterd.chaos.history import Expected, History, Key, Ownership
+from musterd.chaos.verdict import Verdict
 
 
 def check(history: History) -> Verdict:

@@ -22,10 +22,10 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
-from chaos.check.findings import Findings, named
-from chaos.check.setup import GRACE_NS, MS_NS, end_of
-from chaos.history import Expected, History, Key, Ownership
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings, named
+from musterd.chaos.check.setup import GRACE_NS, MS_NS, end_of
+from musterd.chaos.history import Expected, History, Key, Ownership
+from musterd.chaos.verdict import Verdict
 
 REMOVED = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"})
 """Errors that say that the member is none any more."""

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from chaos.check.known import KnownGenerations
-from chaos.history import SUPERSEDED, WRITES, History, Key, Operation, Outcome
+from musterd.chaos.check.known import KnownGenerations
+from musterd.chaos.history import SUPERSEDED, WRITES, History, Key, Operation, Outcome
 
 FOREVER = 1 << 62
 """Later than every moment, ns."""

@@ -8,7 +8,7 @@ grows with the number of writes that are open at one time, and is bounded.
 
 from dataclasses import dataclass
 
-from chaos.check.register import FOREVER, NONE, Access, Register
+from musterd.chaos.check.register import FOREVER, NONE, Access, Register
 
 STATES_MAX = 20_000
 

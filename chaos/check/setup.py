@@ -1,6 +1,6 @@
 """What the checkers know of the set-up and the length of a run."""
 
-from chaos.history import History
+from musterd.chaos.history import History
 
 MS_NS = 1_000_000
 GRACE_NS = 5_000 * MS_NS

@@ -3,9 +3,9 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from chaos.check.findings import Findings, named
-from chaos.history import History, Key, Ownership, StoreWrite
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings, named
+from musterd.chaos.history import History, Key, Ownership, StoreWrite
+from musterd.chaos.verdict import Verdict
 
 
 @dataclass(slots=True)

@@ -7,11 +7,11 @@ on in their generation with the token that they have.
 from bisect import bisect_right
 from collections import defaultdict
 
-from chaos.check.findings import Findings, named
-from chaos.check.known import Evidence, KnownGenerations
-from chaos.check.setup import HEARD_NS, QUORUM_NS
-from chaos.history import Generation, History, Key, Operation, Outcome, Ownership
-from chaos.verdict import Verdict
+from musterd.chaos.check.findings import Findings, named
+from musterd.chaos.check.known import Evidence, KnownGenerations
+from musterd.chaos.check.setup import HEARD_NS, QUORUM_NS
+from musterd.chaos.history import Generation, History, Key, Operation, Outcome, Ownership
+from musterd.chaos.verdict import Verdict
 
 
 def check(history: History) -> Verdict:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chaos.check.register import Access, Register
+from musterd.chaos.check.register import Access, Register
 
 
 @dataclass(slots=True)

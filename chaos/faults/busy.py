@@ -1,6 +1,6 @@
-"""A process that is busy, for nothing: `python -m chaos.faults.busy`."""
+"""A process that is busy, for nothing: `python -m musterd.chaos.faults.busy`."""
 
-from chaos import child
+from musterd.chaos import child
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
-"""Connections that say nothing: `python -m chaos.faults.callers`, held until stdin ends."""
+"""Connections that say nothing: `python -m musterd.chaos.faults.callers`, held until stdin ends."""
 
 import contextlib
 import socket
 import sys
 
-from chaos import child
-from coordinator.config import split_address
+from musterd.chaos import child
+from musterd.coordinator.node.config import split_address
 
 CONNECT_S_MAX = 0.2
 """Longer waits only the one whom nobody takes."""

@@ -3,7 +3,7 @@
 A module of faults is added by one line here.
 """
 
-from chaos.faults import (
+from musterd.chaos.faults import (
     clock,
     damage,
     disk,
@@ -15,7 +15,7 @@ from chaos.faults import (
     process,
     resources,
 )
-from chaos.faults.contract import kinds
+from musterd.chaos.faults.contract import kinds
 
 MODULES = (process, network, peers, operation, disk, damage, diverging, clock, resources, load)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
-from chaos.world.world import World
+from musterd.chaos.world.world import World
 
 
 def one_of(world: World, nodes: Sequence[int], rng: Random) -> int:

@@ -5,14 +5,14 @@ from abc import abstractmethod
 from random import Random
 from typing import ClassVar
 
-from chaos.child import Child
-from chaos.faults.choosing import some_of
-from chaos.faults.contract import FaultError, Group, Injected, fault
-from chaos.faults.watched import Sight, Watched
-from chaos.world.clock import HOUR_S, TRUE_TIME, FakeClock
-from chaos.world.network import node_place
-from chaos.world.sleep import SleepingClock
-from chaos.world.world import World
+from musterd.chaos.child import Child
+from musterd.chaos.faults.choosing import some_of
+from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
+from musterd.chaos.faults.watched import Sight, Watched
+from musterd.chaos.world.clock import HOUR_S, TRUE_TIME, FakeClock
+from musterd.chaos.world.network import node_place
+from musterd.chaos.world.sleep import SleepingClock
+from musterd.chaos.world.world import World
 
 JUMP_S_OFF_MAX = 60.0
 """A jump that is not found, but for so much, did not happen."""

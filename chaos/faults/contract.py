@@ -18,8 +18,8 @@ from enum import StrEnum
 from random import Random
 from typing import ClassVar, TypeVar
 
-from chaos.world.errors import WorldError
-from chaos.world.world import World
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.world import World
 
 HEAL_S_MAX = 60.0
 """What `heal` may take, in seconds."""
@@ -118,7 +118,7 @@ def fault(cls: _FaultType) -> _FaultType:
 
 
 def kinds() -> dict[str, type[Fault]]:
-    """Every kind that was registered, by name. `chaos.faults.catalog` imports all modules."""
+    """Every registered kind, by name. `musterd.chaos.faults.catalog` imports all modules."""
     return dict(sorted(_KINDS.items()))
 
 

@@ -1,4 +1,4 @@
-"""Clients that come all at once, or ask for much work: `python -m chaos.faults.crowd`.
+"""Clients that come all at once, or ask for much work: `python -m musterd.chaos.faults.crowd`.
 
 The config says which: {"commits": callers} commit as many partitions as a call may name, each to
 a group of its own, one after the other until stdin ends; {"members": n} join groups of ten at once,
@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Sequence
 
 import grpc.aio
 
-from chaos import child
 from muster import Client
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
+from musterd.chaos import child
 
 PARTITIONS = 1_000
 """Of one commit: the most that is taken."""

@@ -12,14 +12,14 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
-from chaos.faults.choosing import one_of
-from chaos.faults.contract import FaultError, Group, Injected, fault
-from chaos.faults.disk import DiskFault, last_words
-from chaos.faults.watched import Watched
-from chaos.world import damage, waiting
-from chaos.world.damage import DamageError, Part
-from chaos.world.errors import WorldError
-from chaos.world.world import World
+from musterd.chaos.faults.choosing import one_of
+from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
+from musterd.chaos.faults.disk import DiskFault, last_words
+from musterd.chaos.faults.watched import Watched
+from musterd.chaos.world import damage, waiting
+from musterd.chaos.world.damage import DamageError, Part
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.world import World
 
 OUTCOME_S_MAX = 60.0
 """How long a start may take until the node serves, or has refused."""

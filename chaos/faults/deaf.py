@@ -1,8 +1,8 @@
 """A client over bare HTTP/2 that asks and never takes an answer: its windows are 0.
 
-It answers pings and settings, so that nobody takes it for dead. `python -m chaos.faults.deaf` asks
-`calls` times for what is long, at `endpoint`, and holds its connection until stdin ends; with
-`waits` it begins when it is told to.
+It answers pings and settings, so that nobody takes it for dead. `python -m
+musterd.chaos.faults.deaf` asks `calls` times for what is long, at `endpoint`, and holds its
+connection until stdin ends; with `waits` it begins when it is told to.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from typing import Self
 
 from google.protobuf.message import Message
 
-from chaos import child
-from coordinator.config import split_address
-from coordinator.machine.limits import LIMITS
 from muster.v1.admin_pb2 import DescribeGroupsRequest
+from musterd.chaos import child
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.node.config import split_address
 
 DESCRIBE = "/muster.v1.Admin/DescribeGroups"
 GROUPS = 1_000

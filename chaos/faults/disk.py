@@ -10,18 +10,18 @@ import time
 from random import Random
 from typing import ClassVar
 
-from chaos.faults.choosing import one_of
-from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
-from chaos.faults.own_group import OwnGroup
-from chaos.faults.watched import Sight, Watched
-from chaos.world import damage, waiting
-from chaos.world.disk import LoopDisks
-from chaos.world.limits import WriteLimit
-from chaos.world.network import node_place
-from chaos.world.world import World
 from muster.v1 import errors_pb2
-from raft.contract import Room
-from raft.settings import RaftSettings
+from musterd.chaos.faults.choosing import one_of
+from musterd.chaos.faults.contract import Fault, FaultError, Group, Injected, fault
+from musterd.chaos.faults.own_group import OwnGroup
+from musterd.chaos.faults.watched import Sight, Watched
+from musterd.chaos.world import damage, waiting
+from musterd.chaos.world.disk import LoopDisks
+from musterd.chaos.world.limits import WriteLimit
+from musterd.chaos.world.network import node_place
+from musterd.chaos.world.world import World
+from musterd.raft.contract import Room
+from musterd.raft.settings import RaftSettings
 
 NOTICE_S = 20.0
 """How long a node has to find that its disk refuses, when it is written to all the time."""

@@ -9,13 +9,13 @@ from contextlib import suppress
 from random import Random
 from typing import ClassVar
 
-from chaos.faults.choosing import some_of
-from chaos.faults.contract import FaultError, Group, Injected, fault
-from chaos.faults.own_group import OwnGroup
-from chaos.faults.watched import Watched
-from chaos.world import damage
-from chaos.world.network import node_place
-from chaos.world.world import World
+from musterd.chaos.faults.choosing import some_of
+from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
+from musterd.chaos.faults.own_group import OwnGroup
+from musterd.chaos.faults.watched import Watched
+from musterd.chaos.world import damage
+from musterd.chaos.world.network import node_place
+from musterd.chaos.world.world import World
 
 SETTLED_S_MAX = 30.0
 REPAIRED_S_MAX = 90.0

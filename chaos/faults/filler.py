@@ -1,7 +1,7 @@
 """A client that fills one group with offsets and their metadata, and goes on though it is refused.
 
-`python -m chaos.faults.filler` says, once growth was refused, whether a commit over an offset that
-is there was taken (`went_on`); it goes on until its stdin ends.
+`python -m musterd.chaos.faults.filler` says, once growth was refused, whether a commit over an
+offset that is there was taken (`went_on`); it goes on until its stdin ends.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import grpc.aio
 
-from chaos import child
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
+from musterd.chaos import child
 
 PER_COMMIT = 100
 METADATA = "x" * 4_000

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import grpc
 
-from chaos.child import Child, ChildError, Message, ask_all, close_all
-from chaos.faults.contract import FaultError, Group, Injected, fault
-from chaos.faults.crowd import GROUP_SIZE, MEMBERS_S_MAX
-from chaos.faults.watched import Sight, Watched
-from chaos.world.network import node_place
-from chaos.world.world import World
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
+from musterd.chaos.child import Child, ChildError, Message, ask_all, close_all
+from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
+from musterd.chaos.faults.crowd import GROUP_SIZE, MEMBERS_S_MAX
+from musterd.chaos.faults.watched import Sight, Watched
+from musterd.chaos.world.network import node_place
+from musterd.chaos.world.world import World
 
 COMMITTERS = 32
 FLEET = 200
@@ -60,7 +60,9 @@ class _Crowd(Watched):
         try:
             for number in range(processes):
                 own = {**config, "process": number, "processes": processes}
-                self._clients.append(Child("chaos.faults.crowd", own, wrap=world.client_command))
+                self._clients.append(
+                    Child("musterd.chaos.faults.crowd", own, wrap=world.client_command)
+                )
             for one in self._clients:
                 one.ready(timeout_s=ANSWER_S_MAX)
             self._answers = ask_all(self._clients, "begin", MEMBERS_S_MAX + ANSWER_S_MAX)

@@ -5,11 +5,11 @@ from itertools import permutations
 from random import Random
 from typing import ClassVar
 
-from chaos.faults.choosing import one_of
-from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
-from chaos.faults.watched import Sight, Watched
-from chaos.world.network import CUT, Shape, node_place
-from chaos.world.world import World
+from musterd.chaos.faults.choosing import one_of
+from musterd.chaos.faults.contract import Fault, FaultError, Group, Injected, fault
+from musterd.chaos.faults.watched import Sight, Watched
+from musterd.chaos.world.network import CUT, Shape, node_place
+from musterd.chaos.world.world import World
 
 Link = tuple[str, str]
 

@@ -4,10 +4,10 @@ from random import Random
 
 import grpc
 
-from chaos.faults.contract import Fault, FaultError, Group, Injected, fault
-from chaos.world.network import node_place
-from chaos.world.world import World
 from muster.v1 import admin_pb2, errors_pb2
+from musterd.chaos.faults.contract import Fault, FaultError, Group, Injected, fault
+from musterd.chaos.world.network import node_place
+from musterd.chaos.world.world import World
 
 _STOP_S_MAX = 15.0
 _TRANSFER_S_MAX = 5.0

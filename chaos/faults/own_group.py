@@ -7,10 +7,10 @@ from itertools import count
 
 import grpc
 
-from chaos.faults.contract import FaultError
-from chaos.world.world import World
-from coordinator.routing import shard_of
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
+from musterd.chaos.faults.contract import FaultError
+from musterd.chaos.world.world import World
+from musterd.coordinator.runtime.routing import shard_of
 
 CALL_S = 2.0
 DONE_S_MAX = 20.0

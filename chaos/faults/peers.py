@@ -4,15 +4,15 @@ import time
 from collections.abc import Mapping
 from random import Random
 
-from chaos.child import Child, ChildError
-from chaos.faults.choosing import one_of
-from chaos.faults.contract import FaultError, Group, Injected, fault
-from chaos.faults.network import _both_ways, _name, _Shaping
-from chaos.faults.own_group import METADATA_BYTES_MAX, PARTITIONS, OwnGroup
-from chaos.faults.watched import Sight, Watched
-from chaos.world.impostor import GARBAGE
-from chaos.world.network import BULK_CUT, node_place
-from chaos.world.world import World
+from musterd.chaos.child import Child, ChildError
+from musterd.chaos.faults.choosing import one_of
+from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
+from musterd.chaos.faults.network import _both_ways, _name, _Shaping
+from musterd.chaos.faults.own_group import METADATA_BYTES_MAX, PARTITIONS, OwnGroup
+from musterd.chaos.faults.watched import Sight, Watched
+from musterd.chaos.world.impostor import GARBAGE
+from musterd.chaos.world.network import BULK_CUT, node_place
+from musterd.chaos.world.world import World
 
 ANSWER_S_MAX = 20.0
 AGREED_S_MAX = 20.0
@@ -46,7 +46,7 @@ class Garbage(Watched):
         passed_for = rng.choice([one for one in world.running() if one != target])
         place = node_place(passed_for)
         impostor = Child(
-            "chaos.world.impostor", {}, lambda argv: world.network.command(place, argv)
+            "musterd.chaos.world.impostor", {}, lambda argv: world.network.command(place, argv)
         )
         try:
             impostor.ready(ANSWER_S_MAX)

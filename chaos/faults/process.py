@@ -3,10 +3,10 @@
 import signal
 from random import Random
 
-from chaos.faults.choosing import one_of, some_of
-from chaos.faults.contract import Fault, Group, Injected, fault
-from chaos.world.network import node_place
-from chaos.world.world import World
+from musterd.chaos.faults.choosing import one_of, some_of
+from musterd.chaos.faults.contract import Fault, Group, Injected, fault
+from musterd.chaos.world.network import node_place
+from musterd.chaos.world.world import World
 
 
 class _Killing(Fault):

@@ -10,16 +10,16 @@ from random import Random
 
 import grpc
 
-from chaos.child import Child
-from chaos.faults.choosing import one_of
-from chaos.faults.contract import FaultError, Group, Injected, fault
-from chaos.faults.disk import SETTLE_S, last_words, wait_end
-from chaos.faults.watched import Sight, Watched
-from chaos.world import limits, waiting
-from chaos.world.limits import CpuLimit, MemoryLimit
-from chaos.world.network import node_place
-from chaos.world.world import World
 from muster.v1 import admin_pb2, errors_pb2
+from musterd.chaos.child import Child
+from musterd.chaos.faults.choosing import one_of
+from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
+from musterd.chaos.faults.disk import SETTLE_S, last_words, wait_end
+from musterd.chaos.faults.watched import Sight, Watched
+from musterd.chaos.world import limits, waiting
+from musterd.chaos.world.limits import CpuLimit, MemoryLimit
+from musterd.chaos.world.network import node_place
+from musterd.chaos.world.world import World
 
 CPU_SHARES = (0.03, 0.2)
 """Of one CPU's time."""
@@ -125,7 +125,7 @@ class BusyHost(_ResourceFault):
         self._hit = world.running()
         count = 2 * (os.cpu_count() or 1)
         for number in range(count):
-            self._loops.append(Child("chaos.faults.busy", {"name": str(number)}))
+            self._loops.append(Child("musterd.chaos.faults.busy", {"name": str(number)}))
         return self._injected(f"{count} busy processes")
 
     def heal(self, world: World) -> None:
@@ -201,7 +201,7 @@ class OutOfFiles(_ResourceFault):
         self._most = count = limits.open_files(pid) + SPARE_FILES
         self._before[node_id] = (pid, limits.limit_open_files(pid, count))
         self._callers = Child(
-            "chaos.faults.callers",
+            "musterd.chaos.faults.callers",
             {"endpoint": world.nodes[node_id].endpoint, "count": CALLERS},
             wrap=world.client_command,
         )
@@ -262,7 +262,7 @@ class UnreadAnswers(_ResourceFault):
         _forget_peak(self._pid)
         self._since["rise_bytes"] = _peak(self._pid)
         self._client = Child(
-            "chaos.faults.deaf",
+            "musterd.chaos.faults.deaf",
             {"endpoint": world.nodes[node_id].endpoint, "calls": DEAF_CALLS},
             wrap=world.client_command,
         )
@@ -313,7 +313,7 @@ class StateFull(_ResourceFault):
         self._hit = world.running()
         self._since["refused"] = _refused_growth(world, self._hit)
         self._client = Child(
-            "chaos.faults.filler",
+            "musterd.chaos.faults.filler",
             {
                 "endpoints": [world.nodes[one].endpoint for one in self._hit],
                 "group": self._group,

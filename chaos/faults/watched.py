@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec
 
-from chaos.faults.contract import Fault
-from chaos.world.errors import WorldError
+from musterd.chaos.faults.contract import Fault
+from musterd.chaos.world.errors import WorldError
 
 LOOK_S_MAX = 5.0
 """A node's page may be late, a process just be gone."""

@@ -1,4 +1,4 @@
-"""`python -m chaos.mutants`: hunt all broken builds; the last line is `caught N of N`.
+"""`python -m musterd.chaos.mutants`: hunt all broken builds; the last line is `caught N of N`.
 
 N is of hunts: a build that is hunted in the simulator and as real processes counts twice; the line
 before says how many there were of each kind, those by unit tests among them.
@@ -17,17 +17,17 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
-from chaos import build
-from chaos.child import end_with_pool
-from chaos.mutants.hunt import HUNTED_SEEDS, Caught, Layer, by_promise, layers
-from chaos.mutants.turns import due
-from chaos.sim.mutants import KNOWN_SEEDS
+from musterd.chaos import build
+from musterd.chaos.child import end_with_pool
+from musterd.chaos.mutants.hunt import HUNTED_SEEDS, Caught, Layer, by_promise, layers
+from musterd.chaos.mutants.turns import due
+from musterd.chaos.sim.mutants import KNOWN_SEEDS
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse, hunt, print; returns the exit code."""
     known = layers()
-    parser = argparse.ArgumentParser(prog="python -m chaos.mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m musterd.chaos.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
     parser.add_argument("--layer", choices=sorted(known), help="only this layer")
     parser.add_argument("--seeds", type=int, default=HUNTED_SEEDS, help="at most, of each")
@@ -129,7 +129,7 @@ def _document(
     *,
     cold: bool,
 ) -> dict[str, object]:
-    """What `--report` writes. `stamp`: of which build, see `chaos.build`."""
+    """What `--report` writes. `stamp`: of which build, see `musterd.chaos.build`."""
     return {
         "schema": "muster.chaos.mutants/v1",
         "build": stamp,

@@ -1,7 +1,15 @@
 """All broken builds by name, wherever they are caught."""
 
-from chaos.mutants import of_coordinator, of_disk, of_machine, of_raft, of_room, of_sdk, of_service
-from chaos.mutants.build import Build
+from musterd.chaos.mutants import (
+    of_coordinator,
+    of_disk,
+    of_machine,
+    of_raft,
+    of_room,
+    of_sdk,
+    of_service,
+)
+from musterd.chaos.mutants.build import Build
 
 BUILDS: dict[str, Build] = {
     build.name: build

@@ -1,19 +1,20 @@
 """What cold hunts cost: for builds that `make mutants` seeks on a known seed first.
 
-`cold.json` is what `python -m chaos.mutants --layer sim --cold --report chaos/mutants/cold.json`
-wrote, as it is. It holds for the build that it names: with other code other seeds may catch.
+`cold.json` is what `python -m musterd.chaos.mutants --layer sim --cold --report
+chaos/mutants/cold.json` wrote, as it is. It holds for the build that it names: with other code
+other seeds may catch.
 """
 
 import json
 from dataclasses import dataclass
 from importlib.resources import files
 
-from chaos import build
-from chaos.build import Build
-from chaos.mutants.hunt import Caught
+from musterd.chaos import build
+from musterd.chaos.build import Build
+from musterd.chaos.mutants.hunt import Caught
 
 FILE = "cold.json"
-COMMAND = f"python -m chaos.mutants --layer sim --cold --report chaos/mutants/{FILE}"
+COMMAND = f"python -m musterd.chaos.mutants --layer sim --cold --report chaos/mutants/{FILE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Cold:
 
 def read() -> Cold:
     """What ships. Raises ValueError where it does not say on which build it was measured."""
-    return parse(files("chaos.mutants").joinpath(FILE).read_text("utf-8"))
+    return parse(files("musterd.chaos.mutants").joinpath(FILE).read_text("utf-8"))
 
 
 def parse(text: str) -> Cold:

@@ -4,8 +4,8 @@ A build is caught by a promise that its missing rule is there to keep, and by no
 breaks says nothing of the check that is made for the rule.
 
 A layer says how its builds are hunted: `sim` by simulated seeds, `process` by real servers that are
-such a build (`chaos.mutants.serve`) and a short schedule of faults, `unit` by tests that are named
-for the build, where neither of them can see the rule.
+such a build (`musterd.chaos.mutants.serve`) and a short schedule of faults, `unit` by tests that
+are named for the build, where neither of them can see the rule.
 """
 
 from collections.abc import Callable, Iterable
@@ -73,8 +73,8 @@ class Layer:
 
 def layers() -> dict[str, Layer]:
     """All of them by name."""
-    from chaos.mutants.unit import LAYER as UNIT  # noqa: PLC0415 - its builds load all of muster
-    from chaos.run.hunting import LAYER as PROCESS  # noqa: PLC0415 - grpc is slow to import
-    from chaos.sim.hunting import LAYER as SIM  # noqa: PLC0415 - the simulator loads all of muster
+    from musterd.chaos.mutants.unit import LAYER as UNIT  # noqa: PLC0415 - its builds load all of muster
+    from musterd.chaos.run.hunting import LAYER as PROCESS  # noqa: PLC0415 - grpc is slow to import
+    from musterd.chaos.sim.hunting import LAYER as SIM  # noqa: PLC0415 - the simulator loads all of muster
 
     return {layer.name: layer for layer in (SIM, UNIT, PROCESS)}

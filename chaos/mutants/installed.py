@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from chaos.mutants.process_builds import PROCESS_BUILDS
-from chaos.world.errors import WorldError
+from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
+from musterd.chaos.world.errors import WorldError
 
 COMMAND = "muster.cli"
-LAUNCHER = "chaos.mutants.serve"
+LAUNCHER = "musterd.chaos.mutants.serve"
 
 
 class BrokenBuild:

@@ -4,29 +4,29 @@ import time
 from collections.abc import Iterable
 from dataclasses import fields
 
-import coordinator.assembly
-import coordinator.liveness
-import coordinator.service
-import coordinator.shard
-import coordinator.shard_time
-import coordinator.topics
-from chaos.mutants.build import Build
-from coordinator.answers import Loading, NotHere
-from coordinator.calls import Call
-from coordinator.fetching import Fetching
-from coordinator.frontend import Core
-from coordinator.intake import GroupRequest, Intake, _waits_again
-from coordinator.liveness import Liveness, MemberKey
-from coordinator.machine.commands import JoinGroup, OffsetCommit
-from coordinator.machine.errors import Error
-from coordinator.machine.replies import Committed, PartitionResult
-from coordinator.machine.requests import joining_id
-from coordinator.machine.state import Group
-from coordinator.shard import Shard
-from coordinator.shard_time import ShardTime
-from coordinator.standing import Standing
-from coordinator.waiters import Barrier
+import musterd.coordinator.api.group_service
+import musterd.coordinator.node.assembly
+import musterd.coordinator.runtime.sessions
+import musterd.coordinator.runtime.shard
+import musterd.coordinator.runtime.shard_time
+import musterd.coordinator.runtime.topic_registry
 from muster.v1.group_pb2 import OffsetFetchRequest, OffsetFetchResponse
+from musterd.chaos.mutants.build import Build
+from musterd.coordinator.api.handler import Core
+from musterd.coordinator.api.offset_fetch import Fetching
+from musterd.coordinator.machine.commands import JoinGroup, OffsetCommit
+from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import Committed, PartitionResult
+from musterd.coordinator.machine.state import Group
+from musterd.coordinator.runtime.answers import Loading, NotHere
+from musterd.coordinator.runtime.calls import Call
+from musterd.coordinator.runtime.command_router import GroupRequest, Intake, _waits_again
+from musterd.coordinator.runtime.coordinator_state import Standing
+from musterd.coordinator.runtime.sessions import Liveness, MemberKey
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.shard_time import ShardTime
+from musterd.coordinator.runtime.waiters import Barrier
 
 
 class HastyIntake(Intake):
@@ -125,38 +125,46 @@ BUILDS = (
     Build(
         "ack_before_commit",
         HastyIntake.__doc__ or "",
-        ((coordinator.shard, "Intake", HastyIntake),),
+        ((musterd.coordinator.runtime.shard, "Intake", HastyIntake),),
     ),
     Build(
         "parked_join",
         ForgetfulIntake.__doc__ or "",
-        ((coordinator.shard, "Intake", ForgetfulIntake),),
+        ((musterd.coordinator.runtime.shard, "Intake", ForgetfulIntake),),
     ),
-    Build("session_start", Impatient.__doc__ or "", ((coordinator.shard, "Liveness", Impatient),)),
+    Build(
+        "session_start",
+        Impatient.__doc__ or "",
+        ((musterd.coordinator.runtime.shard, "Liveness", Impatient),),
+    ),
     Build(
         "sleepless_clock",
         "Measures its quorum by a clock that stands still while the machine sleeps.",
-        ((coordinator.assembly, "CLOCK", time.monotonic),),
+        ((musterd.coordinator.node.assembly, "CLOCK", time.monotonic),),
     ),
-    Build("deposed_expiry", Lingering.__doc__ or "", ((coordinator.shard, "Liveness", Lingering),)),
+    Build(
+        "deposed_expiry",
+        Lingering.__doc__ or "",
+        ((musterd.coordinator.runtime.shard, "Liveness", Lingering),),
+    ),
     Build(
         "shard_time_cap",
         "Shard time jumps over what the node slept through.",
-        ((coordinator.shard_time, "SHARD_TIME_STEP_MS_MAX", 10**9),),
+        ((musterd.coordinator.runtime.shard_time, "SHARD_TIME_STEP_MS_MAX", 10**9),),
     ),
     Build(
         "extra_round",
         "A session ends without a proof that all the member sent was read.",
-        ((coordinator.liveness, "ROUNDS_TO_PROVE", 0),),
+        ((musterd.coordinator.runtime.sessions, "ROUNDS_TO_PROVE", 0),),
     ),
     Build(
         "shard_time_restart",
         Restarted.__doc__ or "",
-        ((coordinator.shard, "ShardTime", Restarted),),
+        ((musterd.coordinator.runtime.shard, "ShardTime", Restarted),),
     ),
     Build(
         "read_of_many",
         BelievingFetching.__doc__ or "",
-        ((coordinator.service, "Fetching", BelievingFetching),),
+        ((musterd.coordinator.api.group_service, "Fetching", BelievingFetching),),
     ),
 )

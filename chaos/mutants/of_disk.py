@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Container
 
-import raft.applying
-import raft.driver
-import raft.replication
-from chaos.mutants.build import Build
-from raft.codec import Message
-from raft.contract import ShardId
-from raft.journal import Journal, JournalMark
-from raft.outbox import Outbox
-from raft.replica import Replica
-from raft.snapshots import Arriving, Snapshots
-from raft.state import ShardBatch
-from storage.store import Store
+import musterd.raft.applying
+import musterd.raft.driver
+import musterd.raft.replication
+from musterd.chaos.mutants.build import Build
+from musterd.raft.codec import Message
+from musterd.raft.contract import ShardId
+from musterd.raft.journal import Journal, JournalMark
+from musterd.raft.outbox import Outbox
+from musterd.raft.replica import Replica
+from musterd.raft.snapshots import Arriving, Snapshots
+from musterd.raft.state import ShardBatch
+from musterd.storage.store import Store
 
 
 class UnsyncedJournal(Journal):
@@ -112,33 +112,44 @@ BUILDS = (
     Build(
         "no_fsync",
         "Acknowledges, votes and commits on what is only written.",
-        ((raft.driver, "Journal", UnsyncedJournal), (raft.driver, "Outbox", UnsyncedOutbox)),
+        (
+            (musterd.raft.driver, "Journal", UnsyncedJournal),
+            (musterd.raft.driver, "Outbox", UnsyncedOutbox),
+        ),
     ),
     Build(
         "message_hold",
         WithoutMessageHold.__doc__ or "",
-        ((raft.driver, "Replica", WithoutMessageHold),),
+        ((musterd.raft.driver, "Replica", WithoutMessageHold),),
     ),
     Build(
         "durable_cap",
         WithoutDurableCap.__doc__ or "",
-        ((raft.driver, "Replica", WithoutDurableCap),),
+        ((musterd.raft.driver, "Replica", WithoutDurableCap),),
     ),
     Build(
         "vote_durability",
         ForgetfulJournal.__doc__ or "",
-        ((raft.driver, "Journal", ForgetfulJournal),),
+        ((musterd.raft.driver, "Journal", ForgetfulJournal),),
     ),
-    Build("applied_ahead", LateState.__doc__ or "", ((raft.applying, "ShardBatch", LateState),)),
-    Build("hung_leader", WithoutLeaving.__doc__ or "", ((raft.driver, "Replica", WithoutLeaving),)),
+    Build(
+        "applied_ahead",
+        LateState.__doc__ or "",
+        ((musterd.raft.applying, "ShardBatch", LateState),),
+    ),
+    Build(
+        "hung_leader",
+        WithoutLeaving.__doc__ or "",
+        ((musterd.raft.driver, "Replica", WithoutLeaving),),
+    ),
     Build(
         "hung_voter",
         WithoutKeepingOut.__doc__ or "",
-        ((raft.driver, "Replica", WithoutKeepingOut),),
+        ((musterd.raft.driver, "Replica", WithoutKeepingOut),),
     ),
     Build(
         "half_snapshot",
         HalfSnapshots.__doc__ or "",
-        ((raft.replication, "Snapshots", HalfSnapshots),),
+        ((musterd.raft.replication, "Snapshots", HalfSnapshots),),
     ),
 )

@@ -1,8 +1,8 @@
 """Builds that take from a peer what no peer says, where all that it says is well formed."""
 
-import raft.codec
-from chaos.mutants.build import Build
-from raft.codec import Reach
+import musterd.raft.codec
+from musterd.chaos.mutants.build import Build
+from musterd.raft.codec import Reach
 
 
 def _any(_reach: Reach, _what: str, _own: int, _said: int) -> None:
@@ -16,6 +16,6 @@ BUILDS = (
     Build(
         "any_kind",
         "Takes entries into its log that it cannot apply.",
-        ((raft.codec, "KINDS", _KINDS), (raft.codec, "_PLAIN", _KINDS)),
+        ((musterd.raft.codec, "KINDS", _KINDS), (musterd.raft.codec, "_PLAIN", _KINDS)),
     ),
 )

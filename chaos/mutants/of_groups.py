@@ -3,17 +3,19 @@
 from dataclasses import replace
 from importlib import import_module
 
-import coordinator.shard
-from chaos.mutants.build import Build
-from coordinator.liveness import Liveness, MemberKey
-from coordinator.machine import decide_sync
-from coordinator.machine.commands import Assignment, CloseRound, RoundTimer, SyncGroup
-from coordinator.machine.envelope import Envelope
-from coordinator.machine.events import AssignmentPublished, RebalanceStarted, Trigger
-from coordinator.machine.state import Group
+import musterd.coordinator.runtime.shard
+from musterd.chaos.mutants.build import Build
+from musterd.coordinator.machine.commands import Assignment, CloseRound, RoundTimer, SyncGroup
+from musterd.coordinator.machine.decide import sync
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.events import AssignmentPublished, RebalanceStarted, Trigger
+from musterd.coordinator.machine.state import Group
+from musterd.coordinator.runtime.sessions import Liveness, MemberKey
 
-_evolve = import_module("coordinator.machine.evolve")  # the package has a function of that name
-_publish, _note_start = decide_sync._publish, _evolve.note_start
+_evolve = import_module(
+    "musterd.coordinator.machine.evolve"
+)  # the package has a function of that name
+_publish, _note_start = sync._publish, _evolve.note_start
 
 
 def _share_one(group: Group, command: SyncGroup, env: Envelope) -> AssignmentPublished:
@@ -52,14 +54,18 @@ BUILDS = (
     Build(
         "shared_assignment",
         _share_one.__doc__ or "",
-        ((decide_sync, "_publish", _share_one),),
+        ((sync, "_publish", _share_one),),
     ),
     Build(
         "empty_assignment",
         _give_nothing.__doc__ or "",
-        ((decide_sync, "_publish", _give_nothing),),
+        ((sync, "_publish", _give_nothing),),
     ),
-    Build("endless", Endless.__doc__ or "", ((coordinator.shard, "Liveness", Endless),)),
+    Build(
+        "endless",
+        Endless.__doc__ or "",
+        ((musterd.coordinator.runtime.shard, "Liveness", Endless),),
+    ),
     Build(
         "unnoted_leave",
         _note_but_leaves.__doc__ or "",

@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 
-import coordinator.ending
-import coordinator.node
-import raft.driver
-from chaos.mutants.build import Build
-from coordinator.node import READY_POLL_S, Node
-from raft.codec import Message
-from raft.driver import Driver
-from raft.replica import Replica
-from raft.sync_watch import SyncWatch
+import musterd.coordinator.node.node
+import musterd.coordinator.node.process_end
+import musterd.raft.driver
+from musterd.chaos.mutants.build import Build
+from musterd.coordinator.node.node import READY_POLL_S, Node
+from musterd.raft.codec import Message
+from musterd.raft.driver import Driver
+from musterd.raft.replica import Replica
+from musterd.raft.sync_watch import SyncWatch
 
 
 class HoldingTimeoutNow(Replica):
@@ -60,17 +60,17 @@ BUILDS = (
     Build(
         "held_timeout_now",
         HoldingTimeoutNow.__doc__ or "",
-        ((raft.driver, "Replica", HoldingTimeoutNow),),
+        ((musterd.raft.driver, "Replica", HoldingTimeoutNow),),
     ),
     Build(
         "sockets_open",
         "Ends without shutting its sockets: while the kernel keeps the process they take calls.",
-        ((coordinator.ending, "shut_sockets", _shut_none),),
+        ((musterd.coordinator.node.process_end, "shut_sockets", _shut_none),),
     ),
     Build(
         "sigterm_waits",
         "At SIGTERM waits for a sync that hangs, however long.",
-        ((coordinator.node, "ends_within", _without_limit),),
+        ((musterd.coordinator.node.node, "ends_within", _without_limit),),
     ),
     Build(
         "readiness_stays",

@@ -1,14 +1,14 @@
 """Builds that a store which forgot confuses, in moments that simulated seeds need not meet."""
 
-import raft.codec
-import raft.driver
-from chaos.mutants.build import Build
-from raft.codec import COUNT_END, Message
-from raft.driver import Driver
-from raft.lives import PeerLives
-from raft.peers import Admission
-from raft.replica import Replica
-from storage.store import Store
+import musterd.raft.codec
+import musterd.raft.driver
+from musterd.chaos.mutants.build import Build
+from musterd.raft.codec import COUNT_END, Message
+from musterd.raft.driver import Driver
+from musterd.raft.lives import PeerLives
+from musterd.raft.peers import Admission
+from musterd.raft.replica import Replica
+from musterd.storage.store import Store
 
 _told_of_loss = Driver._told_of_loss
 
@@ -68,8 +68,14 @@ BUILDS = (
     Build(
         "absurd_life",
         "Notes whatever life or epoch a peer names.",
-        ((raft.codec, "_refuse_absurd", _refuse_nothing),),
+        ((musterd.raft.codec, "_refuse_absurd", _refuse_nothing),),
     ),
-    Build("votes_kept", KeepingVotes.__doc__ or "", ((raft.driver, "Replica", KeepingVotes),)),
-    Build("empty_hard_batch", MarkingHard.__doc__ or "", ((raft.driver, "Replica", MarkingHard),)),
+    Build(
+        "votes_kept", KeepingVotes.__doc__ or "", ((musterd.raft.driver, "Replica", KeepingVotes),)
+    ),
+    Build(
+        "empty_hard_batch",
+        MarkingHard.__doc__ or "",
+        ((musterd.raft.driver, "Replica", MarkingHard),),
+    ),
 )

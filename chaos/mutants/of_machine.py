@@ -4,9 +4,9 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from chaos.mutants.build import Build
-from coordinator.machine import decide_commit, decide_removal, shard_state
-from coordinator.machine.commands import (
+from musterd.chaos.mutants.build import Build
+from musterd.coordinator.machine import shard_state
+from musterd.coordinator.machine.commands import (
     AlterGroupConfig,
     CloseRound,
     DeleteGroup,
@@ -14,25 +14,28 @@ from coordinator.machine.commands import (
     OffsetCommit,
     OffsetDelete,
 )
-from coordinator.machine.decision import Decision
-from coordinator.machine.envelope import Envelope
-from coordinator.machine.events import GenerationFormed, PendingRemoved
-from coordinator.machine.evolve_history import last_round
-from coordinator.machine.identity import refuse_identity
-from coordinator.machine.requests import joining_id
-from coordinator.machine.shard_state import ShardState
-from coordinator.machine.state import Group, Member
+from musterd.coordinator.machine.decide import commit, delete
+from musterd.coordinator.machine.decide.decision import Decision
+from musterd.coordinator.machine.decide.identity import refuse_identity
+from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.events import GenerationFormed, PendingRemoved
+from musterd.coordinator.machine.evolve_history import last_round
+from musterd.coordinator.machine.shard_state import ShardState
+from musterd.coordinator.machine.state import Group, Member
 
-_decide = import_module("coordinator.machine.decide")  # the package has a function of that name
+_decide = import_module(
+    "musterd.coordinator.machine.decide.dispatch"
+)  # the package has a function of that name
 _decide_offset_delete, _decide_timer = _decide.decide_offset_delete, _decide.decide_timer
 _decide_join = _decide.decide_join
 _decide_delete, _decide_config = _decide.decide_delete, _decide.decide_config
-_refuse, _store_all = decide_commit._refuse, decide_commit._store_all
-_evolve = import_module("coordinator.machine.evolve")
+_refuse, _store_all = commit._refuse, commit._store_all
+_evolve = import_module("musterd.coordinator.machine.evolve")
 _note_generation = _evolve.note_generation
 
 
-class Hasty(decide_removal._Due):
+class Hasty(delete._Due):
     """Counts from the commit alone, also where the group had members until just now."""
 
     def __init__(self, group: Group, wall_ms: int, retention_ms: int) -> None:
@@ -134,13 +137,13 @@ BUILDS = (
     Build(
         "generation_fence",
         _any_generation.__doc__ or "",
-        ((decide_commit, "_refuse", _any_generation),),
+        ((commit, "_refuse", _any_generation),),
     ),
-    Build("commit_seq", _any_order.__doc__ or "", ((decide_commit, "_store_all", _any_order),)),
+    Build("commit_seq", _any_order.__doc__ or "", ((commit, "_store_all", _any_order),)),
     Build(
         "static_fence",
         _any_holder.__doc__ or "",
-        ((decide_commit, "refuse_identity", _any_holder),),
+        ((commit, "refuse_identity", _any_holder),),
     ),
     Build(
         "generation_token",
@@ -171,8 +174,8 @@ BUILDS = (
         _say_configured.__doc__ or "",
         ((_decide, "decide_config", _say_configured),),
     ),
-    Build("forward_only", _backward.__doc__ or "", ((decide_commit, "_store_all", _backward),)),
-    Build("retention", Hasty.__doc__ or "", ((decide_removal, "_Due", Hasty),)),
+    Build("forward_only", _backward.__doc__ or "", ((commit, "_store_all", _backward),)),
+    Build("retention", Hasty.__doc__ or "", ((delete, "_Due", Hasty),)),
     Build("timer_generation", _any_timer.__doc__ or "", ((_decide, "decide_timer", _any_timer),)),
     Build(
         "join_dedupe", _another_member.__doc__ or "", ((_decide, "decide_join", _another_member),)

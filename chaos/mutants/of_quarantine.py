@@ -3,19 +3,19 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import coordinator.verify
-import raft.driver
-import raft.replication
-from chaos.mutants.build import Build
-from coordinator.peers import PeerCheckpoints
-from coordinator.persist import CheckpointRecord
-from coordinator.shard import Shard
-from coordinator.verify import Verifier
-from raft.codec import Message
-from raft.contract import NodeId
-from raft.core import PeerNode
-from raft.replica import Replica
-from raft.snapshots import Arriving, Snapshots
+import musterd.coordinator.integrity.verify
+import musterd.raft.driver
+import musterd.raft.replication
+from musterd.chaos.mutants.build import Build
+from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
+from musterd.coordinator.integrity.verify import Verifier
+from musterd.coordinator.runtime.persist import CheckpointRecord
+from musterd.coordinator.runtime.shard import Shard
+from musterd.raft.codec import Message
+from musterd.raft.contract import NodeId
+from musterd.raft.core import PeerNode
+from musterd.raft.replica import Replica
+from musterd.raft.snapshots import Arriving, Snapshots
 
 
 def _two_are_majority(_verifier: Verifier, _shard: Shard, nodes: Sequence[NodeId]) -> bool:
@@ -124,7 +124,7 @@ BUILDS = (
     Build(
         "stale_votes",
         "Counts what was recorded of a state that was replaced since, or is being replaced.",
-        ((coordinator.verify, "_vouched", _all_recorded),),
+        ((musterd.coordinator.integrity.verify, "_vouched", _all_recorded),),
     ),
     Build(
         "copies_vote",
@@ -134,22 +134,22 @@ BUILDS = (
     Build(
         "copies_of_copies_vote",
         NamingTheLeader.__doc__ or "",
-        ((raft.replication, "Snapshots", NamingTheLeader),),
+        ((musterd.raft.replication, "Snapshots", NamingTheLeader),),
     ),
     Build(
         "own_state_dropped",
         DroppingItsOwn.__doc__ or "",
-        ((raft.replication, "Snapshots", DroppingItsOwn),),
+        ((musterd.raft.replication, "Snapshots", DroppingItsOwn),),
     ),
     Build(
         "unread_state_installed",
         InstallingUnread.__doc__ or "",
-        ((raft.replication, "Snapshots", InstallingUnread),),
+        ((musterd.raft.replication, "Snapshots", InstallingUnread),),
     ),
     Build(
         "older_agreement_decides",
         "Takes an agreement from before a difference for its end.",
-        ((coordinator.verify, "_noted_index", _nothing_noted),),
+        ((musterd.coordinator.integrity.verify, "_noted_index", _nothing_noted),),
     ),
     Build(
         "copies_confirm_each_other",
@@ -157,7 +157,7 @@ BUILDS = (
         ((Verifier, "_are_all", _are_all),),
     ),
     *(
-        Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
+        Build(name, build.__doc__ or "", ((musterd.raft.driver, "Replica", build),))
         for name, build in (
             ("wrong_state_sent", SendingAnyState),
             ("copy_forgotten", ForgettingCopies),

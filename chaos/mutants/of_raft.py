@@ -4,18 +4,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import raft.codec
-import raft.driver
-import raft.lives
-import raft.ticking
-from chaos.mutants.build import Build
+import musterd.raft.codec
+import musterd.raft.driver
+import musterd.raft.lives
+import musterd.raft.ticking
 from muster.v1 import peer_pb2 as pb
-from raft.admission import Admitting
-from raft.codec import Message
-from raft.core import LEADER, NEVER, PeerNode
-from raft.lives import PeerLives
-from raft.peers import Admission, PeerBook, Replacement
-from raft.replica import Replica
+from musterd.chaos.mutants.build import Build
+from musterd.raft.admission import Admitting
+from musterd.raft.codec import Message
+from musterd.raft.core import LEADER, NEVER, PeerNode
+from musterd.raft.lives import PeerLives
+from musterd.raft.peers import Admission, PeerBook, Replacement
+from musterd.raft.replica import Replica
 
 
 class WithoutTruncationGuard(Replica):
@@ -182,7 +182,7 @@ def _not_looked_at(_data: memoryview, _said: bytes) -> bool:
 
 
 def _replica(name: str, build: type[Any]) -> Build:
-    return Build(name, build.__doc__ or "", ((raft.driver, "Replica", build),))
+    return Build(name, build.__doc__ or "", ((musterd.raft.driver, "Replica", build),))
 
 
 def _counts_its_stall(_replica: Replica, _since: float, _step_s: float) -> None:
@@ -197,37 +197,39 @@ BUILDS = (
     _replica("sticky_voters", WithoutStickiness),
     _replica("log_comparison", WithoutLogComparison),
     _replica("admission", WithoutAdmission),
-    Build("losses", WithoutLosses.__doc__ or "", ((raft.driver, "PeerLives", WithoutLosses),)),
+    Build(
+        "losses", WithoutLosses.__doc__ or "", ((musterd.raft.driver, "PeerLives", WithoutLosses),)
+    ),
     Build(
         "last_start_only",
         "Looks at how far a store reached at its last start, and at no start before.",
-        ((raft.lives, "_lowest_since", _at_last_start),),
+        ((musterd.raft.lives, "_lowest_since", _at_last_start),),
     ),
     Build(
         "loss_noted_by_all",
         WithoutEveryVoter.__doc__ or "",
-        ((raft.ticking, "Admitting", WithoutEveryVoter),),
+        ((musterd.raft.ticking, "Admitting", WithoutEveryVoter),),
     ),
     Build(
         "loss_log_held",
         WithoutNewcomersLog.__doc__ or "",
-        ((raft.ticking, "Admitting", WithoutNewcomersLog),),
+        ((musterd.raft.ticking, "Admitting", WithoutNewcomersLog),),
     ),
     _replica("forgotten_match", WithoutForgettingTheMatch),
     Build(
         "introduction",
         WithoutIntroduction.__doc__ or "",
-        ((raft.driver, "PeerBook", WithoutIntroduction),),
+        ((musterd.raft.driver, "PeerBook", WithoutIntroduction),),
     ),
     Build(
         "newcomer_vote",
         WithoutNewcomersVote.__doc__ or "",
-        ((raft.driver, "PeerBook", WithoutNewcomersVote),),
+        ((musterd.raft.driver, "PeerBook", WithoutNewcomersVote),),
     ),
     Build(
         "replacement_order",
         WithoutReplacementOrder.__doc__ or "",
-        ((raft.driver, "PeerBook", WithoutReplacementOrder),),
+        ((musterd.raft.driver, "PeerBook", WithoutReplacementOrder),),
     ),
     _replica("read_round", WithoutReadRound),
     _replica("check_quorum", WithoutCheckQuorum),
@@ -235,7 +237,7 @@ BUILDS = (
     Build(
         "frame_checksum",
         "Takes what a peer's frame says whatever its checksum is.",
-        ((raft.codec, "_is_intact", _not_looked_at),),
+        ((musterd.raft.codec, "_is_intact", _not_looked_at),),
     ),
 )
 

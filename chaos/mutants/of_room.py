@@ -1,16 +1,16 @@
 """Builds that let state or disks grow beyond what there is room for."""
 
-import coordinator.shard
-import raft.driver
-from chaos.mutants.build import Build
-from coordinator.calls import Call
-from coordinator.growth import Growth, StateSize
-from coordinator.machine.commands import Command
-from coordinator.proposer import Proposer
-from raft.codec import Message
-from raft.contract import Room
-from raft.replica import Replica
-from raft.rooms import Rooms
+import musterd.coordinator.runtime.shard
+import musterd.raft.driver
+from musterd.chaos.mutants.build import Build
+from musterd.coordinator.machine.commands import Command
+from musterd.coordinator.runtime.calls import Call
+from musterd.coordinator.runtime.growth import Growth, StateSize
+from musterd.coordinator.runtime.proposer import Proposer
+from musterd.raft.codec import Message
+from musterd.raft.contract import Room
+from musterd.raft.replica import Replica
+from musterd.raft.rooms import Rooms
 
 
 def _never_refused(_self: StateSize, _growth: Growth, _group: int, _shard: int) -> None:
@@ -51,7 +51,7 @@ BUILDS = (
     Build(
         "growth_unreserved",
         WithoutReservation.__doc__ or "",
-        ((coordinator.shard, "Proposer", WithoutReservation),),
+        ((musterd.coordinator.runtime.shard, "Proposer", WithoutReservation),),
     ),
     Build(
         "low_unheard",
@@ -70,6 +70,6 @@ SIMULATED = (
     Build(
         "taken_without_room",
         TakingWithoutRoom.__doc__ or "",
-        ((raft.driver, "Replica", TakingWithoutRoom),),
+        ((musterd.raft.driver, "Replica", TakingWithoutRoom),),
     ),
 )

@@ -4,18 +4,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import coordinator.calls
 import muster.consumer
 import muster.membership
-from chaos.mutants.build import Build
-from coordinator.breaks import BreakMeter
-from coordinator.machine import decide_commit
-from coordinator.machine.commands import OffsetCommit
-from coordinator.machine.decision import Decision
-from coordinator.machine.state import Group
+import musterd.coordinator.runtime.calls
 from muster.membership import Membership, State
 from muster.nodes import Nodes
 from muster.session import Session
+from musterd.chaos.mutants.build import Build
+from musterd.coordinator.machine.commands import OffsetCommit
+from musterd.coordinator.machine.decide import commit
+from musterd.coordinator.machine.decide.decision import Decision
+from musterd.coordinator.machine.state import Group
+from musterd.coordinator.runtime.disconnect_detector import BreakMeter
 
 
 class KeepsAll(Membership):
@@ -69,7 +69,7 @@ class Roundless(Session):
         return math.inf
 
 
-_refuse = decide_commit._refuse  # before any patch
+_refuse = commit._refuse  # before any patch
 
 
 def _any_member(group: Group | None, command: OffsetCommit) -> Decision | None:
@@ -92,11 +92,11 @@ BUILDS = (
         ((muster.membership, "withheld", _nothing_withheld),),
     ),
     Build("doubtless", Doubtless.__doc__ or "", ((muster.consumer, "Session", Doubtless),)),
-    Build("zombie_fence", _any_member.__doc__ or "", ((decide_commit, "_refuse", _any_member),)),
+    Build("zombie_fence", _any_member.__doc__ or "", ((commit, "_refuse", _any_member),)),
     Build(
         "mass_break",
         NeverForgiving.__doc__ or "",
-        ((coordinator.calls, "BreakMeter", NeverForgiving),),
+        ((musterd.coordinator.runtime.calls, "BreakMeter", NeverForgiving),),
     ),
 )
 

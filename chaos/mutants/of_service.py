@@ -7,32 +7,18 @@ import sys
 from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
-import coordinator.admission
-import coordinator.door
-import coordinator.group_metrics
-import coordinator.growth
-import coordinator.heartbeats
-import coordinator.machine.shard_records
-import coordinator.persist
-import coordinator.process
-import coordinator.proposer
-import coordinator.translate
-import coordinator.untaken
 import muster.assigning
-from chaos.mutants.build import Build
-from coordinator.admission import Admission, Kind
-from coordinator.door import Door
-from coordinator.heartbeats import Beat, Heartbeats, HeldCall, _Places
-from coordinator.large_work import Share
-from coordinator.liveness import Arrivals, Liveness
-from coordinator.machine.commands import CloseRound, Command, JoinGroup
-from coordinator.machine.shard_state import ShardState
-from coordinator.machine.state import Group
-from coordinator.received import ParseQueue, Requests
-from coordinator.service import GroupService
-from coordinator.slices import Slices
-from coordinator.topics import Topics
-from coordinator.untaken import Untaken
+import musterd.coordinator.api.admission
+import musterd.coordinator.api.call_acceptor
+import musterd.coordinator.api.translate
+import musterd.coordinator.api.untaken_answers
+import musterd.coordinator.host
+import musterd.coordinator.machine.records.shard_records
+import musterd.coordinator.metrics.groups
+import musterd.coordinator.runtime.growth
+import musterd.coordinator.runtime.heartbeats
+import musterd.coordinator.runtime.persist
+import musterd.coordinator.runtime.proposer
 from muster import timeouts
 from muster.actions import Assign, Assigned
 from muster.admin import topic_errors
@@ -43,6 +29,20 @@ from muster.membership import shared
 from muster.registry import Registry
 from muster.types import Coordinator
 from muster.v1 import group_pb2
+from musterd.chaos.mutants.build import Build
+from musterd.coordinator.api.admission import Admission, Kind
+from musterd.coordinator.api.call_acceptor import Door
+from musterd.coordinator.api.cooperative_yield import Slices
+from musterd.coordinator.api.group_service import GroupService
+from musterd.coordinator.api.requests_under_way import ParseQueue, Requests
+from musterd.coordinator.api.untaken_answers import Untaken
+from musterd.coordinator.machine.commands import CloseRound, Command, JoinGroup
+from musterd.coordinator.machine.shard_state import ShardState
+from musterd.coordinator.machine.state import Group
+from musterd.coordinator.runtime.heartbeats import Beat, Heartbeats, HeldCall, _Places
+from musterd.coordinator.runtime.large_commits import Share
+from musterd.coordinator.runtime.sessions import Arrivals, Liveness
+from musterd.coordinator.runtime.topic_registry import Topics
 
 
 def _answers_whoever_asks(_self: Untaken, _peer: str) -> bool:
@@ -94,7 +94,9 @@ def _nobody_waits(_self: Arrivals, _loop_round: int) -> int:
 
 
 _NO_ROOM_OF_ITS_OWN = {
-    method: kind for method, kind in coordinator.door.KINDS.items() if kind is not Kind.DISCOVERY
+    method: kind
+    for method, kind in musterd.coordinator.api.call_acceptor.KINDS.items()
+    if kind is not Kind.DISCOVERY
 }
 
 
@@ -170,12 +172,12 @@ def _loads_at_once(
 
 def _collects_alike(_phase: str, _info: dict[str, int]) -> None:
     """Whatever stays."""
-    gc.set_threshold(*coordinator.process.GC_THRESHOLDS)
+    gc.set_threshold(*musterd.coordinator.host.GC_THRESHOLDS)
 
 
 _ADDS = GroupService._add_assignment
-_JOIN = coordinator.translate.join
-_LOADS = coordinator.machine.shard_records.load_in_slices
+_JOIN = musterd.coordinator.api.translate.join
+_LOADS = musterd.coordinator.machine.records.shard_records.load_in_slices
 
 
 BUILDS = (
@@ -217,7 +219,7 @@ BUILDS = (
     Build(
         "discovery_shed",
         "Refuses FindCoordinator as any other call when calls wait too long.",
-        ((coordinator.door, "KINDS", _NO_ROOM_OF_ITS_OWN),),
+        ((musterd.coordinator.api.call_acceptor, "KINDS", _NO_ROOM_OF_ITS_OWN),),
     ),
     Build(
         "parked_suspected",
@@ -237,7 +239,7 @@ BUILDS = (
     Build(
         "assignment_unlogged",
         "Does not say in the log that a Join asked for its assignment: each needs a Sync there.",
-        ((coordinator.translate, "join", _join_alone),),
+        ((musterd.coordinator.api.translate, "join", _join_alone),),
     ),
     Build(
         "assignment_apart",
@@ -247,40 +249,40 @@ BUILDS = (
     Build(
         "member_held_by_all",
         "Holds a member's heartbeats of as many processes as say that they are it.",
-        ((coordinator.heartbeats, "PER_MEMBER_MAX", sys.maxsize),),
+        ((musterd.coordinator.runtime.heartbeats, "PER_MEMBER_MAX", sys.maxsize),),
     ),
     Build(
         "places_for_many_connections",
         "Holds as many heartbeats of each connection whether places are left or not.",
-        ((coordinator.heartbeats, "PER_CONNECTION_MIN", sys.maxsize),),
+        ((musterd.coordinator.runtime.heartbeats, "PER_CONNECTION_MIN", sys.maxsize),),
     ),
     Build(
         "answers_kept",
         "Keeps whatever clients do not take, in all.",
-        ((coordinator.untaken, "NODE_BYTES_MAX", sys.maxsize),),
+        ((musterd.coordinator.api.untaken_answers, "NODE_BYTES_MAX", sys.maxsize),),
     ),
     Build(
         "turn_without_end",
         "Closes entries over a whole queue in one turn.",
-        ((coordinator.proposer, "TURN_PARTITIONS_MAX", sys.maxsize),),
+        ((musterd.coordinator.runtime.proposer, "TURN_PARTITIONS_MAX", sys.maxsize),),
     ),
     Build(
         "loaded_at_once",
         "Loads a shard in one go.",
         (
-            (coordinator.machine.shard_records, "load_in_slices", _loads_at_once),
-            (coordinator.persist, "load_in_slices", _loads_at_once),
+            (musterd.coordinator.machine.records.shard_records, "load_in_slices", _loads_at_once),
+            (musterd.coordinator.runtime.persist, "load_in_slices", _loads_at_once),
         ),
     ),
     Build(
         "limits_unannounced",
         "Says nothing of a limit before it is reached.",
-        ((coordinator.growth, "WARN_SHARE", 2.0),),
+        ((musterd.coordinator.runtime.growth, "WARN_SHARE", 2.0),),
     ),
     Build(
         "growth_collected",
         "Looks for garbage no more often while the state grows.",
-        ((coordinator.process, "_young_collected", _collects_alike),),
+        ((musterd.coordinator.host, "_young_collected", _collects_alike),),
     ),
     Build(
         "first_heartbeat_hurried",
@@ -290,12 +292,12 @@ BUILDS = (
     Build(
         "fleet_unnoticed",
         "Closes the first rounds of a fleet that comes process by process without most of it.",
-        ((coordinator.admission, "MANY_JOINS_MS", 0),),
+        ((musterd.coordinator.api.admission, "MANY_JOINS_MS", 0),),
     ),
     Build(
         "herds_without_end",
         "Lets herds of Joins stop the sessions of a node for as long as they come.",
-        ((coordinator.admission, "JOINS_MS_MAX", 10**9),),
+        ((musterd.coordinator.api.admission, "JOINS_MS_MAX", 10**9),),
     ),
     Build(
         "parsed_at_once",
@@ -350,7 +352,7 @@ BUILDS = (
     Build(
         "death_unseen",
         "Says nothing of the partitions of a group whose workers all died.",
-        ((coordinator.group_metrics, "workers_died", _mourns_nobody),),
+        ((musterd.coordinator.metrics.groups, "workers_died", _mourns_nobody),),
     ),
 )
 """Caught by unit tests."""
@@ -359,6 +361,6 @@ SIMULATED = (
     Build(
         "work_uncounted",
         "Bounds an entry, a queue and a turn by bytes alone.",
-        ((coordinator.proposer, "work_of", _one),),
+        ((musterd.coordinator.runtime.proposer, "work_of", _one),),
     ),
 )

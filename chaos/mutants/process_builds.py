@@ -7,11 +7,11 @@ mark, which would find that out at the next start, is not renewed.
 from contextlib import suppress
 from typing import Any
 
-from chaos.mutants.build import Build
-from chaos.mutants.builds import BUILDS
-from chaos.mutants.of_groups import BUILDS as OF_GROUPS
-from chaos.mutants.of_quarantine import BUILDS as OF_QUARANTINE
-from storage.rocks import _STALLED, RocksStore
+from musterd.chaos.mutants.build import Build
+from musterd.chaos.mutants.builds import BUILDS
+from musterd.chaos.mutants.of_groups import BUILDS as OF_GROUPS
+from musterd.chaos.mutants.of_quarantine import BUILDS as OF_QUARANTINE
+from musterd.storage.rocks import _STALLED, RocksStore
 
 _open_store, _write_mark = RocksStore._open, RocksStore._write_mark_file
 

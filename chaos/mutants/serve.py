@@ -1,4 +1,4 @@
-"""`python -m chaos.mutants.serve BUILD -- serve ...`: the `muster` command, one rule short.
+"""`python -m musterd.chaos.mutants.serve BUILD -- serve ...`: the `muster` command, one rule short.
 
 For suites that hunt a broken build with real processes. The patch is in place before the server is
 imported by anything else; a name that is no build ends the process with exit code 2.
@@ -6,9 +6,9 @@ imported by anything else; a name that is no build ends the process with exit co
 
 import sys
 
-from chaos.mutants.process_builds import PROCESS_BUILDS
 from muster.cli import main as muster
 from muster.cli.errors import CommandError, ExitCode, note, report
+from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
 
 
 def main(arguments: list[str]) -> None:
@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> None:
         report(
             CommandError(
                 f"no such build: {name!r}" if build is None else "`--` is missing after the build",
-                next_step="python -m chaos.mutants.serve BUILD -- serve ...; builds: "
+                next_step="python -m musterd.chaos.mutants.serve BUILD -- serve ...; builds: "
                 + ", ".join(sorted(PROCESS_BUILDS)),
                 exit_code=ExitCode.USAGE,
             )

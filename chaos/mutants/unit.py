@@ -16,8 +16,8 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from chaos.child import command_with_parent
-from chaos.mutants import (
+from musterd.chaos.child import command_with_parent
+from musterd.chaos.mutants import (
     builds,
     of_frames,
     of_hung_sync,
@@ -28,8 +28,8 @@ from chaos.mutants import (
     of_sdk,
     of_service,
 )
-from chaos.mutants.build import Build
-from chaos.mutants.hunt import Caught, Layer
+from musterd.chaos.mutants.build import Build
+from musterd.chaos.mutants.hunt import Caught, Layer
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "CHAOS_UNIT_BUILD"

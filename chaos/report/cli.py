@@ -11,7 +11,7 @@ from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, line, show
 
 if TYPE_CHECKING:
-    from chaos.report.figures import Report
+    from musterd.chaos.report.figures import Report
 
 PAGE = "chaos-report.html"
 REASONS_SHOWN = 20
@@ -55,7 +55,7 @@ def report(
     """Write what runs found out as one page and one JSON file.
 
     To have seeds, mutants and a soak in it: `muster chaos sim --report DIR/sim.json`,
-    `python -m chaos.mutants --report DIR/mutants.json`, `muster chaos soak --samples
+    `python -m musterd.chaos.mutants --report DIR/mutants.json`, `muster chaos soak --samples
     DIR/soak.jsonl`, then `muster chaos report RUN --with DIR`. In a clone `make sim`, `make
     mutants` and `make soak` write to .chaos, and `make chaos` reads it.
 
@@ -84,7 +84,7 @@ def _also(folder: Path | None) -> list[Path]:
     """What is there, each with its age; what is not is said."""
     if folder is None:
         return []
-    from chaos.report.inputs import beside  # noqa: PLC0415  # slow to import
+    from musterd.chaos.report.inputs import beside  # noqa: PLC0415  # slow to import
 
     there, missing = beside(folder)
     for path in there:
@@ -101,16 +101,16 @@ def _beside(first: Path) -> Path:
 
 def _make(inputs: list[Path], page: Path) -> "tuple[Report, Path]":
     try:
-        from chaos.report.page import write  # noqa: PLC0415  # jinja2 is an extra
+        from musterd.chaos.report.page import write  # noqa: PLC0415  # jinja2 is an extra
     except ModuleNotFoundError as error:  # jinja2 is an extra
         raise CommandError(
             f"{error.name} is not installed",
             next_step="pip install 'muster-coordinator[chaos]'",
             exit_code=ExitCode.ERROR,
         ) from error
-    from chaos.report import bugs  # noqa: PLC0415  # the rest is slow to import
-    from chaos.report.figures import build  # noqa: PLC0415
-    from chaos.report.inputs import InputError, read  # noqa: PLC0415
+    from musterd.chaos.report import bugs  # noqa: PLC0415  # the rest is slow to import
+    from musterd.chaos.report.figures import build  # noqa: PLC0415
+    from musterd.chaos.report.inputs import InputError, read  # noqa: PLC0415
 
     try:
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -128,7 +128,7 @@ def _make(inputs: list[Path], page: Path) -> "tuple[Report, Path]":
 
 def to_result(made: "Report", page: Path, beside: Path) -> Result:
     """The figures that were measured, and where everything is."""
-    from chaos.report.page import figure  # noqa: PLC0415  # jinja2 is an extra
+    from musterd.chaos.report.page import figure  # noqa: PLC0415  # jinja2 is an extra
 
     told = [one for one in made.figures if one.value is not None]
     parts = [(f"{one.kind} {one.name}", one.words) for one in made.parts]

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from chaos.mutants import cold
-from chaos.mutants.cold import Cold
-from chaos.report.bugs import Bug
-from chaos.report.inputs import Inputs, Mutant, Simulated, Soaked
-from chaos.report.invariants import INVARIANTS
-from chaos.report.parts import Part, headline, parts_of
-from chaos.run.result import FaultRun, Judgement, RunResult, Spread
+from musterd.chaos.mutants import cold
+from musterd.chaos.mutants.cold import Cold
+from musterd.chaos.report.bugs import Bug
+from musterd.chaos.report.inputs import Inputs, Mutant, Simulated, Soaked
+from musterd.chaos.report.invariants import INVARIANTS
+from musterd.chaos.report.parts import Part, headline, parts_of
+from musterd.chaos.run.result import FaultRun, Judgement, RunResult, Spread
 
 SCHEMA = "muster.chaos.report/v1"
 MESSAGES_MAX = 100

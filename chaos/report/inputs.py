@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from chaos import build
-from chaos.build import Build
-from chaos.run import result
-from chaos.soak import judge, records
-from chaos.soak.judge import Row
-from chaos.verdict import Verdict
+from musterd.chaos import build
+from musterd.chaos.build import Build
+from musterd.chaos.run import result
+from musterd.chaos.soak import judge, records
+from musterd.chaos.soak.judge import Row
+from musterd.chaos.verdict import Verdict
 
 FILE_BYTES_MAX = 256 * 1024 * 1024
 """A larger file is refused unread."""

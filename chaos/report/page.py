@@ -8,12 +8,12 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup, escape
 
-from chaos.report import pictures
-from chaos.report.bugs import LAYERS, by_finder
-from chaos.report.figures import Figure, Report
-from chaos.report.svg import short_ms
-from chaos.run.result import Spread
 from muster.cli.output import line
+from musterd.chaos.report import pictures
+from musterd.chaos.report.bugs import LAYERS, by_finder
+from musterd.chaos.report.figures import Figure, Report
+from musterd.chaos.report.svg import short_ms
+from musterd.chaos.run.result import Spread
 
 NONE = "not measured in this run"
 
@@ -34,7 +34,7 @@ def html(report: Report) -> str:
         "figure": figure,
         "code": _code,
     }
-    source = files("chaos.report").joinpath("page.html.j2").read_text("utf-8")
+    source = files("musterd.chaos.report").joinpath("page.html.j2").read_text("utf-8")
     return environment.from_string(source).render(
         report=report,
         figures={one.key: one for one in report.figures},

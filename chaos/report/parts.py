@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chaos.build import Build
-from chaos.report.inputs import Inputs
+from musterd.chaos.build import Build
+from musterd.chaos.report.inputs import Inputs
 
 RUN, SEEDS, MUTANTS, SOAK = "run", "seeds", "mutants", "soak"
 _ABSENT = {RUN: "runs on real processes", SEEDS: SEEDS, MUTANTS: MUTANTS, SOAK: SOAK}

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from chaos.report.inputs import Soaked
-from chaos.report.svg import (
+from musterd.chaos.report.inputs import Soaked
+from musterd.chaos.report.svg import (
     BAD,
     FAINT,
     GRID,
@@ -16,8 +16,8 @@ from chaos.report.svg import (
     Scale,
     short_ms,
 )
-from chaos.run.probes import hit_nodes
-from chaos.run.result import FaultRun, ProbeTrack, RunResult
+from musterd.chaos.run.probes import hit_nodes
+from musterd.chaos.run.result import FaultRun, ProbeTrack, RunResult
 
 NS_PER_MS = 1e6
 BEFORE_S = 3.0

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chaos.world.choose import Wanted
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, Value, show
+from musterd.chaos.world.choose import Wanted
 
 if TYPE_CHECKING:
-    from chaos.run.result import FaultClass, RunResult, Spread
-    from chaos.run.schedule import Schedule
-    from chaos.run.stage import Stage
+    from musterd.chaos.run.result import FaultClass, RunResult, Spread
+    from musterd.chaos.run.schedule import Schedule
+    from musterd.chaos.run.stage import Stage
 
 SCHEMA = "muster.chaos.run/v1"
 MINUTES_MAX = 24 * 60.0
@@ -80,8 +80,8 @@ def run(
     output: Output = Format.TABLE,
 ) -> None:
     """Break a cluster under load, and check what it promised; exits 0 only if all of it held."""
-    from chaos.run.schedule import Schedule, ScheduleError, read  # noqa: PLC0415  # grpc is slow
-    from chaos.world.errors import WorldError  # noqa: PLC0415
+    from musterd.chaos.run.schedule import Schedule, ScheduleError, read  # noqa: PLC0415  # grpc is slow
+    from musterd.chaos.world.errors import WorldError  # noqa: PLC0415
 
     _check(nodes, network, fault or [], workload or [], on_fault, bootstrap)
     try:
@@ -114,7 +114,7 @@ def _check(
     on_fault: str,
     bootstrap: str,
 ) -> None:
-    from chaos.workloads.catalog import DUPLICATED, NO_COPIES, names  # noqa: PLC0415
+    from musterd.chaos.workloads.catalog import DUPLICATED, NO_COPIES, names  # noqa: PLC0415
 
     unknown = [one for one in workloads if one not in names()]
     trouble = ""
@@ -139,10 +139,10 @@ def _check(
 def _stage(
     nodes: int, seed: int, faults: list[str], network: Wanted, bootstrap: str, on_fault: str
 ) -> "Stage":
-    from chaos.faults.catalog import kinds  # noqa: PLC0415  # grpc is slow
-    from chaos.run.installation import Installation  # noqa: PLC0415
-    from chaos.run.stage import OwnWorld  # noqa: PLC0415
-    from chaos.world.choose import choose_network  # noqa: PLC0415
+    from musterd.chaos.faults.catalog import kinds  # noqa: PLC0415  # grpc is slow
+    from musterd.chaos.run.installation import Installation  # noqa: PLC0415
+    from musterd.chaos.run.stage import OwnWorld  # noqa: PLC0415
+    from musterd.chaos.world.choose import choose_network  # noqa: PLC0415
 
     if bootstrap:
         return Installation([one.strip() for one in bootstrap.split(",")], on_fault, faults)
@@ -167,7 +167,7 @@ def _run(
     to: Path | None,
     many: int,
 ) -> "tuple[RunResult, Path]":
-    from chaos.run.whole import run_whole  # noqa: PLC0415
+    from musterd.chaos.run.whole import run_whole  # noqa: PLC0415
 
     started = datetime.now(UTC)
     folder = to or Path(f"muster-chaos-{started:%Y%m%d-%H%M%S}")
@@ -206,7 +206,7 @@ def _shown(result: "RunResult", folder: Path) -> Result:
 
 def _document(result: "RunResult") -> dict[str, object]:
     """As `run.json`, without the probes' samples."""
-    from chaos.run.result import dump  # noqa: PLC0415
+    from musterd.chaos.run.result import dump  # noqa: PLC0415
 
     document: dict[str, object] = json.loads(dump(result))
     del document["probes"]

@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from chaos.history import FaultSpan, Side
-from chaos.recording import SUFFIX, Recorder
-from chaos.run.crew import Crew, CrewError, Where
-from chaos.run.result import FaultRun
-from chaos.run.schedule import Schedule, Step
-from chaos.run.stage import Stage
-from chaos.run.states import states_of
-from chaos.run.view import View
-from chaos.workloads.catalog import REBALANCE_MS, SESSION_MS, Job, Plan
-from chaos.world.errors import WorldError
-from coordinator.routing import shard_of
+from musterd.chaos.history import FaultSpan, Side
+from musterd.chaos.recording import SUFFIX, Recorder
+from musterd.chaos.run.crew import Crew, CrewError, Where
+from musterd.chaos.run.result import FaultRun
+from musterd.chaos.run.schedule import Schedule, Step
+from musterd.chaos.run.stage import Stage
+from musterd.chaos.run.states import states_of
+from musterd.chaos.run.view import View
+from musterd.chaos.workloads.catalog import REBALANCE_MS, SESSION_MS, Job, Plan
+from musterd.chaos.world.errors import WorldError
+from musterd.coordinator.runtime.routing import shard_of
 
 TICK_S = 0.1
 WARM_S_MAX = 60.0

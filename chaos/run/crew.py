@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from chaos import hashing
-from chaos.child import Child, ChildError
-from chaos.recording import SUFFIX as HISTORY
-from chaos.recording import Recorder
-from chaos.workloads.base import CLIENTS, NUMBERS, Brief
-from chaos.workloads.catalog import Disturbance, Job
-from chaos.workloads.track import SUFFIX as TRACK
+from musterd.chaos import hashing
+from musterd.chaos.child import Child, ChildError
+from musterd.chaos.recording import SUFFIX as HISTORY
+from musterd.chaos.recording import Recorder
+from musterd.chaos.workloads.base import CLIENTS, NUMBERS, Brief
+from musterd.chaos.workloads.catalog import Disturbance, Job
+from musterd.chaos.workloads.track import SUFFIX as TRACK
 
-MODULE = "chaos.workloads.run_worker"
+MODULE = "musterd.chaos.workloads.run_worker"
 READY_S = 60.0
 """Of one batch: each process costs most of a second of a processor before it works."""
 AT_ONCE = 4

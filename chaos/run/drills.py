@@ -7,11 +7,11 @@ what else is at work stands with the drill.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from chaos.run.schedule import Schedule, Step
-from chaos.workloads.catalog import Disturbance, Job, Plan, Setting, plan
-from chaos.world.loopback import Loopback
-from chaos.world.network import Network
-from chaos.world.proxied import Proxied
+from musterd.chaos.run.schedule import Schedule, Step
+from musterd.chaos.workloads.catalog import Disturbance, Job, Plan, Setting, plan
+from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world.network import Network
+from musterd.chaos.world.proxied import Proxied
 
 NODES = 3
 PULSE_EVERY_S = 0.02

@@ -3,8 +3,8 @@
 A run catches it only by an invariant that is named for the build, by all of those that are
 demanded of it, in one run or several; `drills` has the schedules.
 
-Nodes are `muster serve` processes without one rule (`chaos.mutants.serve`); the conductor breaks
-them as in any run, and the checkers judge what the clients saw.
+Nodes are `muster serve` processes without one rule (`musterd.chaos.mutants.serve`); the conductor
+breaks them as in any run, and the checkers judge what the clients saw.
 """
 
 import tempfile
@@ -14,21 +14,21 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from chaos.interrupts import Interrupts
-from chaos.mutants.hunt import Caught, Layer
-from chaos.mutants.installed import BrokenBuild
-from chaos.mutants.process_builds import PROCESS_BUILDS
-from chaos.run.conductor import FINISHED, INTERRUPTED, Conductor, Pace, prepare
-from chaos.run.drills import DEMANDED, DRILLS, PROMISES, Drill
-from chaos.run.judging import Occasion, judge
-from chaos.run.machine import describe
-from chaos.run.result import Judgement, RunResult
-from chaos.run.stage import OwnWorld
-from chaos.workloads.catalog import Setting
-from chaos.world.disk import SIZE_MB, LoopDisks
-from chaos.world.errors import WorldError
-from chaos.world.keeping import Keeping
-from chaos.world.sleep import SleepingClock
+from musterd.chaos.interrupts import Interrupts
+from musterd.chaos.mutants.hunt import Caught, Layer
+from musterd.chaos.mutants.installed import BrokenBuild
+from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
+from musterd.chaos.run.conductor import FINISHED, INTERRUPTED, Conductor, Pace, prepare
+from musterd.chaos.run.drills import DEMANDED, DRILLS, PROMISES, Drill
+from musterd.chaos.run.judging import Occasion, judge
+from musterd.chaos.run.machine import describe
+from musterd.chaos.run.result import Judgement, RunResult
+from musterd.chaos.run.stage import OwnWorld
+from musterd.chaos.workloads.catalog import Setting
+from musterd.chaos.world.disk import SIZE_MB, LoopDisks
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.keeping import Keeping
+from musterd.chaos.world.sleep import SleepingClock
 
 ATTEMPTS_MAX = 5
 """A build that so many runs of its schedule do not catch has survived."""
@@ -147,7 +147,7 @@ def play(drill: Drill, seed: int, build: str = "") -> RunResult:
             occasion = Occasion(
                 started=datetime.now(UTC),
                 seed=seed,
-                command=["python", "-m", "chaos.mutants", build],
+                command=["python", "-m", "musterd.chaos.mutants", build],
                 nodes=drill.nodes,
                 shards=stage.shards,
                 machine=describe(stage.network, stage.disk),

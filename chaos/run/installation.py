@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from chaos.child import command_with_parent
-from chaos.faults.contract import Injected
-from chaos.run import verifying
-from chaos.run.cli import TRANSFER
-from chaos.run.schedule import Kind
-from chaos.run.stage import Done, Healed, Stage, StageError
-from chaos.world import settling
 from muster.cli.connection import credentials, describe
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
+from musterd.chaos.child import command_with_parent
+from musterd.chaos.faults.contract import Injected
+from musterd.chaos.run import verifying
+from musterd.chaos.run.cli import TRANSFER
+from musterd.chaos.run.schedule import Kind
+from musterd.chaos.run.stage import Done, Healed, Stage, StageError
+from musterd.chaos.world import settling
 
 CALL_S = 2.0
 TRANSFER_S = 10.0

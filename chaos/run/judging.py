@@ -7,17 +7,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from chaos.build import Build
-from chaos.check import check_all
-from chaos.history import History, Outcome
-from chaos.merging import read_folder
-from chaos.run.conductor import FINISHED, Played
-from chaos.run.minima import expired, too_little, unseen
-from chaos.run.moves import rebalancing
-from chaos.run.notes import notes_of
-from chaos.run.occasions import no_occasion
-from chaos.run.owning import gaps_of, judge_owned
-from chaos.run.probes import (
+from musterd.chaos.build import Build
+from musterd.chaos.check import check_all
+from musterd.chaos.history import History, Outcome
+from musterd.chaos.merging import read_folder
+from musterd.chaos.run.conductor import FINISHED, Played
+from musterd.chaos.run.minima import expired, too_little, unseen
+from musterd.chaos.run.moves import rebalancing
+from musterd.chaos.run.notes import notes_of
+from musterd.chaos.run.occasions import no_occasion
+from musterd.chaos.run.owning import gaps_of, judge_owned
+from musterd.chaos.run.probes import (
     MS_NS,
     Leaders,
     Probe,
@@ -27,7 +27,7 @@ from chaos.run.probes import (
     probes_of,
     track_of,
 )
-from chaos.run.result import (
+from musterd.chaos.run.result import (
     VERSION,
     Broken,
     FaultClass,
@@ -38,12 +38,12 @@ from chaos.run.result import (
     SkippedFault,
     Spread,
 )
-from chaos.run.schedule import Schedule
-from chaos.run.summing import count, largest, workloads_of
-from chaos.verdict import Verdict
-from chaos.workloads.catalog import Plan
-from chaos.workloads.track import FULL, read_tracks
-from coordinator.routing import shard_of
+from musterd.chaos.run.schedule import Schedule
+from musterd.chaos.run.summing import count, largest, workloads_of
+from musterd.chaos.verdict import Verdict
+from musterd.chaos.workloads.catalog import Plan
+from musterd.chaos.workloads.track import FULL, read_tracks
+from musterd.coordinator.runtime.routing import shard_of
 
 VIOLATIONS_KEPT = 100
 LIMITS = (

@@ -4,8 +4,8 @@ import os
 import platform
 from pathlib import Path
 
-from chaos import build
-from chaos.run.result import Machine
+from musterd.chaos import build
+from musterd.chaos.run.result import Machine
 
 
 def describe(network: str, disk: Path | None) -> Machine:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 
-from chaos.check.setup import end_of
-from chaos.faults import catalog
-from chaos.faults.contract import Group
-from chaos.history import History, Outcome
-from chaos.run.result import RunResult
-from chaos.workloads.catalog import Plan
+from musterd.chaos.check.setup import end_of
+from musterd.chaos.faults import catalog
+from musterd.chaos.faults.contract import Group
+from musterd.chaos.history import History, Outcome
+from musterd.chaos.run.result import RunResult
+from musterd.chaos.workloads.catalog import Plan
 
 COMMITS_PER_MINUTE = 5
 """Acknowledged ones, of each workload, probe and pulse. The slowest has some 30."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from chaos.history import History, Key, Ownership
-from chaos.run.probes import MS_NS
-from chaos.run.result import Rebalancing, Spread
+from musterd.chaos.history import History, Key, Ownership
+from musterd.chaos.run.probes import MS_NS
+from musterd.chaos.run.result import Rebalancing, Spread
 
 
 def rebalancing(

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from chaos.run.probes import hit_nodes
-from chaos.run.result import FaultRun
+from musterd.chaos.run.probes import hit_nodes
+from musterd.chaos.run.result import FaultRun
 
 
 def notes_of(faults: Sequence[FaultRun]) -> list[str]:

@@ -6,7 +6,7 @@ given it anything to look at.
 
 from collections.abc import Collection
 
-from chaos.workloads.catalog import Plan
+from musterd.chaos.workloads.catalog import Plan
 
 CUTS = frozenset(
     {

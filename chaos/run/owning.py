@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from chaos.history import Key, Ownership
-from chaos.run.probes import MS_NS
-from chaos.run.result import FaultRun
+from musterd.chaos.history import Key, Ownership
+from musterd.chaos.run.probes import MS_NS
+from musterd.chaos.run.result import FaultRun
 
 
 @dataclass(frozen=True, slots=True)

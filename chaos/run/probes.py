@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
-from chaos.run.result import FaultRun, ProbeTrack, Spread
+from musterd.chaos.run.result import FaultRun, ProbeTrack, Spread
 
 MS_NS = 1_000_000
 BEFORE_NS = 5_000 * MS_NS

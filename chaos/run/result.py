@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pydantic
 
-from chaos.build import Build
+from musterd.chaos.build import Build
 
 VERSION = 1
 FILE = "run.json"

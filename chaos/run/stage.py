@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.faults import catalog
-from chaos.faults.contract import Fault, Injected, create, reason_missing
-from chaos.run.schedule import Kind
-from chaos.world.equipment import Equipment
-from chaos.world.errors import WorldError
-from chaos.world.network import Network
-from chaos.world.outfit import outfit
-from chaos.world.replaying import Replaying
-from chaos.world.world import World
+from musterd.chaos.faults import catalog
+from musterd.chaos.faults.contract import Fault, Injected, create, reason_missing
+from musterd.chaos.run.schedule import Kind
+from musterd.chaos.world.equipment import Equipment
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.network import Network
+from musterd.chaos.world.outfit import outfit
+from musterd.chaos.world.replaying import Replaying
+from musterd.chaos.world.world import World
 
 COPIED_PERCENT = 30.0
 """So many requests of chaos-W12 are sent again, within 5 s."""

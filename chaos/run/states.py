@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from chaos.history import NodeState
-from raft.settings import RaftSettings
+from musterd.chaos.history import NodeState
+from musterd.raft.settings import RaftSettings
 
 LEAVES_S = 5.0
 """A node whose sync has hung for so long leads nothing: it has 3 s, the others need an election."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from chaos.history import History, Operation, Outcome, Ownership
-from chaos.run.conductor import Played
-from chaos.run.result import Counts, WorkloadResult
-from chaos.workloads.catalog import OTHERS, Plan
+from musterd.chaos.history import History, Operation, Outcome, Ownership
+from musterd.chaos.run.conductor import Played
+from musterd.chaos.run.result import Counts, WorkloadResult
+from musterd.chaos.workloads.catalog import OTHERS, Plan
 
 
 def workloads_of(

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from chaos import build
-from chaos.interrupts import Interrupts
-from chaos.run import result as results
-from chaos.run import schedule as schedules
-from chaos.run.conductor import Conductor, prepare
-from chaos.run.judging import Occasion, judge
-from chaos.run.machine import describe
-from chaos.run.result import RunResult
-from chaos.run.schedule import Schedule, ScheduleError
-from chaos.run.stage import Stage
-from chaos.run.view import make_view
-from chaos.workloads.catalog import DUPLICATED, NO_COPIES, Setting, names, plan
+from musterd.chaos import build
+from musterd.chaos.interrupts import Interrupts
+from musterd.chaos.run import result as results
+from musterd.chaos.run import schedule as schedules
+from musterd.chaos.run.conductor import Conductor, prepare
+from musterd.chaos.run.judging import Occasion, judge
+from musterd.chaos.run.machine import describe
+from musterd.chaos.run.result import RunResult
+from musterd.chaos.run.schedule import Schedule, ScheduleError
+from musterd.chaos.run.stage import Stage
+from musterd.chaos.run.view import make_view
+from musterd.chaos.workloads.catalog import DUPLICATED, NO_COPIES, Setting, names, plan
 
 PREFIX = "muster-chaos"
 

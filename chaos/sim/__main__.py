@@ -1,4 +1,4 @@
-"""`python -m chaos.sim`: `muster chaos sim`, or `replay-seed` where that is named first."""
+"""`python -m musterd.chaos.sim`: `muster chaos sim`, or `replay-seed` where that is named first."""
 
 import sys
 

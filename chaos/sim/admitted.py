@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chaos.sim.checks import ShardChecker
-from chaos.sim.views import has_entry
-from raft.journal import KIND_ADMITTED
-from raft.peers import decode_admission
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.views import has_entry
+from musterd.raft.journal import KIND_ADMITTED
+from musterd.raft.peers import decode_admission
 
 if TYPE_CHECKING:
-    from chaos.sim.node import SimNode
+    from musterd.chaos.sim.node import SimNode
 
 
 @dataclass(slots=True)

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from chaos.sim.checks import ShardChecker
-from chaos.sim.machine import History
-from raft.contract import StateMachine
-from raft.driver import Driver
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.machine import History
+from musterd.raft.contract import StateMachine
+from musterd.raft.driver import Driver
 
 Reloads = Callable[[], bool]
 """True while the process starts, so that a reload is no snapshot."""

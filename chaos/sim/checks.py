@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from raft.contract import Role
+from musterd.raft.contract import Role
 
 SUBJECT = ("shard", "group", "topic", "partition")
 """Facts that say what a violation is about; the others say how it came."""

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chaos import build
-from chaos.interrupts import Interrupts
 from muster.cli.errors import CommandError, ExitCode, note
 from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, Value, render, show
+from musterd.chaos import build
+from musterd.chaos.interrupts import Interrupts
 
 if TYPE_CHECKING:
-    from chaos.sim import simulation
-    from chaos.sim.mutants import Mutant
-    from chaos.sim.run import Totals
-    from chaos.sim.schedule import Schedule
+    from musterd.chaos.sim import simulation
+    from musterd.chaos.sim.mutants import Mutant
+    from musterd.chaos.sim.run import Totals
+    from musterd.chaos.sim.schedule import Schedule
 
 PROGRESS_S = 10.0
 """So often a line says how far it is, where there is no terminal for a bar."""
@@ -61,10 +61,10 @@ def sim(
     was broken, a broken build survived, or the runs did too little to mean anything; also after
     Ctrl-C, which lets the runs under way end and sums up what there is (again = at once, code 130).
     """
-    from chaos.sim import run  # noqa: PLC0415 - it loads all of muster
-    from chaos.sim.hunting import hunt  # noqa: PLC0415
-    from chaos.sim.mutants import MUTANTS  # noqa: PLC0415
-    from chaos.sim.scenarios import SCENARIOS  # noqa: PLC0415
+    from musterd.chaos.sim import run  # noqa: PLC0415 - it loads all of muster
+    from musterd.chaos.sim.hunting import hunt  # noqa: PLC0415
+    from musterd.chaos.sim.mutants import MUTANTS  # noqa: PLC0415
+    from musterd.chaos.sim.scenarios import SCENARIOS  # noqa: PLC0415
 
     names = scenario or []
     for name in names:
@@ -135,7 +135,7 @@ class _Progress:
         self._terminal = sys.stderr.isatty()
 
     def done(self, result: "simulation.Result", finished: int, planned: int) -> None:
-        from chaos.sim.run import describe  # noqa: PLC0415
+        from musterd.chaos.sim.run import describe  # noqa: PLC0415
 
         if result.violations:
             self._violating += 1
@@ -190,8 +190,8 @@ def replay_seed(
     With --shrink the shorter run is printed as JSON, which --schedule runs again; all else goes
     to stderr.
     """
-    from chaos.sim.run import be_quiet, describe  # noqa: PLC0415
-    from chaos.sim.simulation import Simulation  # noqa: PLC0415
+    from musterd.chaos.sim.run import be_quiet, describe  # noqa: PLC0415
+    from musterd.chaos.sim.simulation import Simulation  # noqa: PLC0415
 
     be_quiet()
     wanted = _read_schedule(schedule) if schedule is not None else _parse(run_of, mutant)
@@ -245,7 +245,7 @@ def document(result: "simulation.Result") -> dict[str, object]:
 def _shrink(result: "simulation.Result", broken: "Mutant | None", seconds: float) -> None:
     from dataclasses import replace  # noqa: PLC0415
 
-    from chaos.sim.shrinking import named_by, shrink_result  # noqa: PLC0415
+    from musterd.chaos.sim.shrinking import named_by, shrink_result  # noqa: PLC0415
 
     shrunk = shrink_result(result, broken, seconds)
     note(f"what still fails: {named_by(result.violations[0])}")
@@ -262,7 +262,7 @@ def _shrink(result: "simulation.Result", broken: "Mutant | None", seconds: float
 
 
 def _parse(run_of: str, mutant: str) -> "Schedule":
-    from chaos.sim.schedule import Schedule  # noqa: PLC0415
+    from musterd.chaos.sim.schedule import Schedule  # noqa: PLC0415
 
     name, colon, seed = run_of.rpartition(":")
     if not colon or not name or not seed.isdecimal():
@@ -275,7 +275,7 @@ def _parse(run_of: str, mutant: str) -> "Schedule":
 
 
 def _read_schedule(path: Path) -> "Schedule":
-    from chaos.sim.schedule import ScheduleError, from_json  # noqa: PLC0415
+    from musterd.chaos.sim.schedule import ScheduleError, from_json  # noqa: PLC0415
 
     try:
         return from_json(json.loads(path.read_text()))
@@ -288,7 +288,7 @@ def _read_schedule(path: Path) -> "Schedule":
 
 
 def _mutant(name: str) -> "Mutant | None":
-    from chaos.sim.mutants import MUTANTS  # noqa: PLC0415
+    from musterd.chaos.sim.mutants import MUTANTS  # noqa: PLC0415
 
     if name and name not in MUTANTS:
         raise _unknown("mutant", name, list(MUTANTS))
@@ -296,7 +296,7 @@ def _mutant(name: str) -> "Mutant | None":
 
 
 def _scenario(name: str, broken: "Mutant | None") -> "simulation.Scenario":
-    from chaos.sim.scenarios import SCENARIOS, named  # noqa: PLC0415
+    from musterd.chaos.sim.scenarios import SCENARIOS, named  # noqa: PLC0415
 
     with suppress(KeyError):
         return named(name)

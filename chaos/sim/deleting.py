@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from chaos.sim.members import PARTITIONS, TOPIC, Member, Members
-from chaos.sim.removals import Key
-from coordinator.answers import Answer
-from coordinator.machine.commands import Command, DeleteGroup, OffsetDelete, TopicPartition
-from coordinator.machine.errors import Error
-from coordinator.machine.replies import Done, OffsetsDeleted, Refused
+from musterd.chaos.sim.members import PARTITIONS, TOPIC, Member, Members
+from musterd.chaos.sim.removals import Key
+from musterd.coordinator.machine.commands import Command, DeleteGroup, OffsetDelete, TopicPartition
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import Done, OffsetsDeleted, Refused
+from musterd.coordinator.runtime.answers import Answer
 
 if TYPE_CHECKING:
-    from chaos.sim.simulation import Simulation
+    from musterd.chaos.sim.simulation import Simulation
 
 
 def start(world: "Simulation", members: Members) -> None:

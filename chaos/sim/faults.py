@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from chaos.sim import full_disks, gentle, hung_disks
-from chaos.sim.network import CLIENTS, Network
-from chaos.sim.schedule import Draws, Planned, Struck
-from raft.contract import Room
+from musterd.chaos.sim import full_disks, gentle, hung_disks
+from musterd.chaos.sim.network import CLIENTS, Network
+from musterd.chaos.sim.schedule import Draws, Planned, Struck
+from musterd.raft.contract import Room
 
 WEIGHTS = {
     "crash_after_send": 20,

@@ -6,17 +6,17 @@ there. And the state exceeds its limit by no more than growth.py allows.
 
 from typing import TYPE_CHECKING, Final
 
-from chaos.sim.members import TOPIC, Member, Members
-from coordinator.answers import Answer
-from coordinator.growth import GOES_ON_SHARE, StateLimits
-from coordinator.machine.commands import DeleteGroup, OffsetCommit, PartitionCommit
-from coordinator.machine.errors import Error
-from coordinator.machine.replies import Committed, Done, Refused
-from coordinator.machine.shard_state import CommandResult, Entry
-from coordinator.shard import Shard
+from musterd.chaos.sim.members import TOPIC, Member, Members
+from musterd.coordinator.machine.commands import DeleteGroup, OffsetCommit, PartitionCommit
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import Committed, Done, Refused
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.runtime.answers import Answer
+from musterd.coordinator.runtime.growth import GOES_ON_SHARE, StateLimits
+from musterd.coordinator.runtime.shard import Shard
 
 if TYPE_CHECKING:
-    from chaos.sim.simulation import Simulation
+    from musterd.chaos.sim.simulation import Simulation
 
 LIMITS: Final = StateLimits(group=30_000, shard=50_000, node=10**9)
 """A group meets its own limit, two of them together the shard's."""

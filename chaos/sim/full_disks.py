@@ -1,15 +1,15 @@
 """Disks of a majority that fill up for a while: low, or without room for an entry.
 
-A node is told what its disk has room for, as coordinator/room.py tells it. One without room may
-answer, vote and lead; as a follower it takes no entry, by the simulator's own account.
+A node is told what its disk has room for, as coordinator/node/room_watch.py tells it. One without
+room may answer, vote and lead; as a follower it takes no entry, by the simulator's own account.
 """
 
 from typing import TYPE_CHECKING, Final
 
-from raft.contract import Room
+from musterd.raft.contract import Room
 
 if TYPE_CHECKING:
-    from chaos.sim.faults import Faults, FaultyNode
+    from musterd.chaos.sim.faults import Faults, FaultyNode
 
 FULL_S: Final = (0.5, 4.0)
 FULL_SHARE: Final = 0.5

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chaos.sim.faults import Faults
+    from musterd.chaos.sim.faults import Faults
 
 BLINK_S = (0.1, 0.28)
 """Shorter than the shortest election timeout, less a heartbeat's period."""

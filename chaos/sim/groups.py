@@ -3,24 +3,24 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from chaos.sim.checks import ShardChecker
-from chaos.sim.ledger import Ledger
-from chaos.sim.removals import Promises
-from chaos.sim.server import make_core
-from coordinator.breaks import BreakMeter
-from coordinator.calls import Desk
-from coordinator.growth import StateLimits, StateSize
-from coordinator.heartbeats import Heartbeats
-from coordinator.machine.events import GenerationFormed, MemberReplaced
-from coordinator.machine.shard_state import CommandResult, Entry
-from coordinator.persist import scrub
-from coordinator.shard import Shard
-from coordinator.standing import Joins
-from coordinator.sweeping import Retention
-from coordinator.turns import Turns
-from raft.contract import Examination, Role, ShardId, StateBatch, StateView
-from raft.driver import Driver
-from raft.state import ShardView
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.ledger import Ledger
+from musterd.chaos.sim.removals import Promises
+from musterd.chaos.sim.server import make_core
+from musterd.coordinator.machine.events import GenerationFormed, MemberReplaced
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.runtime.calls import Desk
+from musterd.coordinator.runtime.coordinator_state import Joins
+from musterd.coordinator.runtime.disconnect_detector import BreakMeter
+from musterd.coordinator.runtime.growth import StateLimits, StateSize
+from musterd.coordinator.runtime.heartbeats import Heartbeats
+from musterd.coordinator.runtime.persist import scrub
+from musterd.coordinator.runtime.retention import Retention
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.turns import Turns
+from musterd.raft.contract import Examination, Role, ShardId, StateBatch, StateView
+from musterd.raft.driver import Driver
+from musterd.raft.state import ShardView
 
 Watch = Callable[[int, Shard, int, Entry, tuple[CommandResult, ...]], None]
 """node, its shard, index, entry, results: told of every entry that a node applies."""
@@ -63,7 +63,7 @@ class GroupsChecker:
 
 
 class WatchedShard:
-    """coordinator.shard.Shard with the checker looking on."""
+    """musterd.coordinator.runtime.shard.Shard with the checker looking on."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ def joins_at(now_s: float, node: int) -> Joins:
 
 
 class GroupsApp:
-    """One process of a node: its shards, held heartbeats and turns, as coordinator/assembly.py."""
+    """A node's process: its shards, held heartbeats and turns, as coordinator/node/assembly.py."""
 
     def __init__(
         self,

@@ -6,11 +6,11 @@ What is written goes to memory, so the node runs on: it can append, answer and p
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from raft.codec import Message
-from raft.settings import RaftSettings
+from musterd.raft.codec import Message
+from musterd.raft.settings import RaftSettings
 
 if TYPE_CHECKING:
-    from chaos.sim.faults import Faults
+    from musterd.chaos.sim.faults import Faults
 
 HANG_S: Final = (5.0, 60.0)
 POLL_S: Final = 0.05

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from itertools import count, islice
 
-from chaos.mutants.hunt import Caught, Layer
-from chaos.sim.mutants import KNOWN_SEEDS, MUTANTS, Mutant
-from chaos.sim.simulation import Result, Simulation
+from musterd.chaos.mutants.hunt import Caught, Layer
+from musterd.chaos.sim.mutants import KNOWN_SEEDS, MUTANTS, Mutant
+from musterd.chaos.sim.simulation import Result, Simulation
 
 
 def hunt(name: str, seeds: int) -> Caught:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from chaos.sim.checks import ShardChecker
-from coordinator.machine.commands import (
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.coordinator.machine.commands import (
     AddPartitions,
     AlterGroupConfig,
     CreateTopic,
@@ -21,8 +21,8 @@ from coordinator.machine.commands import (
     LeaveGroup,
     OffsetCommit,
 )
-from coordinator.machine.errors import Error
-from coordinator.machine.events import (
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import (
     GroupDeleted,
     MemberJoined,
     MemberRemoved,
@@ -30,9 +30,9 @@ from coordinator.machine.events import (
     OffsetRemoved,
     PendingAdded,
 )
-from coordinator.machine.replies import Committed, Configured, Done, Left
-from coordinator.machine.shard_state import CommandResult, Entry, ShardState
-from coordinator.shard import Shard
+from musterd.coordinator.machine.replies import Committed, Configured, Done, Left
+from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState
+from musterd.coordinator.runtime.shard import Shard
 
 Place = tuple[str, str, int]
 """Group, topic, partition."""

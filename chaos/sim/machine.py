@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from chaos.sim.checks import GENESIS, chain
-from raft.contract import Examination, Role, StateBatch, StateView
+from musterd.chaos.sim.checks import GENESIS, chain
+from musterd.raft.contract import Examination, Role, StateBatch, StateView
 
 DIGEST_KEY = b"d"
 COMMAND_KEY = b"c"

@@ -9,21 +9,20 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from chaos.sim import punctual, removals
-from chaos.sim.groups import GroupsApp, GroupsChecker, joins_at
-from chaos.sim.ledger import Ledger
-from chaos.sim.ownership import Ownerships
-from chaos.sim.phases import Phases
-from chaos.sim.rpc import ClientNet
-from chaos.sim.sdk import Bystander, Worker, group_in
-from chaos.sim.served import Rounds, Served
-from chaos.sim.stale_joins import NOTHING, StaleJoins
-from chaos.sim.unanswered import Unanswered
-from coordinator.answers import Answer, Loading, NotHere, ParkOver, Shed, Superseded
-from coordinator.calls import Call
-from coordinator.frontend import Core
-from coordinator.liveness import MemberKey
-from coordinator.machine.commands import (
+from muster.calls import JOIN
+from muster.v1 import group_pb2
+from musterd.chaos.sim import punctual, removals
+from musterd.chaos.sim.groups import GroupsApp, GroupsChecker, joins_at
+from musterd.chaos.sim.ledger import Ledger
+from musterd.chaos.sim.ownership import Ownerships
+from musterd.chaos.sim.phases import Phases
+from musterd.chaos.sim.rpc import ClientNet
+from musterd.chaos.sim.sdk import Bystander, Worker, group_in
+from musterd.chaos.sim.served import Rounds, Served
+from musterd.chaos.sim.stale_joins import NOTHING, StaleJoins
+from musterd.chaos.sim.unanswered import Unanswered
+from musterd.coordinator.api.handler import Core
+from musterd.coordinator.machine.commands import (
     Assignment,
     Command,
     JoinGroup,
@@ -34,19 +33,20 @@ from coordinator.machine.commands import (
     Protocol,
     SyncGroup,
 )
-from coordinator.machine.errors import Error
-from coordinator.machine.replies import Committed, IdGiven, Joined, Refused, Synced
-from coordinator.machine.shard_state import ShardState
-from coordinator.routing import shard_of
-from coordinator.shard import Shard
-from coordinator.sweeping import RETENTION
-from coordinator.turns import Turns
-from muster.calls import JOIN
-from muster.v1 import group_pb2
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import Committed, IdGiven, Joined, Refused, Synced
+from musterd.coordinator.machine.shard_state import ShardState
+from musterd.coordinator.runtime.answers import Answer, Loading, NotHere, ParkOver, Shed, Superseded
+from musterd.coordinator.runtime.calls import Call
+from musterd.coordinator.runtime.retention import RETENTION
+from musterd.coordinator.runtime.routing import shard_of
+from musterd.coordinator.runtime.sessions import MemberKey
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.turns import Turns
 
 if TYPE_CHECKING:
-    from chaos.sim.node import SimNode
-    from chaos.sim.simulation import Simulation
+    from musterd.chaos.sim.node import SimNode
+    from musterd.chaos.sim.simulation import Simulation
 
 PARTITIONS = 4
 SESSION_MS = 1_000
@@ -175,7 +175,7 @@ class Members:
         if self.net is not None:
             Bystander(self).start()
             if self.world.scenario.operated:
-                from chaos.sim.operated import Terminal  # noqa: PLC0415 - it names this module
+                from musterd.chaos.sim.operated import Terminal  # noqa: PLC0415 - it names this module
 
                 Terminal(self).start()
         for number in range(self.world.scenario.members):

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from chaos.mutants.build import Build
-from chaos.mutants.builds import BUILDS
-from chaos.sim.promises import PROMISES
-from chaos.sim.scenarios import (
+from musterd.chaos.mutants.build import Build
+from musterd.chaos.mutants.builds import BUILDS
+from musterd.chaos.sim.promises import PROMISES
+from musterd.chaos.sim.scenarios import (
     BLINKS,
     CHURN,
     DEAF,
@@ -37,7 +37,7 @@ from chaos.sim.scenarios import (
     STRANGERS,
     UDP3,
 )
-from chaos.sim.sdk_scenarios import (
+from musterd.chaos.sim.sdk_scenarios import (
     SCRIPTED,
     SDK_COOPERATIVE,
     SDK_EAGER,
@@ -46,7 +46,7 @@ from chaos.sim.sdk_scenarios import (
     SDK_UDP,
     STOP_ONE,
 )
-from chaos.sim.simulation import Scenario
+from musterd.chaos.sim.simulation import Scenario
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from raft.contract import Examination, Role, StateBatch, StateMachine, StateView
+from musterd.raft.contract import Examination, Role, StateBatch, StateMachine, StateView
 
 if TYPE_CHECKING:
-    from raft.driver import Driver
-    from raft.peers import Replacement
+    from musterd.raft.driver import Driver
+    from musterd.raft.peers import Replacement
 
 
 class News:

@@ -5,35 +5,35 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from chaos.sim.admitted import Admissions
-from chaos.sim.apps import App
-from chaos.sim.checks import ShardChecker
-from chaos.sim.full_disks import Taken
-from chaos.sim.hung_disks import POLL_S, Unsynced, may_not_lead, may_not_vote, takes_part
-from chaos.sim.network import Network
-from chaos.sim.news import News
-from chaos.sim.rpc import endpoint
-from chaos.sim.server import SimServer
-from chaos.sim.views import View, has_entry
-from chaos.sim.wal import cut, encode, recover
-from coordinator import assembly
 from muster.v1 import peer_pb2 as pb
-from raft import codec
-from raft.contract import NodeId, Outcome, Role, Room, ShardId, StateMachine
-from raft.driver import Driver
-from raft.identity import Identity, load_identity, write_identity
-from raft.journal import Entry, Journal
-from raft.lives import PeerLife
-from raft.peers import decode_admission
-from raft.replica import Replica
-from raft.settings import RaftSettings
-from storage import keys
-from storage.clock import steady_s
-from storage.memory import MemoryStore
-from storage.store import Family
+from musterd.chaos.sim.admitted import Admissions
+from musterd.chaos.sim.apps import App
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.full_disks import Taken
+from musterd.chaos.sim.hung_disks import POLL_S, Unsynced, may_not_lead, may_not_vote, takes_part
+from musterd.chaos.sim.network import Network
+from musterd.chaos.sim.news import News
+from musterd.chaos.sim.rpc import endpoint
+from musterd.chaos.sim.server import SimServer
+from musterd.chaos.sim.views import View, has_entry
+from musterd.chaos.sim.wal import cut, encode, recover
+from musterd.coordinator.node import assembly
+from musterd.raft import codec
+from musterd.raft.contract import NodeId, Outcome, Role, Room, ShardId, StateMachine
+from musterd.raft.driver import Driver
+from musterd.raft.identity import Identity, load_identity, write_identity
+from musterd.raft.journal import Entry, Journal
+from musterd.raft.lives import PeerLife
+from musterd.raft.peers import decode_admission
+from musterd.raft.replica import Replica
+from musterd.raft.settings import RaftSettings
+from musterd.storage import keys
+from musterd.storage.clock import steady_s
+from musterd.storage.memory import MemoryStore
+from musterd.storage.store import Family
 
 if TYPE_CHECKING:
-    from chaos.sim.operator import Operator
+    from musterd.chaos.sim.operator import Operator
 
 UNHEARD_STARTS = 4
 """An older copy was started fewer times than this before anybody hears of it."""
@@ -519,7 +519,7 @@ class SimNode:
     # -- network
 
     def send(self, node: int, frame: bytes, bulk: bool) -> bool:
-        """raft.driver.Link: hand a frame to the network, or die before it."""
+        """musterd.raft.driver.Link: hand a frame to the network, or die before it."""
         if self.crash_after_sends is not None:
             if self.crash_after_sends == 0:
                 raise PowerCutError("crash_after_send")
@@ -543,7 +543,7 @@ class SimNode:
         return has_vote
 
     def hang_up(self, node: int) -> None:
-        """raft.driver.Link: the peer's store was replaced."""
+        """musterd.raft.driver.Link: the peer's store was replaced."""
         self.world.schedule(0.0, self.world.net.disconnect, self.number, node)
         self.world.schedule(0.05, self.world.net.connect, self.number, node)
 

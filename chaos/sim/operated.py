@@ -8,9 +8,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from chaos.sim.ledger import Ledger
-from chaos.sim.sdk import Process, group_in
-from coordinator.machine.configs import INITIAL_DELAY_MS, MAX_SIZE, OFFSETS_RETENTION_MS
 from muster.client import Client
 from muster.errors import (
     CoordinatorNotAvailable,
@@ -20,9 +17,16 @@ from muster.errors import (
     UnknownTopicOrPartition,
 )
 from muster.types import TopicPartition
+from musterd.chaos.sim.ledger import Ledger
+from musterd.chaos.sim.sdk import Process, group_in
+from musterd.coordinator.machine.decide.config import (
+    INITIAL_DELAY_MS,
+    MAX_SIZE,
+    OFFSETS_RETENTION_MS,
+)
 
 if TYPE_CHECKING:
-    from chaos.sim.members import Members
+    from musterd.chaos.sim.members import Members
 
 PAUSE_S = 0.12
 """Mean time between two orders."""

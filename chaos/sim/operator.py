@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from chaos.sim.node import SimNode
-from raft.peers import Replacement
-from storage.memory import MemoryStore
+from musterd.chaos.sim.node import SimNode
+from musterd.raft.peers import Replacement
+from musterd.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from chaos.sim.simulation import Simulation
+    from musterd.chaos.sim.simulation import Simulation
 
 
 class Operator:

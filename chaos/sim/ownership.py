@@ -20,17 +20,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from chaos.sim.checks import ShardChecker
-from chaos.sim.stale_joins import StaleJoins
-from coordinator.machine.events import (
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.stale_joins import StaleJoins
+from musterd.coordinator.machine.events import (
     GenerationFormed,
     GroupDeleted,
     MemberJoined,
     MemberRemoved,
     MemberReplaced,
 )
-from coordinator.machine.shard_state import CommandResult, Entry
-from coordinator.shard import Shard
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.runtime.shard import Shard
 
 Place = tuple[str, int]
 """Group and partition."""

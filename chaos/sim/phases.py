@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chaos.sim.checks import ShardChecker
-from coordinator.machine.events import (
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.coordinator.machine.events import (
     AssignmentPublished,
     Event,
     GenerationFormed,
@@ -18,12 +18,12 @@ from coordinator.machine.events import (
     OffsetCommitted,
     RebalanceStarted,
 )
-from coordinator.machine.shard_state import CommandResult, Entry
-from coordinator.machine.state import Group, Phase
-from coordinator.shard import Shard
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.runtime.shard import Shard
 
 if TYPE_CHECKING:
-    from chaos.sim.simulation import Simulation
+    from musterd.chaos.sim.simulation import Simulation
 
 BEGIN_S = 3.0
 """By then everybody is in a group."""

@@ -2,23 +2,23 @@
 
 Each reports when so much of its session is over (`Scenario.beat_share`), and tries the next node
 where nobody answers. A heartbeat that arrives takes one full round of the node's loop until its
-handler runs, as behind a socket and a library (coordinator/liveness.py counts with three).
+handler runs, as behind a socket and a library (coordinator/runtime/sessions.py counts with three).
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coordinator.answers import Answer, NotHere
-from coordinator.liveness import MemberKey
-from coordinator.machine.commands import Assignment, Command, JoinGroup, Protocol, SyncGroup
-from coordinator.machine.errors import Error
-from coordinator.machine.events import MemberRemoved, RemovalCause
-from coordinator.machine.replies import Joined, Refused, Synced
-from coordinator.machine.shard_state import CommandResult, Entry
-from coordinator.shard import Shard
+from musterd.coordinator.machine.commands import Assignment, Command, JoinGroup, Protocol, SyncGroup
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import MemberRemoved, RemovalCause
+from musterd.coordinator.machine.replies import Joined, Refused, Synced
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.runtime.answers import Answer, NotHere
+from musterd.coordinator.runtime.sessions import MemberKey
+from musterd.coordinator.runtime.shard import Shard
 
 if TYPE_CHECKING:
-    from chaos.sim.members import Members
+    from musterd.chaos.sim.members import Members
 
 SESSION_MS = 1_000
 REBALANCE_MS = 1_500

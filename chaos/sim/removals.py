@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from chaos.sim.checks import ShardChecker
-from coordinator.machine.events import (
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.coordinator.machine.events import (
     BlobCommitted,
     Ending,
     GroupDeleted,
@@ -20,9 +20,9 @@ from coordinator.machine.events import (
     PendingAdded,
     RebalanceStarted,
 )
-from coordinator.machine.shard_state import CommandResult, Entry
-from coordinator.shard import Shard
-from coordinator.sweeping import Retention
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.runtime.retention import Retention
+from musterd.coordinator.runtime.shard import Shard
 
 RETENTION = Retention(offsets_ms=600, interval_ms=250)
 """So short that a group without members loses what it stored within the run."""

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from chaos.sim.network import CLIENTS
 from muster import tasks, timeouts
 from muster.nodes import Nodes, _keep_open
+from musterd.chaos.sim.network import CLIENTS
 
 if TYPE_CHECKING:
-    from chaos.sim.loop import ProcessLoop
-    from chaos.sim.simulation import Simulation
+    from musterd.chaos.sim.loop import ProcessLoop
+    from musterd.chaos.sim.simulation import Simulation
 
 Code = grpc.StatusCode
 State = grpc.ChannelConnectivity

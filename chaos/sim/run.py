@@ -10,10 +10,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 
-from chaos.child import end_with_pool
-from chaos.sim.faults import WEIGHTS
-from chaos.sim.phases import AFTER, BEFORE, COMMIT, preparing
-from chaos.sim.scenarios import (
+from musterd.chaos.child import end_with_pool
+from musterd.chaos.sim.faults import WEIGHTS
+from musterd.chaos.sim.phases import AFTER, BEFORE, COMMIT, preparing
+from musterd.chaos.sim.scenarios import (
     BLINKS,
     CHURN,
     DEAF,
@@ -49,9 +49,9 @@ from chaos.sim.scenarios import (
     TWO_SHARDS,
     named,
 )
-from chaos.sim.scripts import COUNTED
-from chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_OPERATED
-from chaos.sim.simulation import BY_SEED, Result, Simulation
+from musterd.chaos.sim.scripts import COUNTED
+from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_OPERATED
+from musterd.chaos.sim.simulation import BY_SEED, Result, Simulation
 
 EVERY = {scenario.name: 2 for scenario in (*THREE_NODES, *FIVE_NODES)}
 EVERY |= {TWO_SHARDS.name: 5, "replacements": 5, "first-start": 5}

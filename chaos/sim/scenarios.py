@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from chaos.sim import filling
-from chaos.sim.faults import FIRST_START_WEIGHTS, FORGETFUL_WEIGHTS, WEIGHTS
-from chaos.sim.sdk_scenarios import SCRIPTED, SDK
-from chaos.sim.simulation import BY_SEED, GROUPS_SETTINGS, SETTINGS, Scenario
-from raft.settings import RaftSettings
+from musterd.chaos.sim import filling
+from musterd.chaos.sim.faults import FIRST_START_WEIGHTS, FORGETFUL_WEIGHTS, WEIGHTS
+from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK
+from musterd.chaos.sim.simulation import BY_SEED, GROUPS_SETTINGS, SETTINGS, Scenario
+from musterd.raft.settings import RaftSettings
 
 THREE_NODES, FIVE_NODES = (
     tuple(Scenario(f"{net}{nodes}", nodes=nodes, network=net) for net in ("fifo", "late", "udp"))

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chaos.sim.network import CLIENTS
-from coordinator.breaks import BREAKS_MIN
-from coordinator.liveness import MemberKey
-from coordinator.machine.events import MemberRemoved, RemovalCause
-from coordinator.machine.shard_state import CommandResult, Entry
-from coordinator.shard import Shard
+from musterd.chaos.sim.network import CLIENTS
+from musterd.coordinator.machine.events import MemberRemoved, RemovalCause
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.runtime.disconnect_detector import BREAKS_MIN
+from musterd.coordinator.runtime.sessions import MemberKey
+from musterd.coordinator.runtime.shard import Shard
 
 if TYPE_CHECKING:
-    from chaos.sim.node import SimNode
-    from chaos.sim.simulation import Simulation
+    from musterd.chaos.sim.node import SimNode
+    from musterd.chaos.sim.simulation import Simulation
 
 BEGIN_S = 5.0
 """By then everybody owns something."""

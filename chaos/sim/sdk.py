@@ -11,20 +11,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import coordinator.service
 import muster.any_node
 import muster.calls
 import muster.clock
 import muster.consumer
 import muster.discovery
 import muster.heartbeats
-from chaos.sim import many_groups
-from chaos.sim.groups import GroupsChecker
-from chaos.sim.loop import make_loop
-from chaos.sim.ownership import Ownerships
-from chaos.sim.rpc import ClientNet, SimNodes, endpoint
-from chaos.sim.stale_joins import NOTHING
-from coordinator.routing import shard_of
+import musterd.coordinator.api.group_service
 from muster.calls import Caller
 from muster.client import Client
 from muster.discovery import Discovery, Routes
@@ -46,10 +39,17 @@ from muster.membership import State
 from muster.pings import Pings
 from muster.registry import Registry
 from muster.types import Assignment, TopicPartition
+from musterd.chaos.sim import many_groups
+from musterd.chaos.sim.groups import GroupsChecker
+from musterd.chaos.sim.loop import make_loop
+from musterd.chaos.sim.ownership import Ownerships
+from musterd.chaos.sim.rpc import ClientNet, SimNodes, endpoint
+from musterd.chaos.sim.stale_joins import NOTHING
+from musterd.coordinator.runtime.routing import shard_of
 
 if TYPE_CHECKING:
-    from chaos.sim.members import Members
-    from chaos.sim.simulation import Simulation
+    from musterd.chaos.sim.members import Members
+    from musterd.chaos.sim.simulation import Simulation
 
 REQUEST_MS = 4_000
 """A call as a worker sees it, all attempts together."""
@@ -92,7 +92,7 @@ def drawn_by(rng: Random) -> Iterator[None]:
     drawing = (muster.any_node, muster.calls, muster.consumer, muster.discovery, muster.heartbeats)
     seams: list[tuple[Any, str, Any]] = [(module, "random", draws) for module in drawing]
     seams += [(module, "secrets", draws) for module in (muster.consumer, muster.heartbeats)]
-    seams.append((coordinator.service, "uuid4", draws.uuid4))
+    seams.append((musterd.coordinator.api.group_service, "uuid4", draws.uuid4))
     seams.append((muster.clock, "slept_s", _slept_s))
     before = [(module, name, getattr(module, name)) for module, name, _ in seams]
     for module, name, value in seams:

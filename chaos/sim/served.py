@@ -11,10 +11,10 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chaos.sim.checks import ShardChecker
-from coordinator.machine.commands import CloseRound, Command, JoinGroup
-from coordinator.machine.errors import Error
-from coordinator.machine.events import (
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.coordinator.machine.commands import CloseRound, Command, JoinGroup
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import (
     Event,
     GenerationFormed,
     MemberJoined,
@@ -23,13 +23,13 @@ from coordinator.machine.events import (
     RemovalCause,
     RoundExtended,
 )
-from coordinator.machine.invariants import InvariantError
-from coordinator.machine.invariants import check as check_group
-from coordinator.machine.shard_state import CommandResult, Entry
-from coordinator.shard import Shard
+from musterd.coordinator.machine.invariants import InvariantError
+from musterd.coordinator.machine.invariants import check as check_group
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.runtime.shard import Shard
 
 if TYPE_CHECKING:
-    from chaos.sim.node import SimNode
+    from musterd.chaos.sim.node import SimNode
 
 TOLERANCE_S = 0.003
 """What looking at the clock costs in between."""

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
-from chaos.sim.loop import make_loop
-from chaos.sim.rpc import endpoint
-from coordinator.admin import AdminService
-from coordinator.admission import Admission
-from coordinator.bridge import Bridge
-from coordinator.frontend import Core
-from coordinator.heartbeats import Heartbeats
-from coordinator.routing import Directory
-from coordinator.service import GroupService
-from coordinator.shard import Shard
-from coordinator.slices import LongReads
-from coordinator.statuses import Statuses
-from coordinator.topic_service import TopicService
-from coordinator.topics import Topics
-from coordinator.watch import LeaderWatch
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
-from raft.contract import NodeId
+from musterd.chaos.sim.loop import make_loop
+from musterd.chaos.sim.rpc import endpoint
+from musterd.coordinator.api.admin_service import AdminService
+from musterd.coordinator.api.admission import Admission
+from musterd.coordinator.api.cooperative_yield import LongReads
+from musterd.coordinator.api.group_service import GroupService
+from musterd.coordinator.api.handler import Core
+from musterd.coordinator.api.leader_watch import LeaderWatch
+from musterd.coordinator.api.reply_queue import Bridge
+from musterd.coordinator.api.statuses import Statuses
+from musterd.coordinator.api.topic_service import TopicService
+from musterd.coordinator.runtime.heartbeats import Heartbeats
+from musterd.coordinator.runtime.routing import Directory
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.topic_registry import Topics
+from musterd.raft.contract import NodeId
 
 if TYPE_CHECKING:
-    from chaos.sim.node import SimNode
+    from musterd.chaos.sim.node import SimNode
 
 GROUPS = tuple(
     f"/muster.v1.Admin/{name}"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from chaos.sim.schedule import Planned, Schedule
+from musterd.chaos.sim.schedule import Planned, Schedule
 
 Fails = Callable[[Schedule], float | None]
 """Runs a schedule: virtual seconds at which it broke the same promise; None: it kept it."""

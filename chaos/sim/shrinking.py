@@ -1,11 +1,11 @@
 """Shrinks a run of the simulator: on the shipped build, or on a broken one."""
 
-from chaos.sim.checks import Violation
-from chaos.sim.mutants import MUTANTS, Mutant
-from chaos.sim.scenarios import named
-from chaos.sim.schedule import Schedule
-from chaos.sim.shrink import Shrunk, shrink
-from chaos.sim.simulation import Result, Simulation
+from musterd.chaos.sim.checks import Violation
+from musterd.chaos.sim.mutants import MUTANTS, Mutant
+from musterd.chaos.sim.scenarios import named
+from musterd.chaos.sim.schedule import Schedule
+from musterd.chaos.sim.shrink import Shrunk, shrink
+from musterd.chaos.sim.simulation import Result, Simulation
 
 
 def run_schedule(schedule: Schedule, mutant: Mutant | None) -> Result:

@@ -12,26 +12,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from chaos.sim import deleting, filling, strangers, working
-from chaos.sim.admitted import Admissions
-from chaos.sim.apps import App, HistoryApp
-from chaos.sim.checks import Counts, ShardChecker, Violation
-from chaos.sim.faults import WEIGHTS, Faults, FaultyNode
-from chaos.sim.members import Members
-from chaos.sim.network import Network
-from chaos.sim.node import PowerCutError, SimNode
-from chaos.sim.operator import Operator
-from chaos.sim.rpc import CLIENT_FAULTS, ClientFaults, ClientNet
-from chaos.sim.schedule import Schedule, Struck, plan
-from chaos.sim.scripts import Script
-from chaos.sim.sdk import Process, drawn_by
-from chaos.sim.server import SimServer
-from chaos.sim.views import DurableView
-from chaos.sim.workload import Commands
-from coordinator.growth import StateLimits
-from raft.contract import Role, Room
-from raft.settings import RaftSettings
-from storage.store import StoreError
+from musterd.chaos.sim import deleting, filling, strangers, working
+from musterd.chaos.sim.admitted import Admissions
+from musterd.chaos.sim.apps import App, HistoryApp
+from musterd.chaos.sim.checks import Counts, ShardChecker, Violation
+from musterd.chaos.sim.faults import WEIGHTS, Faults, FaultyNode
+from musterd.chaos.sim.members import Members
+from musterd.chaos.sim.network import Network
+from musterd.chaos.sim.node import PowerCutError, SimNode
+from musterd.chaos.sim.operator import Operator
+from musterd.chaos.sim.rpc import CLIENT_FAULTS, ClientFaults, ClientNet
+from musterd.chaos.sim.schedule import Schedule, Struck, plan
+from musterd.chaos.sim.scripts import Script
+from musterd.chaos.sim.sdk import Process, drawn_by
+from musterd.chaos.sim.server import SimServer
+from musterd.chaos.sim.views import DurableView
+from musterd.chaos.sim.workload import Commands
+from musterd.coordinator.runtime.growth import StateLimits
+from musterd.raft.contract import Role, Room
+from musterd.raft.settings import RaftSettings
+from musterd.storage.store import StoreError
 
 SETTINGS = RaftSettings(
     log_disk_bytes=1600,

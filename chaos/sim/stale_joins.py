@@ -21,10 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from chaos.sim.rpc import PROXY_HOST
-from coordinator import translate
-from coordinator.machine.commands import JoinGroup
-from coordinator.machine.events import (
+from muster.v1 import group_pb2
+from musterd.chaos.sim.rpc import PROXY_HOST
+from musterd.coordinator.api import translate
+from musterd.coordinator.machine.commands import JoinGroup
+from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.events import (
     GenerationFormed,
     GroupDeleted,
     MemberJoined,
@@ -32,9 +34,7 @@ from coordinator.machine.events import (
     MemberRemoved,
     MemberReplaced,
 )
-from coordinator.machine.requests import joining_id
-from coordinator.machine.shard_state import CommandResult
-from muster.v1 import group_pb2
+from musterd.coordinator.machine.shard_state import CommandResult
 
 NOTHING = -1
 """The generation of a member that was not given an assignment yet."""

@@ -7,13 +7,13 @@ end without them, and the group of strangers is deleted while it has them.
 
 from typing import TYPE_CHECKING
 
-from chaos.sim.deleting import Deleter
-from chaos.sim.members import TOPIC, Member, Members
-from coordinator.answers import Answer
-from coordinator.machine.commands import JoinGroup, Protocol
+from musterd.chaos.sim.deleting import Deleter
+from musterd.chaos.sim.members import TOPIC, Member, Members
+from musterd.coordinator.machine.commands import JoinGroup, Protocol
+from musterd.coordinator.runtime.answers import Answer
 
 if TYPE_CHECKING:
-    from chaos.sim.simulation import Simulation
+    from musterd.chaos.sim.simulation import Simulation
 
 ID_MS = 4_000
 """How long an id waits: longer than a node is down."""

@@ -20,19 +20,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from chaos.sim.checks import ShardChecker
-from coordinator.calls import Call
-from coordinator.machine.commands import Command, JoinGroup, SyncGroup
-from coordinator.machine.requests import joining_id
-from coordinator.machine.shard_state import CommandResult, Entry
-from coordinator.machine.state import Phase
-from coordinator.shard import Shard
-from coordinator.timeouts import FIRING_RETRY_MS
-from coordinator.waiters import Barrier
-from raft.contract import ShardId
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.coordinator.machine.commands import Command, JoinGroup, SyncGroup
+from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.machine.state import Phase
+from musterd.coordinator.runtime.calls import Call
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.timeouts import FIRING_RETRY_MS
+from musterd.coordinator.runtime.waiters import Barrier
+from musterd.raft.contract import ShardId
 
 if TYPE_CHECKING:
-    from chaos.sim.node import SimNode
+    from musterd.chaos.sim.node import SimNode
 
 LOOK_S = 1.0
 """So often a call is looked at that nothing moves, in virtual seconds."""

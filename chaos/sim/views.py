@@ -3,14 +3,14 @@
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from raft.contract import Role, ShardId
-from raft.replica import Replica
-from storage import keys
-from storage.memory import MemoryStore
-from storage.store import Family
+from musterd.raft.contract import Role, ShardId
+from musterd.raft.replica import Replica
+from musterd.storage import keys
+from musterd.storage.memory import MemoryStore
+from musterd.storage.store import Family
 
 if TYPE_CHECKING:
-    from chaos.sim.node import SimNode
+    from musterd.chaos.sim.node import SimNode
 
 
 class View:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from struct import Struct
 
-from storage.store import Family
+from musterd.storage.store import Family
 
 Op = tuple[int, Family, bytes, bytes]
 """Kind, family, key, value: as storage.memory keeps them."""

@@ -8,18 +8,18 @@ loop.
 
 from typing import TYPE_CHECKING, Final
 
-from chaos.sim.members import TOPIC, Member, Members
-from coordinator.answers import Answer
-from coordinator.machine.commands import OffsetCommit, PartitionCommit
-from coordinator.machine.errors import Error
-from coordinator.machine.replies import Committed
-from coordinator.machine.shard_state import CommandResult, Entry
-from coordinator.proposer import work_of
-from coordinator.shard import Shard
-from raft.contract import Role
+from musterd.chaos.sim.members import TOPIC, Member, Members
+from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import Committed
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.runtime.answers import Answer
+from musterd.coordinator.runtime.proposer import work_of
+from musterd.coordinator.runtime.shard import Shard
+from musterd.raft.contract import Role
 
 if TYPE_CHECKING:
-    from chaos.sim.simulation import Simulation
+    from musterd.chaos.sim.simulation import Simulation
 
 CLIENTS: Final = 24
 AT_ONCE: Final = 1_000

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from chaos.sim.node import SimNode
-from raft.contract import Applied, Outcome
+from musterd.chaos.sim.node import SimNode
+from musterd.raft.contract import Applied, Outcome
 
 if TYPE_CHECKING:
-    from chaos.sim.simulation import Simulation
+    from musterd.chaos.sim.simulation import Simulation
 
 
 class Commands:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chaos.interrupts import Interrupts
-from chaos.soak.plan import MINUTES_MAX, Timetable
 from muster.cli.errors import CommandError, ExitCode, note
 from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, show
+from musterd.chaos.interrupts import Interrupts
+from musterd.chaos.soak.plan import MINUTES_MAX, Timetable
 
 if TYPE_CHECKING:
-    from chaos.soak.conductor import Say
-    from chaos.soak.judge import Row
-    from chaos.soak.records import Records
-    from chaos.verdict import Verdict
+    from musterd.chaos.soak.conductor import Say
+    from musterd.chaos.soak.judge import Row
+    from musterd.chaos.soak.records import Records
+    from musterd.chaos.verdict import Verdict
 
 SAMPLES = Path("muster-soak.jsonl")
 SUMMARY = Path("muster-soak.json")
@@ -58,8 +58,8 @@ def soak(
     """
     interrupted = False
     if check is None:
-        from chaos.soak.conductor import Interrupted  # noqa: PLC0415  # grpc is slow to import
-        from chaos.soak.conductor import soak as run  # noqa: PLC0415
+        from musterd.chaos.soak.conductor import Interrupted  # noqa: PLC0415  # grpc is slow to import
+        from musterd.chaos.soak.conductor import soak as run  # noqa: PLC0415
 
         timetable = Timetable(60 * minutes)
         try:
@@ -83,8 +83,8 @@ def finish(samples: Path, summary: Path, form: Format, *, interrupted: bool = Fa
     Raises CommandError, exit code 1, where one of them failed, the file cannot be read, or the soak
     was not as long as it was to be.
     """
-    from chaos.soak.judge import judge, rows  # noqa: PLC0415  # only when there is something
-    from chaos.soak.records import RecordsError, read  # noqa: PLC0415
+    from musterd.chaos.soak.judge import judge, rows  # noqa: PLC0415  # only when there is something
+    from musterd.chaos.soak.records import RecordsError, read  # noqa: PLC0415
 
     try:
         records = read(samples)

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import grpc
 
-from chaos import hashing
-from chaos.child import Child, ChildError, Message, close_all
-from chaos.soak import plan, sampling
-from chaos.soak.plan import Timetable, Window
-from chaos.soak.records import Load, Writer
-from chaos.soak.sampling import Sample, SampleError
-from chaos.world.cluster import Cluster, ClusterError
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
+from musterd.chaos import hashing
+from musterd.chaos.child import Child, ChildError, Message, close_all
+from musterd.chaos.soak import plan, sampling
+from musterd.chaos.soak.plan import Timetable, Window
+from musterd.chaos.soak.records import Load, Writer
+from musterd.chaos.soak.sampling import Sample, SampleError
+from musterd.chaos.world.cluster import Cluster, ClusterError
 
 ANSWER_S = 60.0
 BOUNCE_EVERY_S = 4.0
@@ -127,7 +127,7 @@ class Soak:
         for number in range(plan.STEADY, plan.STEADY + plan.CHURNED):
             self._churned[f"worker-{number}"] = self._worker(number)
         self._steady[plan.VISITOR] = Child(
-            "chaos.soak.visitor",
+            "musterd.chaos.soak.visitor",
             {
                 "bootstrap": self._bootstrap,
                 "name": plan.VISITOR,
@@ -142,7 +142,7 @@ class Soak:
         seats = [[one.group, one.kind, one.instance] for one in plan.seats(number)]
         config = {"bootstrap": self._bootstrap, "name": f"worker-{number}", "seats": seats}
         environment = hashing.environment(None, f"worker-{number}")
-        return Child("chaos.soak.worker", config, environment=environment)
+        return Child("musterd.chaos.soak.worker", config, environment=environment)
 
     def _all(self) -> dict[str, Child]:
         return {**self._steady, **self._churned}

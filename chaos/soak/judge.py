@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from statistics import linear_regression
 from typing import Final
 
-from chaos.soak.plan import JUDGED
-from chaos.soak.records import Records
-from chaos.soak.sampling import Sample
-from chaos.verdict import Verdict, Violation
+from musterd.chaos.soak.plan import JUDGED
+from musterd.chaos.soak.records import Records
+from musterd.chaos.soak.sampling import Sample
+from musterd.chaos.verdict import Verdict, Violation
 
 GROWTH_MIB_PER_H: Final = 1.0
 FIT_S_MIN: Final = 1_800.0

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from chaos import build
-from chaos.build import Build
-from chaos.soak.plan import Timetable
-from chaos.soak.sampling import Sample
+from musterd.chaos import build
+from musterd.chaos.build import Build
+from musterd.chaos.soak.plan import Timetable
+from musterd.chaos.soak.sampling import Sample
 
 SCHEMA: Final = "muster.chaos.soak/v1"
 

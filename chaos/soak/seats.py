@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import muster
-from chaos.soak.plan import COMMIT_EVERY_S, SESSION_MS, TOPIC, Seat
 from muster import compat
+from musterd.chaos.soak.plan import COMMIT_EVERY_S, SESSION_MS, TOPIC, Seat
 
 LOOK_EVERY = 20
 """A member that polls reads its committed offsets after so many commits."""

@@ -9,9 +9,9 @@ import asyncio
 import itertools
 
 import muster
-from chaos import child
-from chaos.soak.plan import SESSION_MS, TOPIC
-from chaos.soak.worker import live_tasks
+from musterd.chaos import child
+from musterd.chaos.soak.plan import SESSION_MS, TOPIC
+from musterd.chaos.soak.worker import live_tasks
 
 VISIT_S = 60.0
 

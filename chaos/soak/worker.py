@@ -10,9 +10,9 @@ import asyncio
 import gc
 
 import muster
-from chaos import child
-from chaos.soak.plan import Seat
-from chaos.soak.seats import Member, Tally
+from musterd.chaos import child
+from musterd.chaos.soak.plan import Seat
+from musterd.chaos.soak.seats import Member, Tally
 
 
 def live_tasks() -> int:

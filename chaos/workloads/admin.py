@@ -5,13 +5,13 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from chaos.history import Key, Outcome
-from chaos.workloads.base import Settings, Values, Worker
-from chaos.workloads.member import Member, MemberSettings
-from chaos.workloads.offsets import commit_simply
-from chaos.workloads.outcomes import Before, name_of
 from muster import Client, TopicPartition
 from muster.errors import MusterError
+from musterd.chaos.history import Key, Outcome
+from musterd.chaos.workloads.base import Settings, Values, Worker
+from musterd.chaos.workloads.member import Member, MemberSettings
+from musterd.chaos.workloads.offsets import commit_simply
+from musterd.chaos.workloads.outcomes import Before, name_of
 
 STEP_MS = 10_000
 """A call of an operator is given up after this."""

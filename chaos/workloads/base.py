@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import pydantic
 
-from chaos.workloads.notebook import Notebook
-from chaos.workloads.raw import RawNodes
-from chaos.workloads.track import Track
 from muster import Client, timeouts
 from muster.cli.connection import tls
+from musterd.chaos.workloads.notebook import Notebook
+from musterd.chaos.workloads.raw import RawNodes
+from musterd.chaos.workloads.track import Track
 
 CLIENTS = 1 << 16
 """Client numbers in one run; the lowest bits of every offset say who committed it."""

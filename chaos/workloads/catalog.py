@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.history import Expected
-from chaos.workloads.admin import PARTITIONS_MAX
-from coordinator.routing import shard_of
+from musterd.chaos.history import Expected
+from musterd.chaos.workloads.admin import PARTITIONS_MAX
+from musterd.coordinator.runtime.routing import shard_of
 
 SESSION_MS = 5_000
 REBALANCE_MS = 8_000

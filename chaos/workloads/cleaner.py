@@ -3,9 +3,9 @@
 import asyncio
 import time
 
-from chaos.workloads.base import Settings, Worker
-from chaos.workloads.outcomes import name_of
 from muster.errors import GroupIdNotFound, MusterError
+from musterd.chaos.workloads.base import Settings, Worker
+from musterd.chaos.workloads.outcomes import name_of
 
 CLEAN_S = 40.0
 """Members that were killed are in a group until their session ends."""

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from chaos.history import Key, Outcome, Round
-from chaos.workloads.admin import read_setting
-from chaos.workloads.base import Settings, Worker
-from chaos.workloads.outcomes import name_of
-from chaos.workloads.raw import RawNodes
 from muster import Client
 from muster.errors import GroupIdNotFound, MusterError
+from musterd.chaos.history import Key, Outcome, Round
+from musterd.chaos.workloads.admin import read_setting
+from musterd.chaos.workloads.base import Settings, Worker
+from musterd.chaos.workloads.outcomes import name_of
+from musterd.chaos.workloads.raw import RawNodes
 
 AT_ONCE = 16
 READ_MS = 20_000

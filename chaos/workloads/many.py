@@ -2,8 +2,8 @@
 
 import asyncio
 
-from chaos.workloads.base import Worker
-from chaos.workloads.member import Member, MemberSettings
+from musterd.chaos.workloads.base import Worker
+from musterd.chaos.workloads.member import Member, MemberSettings
 
 AT_ONCE = 20
 """Groups that join in one step of the start."""

@@ -4,12 +4,6 @@ import asyncio
 import contextlib
 import time
 
-from chaos.history import SUPERSEDED, Key, Outcome
-from chaos.workloads.base import Settings, Values, Worker
-from chaos.workloads.notebook import Note, Notebook, Own
-from chaos.workloads.offsets import answered_by
-from chaos.workloads.outcomes import Before, name_of
-from chaos.workloads.store import StoreClient
 from muster import Assignment, Client, Group, RebalanceListener, TopicPartition
 from muster.errors import (
     CoordinatorNotAvailable,
@@ -18,6 +12,12 @@ from muster.errors import (
     MusterError,
     RequestTimedOut,
 )
+from musterd.chaos.history import SUPERSEDED, Key, Outcome
+from musterd.chaos.workloads.base import Settings, Values, Worker
+from musterd.chaos.workloads.notebook import Note, Notebook, Own
+from musterd.chaos.workloads.offsets import answered_by
+from musterd.chaos.workloads.outcomes import Before, name_of
+from musterd.chaos.workloads.store import StoreClient
 
 COMMIT_MS = 4_000
 """A commit is given up after this: well within the shortest rebalance timeout of a workload."""

@@ -3,8 +3,8 @@
 import time
 from pathlib import Path
 
-from chaos.history import Generation, Key, Operated, Outcome, StoreWrite
-from chaos.recording import Recorder
+from musterd.chaos.history import Generation, Key, Operated, Outcome, StoreWrite
+from musterd.chaos.recording import Recorder
 
 
 class Note:

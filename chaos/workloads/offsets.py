@@ -3,11 +3,11 @@
 import asyncio
 import itertools
 
-from chaos.history import Key, Outcome
-from chaos.workloads.base import Settings, Values, Worker
-from chaos.workloads.outcomes import Before, name_of
 from muster import Client, CommitResult, TopicPartition
 from muster.errors import MusterError
+from musterd.chaos.history import Key, Outcome
+from musterd.chaos.workloads.base import Settings, Values, Worker
+from musterd.chaos.workloads.outcomes import Before, name_of
 
 STRAY_SHARE = 0.03
 """So many single attempts go to a node drawn at random, whoever leads."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import grpc
 
-from chaos.history import Outcome
 from muster.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
@@ -18,6 +17,7 @@ from muster.errors import (
     UnknownServerError,
 )
 from muster.types import Counters
+from musterd.chaos.history import Outcome
 
 CALM_S = 0.25
 """A refusal that took longer may be that of a second attempt, and the first be under way."""

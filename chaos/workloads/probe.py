@@ -7,10 +7,10 @@ longest time between two acknowledgements around a fault is how long that group 
 import asyncio
 import time
 
-from chaos.history import Key, Outcome
-from chaos.workloads.base import Settings, Values, Worker
-from chaos.workloads.offsets import commit_simply
 from muster import Client
+from musterd.chaos.history import Key, Outcome
+from musterd.chaos.workloads.base import Settings, Values, Worker
+from musterd.chaos.workloads.offsets import commit_simply
 
 GIVE_UP_MS = 60_000
 

@@ -13,11 +13,11 @@ import secrets
 import time
 from collections.abc import Collection
 
-from chaos.history import Generation, Key
-from chaos.workloads.base import Settings, Values, Worker
-from chaos.workloads.notebook import Notebook
-from chaos.workloads.raw import Membership, Pass, RawNodes
 from muster.errors import ErrorCode
+from musterd.chaos.history import Generation, Key
+from musterd.chaos.workloads.base import Settings, Values, Worker
+from musterd.chaos.workloads.notebook import Notebook
+from musterd.chaos.workloads.raw import Membership, Pass, RawNodes
 
 SESSION_MS = 30_000
 REBALANCE_MS = 10_000

@@ -7,10 +7,10 @@ written down with all of its members.
 import secrets
 import time
 
-from chaos.history import Generation
-from chaos.workloads.base import Settings, Worker
-from chaos.workloads.raw import Membership
 from muster.errors import MusterError
+from musterd.chaos.history import Generation
+from musterd.chaos.workloads.base import Settings, Worker
+from musterd.chaos.workloads.raw import Membership
 
 SESSION_MS, REBALANCE_MS = 6_000, 4_000
 STEP_MS = 10_000

@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from chaos.child import command_with_parent
-from chaos.history import Key, Logged, Replayed, ShardLog
-from chaos.workloads.base import Settings, Worker
+from musterd.chaos.child import command_with_parent
+from musterd.chaos.history import Key, Logged, Replayed, ShardLog
+from musterd.chaos.workloads.base import Settings, Worker
 
 SHOWN = 3
 """So many findings are told."""
@@ -51,7 +51,7 @@ class Replay(Worker):
         shutil.rmtree(settings.to)  # kept as evidence where something is wrong
 
     def _fold(self, source: Path, tables: Path) -> None:
-        from replay.local import run_local  # noqa: PLC0415  # pyarrow, which no other worker needs
+        from musterd.replay.local import run_local  # noqa: PLC0415  # pyarrow, which no other worker needs
 
         report = run_local(source, tables, prove=True, say=logging.getLogger("chaos").info)
         for one in report.reached:
@@ -105,7 +105,8 @@ def read_logged(tables: Path) -> Iterator[Logged]:
 
 async def _export(data_dir: Path, to: Path) -> None:
     """`muster export` of one node, which ends with this process."""
-    command = [sys.executable, "-m", "muster.cli", "export", f"--data-dir={data_dir}", f"--to={to}"]
+    python = [sys.executable, "-P", "-m", "muster.cli"]
+    command = [*python, "export", f"--data-dir={data_dir}", f"--to={to}"]
     process = await asyncio.create_subprocess_exec(
         *command_with_parent(command),
         stdin=asyncio.subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""A worker as a process: `python -m chaos.workloads.run_worker BRIEF`, commands on stdin.
+"""A worker as a process: `python -m musterd.chaos.workloads.run_worker BRIEF`, commands on stdin.
 
 It answers `{"ready": true}` when it works, `{"calm": true}` to `calm`, `{"visited": CALLS}` to
 `visit` (of `nodes`), and `{"ended": true}` to `end`, after it has stopped.
@@ -10,9 +10,9 @@ import logging
 import signal
 import sys
 
-from chaos import child
-from chaos.workloads.base import Brief, Worker
-from chaos.workloads.kinds import KINDS
+from musterd.chaos import child
+from musterd.chaos.workloads.base import Brief, Worker
+from musterd.chaos.workloads.kinds import KINDS
 
 
 async def serve(worker: Worker) -> None:

@@ -9,8 +9,8 @@ import contextlib
 import json
 from typing import Any
 
-from chaos.history import Key
-from chaos.workloads.base import Settings, Worker
+from musterd.chaos.history import Key
+from musterd.chaos.workloads.base import Settings, Worker
 
 WAIT_S = 10.0
 LINE_BYTES_MAX = 4096

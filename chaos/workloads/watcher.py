@@ -6,11 +6,11 @@ import time
 
 import grpc
 
-from chaos.history import Checkpoint, Generation
-from chaos.workloads.base import Settings, Worker
-from chaos.workloads.raw import open_channel
 from muster.errors import ErrorCode
 from muster.v1 import admin_pb2, admin_pb2_grpc
+from musterd.chaos.history import Checkpoint, Generation
+from musterd.chaos.workloads.base import Settings, Worker
+from musterd.chaos.workloads.raw import open_channel
 
 CALL_S = 1.0
 LED_EVERY_S = 0.25

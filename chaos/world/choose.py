@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from chaos.world.errors import WorldError
-from chaos.world.loopback import Loopback
-from chaos.world.netns import Netns
-from chaos.world.network import Network
-from chaos.world.proxied import Proxied
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world.netns import Netns
+from musterd.chaos.world.network import Network
+from musterd.chaos.world.proxied import Proxied
 
 
 class Wanted(StrEnum):

@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from chaos.child import Child
-from chaos.world.drift import set_clock
-from chaos.world.errors import WorldError
+from musterd.chaos.child import Child
+from musterd.chaos.world.drift import set_clock
+from musterd.chaos.world.errors import WorldError
 
 HOUR_S = 3600
 TRUE_TIME = "+0"
@@ -94,7 +94,7 @@ class FakeClock:
     def drift(self, nodes: Iterable[int], rate: float) -> Child:
         """Have clocks run `rate` times as fast from now on, until the child is closed."""
         files = [str(self._file(node_id)) for node_id in nodes]
-        drifting = Child("chaos.world.drift", {"files": files, "rate": rate})
+        drifting = Child("musterd.chaos.world.drift", {"files": files, "rate": rate})
         drifting.ready()
         return drifting
 

@@ -21,15 +21,15 @@ from typing import Self, TextIO
 
 import grpc
 
-from chaos import hashing
-from chaos.child import command_with_parent
-from chaos.world import settling
-from chaos.world.equipment import Equipment
-from chaos.world.errors import WorldError
-from chaos.world.http import fetch_page
-from chaos.world.loopback import Loopback
-from chaos.world.network import Addresses, Network, client_place, node_place
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2, group_pb2_grpc
+from musterd.chaos import hashing
+from musterd.chaos.child import command_with_parent
+from musterd.chaos.world import settling
+from musterd.chaos.world.equipment import Equipment
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.http import fetch_page
+from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world.network import Addresses, Network, client_place, node_place
 
 POLL_S = 0.05
 PRELOAD = "LD_PRELOAD"
@@ -242,14 +242,14 @@ class Cluster:
             self._channels = {}
 
     def _muster(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "muster.cli", *arguments]
+        return [sys.executable, "-P", "-m", "muster.cli", *arguments]
 
     def _serve_command(self, node: Node) -> list[str]:
         own = {"node_id": str(node.node_id), "folder": str(node.folder)}
         wrap = [word.format(**own) for word in self._wrap]
         more = [word.format(**own) for word in self._serve]
         flags = [*self._serve_flags(node), *more]
-        return [sys.executable, *wrap, "-m", "muster.cli", "serve", *flags]
+        return [sys.executable, "-P", *wrap, "-m", "muster.cli", "serve", *flags]
 
     def _init_flags(self, node: Node) -> list[str]:
         return [

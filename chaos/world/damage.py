@@ -11,13 +11,13 @@ from enum import StrEnum
 from pathlib import Path
 from random import Random
 
-from chaos.world.errors import WorldError
-from coordinator.machine.encoding import Reader
-from coordinator.machine.record_forms import put_offset, take_offset
-from coordinator.machine.records import group_key
-from storage import keys
-from storage.rocks import RocksStore
-from storage.store import Family, StoreError
+from musterd.chaos.world.errors import WorldError
+from musterd.coordinator.machine.records.encoding import Reader
+from musterd.coordinator.machine.records.group_records import group_key
+from musterd.coordinator.machine.records.values import put_offset, take_offset
+from musterd.storage import keys
+from musterd.storage.rocks import RocksStore
+from musterd.storage.store import Family, StoreError
 
 SYNC_S_MAX = 30.0
 TORN_BYTES_MAX = 200

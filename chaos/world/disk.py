@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.world.errors import WorldError
-from chaos.world.keeping import Keeping, KeepingError
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.keeping import Keeping, KeepingError
 
 SIZE_MB = 512
 """Room for a write-ahead log at its limit (256 MiB) and the data; the file is sparse."""

@@ -1,4 +1,4 @@
-"""Makes wall clocks run at another speed, in steps of a second: `python -m chaos.world.drift`.
+"""`python -m musterd.chaos.world.drift` makes wall clocks run faster or slower, second by second.
 
 That often a node looks at the file; it is written more often, so that each step is as it should.
 
@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from chaos import child
+from musterd.chaos import child
 
 STEP_S = 0.05
 

@@ -1,9 +1,9 @@
 """The process that holds the namespaces of a run and works on their links.
 
-`python -m chaos.world.fabric CONFIG`, one JSON object per line in and out (chaos/child.py). It ends
-with its parent, however that ends; namespaces, bridge, devices and routes go with it and with the
-last process inside. Config: `places` (name -> address), `shaped` (names), `control` (path of a unix
-socket -> [address, port]), `seed`.
+`python -m musterd.chaos.world.fabric CONFIG`, one JSON object per line in and out (chaos/child.py).
+It ends with its parent, however that ends; namespaces, bridge, devices and routes go with it and
+with the last process inside. Config: `places` (name -> address), `shaped` (names), `control` (path
+of a unix socket -> [address, port]), `seed`.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from chaos.child import Message, answer, config
-from chaos.world.links import serve_links
-from chaos.world.namespaces import Namespaces
-from chaos.world.network import Shape
-from chaos.world.relay import Relays
-from chaos.world.shaping import Link, Shaper
+from musterd.chaos.child import Message, answer, config
+from musterd.chaos.world.links import serve_links
+from musterd.chaos.world.namespaces import Namespaces
+from musterd.chaos.world.network import Shape
+from musterd.chaos.world.relay import Relays
+from musterd.chaos.world.shaping import Link, Shaper
 
 CONTROL = "control"
 """The place of the conductor's own calls; no fault reaches it."""

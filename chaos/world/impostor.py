@@ -1,19 +1,19 @@
 """A process that passes for a node of a cluster: it says that node's hello, then garbage.
 
-`python -m chaos.world.impostor {}`, one JSON object per line in and out (chaos/child.py). Verbs:
-`learn` (host, port): be told a node's hello by the node itself; `garble` (host, port, lane, kind):
-say it to another one, wait until that has agreed, send what is no frame, wait for its end.
+`python -m musterd.chaos.world.impostor {}`, one JSON object per line in and out (chaos/child.py).
+Verbs: `learn` (host, port): be told a node's hello by the node itself; `garble` (host, port, lane,
+kind): say it to another one, wait until that has agreed, send what is no frame, wait for its end.
 """
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
-from chaos.child import Message, answer, commands
 from muster.v1 import peer_pb2 as pb
-from raft import codec
-from raft.codec import FRAME_BYTES_MAX, CodecError
-from raft.transport import HEAD_BYTES, MAGIC, framed, head, size_of
+from musterd.chaos.child import Message, answer, commands
+from musterd.raft import codec
+from musterd.raft.codec import FRAME_BYTES_MAX, CodecError
+from musterd.raft.transport import HEAD_BYTES, MAGIC, framed, head, size_of
 
 STEP_S_MAX = 5.0
 _STRANGER = 1_000

@@ -1,4 +1,4 @@
-"""The process that keeps a run's disks, and tidies up after it: `python -m chaos.world.keeper`.
+"""`python -m musterd.chaos.world.keeper`: it keeps a run's disks, and tidies up after it.
 
 Disks are mounted in a mount namespace of its own, so they go when it goes, however that happens;
 others reach them through `/proc/PID/root`. It ends when its stdin does, so also when the run is
@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chaos import child
+from musterd.chaos import child
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
 FLUSH = 0

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from chaos.child import Child, ChildError
-from chaos.world.errors import WorldError
+from musterd.chaos.child import Child, ChildError
+from musterd.chaos.world.errors import WorldError
 
 VERB_S_MAX = 60.0
 """How long the keeper may take to do what it is told, in seconds."""
@@ -59,7 +59,7 @@ class Keeping:
     def _started(self) -> Child:
         if self._keeper is None:
             # Not tied to this process: it outlives it by the moment that it takes to tidy up.
-            keeper = Child("chaos.world.keeper", {}, wrap=lambda argv: argv)
+            keeper = Child("musterd.chaos.world.keeper", {}, wrap=lambda argv: argv)
             try:
                 keeper.ready()
             except ChildError as error:

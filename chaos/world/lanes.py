@@ -8,8 +8,8 @@ import struct
 from dataclasses import dataclass
 
 from muster.v1 import peer_pb2 as pb
-from raft.codec import HELLO_BYTES_MAX, CodecError, decode_hello
-from raft.transport import HEAD_BYTES, MAGIC, size_of
+from musterd.raft.codec import HELLO_BYTES_MAX, CodecError, decode_hello
+from musterd.raft.transport import HEAD_BYTES, MAGIC, size_of
 
 
 class Handshake:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from chaos.world import cgroups
-from chaos.world.disk import LoopDisks
-from chaos.world.errors import WorldError
-from chaos.world.keeping import Keeping
+from musterd.chaos.world import cgroups
+from musterd.chaos.world.disk import LoopDisks
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.keeping import Keeping
 
 CPU_PERIOD_US = 100_000
 SPARE_BYTES = 64 * 1024

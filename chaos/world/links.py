@@ -7,9 +7,9 @@ import tempfile
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from chaos.child import Child, ChildError, ChildRefusedError, Message, answer, commands
-from chaos.world.errors import WorldError
-from chaos.world.network import Network, Shape
+from musterd.chaos.child import Child, ChildError, ChildRefusedError, Message, answer, commands
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.network import Network, Shape
 
 _READY_S, _ANSWER_S = 20.0, 10.0
 _VERBS = frozenset({"shape", "heal", "heal_all", "reset", "half_open", "counts"})

@@ -5,9 +5,9 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 
-from chaos.child import command_with_parent
-from chaos.world.errors import WorldError
-from chaos.world.network import Addresses, Network, Shape, client_place, node_place
+from musterd.chaos.child import command_with_parent
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.network import Addresses, Network, Shape, client_place, node_place
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 30_000)

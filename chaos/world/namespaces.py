@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pyroute2
 
-from chaos.world.sockets import destroy
+from musterd.chaos.world.sockets import destroy
 
 _CLONE_NEWNET = 0x40000000
 _TUNSETIFF = 0x400454CA

@@ -8,10 +8,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.child import command_with_parent
-from chaos.world.errors import WorldError
-from chaos.world.links import ChildNetwork
-from chaos.world.network import Addresses, client_place, node_place
+from musterd.chaos.child import command_with_parent
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.links import ChildNetwork
+from musterd.chaos.world.network import Addresses, client_place, node_place
 
 _CONTROL = "control"
 _SUBNET = "10.99.0"
@@ -72,7 +72,7 @@ class Netns(ChildNetwork):
             "control": control,
             "seed": self._seed,
         }
-        self._handles = self.launch("chaos.world.fabric", given)["handles"]
+        self._handles = self.launch("musterd.chaos.world.fabric", given)["handles"]
 
     def addresses(self, node_id: int) -> Addresses:
         """Where a node listens and is found."""

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from chaos.world.errors import WorldError
+from musterd.chaos.world.errors import WorldError
 
 NODE, CLIENT = "node-", "client-"
 

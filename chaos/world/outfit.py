@@ -1,12 +1,12 @@
 """All equipment that this machine can have, on one keeper."""
 
-from chaos.world.clock import FakeClock
-from chaos.world.disk import SIZE_MB, LoopDisks
-from chaos.world.equipment import Equipment
-from chaos.world.keeping import Keeping
-from chaos.world.limits import CpuLimit, MemoryLimit, WriteLimit
-from chaos.world.lower_limits import LowerLimits
-from chaos.world.sleep import SleepingClock
+from musterd.chaos.world.clock import FakeClock
+from musterd.chaos.world.disk import SIZE_MB, LoopDisks
+from musterd.chaos.world.equipment import Equipment
+from musterd.chaos.world.keeping import Keeping
+from musterd.chaos.world.limits import CpuLimit, MemoryLimit, WriteLimit
+from musterd.chaos.world.lower_limits import LowerLimits
+from musterd.chaos.world.sleep import SleepingClock
 
 
 def outfit(size_mb: int = SIZE_MB) -> tuple[Equipment, ...]:

@@ -9,11 +9,11 @@ the nodes' few calls to each other's client ports count as theirs.
 from collections.abc import Sequence
 from itertools import combinations
 
-from chaos.child import command_with_parent
-from chaos.world.errors import WorldError
-from chaos.world.links import ChildNetwork
-from chaos.world.loopback import HOST, free_ports
-from chaos.world.network import Addresses, client_place, node_place
+from musterd.chaos.child import command_with_parent
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.links import ChildNetwork
+from musterd.chaos.world.loopback import HOST, free_ports
+from musterd.chaos.world.network import Addresses, client_place, node_place
 
 _PORTS_PER_NODE = 4
 
@@ -63,7 +63,7 @@ class Proxied(ChildNetwork):
             )
             for n, ports in own.items()
         }
-        self.launch("chaos.world.proxy", {"links": links, "seed": self._seed})
+        self.launch("musterd.chaos.world.proxy", {"links": links, "seed": self._seed})
 
     def addresses(self, node_id: int) -> Addresses:
         """Where a node listens and is found."""

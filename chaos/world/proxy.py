@@ -1,7 +1,7 @@
 """The process that stands on every link where there are no namespaces.
 
-`python -m chaos.world.proxy CONFIG`, driven by chaos/world/links.py. Config: `links`, a list of
-[port, dialler, listener, [host, port of the listener]]; `seed`.
+`python -m musterd.chaos.world.proxy CONFIG`, driven by chaos/world/links.py. Config: `links`, a
+list of [port, dialler, listener, [host, port of the listener]]; `seed`.
 """
 
 import asyncio
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from chaos.child import Message, answer, config
-from chaos.world.errors import WorldError
-from chaos.world.links import serve_links
-from chaos.world.loopback import HOST
-from chaos.world.network import ALL, BULK_CUT, Shape
-from chaos.world.relay import Gate, Relays
+from musterd.chaos.child import Message, answer, config
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.links import serve_links
+from musterd.chaos.world.loopback import HOST
+from musterd.chaos.world.network import ALL, BULK_CUT, Shape
+from musterd.chaos.world.relay import Gate, Relays
 
 
 class Proxy:

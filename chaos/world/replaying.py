@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from chaos.child import Child, ChildError
-from chaos.world.errors import WorldError
-from chaos.world.world import World
+from musterd.chaos.child import Child, ChildError
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.world import World
 
 _READY_S, _ANSWER_S = 30.0, 10.0
 
@@ -41,7 +41,7 @@ class Replaying:
             "methods": list(methods),
             "hold_percent": hold_percent,
         }
-        self._child = Child("chaos.world.replayer", given, world.client_command)
+        self._child = Child("musterd.chaos.world.replayer", given, world.client_command)
         try:
             self._child.ready(_READY_S)
         except ChildError as error:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from chaos.world.errors import WorldError
+from musterd.chaos.world.errors import WorldError
 
 SOURCE = Path(__file__).with_name("sleeping_clock.c")
 COMPILE_S_MAX = 60.0

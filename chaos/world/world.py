@@ -10,10 +10,10 @@ import signal
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from chaos.world.cluster import Cluster
-from chaos.world.equipment import Equipment
-from chaos.world.errors import WorldError
-from chaos.world.network import Network, client_place
+from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.equipment import Equipment
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.network import Network, client_place
 
 SOME_LEADER_S = 30.0
 """How long an election may take before a fault that needs a leader gives up."""

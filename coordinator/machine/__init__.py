@@ -6,12 +6,12 @@ the simulator and replay run this code and agree to the digest. Imports a listed
 standard library and nothing else.
 """
 
-from coordinator.machine.decide import decide, heartbeat, would_refuse
-from coordinator.machine.decide_join import is_noop_join
-from coordinator.machine.decide_sync import is_noop_sync
-from coordinator.machine.decision import Decision
-from coordinator.machine.evolve import evolve
-from coordinator.machine.state import DeadlineKey, deadlines
+from musterd.coordinator.machine.decide.decision import Decision
+from musterd.coordinator.machine.decide.dispatch import decide, heartbeat, would_refuse
+from musterd.coordinator.machine.decide.join import is_noop_join
+from musterd.coordinator.machine.decide.sync import is_noop_sync
+from musterd.coordinator.machine.evolve import evolve
+from musterd.coordinator.machine.state import DeadlineKey, deadlines
 
 __all__ = [
     "DeadlineKey",

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any, TypeVar, overload
 
-from coordinator.machine.commands import OffsetCommit
-from coordinator.machine.errors import Error
-from coordinator.machine.events import BlobCommitted, OffsetCommitted
-from coordinator.machine.replies import PartitionResult
+from musterd.coordinator.machine.commands import OffsetCommit
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import BlobCommitted, OffsetCommitted
+from musterd.coordinator.machine.replies import PartitionResult
 
 _T_co = TypeVar("_T_co", covariant=True)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from coordinator.machine.limits import Limits
+from musterd.coordinator.machine.limits import Limits
 
 FORMAT = 1
 """Of entries: how they are written."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from coordinator.machine.commands import Assignment, Protocol, RoundTimer
+from musterd.coordinator.machine.commands import Assignment, Protocol, RoundTimer
 
 
 class RemovalCause(IntEnum):

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import assert_never
 
-from coordinator.machine.commands import RoundTimer
-from coordinator.machine.commit_events import CommitEvents
-from coordinator.machine.events import (
+from musterd.coordinator.machine.commands import RoundTimer
+from musterd.coordinator.machine.commit_events import CommitEvents
+from musterd.coordinator.machine.events import (
     AssignmentPublished,
     BlobCommitted,
     GenerationFormed,
@@ -31,15 +31,15 @@ from coordinator.machine.events import (
     RebalanceStarted,
     RoundExtended,
 )
-from coordinator.machine.evolve_history import (
+from musterd.coordinator.machine.evolve_history import (
     note_assignment,
     note_emptied,
     note_generation,
     note_removal,
     note_start,
 )
-from coordinator.machine.invariants import invariant
-from coordinator.machine.state import LEGAL_PREDECESSORS, Blob, Group, Member, Offset, Phase
+from musterd.coordinator.machine.invariants import invariant
+from musterd.coordinator.machine.state import LEGAL_PREDECESSORS, Blob, Group, Member, Offset, Phase
 
 
 def evolve(group: Group | None, event: GroupEvent) -> Group | None:

@@ -6,8 +6,8 @@ and nothing is noted of it.
 
 from collections.abc import Iterator
 
-from coordinator.machine.commands import RoundTimer
-from coordinator.machine.events import (
+from musterd.coordinator.machine.commands import RoundTimer
+from musterd.coordinator.machine.events import (
     AssignmentPublished,
     GenerationFormed,
     GroupEmptied,
@@ -17,7 +17,7 @@ from coordinator.machine.events import (
     RemovalCause,
     Trigger,
 )
-from coordinator.machine.history import (
+from musterd.coordinator.machine.history import (
     HISTORY_ROUNDS,
     NAMES_MAX,
     Ended,
@@ -26,7 +26,7 @@ from coordinator.machine.history import (
     put_rebalance,
     take_rebalance,
 )
-from coordinator.machine.state import Group, Phase
+from musterd.coordinator.machine.state import Group, Phase
 
 
 def last_round(group: Group) -> Rebalance | None:

@@ -13,7 +13,8 @@ leave no history.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from coordinator.machine.encoding import (
+from musterd.coordinator.machine.events import RemovalCause, Trigger
+from musterd.coordinator.machine.records.encoding import (
     RECORD_VERSION,
     Reader,
     RecordError,
@@ -24,7 +25,6 @@ from coordinator.machine.encoding import (
     put_text,
     put_texts,
 )
-from coordinator.machine.events import RemovalCause, Trigger
 
 HISTORY_ROUNDS = 32
 NAMES_MAX = 8

@@ -1,15 +1,15 @@
 """What must hold whatever happens. A broken invariant stops the process: a bug, not an outcome."""
 
-from coordinator.machine.commands import RoundTimer
-from coordinator.machine.history import (
+from musterd.coordinator.machine.commands import RoundTimer
+from musterd.coordinator.machine.history import (
     HISTORY_ROUNDS,
     NAMES_MAX,
     Ended,
     Rebalance,
     take_rebalance,
 )
-from coordinator.machine.quoting import quoted
-from coordinator.machine.state import Group, Phase, holders, recount
+from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.state import Group, Phase, holders, recount
 
 
 class InvariantError(Exception):

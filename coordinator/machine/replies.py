@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from coordinator.machine.errors import Error
-from coordinator.machine.events import ConfigValue
-from coordinator.machine.state import Group, Member, Phase
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import ConfigValue
+from musterd.coordinator.machine.state import Group, Member, Phase
 
 
 class _Parked(Enum):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Final, Literal, NamedTuple, assert_never
 
-from coordinator.machine.commands import (
+from musterd.coordinator.machine.commands import (
     AddPartitions,
     Checkpoint,
     Command,
@@ -18,12 +18,11 @@ from coordinator.machine.commands import (
     GroupCommand,
     ReplaceNode,
 )
-from coordinator.machine.commit_events import CommitEvents
-from coordinator.machine.decide import decide
-from coordinator.machine.decide_shard import ShardDecision, decide_shard, evolve_shard
-from coordinator.machine.digest import DIGEST_MODULUS, record_digest
-from coordinator.machine.envelope import Envelope
-from coordinator.machine.events import (
+from musterd.coordinator.machine.commit_events import CommitEvents
+from musterd.coordinator.machine.decide.dispatch import decide
+from musterd.coordinator.machine.decide.shard import ShardDecision, decide_shard, evolve_shard
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.events import (
     CheckpointTaken,
     Event,
     GroupDeleted,
@@ -33,11 +32,11 @@ from coordinator.machine.events import (
     ShardEvent,
     TopicCreated,
 )
-from coordinator.machine.evolve import evolve, evolve_offsets
-from coordinator.machine.invariants import InvariantError, invariant
-from coordinator.machine.limits import LIMITS_BY_VERSION, Limits
-from coordinator.machine.record_forms import put_header, put_name, put_number, put_offset
-from coordinator.machine.records import (
+from musterd.coordinator.machine.evolve import evolve, evolve_offsets
+from musterd.coordinator.machine.invariants import InvariantError, invariant
+from musterd.coordinator.machine.limits import LIMITS_BY_VERSION, Limits
+from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, record_digest
+from musterd.coordinator.machine.records.group_records import (
     FLOOR_KEY,
     TIME_KEY,
     Ref,
@@ -48,8 +47,7 @@ from coordinator.machine.records import (
     offset_records,
     touched,
 )
-from coordinator.machine.replies import Parked, Reply
-from coordinator.machine.shard_records import (
+from musterd.coordinator.machine.records.shard_records import (
     ShardState,
     load_state,
     node_key,
@@ -60,8 +58,10 @@ from coordinator.machine.shard_records import (
     topic_changed_key,
     topic_key,
 )
-from coordinator.machine.sizes import RECORD_BYTES, record_size
-from coordinator.machine.state import Group
+from musterd.coordinator.machine.records.sizes import RECORD_BYTES, record_size
+from musterd.coordinator.machine.records.values import put_header, put_name, put_number, put_offset
+from musterd.coordinator.machine.replies import Parked, Reply
+from musterd.coordinator.machine.state import Group
 
 __all__ = [
     "CommandResult",

@@ -52,9 +52,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from coordinator.machine.commands import Protocol, RoundTimer
-from coordinator.machine.events import GenerationFormed
-from coordinator.machine.history import Rebalance
+from musterd.coordinator.machine.commands import Protocol, RoundTimer
+from musterd.coordinator.machine.events import GenerationFormed
+from musterd.coordinator.machine.history import Rebalance
 
 
 class Phase(StrEnum):

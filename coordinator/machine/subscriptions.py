@@ -7,7 +7,7 @@ left reads nothing, and who waits for the round is about to.
 
 from collections.abc import KeysView
 
-from coordinator.machine.state import Group
+from musterd.coordinator.machine.state import Group
 
 CONSUMER = "consumer"
 """The protocol type whose members read topics."""

@@ -5,9 +5,9 @@ Evidence that is missing fails its check. Each one can fail: tests/demo shows it
 
 from collections.abc import Callable
 
-from demo.checks import faults, history, leader, work, workers
-from demo.checks.base import Check
-from demo.evidence import Evidence
+from musterd.demo.checks import faults, history, leader, work, workers
+from musterd.demo.checks.base import Check
+from musterd.demo.evidence import Evidence
 
 CHECKS: tuple[Callable[[Evidence], Check], ...] = (
     work.check_finished,

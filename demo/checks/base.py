@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from demo.events import Offsets, Took
-from demo.evidence import Evidence
+from musterd.demo.events import Offsets, Took
+from musterd.demo.evidence import Evidence
 
 Scalar = int | float | str | bool | None
 Figure = Scalar | list[dict[str, Scalar]]

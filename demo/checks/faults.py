@@ -1,7 +1,7 @@
 """Did every planned fault really happen? A fault that did not would prove nothing."""
 
-from demo.checks.base import Check, Figure
-from demo.evidence import Evidence
+from musterd.demo.checks.base import Check, Figure
+from musterd.demo.evidence import Evidence
 
 
 def check_node_killed(evidence: Evidence) -> Check:

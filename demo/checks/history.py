@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from demo.checks.base import Check, Figure, first, members_of
-from demo.events import Took
-from demo.evidence import Evidence
+from musterd.demo.checks.base import Check, Figure, first, members_of
+from musterd.demo.events import Took
+from musterd.demo.evidence import Evidence
 
 
 def check_rebalances(evidence: Evidence) -> Check:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from demo.checks.base import Check, Figure, Series, first
-from demo.events import Acknowledged, Attempt, Compared, Offsets, Took
-from demo.evidence import Evidence, NodeKill
-from demo.plan import SESSION_TIMEOUT_MS
+from musterd.demo.checks.base import Check, Figure, Series, first
+from musterd.demo.events import Acknowledged, Attempt, Compared, Offsets, Took
+from musterd.demo.evidence import Evidence, NodeKill
+from musterd.demo.plan import SESSION_TIMEOUT_MS
 
 MS = 1_000_000
 """Nanoseconds of a millisecond."""

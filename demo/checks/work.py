@@ -1,8 +1,8 @@
 """Was everything counted, once, and was every result followed by its commit?"""
 
-from demo.checks.base import SHOWN, Check, Figure, Series, first
-from demo.events import Attempt
-from demo.evidence import Evidence
+from musterd.demo.checks.base import SHOWN, Check, Figure, Series, first
+from musterd.demo.events import Attempt
+from musterd.demo.evidence import Evidence
 
 
 def check_finished(evidence: Evidence) -> Check:

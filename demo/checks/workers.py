@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from demo.checks.base import Check, Figure, Series, first, members_of
-from demo.events import Reading
-from demo.evidence import Evidence
-from demo.ledger import CLAIM, NOBODY, WRITE, Note
+from musterd.demo.checks.base import Check, Figure, Series, first, members_of
+from musterd.demo.events import Reading
+from musterd.demo.evidence import Evidence
+from musterd.demo.ledger import CLAIM, NOBODY, WRITE, Note
 
 
 def check_workers(evidence: Evidence) -> Check:

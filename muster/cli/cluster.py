@@ -331,7 +331,7 @@ def accept_loss(
 
 
 def _require_loss(view: NodeAnswer[DescribeClusterResponse]) -> None:
-    """Raise CommandError where the node would refuse, by its own view (coordinator/admin.py)."""
+    """Raise CommandError where the node would refuse, by its own view (admin_service.py)."""
     if view.answer is None:
         raise _no_loss(view.node_id, view.error)
     nodes = view.answer.nodes

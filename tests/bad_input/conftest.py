@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.dev import DevCluster
+from musterd.coordinator.node.launcher import DevCluster
 from tests.bad_input.crowds import GROUP_BYTES_MAX
 from tests.bad_input.world import SHARDS, World
 

@@ -4,9 +4,9 @@
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 
-from coordinator.machine.limits import LIMITS
 from muster.v1 import admin_pb2, errors_pb2
 from muster.v1 import group_pb2 as pb
+from musterd.coordinator.machine.limits import LIMITS
 from tests.bad_input.registry import case
 from tests.bad_input.requests import fresh, refused
 from tests.bad_input.world import PARKED_S, World, patiently, wait_for

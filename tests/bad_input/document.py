@@ -8,9 +8,9 @@ import re
 import tomllib
 from pathlib import Path
 
-from coordinator.machine.errors import Error
 from muster import errors
 from muster.cli.refusals import BY_CODE
+from musterd.coordinator.machine.errors import Error
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "docs" / "errors.toml"

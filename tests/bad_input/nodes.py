@@ -11,9 +11,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from coordinator.rpc import READY
-from storage.rocks import RocksStore
-from storage.store import Family
+from musterd.coordinator.api.server import READY
+from musterd.storage.rocks import RocksStore
+from musterd.storage.store import Family
 from tests.bad_input.registry import case
 from tests.bad_input.world import (
     POLL_S,

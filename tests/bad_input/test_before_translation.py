@@ -8,9 +8,9 @@ import asyncio
 
 import pytest
 
-from coordinator import translate
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.api import translate
 from tests.coordinator.local import local_node
 
 FIRST_JOIN = {"group_id": "g", "join_nonce": "0" * 32, "session_timeout_ms": 10_000}

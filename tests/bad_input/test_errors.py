@@ -4,8 +4,8 @@ import importlib
 
 import pytest
 
-from coordinator.machine.errors import Error
 from muster.v1 import errors_pb2
+from musterd.coordinator.machine.errors import Error
 from tests.bad_input import document
 from tests.bad_input.registry import RUNNERS
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.dev import DevCluster
-from coordinator.door import OVERLOADED
-from coordinator.routing import shard_of
-from coordinator.rpc import STREAMS_PER_CONNECTION_MAX
 from muster.cli import main
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import admin_pb2_grpc, errors_pb2, group_pb2_grpc
 from muster.v1 import group_pb2 as pb
+from musterd.coordinator.api.call_acceptor import OVERLOADED
+from musterd.coordinator.api.server import STREAMS_PER_CONNECTION_MAX
+from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.runtime.routing import shard_of
 
 SHARDS = 4
 TOPIC, PARTITIONS = "orders", 8

@@ -11,8 +11,8 @@ import pytest
 from bench.failover import Commit, longest_gap_s
 from bench.raw import RawError, group_names, shard_of
 from bench.rejoin import turn_lag_p99_ms
-from chaos.child import Child, ChildError, command_with_parent
-from chaos.world.loopback import PORTS, free_ports
+from musterd.chaos.child import Child, ChildError, command_with_parent
+from musterd.chaos.world.loopback import PORTS, free_ports
 
 
 def _acknowledged(*times_s: float) -> list[Commit]:

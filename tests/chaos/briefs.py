@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from chaos.workloads.base import Brief
+from musterd.chaos.workloads.base import Brief
 
 
 def brief(kind: str, folder: Path, at: str, node: int, settings: dict[str, Any]) -> Brief:

@@ -9,7 +9,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from chaos.soak.sampling import wait_gone
+from musterd.chaos.soak.sampling import wait_gone
 
 END_S_MAX = 200.0
 GONE_S = 20.0

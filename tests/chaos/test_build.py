@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from chaos import build
-from chaos.build import Build
+from musterd.chaos import build
+from musterd.chaos.build import Build
 
 ONE, TWO = "1" * 40, "2" * 40
 AT = "2026-11-22T01:02:03+00:00"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from chaos import hashing
-from chaos.world.cluster import Cluster
+from musterd.chaos import hashing
+from musterd.chaos.world.cluster import Cluster
 
 
 def test_each_process_has_its_own_seed_and_the_run_draws_it_again(monkeypatch):

@@ -1,9 +1,9 @@
 """What a run takes from the tables of a replay: which offsets the nodes' logs have."""
 
-from chaos.history import Key, Logged, ShardLog
-from chaos.workloads import replay
-from replay.output import TableWriter
-from replay.tables import Commit, Integrity
+from musterd.chaos.history import Key, Logged, ShardLog
+from musterd.chaos.workloads import replay
+from musterd.replay.output import TableWriter
+from musterd.replay.tables import Commit, Integrity
 
 
 def commit_row(offset, index, **fields):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-import chaos
+import musterd.chaos
 
-ROOT = Path(chaos.__file__).parent
+ROOT = Path(musterd.chaos.__file__).parent
 HIDDEN = {"__init__.py", "__main__.py", "__pycache__", "README.md"}
 
 

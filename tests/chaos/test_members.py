@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-from chaos.check import lost
-from chaos.history import Key
-from chaos.merging import read_folder
-from chaos.workloads.kinds import KINDS
-from chaos.workloads.notebook import Notebook
-from chaos.workloads.raw import RawNodes
 from muster.errors import ErrorCode, MusterError
 from muster.testing import Cluster, Refuse
 from muster.testing.groups import Group, status
 from muster.v1 import group_pb2
+from musterd.chaos.check import lost
+from musterd.chaos.history import Key
+from musterd.chaos.merging import read_folder
+from musterd.chaos.workloads.kinds import KINDS
+from musterd.chaos.workloads.notebook import Notebook
+from musterd.chaos.workloads.raw import RawNodes
 from tests.chaos.briefs import brief
 from tests.coordinator.local import until
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from chaos.history import Key, Operation, Outcome
-from chaos.merging import read_folder
-from chaos.workloads.kinds import KINDS
-from chaos.workloads.notebook import Notebook
-from chaos.workloads.raw import RawNodes
-from coordinator.fetching import Fetching
 from muster.v1 import admin_pb2
+from musterd.chaos.history import Key, Operation, Outcome
+from musterd.chaos.merging import read_folder
+from musterd.chaos.workloads.kinds import KINDS
+from musterd.chaos.workloads.notebook import Notebook
+from musterd.chaos.workloads.raw import RawNodes
+from musterd.coordinator.api.offset_fetch import Fetching
 from tests.chaos.briefs import brief
 from tests.coordinator.local import local_node, until
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos import history, recording
-from chaos.history import Key, Outcome
-from chaos.merging import read_files, read_folder
-from chaos.recording import Recorder, RecordingError, RecordingFullError
+from musterd.chaos import history, recording
+from musterd.chaos.history import Key, Outcome
+from musterd.chaos.merging import read_files, read_folder
+from musterd.chaos.recording import Recorder, RecordingError, RecordingFullError
 
 KEY = Key("billing", "orders", 3)
 RECORDS = [

@@ -3,8 +3,8 @@
 import asyncio
 from types import SimpleNamespace
 
-from chaos.workloads.watcher import Watcher, WatcherSettings
 from muster.v1 import admin_pb2
+from musterd.chaos.workloads.watcher import Watcher, WatcherSettings
 
 
 class _Node:

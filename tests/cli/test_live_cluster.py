@@ -13,15 +13,15 @@ from urllib.request import urlopen
 import grpc
 import pytest
 
-from coordinator.dev import DevCluster
-from coordinator.routing import shard_of
 from muster.cli.group_offsets import OFFSET_COLUMNS
 from muster.v1 import group_pb2 as pb
 from muster.v1.group_pb2_grpc import GroupCoordinatorStub
-from raft.identity import load_identity
-from raft.settings import RaftSettings
-from storage.rocks import RocksStore
-from storage.store import Family
+from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.runtime.routing import shard_of
+from musterd.raft.identity import load_identity
+from musterd.raft.settings import RaftSettings
+from musterd.storage.rocks import RocksStore
+from musterd.storage.store import Family
 
 SHARDS = 4
 GROUP = "billing"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import muster
-from coordinator.dev import DevCluster
 from muster.cli.offset_file import read_offsets
+from musterd.coordinator.node.launcher import DevCluster
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 PATIENCE_S = 60.0

@@ -35,8 +35,8 @@ import asyncio
 import inspect
 from pathlib import Path
 
-from coordinator.codec import decode_entry
-from coordinator.routing import shard_of
+from musterd.coordinator.codec import decode_entry
+from musterd.coordinator.runtime.routing import shard_of
 from tests.coordinator.asking import Asking
 from tests.coordinator.saying import say, say_event
 from tests.coordinator.scripted import HungUpError, Names, Peer, ScriptedLoop, ScriptedNode

@@ -1,8 +1,8 @@
-"""`chaos.faults.deaf`'s client, which also says with which status its calls ended."""
+"""`musterd.chaos.faults.deaf`'s client, which also says with which status its calls ended."""
 
 import hpack
 
-from chaos.faults import deaf
+from musterd.chaos.faults import deaf
 
 
 class Deaf(deaf.Deaf):

@@ -2,9 +2,7 @@
 
 from collections import deque
 
-from coordinator.calls import Desk
-from coordinator.growth import StateSize
-from coordinator.machine.commands import (
+from musterd.coordinator.machine.commands import (
     Assignment,
     JoinGroup,
     LeaveGroup,
@@ -14,10 +12,21 @@ from coordinator.machine.commands import (
     Protocol,
     SyncGroup,
 )
-from coordinator.shard import Shard
-from coordinator.standing import Joins, Turn
-from coordinator.sweeping import RETENTION
-from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, Room, ShardId, Unknown
+from musterd.coordinator.runtime.calls import Desk
+from musterd.coordinator.runtime.coordinator_state import Joins, Turn
+from musterd.coordinator.runtime.growth import StateSize
+from musterd.coordinator.runtime.retention import RETENTION
+from musterd.coordinator.runtime.shard import Shard
+from musterd.raft.contract import (
+    Applied,
+    NodeId,
+    NotLeader,
+    Overloaded,
+    Role,
+    Room,
+    ShardId,
+    Unknown,
+)
 
 
 class FakeBatch:

@@ -6,25 +6,25 @@ import time
 
 import grpc
 
-from coordinator.admin import AdminService, LogView, NodeView
-from coordinator.admission import Admission
-from coordinator.bridge import Bridge
-from coordinator.calls import Desk
-from coordinator.frontend import Core
-from coordinator.heartbeats import Heartbeats
-from coordinator.routing import Directory
-from coordinator.rpc import make_server
-from coordinator.service import GroupService
-from coordinator.shard import Shard
-from coordinator.slices import LongReads
-from coordinator.standing import Turn
-from coordinator.statuses import Statuses
-from coordinator.topic_service import TopicService
-from coordinator.topics import Topics
-from coordinator.verify import Frozen, Verifier
-from coordinator.watch import LeaderWatch
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
-from raft.contract import NodeId, ShardId
+from musterd.coordinator.api.admin_service import AdminService, LogView, NodeView
+from musterd.coordinator.api.admission import Admission
+from musterd.coordinator.api.cooperative_yield import LongReads
+from musterd.coordinator.api.group_service import GroupService
+from musterd.coordinator.api.handler import Core
+from musterd.coordinator.api.leader_watch import LeaderWatch
+from musterd.coordinator.api.reply_queue import Bridge
+from musterd.coordinator.api.server import make_server
+from musterd.coordinator.api.statuses import Statuses
+from musterd.coordinator.api.topic_service import TopicService
+from musterd.coordinator.integrity.verify import Frozen, Verifier
+from musterd.coordinator.runtime.calls import Desk
+from musterd.coordinator.runtime.coordinator_state import Turn
+from musterd.coordinator.runtime.heartbeats import Heartbeats
+from musterd.coordinator.runtime.routing import Directory
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.topic_registry import Topics
+from musterd.raft.contract import NodeId, ShardId
 from tests.coordinator.fakes import FakeLog
 
 TURN_S = 0.002

@@ -8,12 +8,12 @@ that the coordinator drew are numbered d1, d2, ... in the order in which they we
 import asyncio
 import re
 
-from coordinator.admin import AdminService
-from coordinator.service import GroupService
-from coordinator.standing import Turn
-from coordinator.topic_service import TopicService
-from coordinator.verify import Verifier
-from raft.contract import NodeId, Role
+from musterd.coordinator.api.admin_service import AdminService
+from musterd.coordinator.api.group_service import GroupService
+from musterd.coordinator.api.topic_service import TopicService
+from musterd.coordinator.integrity.verify import Verifier
+from musterd.coordinator.runtime.coordinator_state import Turn
+from musterd.raft.contract import NodeId, Role
 from tests.coordinator.local import LocalNode, NoPeers
 from tests.machine.printing import WALL_MS
 

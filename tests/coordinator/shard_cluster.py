@@ -1,14 +1,14 @@
 """Shipped shards on shipped replicas in one thread, whose nodes read each other's checkpoints."""
 
-from coordinator.calls import Desk
-from coordinator.machine.commands import CreateTopic
-from coordinator.machine.records import group_prefix
-from coordinator.quarantine import Quarantine
-from coordinator.shard import Shard
-from coordinator.standing import Turn
-from coordinator.verify import Verifier
-from storage import keys
-from storage.store import Family
+from musterd.coordinator.integrity.quarantine import Quarantine
+from musterd.coordinator.integrity.verify import Verifier
+from musterd.coordinator.machine.commands import CreateTopic
+from musterd.coordinator.machine.records.group_records import group_prefix
+from musterd.coordinator.runtime.calls import Desk
+from musterd.coordinator.runtime.coordinator_state import Turn
+from musterd.coordinator.runtime.shard import Shard
+from musterd.storage import keys
+from musterd.storage.store import Family
 from tests.coordinator.fakes import commit
 from tests.machine.printing import WALL_MS
 from tests.raft.memory_cluster import MemoryCluster
@@ -19,7 +19,7 @@ FIRST = 7
 
 
 class Turns:
-    """raft.driver.Participant for one shard."""
+    """musterd.raft.driver.Participant for one shard."""
 
     def __init__(self, shard):
         self.shard, self.loop_round = shard, 0
@@ -33,7 +33,7 @@ class Turns:
 
 
 class Asked:
-    """coordinator.verify.Peers of one node: what the others said when it last asked."""
+    """verify's `Peers` of one node: what the others said when it last asked."""
 
     def __init__(self, cluster, own):
         self.cluster, self.own = cluster, own

@@ -8,7 +8,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.codec import (
+from muster.v1 import log_pb2
+from musterd.coordinator.codec import (
     UnknownFormatError,
     decode_command,
     decode_entry,
@@ -17,11 +18,10 @@ from coordinator.codec import (
     encode_entry,
     encode_events,
 )
-from coordinator.machine import commands, events
-from coordinator.machine.commands import Command
-from coordinator.machine.events import Event
-from coordinator.machine.shard_state import Entry
-from muster.v1 import log_pb2
+from musterd.coordinator.machine import commands, events
+from musterd.coordinator.machine.commands import Command
+from musterd.coordinator.machine.events import Event
+from musterd.coordinator.machine.shard_state import Entry
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.config import ConfigError, is_loopback, load_settings, split_address
+from musterd.coordinator.node.config import ConfigError, is_loopback, load_settings, split_address
 
 
 @pytest.fixture(autouse=True)

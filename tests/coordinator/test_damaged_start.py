@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-import coordinator.node
-from coordinator.node import Node
-from storage.store import CorruptStoreError, StoreError
+import musterd.coordinator.node.node
+from musterd.coordinator.node.node import Node
+from musterd.storage.store import CorruptStoreError, StoreError
 
 
 def test_the_damage_is_what_is_said_also_where_the_database_cannot_be_closed(monkeypatch, tmp_path):
@@ -20,8 +20,8 @@ def test_the_damage_is_what_is_said_also_where_the_database_cannot_be_closed(mon
         raise StoreError("the database cannot be closed")
 
     store = SimpleNamespace(close=close)
-    monkeypatch.setattr(coordinator.node, "RocksStore", lambda *_: store)
-    monkeypatch.setattr(coordinator.node, "calm_collector", lambda: None)
+    monkeypatch.setattr(musterd.coordinator.node.node, "RocksStore", lambda *_: store)
+    monkeypatch.setattr(musterd.coordinator.node.node, "calm_collector", lambda: None)
     monkeypatch.setattr(Node, "_assemble", found)
 
     async def start():

@@ -11,8 +11,10 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
-from coordinator import grpc_seam
-from coordinator.admission import (
+from muster.v1 import admin_pb2, group_pb2_grpc
+from muster.v1 import group_pb2 as pb
+from musterd.coordinator.api import grpc_internals
+from musterd.coordinator.api.admission import (
     CALL,
     FIND_CALLS_MAX,
     FLEET_GROUPS_MIN,
@@ -21,16 +23,19 @@ from coordinator.admission import (
     Admission,
     Kind,
 )
-from coordinator.door import EXEMPT, TAKEN_AT_ONCE, Door, open_answers
-from coordinator.frontend import admit
-from coordinator.large_work import LargeWork
-from coordinator.machine.limits import LIMITS
-from coordinator.probe import Probe, Wait
-from coordinator.rpc import make_server
-from coordinator.standing import Joins
-from coordinator.timeouts import HERD_MS, JOINS_FOLLOW_MS, JOINS_MS_MAX, MANY_JOINS_MS
-from muster.v1 import admin_pb2, group_pb2_grpc
-from muster.v1 import group_pb2 as pb
+from musterd.coordinator.api.call_acceptor import EXEMPT, TAKEN_AT_ONCE, Door, open_answers
+from musterd.coordinator.api.handler import admit
+from musterd.coordinator.api.queue_probe import Probe, Wait
+from musterd.coordinator.api.server import make_server
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.runtime.coordinator_state import Joins
+from musterd.coordinator.runtime.large_commits import LargeWork
+from musterd.coordinator.runtime.timeouts import (
+    HERD_MS,
+    JOINS_FOLLOW_MS,
+    JOINS_MS_MAX,
+    MANY_JOINS_MS,
+)
 
 LIMIT = 5
 
@@ -640,5 +645,5 @@ def test_exempt_methods_exist():
 @pytest.mark.parametrize("version", ["1.85.0", "1.86.0", "2.0.0"])
 def test_another_grpc_is_refused(version):
     """Its private parts may be others; the message says what to install."""
-    with pytest.raises(grpc_seam.WrongGrpcError, match=r"pip install grpcio==1\.85\.1"):
-        grpc_seam.check(version)
+    with pytest.raises(grpc_internals.WrongGrpcError, match=r"pip install grpcio==1\.85\.1"):
+        grpc_internals.check(version)

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from coordinator.rpc import READY
 from muster.v1 import admin_pb2, admin_pb2_grpc
+from musterd.coordinator.api.server import READY
 
 NODE = """
     import asyncio, functools, os, sys, threading

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from coordinator.explain import is_awaited, told, wait_of
-from coordinator.machine.history import HISTORY_ROUNDS
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.api.describe_rebalances import is_awaited, told, wait_of
+from musterd.coordinator.machine.history import HISTORY_ROUNDS
 from tests.coordinator.fakes import id_of
 from tests.coordinator.local import local_node, until
 from tests.coordinator.test_service import joining, run, with_topic

@@ -2,13 +2,13 @@
 
 from types import SimpleNamespace
 
-from coordinator.assembly import _follow_replacements
-from coordinator.machine.commands import ReplaceNode
-from coordinator.machine.envelope import FORMAT, RULES_VERSION
-from coordinator.machine.limits import LIMITS_VERSION
-from coordinator.machine.shard_state import Entry, ShardState, apply_entry
-from raft.contract import ShardId
-from raft.peers import Replacement
+from musterd.coordinator.machine.commands import ReplaceNode
+from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
+from musterd.coordinator.machine.limits import LIMITS_VERSION
+from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry
+from musterd.coordinator.node.assembly import _follow_replacements
+from musterd.raft.contract import ShardId
+from musterd.raft.peers import Replacement
 
 A, B = "a" * 32, "b" * 32
 

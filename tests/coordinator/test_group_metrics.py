@@ -4,9 +4,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.api_metrics import APIS, FENCED, ApiMeter, commit_result
-from coordinator.codec import decode_entry
-from coordinator.group_metrics import (
+from muster.v1 import group_pb2
+from muster.v1.errors_pb2 import ErrorCode, Status
+from musterd.coordinator.codec import decode_entry
+from musterd.coordinator.machine.commands import (
+    Assignment,
+    DeleteGroup,
+    ExpireOffsets,
+    OffsetCommit,
+    OffsetDelete,
+    PartitionCommit,
+    TopicPartition,
+)
+from musterd.coordinator.machine.events import AssignmentPublished, Ending, MemberReplaced, Trigger
+from musterd.coordinator.machine.shard_state import ShardState, apply_entry
+from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.metrics.api import APIS, FENCED, ApiMeter, commit_result
+from musterd.coordinator.metrics.groups import (
     ASSIGNMENTS_BYTES_MAX,
     COMMIT_RESULTS,
     OTHER,
@@ -18,20 +32,6 @@ from coordinator.group_metrics import (
     add_offsets,
     ownership,
 )
-from coordinator.machine.commands import (
-    Assignment,
-    DeleteGroup,
-    ExpireOffsets,
-    OffsetCommit,
-    OffsetDelete,
-    PartitionCommit,
-    TopicPartition,
-)
-from coordinator.machine.events import AssignmentPublished, Ending, MemberReplaced, Trigger
-from coordinator.machine.shard_state import ShardState, apply_entry
-from coordinator.machine.state import Group, Phase
-from muster.v1 import group_pb2
-from muster.v1.errors_pb2 import ErrorCode, Status
 from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
 
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.growth import GOES_ON_SHARE, StateLimits, growth_of
-from coordinator.machine.commands import (
+from musterd.coordinator.machine.commands import (
     AlterGroupConfig,
     ConfigSetting,
     CreateTopic,
@@ -14,10 +13,11 @@ from coordinator.machine.commands import (
     PartitionCommit,
     TopicPartition,
 )
-from coordinator.machine.errors import Error
-from coordinator.machine.replies import Committed, Joined, Refused, Synced
-from coordinator.machine.shard_state import reweigh
-from raft.contract import Room
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import Committed, Joined, Refused, Synced
+from musterd.coordinator.machine.shard_state import reweigh
+from musterd.coordinator.runtime.growth import GOES_ON_SHARE, StateLimits, growth_of
+from musterd.raft.contract import Room
 from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
 
 KIB = 1024
@@ -113,7 +113,7 @@ def test_what_fails_in_the_log_gives_its_reservation_back():
 
 def rig_turn(rig):
     """A turn whose entry is proposed and not applied."""
-    from coordinator.standing import Turn  # noqa: PLC0415
+    from musterd.coordinator.runtime.coordinator_state import Turn  # noqa: PLC0415
 
     rig.clock_ms += 10
     return Turn(rig.clock_ms, 0, rig.loop_round)

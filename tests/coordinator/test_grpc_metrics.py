@@ -7,8 +7,8 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.grpc_metrics import GrpcMetrics, go_name
 from muster.v1 import admin_pb2, admin_pb2_grpc
+from musterd.coordinator.metrics.grpc import GrpcMetrics, go_name
 
 
 class Servicer(admin_pb2_grpc.TopicsServicer):

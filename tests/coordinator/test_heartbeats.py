@@ -2,15 +2,15 @@
 
 import pytest
 
-from coordinator.answers import NotHere
-from coordinator.heartbeats import CLIENT_IDLE_MS, Beat, BeatAnswer, Heartbeats
-from coordinator.liveness import MemberKey
-from coordinator.machine.errors import Error
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.replies import Joined
-from coordinator.standing import Joins
-from coordinator.timeouts import HEARTBEAT_INTERVAL_MS
-from raft.contract import NodeId
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import Joined
+from musterd.coordinator.runtime.answers import NotHere
+from musterd.coordinator.runtime.coordinator_state import Joins
+from musterd.coordinator.runtime.heartbeats import CLIENT_IDLE_MS, Beat, BeatAnswer, Heartbeats
+from musterd.coordinator.runtime.sessions import MemberKey
+from musterd.coordinator.runtime.timeouts import HEARTBEAT_INTERVAL_MS
+from musterd.raft.contract import NodeId
 from tests.coordinator.fakes import Rig, id_of, join, leave, sync
 
 
@@ -166,8 +166,8 @@ def test_a_heartbeat_for_members_that_nobody_knows_is_never_held(node):
 
 def test_one_connection_does_not_take_the_places_of_others(node, monkeypatch):
     """Neither by calls nor by the members that they name; what it gives back it may take again."""
-    monkeypatch.setattr("coordinator.heartbeats.PER_CONNECTION_MAX", 2)
-    monkeypatch.setattr("coordinator.heartbeats.MEMBERS_PER_CONNECTION_MAX", 3)
+    monkeypatch.setattr("musterd.coordinator.runtime.heartbeats.PER_CONNECTION_MAX", 2)
+    monkeypatch.setattr("musterd.coordinator.runtime.heartbeats.MEMBERS_PER_CONNECTION_MAX", 3)
     node.stable("a", "b")
     first = node.beat("1", 1, "a", nonce="p1", connection="c")
     assert node.beat("too many members", 1, "a", "b", "a", nonce="p2", connection="c") is None
@@ -180,7 +180,7 @@ def test_one_connection_does_not_take_the_places_of_others(node, monkeypatch):
 
 def test_many_connections_of_one_client_leave_places(node, monkeypatch):
     """64 that take all they get leave a quarter (docs/adr/0017); eight one gets while there are."""
-    monkeypatch.setattr("coordinator.heartbeats.PER_MEMBER_MAX", 10**6)
+    monkeypatch.setattr("musterd.coordinator.runtime.heartbeats.PER_MEMBER_MAX", 10**6)
     node.stable("a")
 
     def takes(connection, calls):
@@ -192,13 +192,13 @@ def test_many_connections_of_one_client_leave_places(node, monkeypatch):
     for number in range(64):
         takes(f"c{number}", 520)
     assert 0.25 < 1 - node.beats.held / LIMITS.max_held_heartbeats < 0.4
-    monkeypatch.setattr("coordinator.heartbeats.HELD_MAX", node.beats.held + 100)
+    monkeypatch.setattr("musterd.coordinator.runtime.heartbeats.HELD_MAX", node.beats.held + 100)
     assert takes("late", 20) == 8
 
 
 def test_a_refused_heartbeat_was_heard(node, monkeypatch):
     """Its members do not expire because there is no place for their call."""
-    monkeypatch.setattr("coordinator.heartbeats.PER_CONNECTION_MAX", 0)
+    monkeypatch.setattr("musterd.coordinator.runtime.heartbeats.PER_CONNECTION_MAX", 0)
     node.stable("a")
     for seq in range(15):
         assert node.beat(seq, seq, "a") is None
@@ -326,7 +326,7 @@ def test_a_lost_quorum_answers_held_calls(node):
 
 def test_held_calls_have_a_maximum(node, monkeypatch):
     """One more is refused, and holds nobody's session."""
-    monkeypatch.setattr("coordinator.heartbeats.HELD_MAX", 1)
+    monkeypatch.setattr("musterd.coordinator.runtime.heartbeats.HELD_MAX", 1)
     node.stable("a", "b")
     node.beat("1", 1, "a", nonce="p1")
     assert node.beat("2", 1, "b", nonce="p2") is None
@@ -339,7 +339,7 @@ def test_held_calls_have_a_maximum(node, monkeypatch):
 
 def test_the_interval_stretches_under_many_clients(node, monkeypatch):
     """Beyond 20 % of the loop the interval grows, up to a third of the session."""
-    monkeypatch.setattr("coordinator.heartbeats.HEARTBEATS_PER_S", 4)
+    monkeypatch.setattr("musterd.coordinator.runtime.heartbeats.HEARTBEATS_PER_S", 4)
     others = [f"m{number}" for number in range(20)]
     node.stable("a", *others)
     for member in others:
@@ -390,7 +390,7 @@ def test_a_move_looks_once_a_turn_at_the_members_of_its_group_alone(node, monkey
 
 def test_a_turn_answers_a_few_members_that_must_act_and_wakes_the_next(node, monkeypatch):
     """Calls of 160,000 members in one turn would stop the node for a second."""
-    monkeypatch.setattr("coordinator.heartbeats.BEATS_PER_TURN", 2)
+    monkeypatch.setattr("musterd.coordinator.runtime.heartbeats.BEATS_PER_TURN", 2)
     node.stable("a", "b", "c")
     for member in "abc":
         node.beat(member, 1, member, nonce=member)
@@ -419,7 +419,7 @@ def test_a_call_that_has_ended_leaves_no_group_to_look_at(node):
 
 def test_what_members_were_told_is_kept_of_so_many_alone(node, monkeypatch):
     """One client with ever new nonces had 87 MiB of it kept for a minute."""
-    monkeypatch.setattr("coordinator.heartbeats.TOLD_MAX", 12)
+    monkeypatch.setattr("musterd.coordinator.runtime.heartbeats.TOLD_MAX", 12)
     node.stable("a")
     strangers = [Beat(0, MemberKey("h", f"stranger {number}"), 1) for number in range(5)]
     beats = [Beat(0, MemberKey("g", id_of("a")), 1), *strangers]
@@ -436,7 +436,7 @@ def test_what_members_were_told_is_kept_of_so_many_alone(node, monkeypatch):
 
 def test_a_turn_ends_a_few_intervals_and_wakes_the_next(node, monkeypatch):
     """Calls that came together end together."""
-    monkeypatch.setattr("coordinator.heartbeats.BEATS_PER_TURN", 1)
+    monkeypatch.setattr("musterd.coordinator.runtime.heartbeats.BEATS_PER_TURN", 1)
     node.stable("a", "b", "c")
     for member in "abc":
         node.beat(member, 1, member, nonce=member)

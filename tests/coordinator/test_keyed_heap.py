@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.keyed_heap import KeyedHeap
+from musterd.coordinator.runtime.deadlines import KeyedHeap
 
 KEYS = st.sampled_from(["a", "b", "c", "d", "e"])
 STEPS = st.lists(

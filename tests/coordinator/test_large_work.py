@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator import received
-from coordinator.answers import NotHere
-from coordinator.calls import Desk
-from coordinator.large_work import HELD_MAX, LARGE, UNDER_WAY_MAX, LargeWork
-from coordinator.machine.commands import ExpireMember, OffsetCommit, PartitionCommit
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.replies import Committed
-from coordinator.received import AT_ONCE_BYTES_MAX, ParseQueue
-from coordinator.timeouts import COMMIT_WAIT_MS_MAX, LARGE_STALLED_MS
+from musterd.coordinator.api import requests_under_way
+from musterd.coordinator.api.requests_under_way import AT_ONCE_BYTES_MAX, ParseQueue
+from musterd.coordinator.machine.commands import ExpireMember, OffsetCommit, PartitionCommit
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import Committed
+from musterd.coordinator.runtime.answers import NotHere
+from musterd.coordinator.runtime.calls import Desk
+from musterd.coordinator.runtime.large_commits import HELD_MAX, LARGE, UNDER_WAY_MAX, LargeWork
+from musterd.coordinator.runtime.timeouts import COMMIT_WAIT_MS_MAX, LARGE_STALLED_MS
 from tests.coordinator.fakes import Rig, commit, join
 
 
@@ -226,7 +226,7 @@ def test_a_commit_that_has_waited_long_is_parsed_where_there_is_room_now(monkeyp
         waiting = asyncio.create_task(queue.turn(AT_ONCE_BYTES_MAX + 1, commit=True))
         await asyncio.sleep(0)
         full = False
-        monkeypatch.setattr(received, "COMMIT_WAIT_MS_MAX", 0)
+        monkeypatch.setattr(requests_under_way, "COMMIT_WAIT_MS_MAX", 0)
         queue.look()
         assert await waiting
 

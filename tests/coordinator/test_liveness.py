@@ -24,11 +24,11 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.breaks import BreakMeter
-from coordinator.liveness import Liveness, MemberKey
-from coordinator.machine.commands import RoundTimer
-from coordinator.machine.state import Group, Member
-from coordinator.shard_time import ShardTime
+from musterd.coordinator.machine.commands import RoundTimer
+from musterd.coordinator.machine.state import Group, Member
+from musterd.coordinator.runtime.disconnect_detector import BreakMeter
+from musterd.coordinator.runtime.sessions import Liveness, MemberKey
+from musterd.coordinator.runtime.shard_time import ShardTime
 
 HERE = Path(__file__).parents[1] / "testdata" / "liveness"
 

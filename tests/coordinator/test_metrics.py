@@ -6,21 +6,30 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.admission import Admission
-from coordinator.breaks import BreakMeter
-from coordinator.calls import Budget
-from coordinator.heartbeats import Heartbeats
-from coordinator.machine.commands import OffsetCommit, PartitionCommit
-from coordinator.machine.state import Offset
-from coordinator.metric_catalog import CATALOG
-from coordinator.metrics import OFFSETS_PER_SLICE, NodeMetrics, Sources
-from coordinator.metrics_page import encode
-from coordinator.quarantine import Quarantine
-from coordinator.raft_metrics import LeaderWatcher, Proposals
-from coordinator.received import Requests
-from coordinator.topics import Topics
-from coordinator.untaken import Untaken
-from raft.contract import Applied, NodeId, NotLeader, Overloaded, Role, Room, ShardId, Unknown
+from musterd.coordinator.api.admission import Admission
+from musterd.coordinator.api.requests_under_way import Requests
+from musterd.coordinator.api.untaken_answers import Untaken
+from musterd.coordinator.integrity.quarantine import Quarantine
+from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
+from musterd.coordinator.machine.state import Offset
+from musterd.coordinator.metrics.catalog import CATALOG
+from musterd.coordinator.metrics.http_page import encode
+from musterd.coordinator.metrics.node import OFFSETS_PER_SLICE, NodeMetrics, Sources
+from musterd.coordinator.metrics.raft import LeaderWatcher, Proposals
+from musterd.coordinator.runtime.calls import Budget
+from musterd.coordinator.runtime.disconnect_detector import BreakMeter
+from musterd.coordinator.runtime.heartbeats import Heartbeats
+from musterd.coordinator.runtime.topic_registry import Topics
+from musterd.raft.contract import (
+    Applied,
+    NodeId,
+    NotLeader,
+    Overloaded,
+    Role,
+    Room,
+    ShardId,
+    Unknown,
+)
 from tests.coordinator.fakes import FakeLog, Rig, commit, join
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"

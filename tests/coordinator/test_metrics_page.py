@@ -7,9 +7,9 @@ import pytest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator import metrics_page
-from coordinator.histogram import Histogram
-from coordinator.metrics_page import HEAD_BYTES_MAX, MetricsPage, encode
+from musterd.coordinator.metrics import http_page
+from musterd.coordinator.metrics.histogram import Histogram
+from musterd.coordinator.metrics.http_page import HEAD_BYTES_MAX, MetricsPage, encode
 
 
 def _big(samples):
@@ -64,7 +64,7 @@ def test_the_loop_turns_while_a_large_page_is_made():
 
     async def run():
         task = asyncio.create_task(other_work())
-        pieces = [piece async for piece in metrics_page.sliced(lambda: [_big(20_000)])]
+        pieces = [piece async for piece in http_page.sliced(lambda: [_big(20_000)])]
         task.cancel()
         return b"".join(pieces)
 
@@ -133,7 +133,7 @@ def test_random_bytes_never_stop_the_page():
 
 def test_a_client_that_says_nothing_is_dropped(monkeypatch):
     """An open connection without a request does not live for ever, and is counted."""
-    monkeypatch.setattr(metrics_page, "REQUEST_S", 0.05)
+    monkeypatch.setattr(http_page, "REQUEST_S", 0.05)
 
     async def run():
         page = MetricsPage(list)
@@ -149,7 +149,7 @@ def test_a_client_that_says_nothing_is_dropped(monkeypatch):
 
 def test_more_connections_than_the_limit_are_refused(monkeypatch):
     """The page cannot be made to hold a thousand sockets."""
-    monkeypatch.setattr(metrics_page, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http_page, "CONNECTIONS_MAX", 2)
 
     async def talk(port):
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]

@@ -1,10 +1,11 @@
 """Topic names are shared by all offsets that are decoded, and hostile ones are not kept."""
 
-from coordinator import codec, names, translate
-from coordinator.machine.limits import LIMITS
-from coordinator.names import NAMES, NAMES_MAX
 from muster.v1 import group_pb2 as pb
 from muster.v1 import log_pb2
+from musterd.coordinator import codec, topic_names
+from musterd.coordinator.api import translate
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.topic_names import NAMES, NAMES_MAX
 
 
 def decoded(topic: str) -> str:
@@ -48,5 +49,5 @@ def test_names_that_a_client_makes_up_are_kept_up_to_a_number():
 
 def test_no_name_is_interned_for_ever():
     """Some versions of CPython never free an interned string."""
-    for module in (codec, translate, names):
+    for module in (codec, translate, topic_names):
         assert "intern" not in vars(module)

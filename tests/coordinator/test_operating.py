@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.admin import NodeView
-from coordinator.group_settings import GROUPS_MAX
-from coordinator.machine.limits import LIMITS
-from coordinator.node import Node
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.api.admin_service import NodeView
+from musterd.coordinator.api.group_settings import GROUPS_MAX
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.node.node import Node
 from tests.coordinator.local import local_node
 from tests.coordinator.test_service import committing, joining, run, with_topic
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from coordinator.admission import Admission
-from coordinator.pace import FREE_CALLS, Pace
-from coordinator.timeouts import REST_MS_MAX
+from musterd.coordinator.api.admission import Admission
+from musterd.coordinator.api.turn_pacing import FREE_CALLS, Pace
+from musterd.coordinator.runtime.timeouts import REST_MS_MAX
 
 LONGEST_S = REST_MS_MAX / 1_000
 

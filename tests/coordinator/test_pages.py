@@ -5,14 +5,19 @@ import time
 
 import pytest
 
-from coordinator import departing, describing, pages, slices
-from coordinator.machine.commands import LeaveGroup, Protocol
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.state import Group, Member, Offset, Phase, recount
-from coordinator.slices import ENTRIES_AT_ONCE, KEYS_PER_ENTRY, LongReads, Slices
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.api import cooperative_yield, describe_groups, leave_batches, paging
+from musterd.coordinator.api.cooperative_yield import (
+    ENTRIES_AT_ONCE,
+    KEYS_PER_ENTRY,
+    LongReads,
+    Slices,
+)
+from musterd.coordinator.machine.commands import LeaveGroup, Protocol
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.state import Group, Member, Offset, Phase, recount
 from tests.coordinator.local import local_node, until
 from tests.coordinator.test_service import Passes, committing, joining, run, with_topic
 
@@ -90,7 +95,7 @@ def test_groups_of_more_than_a_message_are_described_page_by_page(linearizable):
 @pytest.mark.parametrize(("groups", "members"), [(60, 20), (400, 1)])
 def test_many_groups_are_described_page_by_page(monkeypatch, groups, members):
     """A page ends between two groups as well; the next begins with a whole one."""
-    monkeypatch.setattr(describing, "PAGE_BYTES", 5_000)
+    monkeypatch.setattr(describe_groups, "PAGE_BYTES", 5_000)
 
     @run
     async def test():
@@ -140,7 +145,7 @@ async def test_a_description_is_of_one_moment_though_it_pauses():
     async with local_node() as node:
         group = seated(node, "g", 50)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(slices, "SLICE_ENTRIES", 5)
+            patch.setattr(cooperative_yield, "SLICE_ENTRIES", 5)
             patch.setattr(Slices, "pause", _then(Slices.pause, lambda: _move_on(group)))
             request = admin.DescribeGroupsRequest(group_ids=["g"])
             (told,) = (await node.admin.DescribeGroups(request)).groups
@@ -209,7 +214,7 @@ async def test_no_read_goes_on_for_more_than_a_slice():
             since = 0
             for entries in seen:
                 since = 0 if entries is None else since + entries
-                assert since < slices.SLICE_ENTRIES + 500, name
+                assert since < cooperative_yield.SLICE_ENTRIES + 500, name
 
 
 @run
@@ -285,7 +290,7 @@ async def test_long_reads_rest_between_two_slices_while_other_calls_come():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "sleep", sleep)
-        patch.setattr(slices, "READ_BUSY_MS", 1e-6)  # since the last slice, no longer
+        patch.setattr(cooperative_yield, "READ_BUSY_MS", 1e-6)  # since the last slice, no longer
         async with Slices(LongReads(lambda: calls[0])) as one:
             for came in (True, False, True):
                 calls[0] += came
@@ -328,7 +333,7 @@ async def test_a_listing_tells_how_many_groups_it_looked_at_whichever_it_shows()
         with pytest.MonkeyPatch.context() as patch:
             seen = pauses(patch)
             await node.admin.ListGroups(admin.ListGroupsRequest(states=["Dead"]))
-        assert sum(filter(None, seen)) >= 1_000 // pages.GROUPS_PER_ENTRY - len(node.shards)
+        assert sum(filter(None, seen)) >= 1_000 // paging.GROUPS_PER_ENTRY - len(node.shards)
 
 
 def at_work_in(patch, passes):
@@ -373,7 +378,7 @@ async def test_one_fetch_of_many_groups_looks_at_so_many_keys_and_no_more():
         last = pb.OffsetFetchRequest.Partition(topic="t", partition=999)
         answered, left = [], names
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pages, "KEYS_MAX", 2_500)
+            patch.setattr(paging, "KEYS_MAX", 2_500)
             while left:
                 query = pb.OffsetFetchRequest.Group
                 asked = [query(group_id=name, all=True, after=last) for name in left]
@@ -398,9 +403,9 @@ async def test_offsets_that_go_while_a_page_is_chosen_end_no_fetch():
                 group.offsets.pop(("t", number), None)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pages, "PAGE_OFFSETS", 10)
-            patch.setattr(pages, "SLICE_KEYS", 10)
-            patch.setattr(slices, "SLICE_ENTRIES", 1)
+            patch.setattr(paging, "PAGE_OFFSETS", 10)
+            patch.setattr(paging, "SLICE_KEYS", 10)
+            patch.setattr(cooperative_yield, "SLICE_ENTRIES", 1)
             patch.setattr(Slices, "looked_at", _then_of(Slices.looked_at, remove, group))
             answer = await node.groups.OffsetFetch(pb.OffsetFetchRequest(group_id="o", all=True))
         assert [p.offset for p in answer.partitions] == list(range(10, 20))
@@ -477,7 +482,7 @@ def commands_of(shard):
 @pytest.mark.parametrize("kicked", [False, True])
 def test_many_members_leave_in_several_commands_and_one_round(monkeypatch, kicked):
     """gp-L5: each has its own outcome, in the order of the request; one round opens."""
-    monkeypatch.setattr(departing, "MEMBERS_TOGETHER", 3)
+    monkeypatch.setattr(leave_batches, "MEMBERS_TOGETHER", 3)
 
     @run
     async def test():
@@ -575,7 +580,7 @@ async def test_members_that_have_gone_are_told_apart_from_nothing_was_done():
     """The queue is full after the first part: who is left may be named again."""
     async with local_node() as node:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(departing, "MEMBERS_TOGETHER", 2)
+            patch.setattr(leave_batches, "MEMBERS_TOGETHER", 2)
             names = await full(node, 5)
             proposer = node.core.shard_for("g").proposer
             offer, taken = proposer.offer, []
@@ -607,7 +612,7 @@ async def test_a_fetch_goes_on_only_while_its_node_coordinates():
         query = pb.OffsetFetchRequest.Group
         request = pb.OffsetFetchRequest(groups=[query(group_id=g, all=True) for g in "abc"])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(slices, "SLICE_ENTRIES", 5)
+            patch.setattr(cooperative_yield, "SLICE_ENTRIES", 5)
             patch.setattr(Slices, "pause", _then(Slices.pause, _once(node.logs[0].follow)))
             answer = await node.groups.OffsetFetch(request)
         told = [(len(group.partitions), group.status.code) for group in answer.groups]

@@ -4,24 +4,25 @@ from collections.abc import Iterator
 
 import pytest
 
-import coordinator.machine.shard_state
-from coordinator.machine.commands import (
+import musterd.coordinator.machine.shard_state
+from musterd.coordinator.machine.commands import (
     Checkpoint,
     DeleteGroup,
     OffsetCommit,
     PartitionCommit,
 )
-from coordinator.machine.digest import digest_bytes
-from coordinator.machine.encoding import RecordError
-from coordinator.machine.records import AssignmentOf, RoundOf, group_key, group_prefix
-from coordinator.machine.shard_records import load_in_slices
-from coordinator.machine.shard_state import (
-    ShardState,
-    recount,
-    shard_records,
+from musterd.coordinator.machine.records.checkpoint_keys import CHECKPOINT_PREFIX
+from musterd.coordinator.machine.records.digest import digest_bytes
+from musterd.coordinator.machine.records.encoding import RecordError
+from musterd.coordinator.machine.records.group_records import (
+    AssignmentOf,
+    RoundOf,
+    group_key,
+    group_prefix,
 )
-from coordinator.persist import (
-    CHECKPOINT_PREFIX,
+from musterd.coordinator.machine.records.shard_records import load_in_slices
+from musterd.coordinator.machine.shard_state import ShardState, recount, shard_records
+from musterd.coordinator.runtime.persist import (
     CHECKPOINTS_MAX,
     CheckpointRecord,
     Persist,
@@ -145,7 +146,7 @@ def test_a_deleted_group_leaves_nothing_on_disk_and_in_the_digest(
 
     A group whose id begins alike stays, and one that comes back at once has what it was given.
     """
-    monkeypatch.setattr(coordinator.machine.shard_state, "POINT_DELETIONS_MAX", 5)
+    monkeypatch.setattr(musterd.coordinator.machine.shard_state, "POINT_DELETIONS_MAX", 5)
     before = dict(stored.disk.state)
     for group_id in ("many", "many-more"):
         for number in range(offsets):

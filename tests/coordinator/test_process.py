@@ -1,4 +1,4 @@
-"""What a node asks of its own process, in a process of its own."""
+"""What a node asks of its own host, in a process of its own."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from coordinator import process
+from musterd.coordinator import host
 
 FREED = """
     from coordinator.process import give_memory_back
@@ -146,12 +146,12 @@ def test_a_million_offsets_that_are_new_are_not_looked_at_in_one_collection():
 def test_only_what_stays_and_comes_fast_counts_as_growth(monkeypatch, collected, after_s, growing):
     """Calls that are held stay as well, and what is promoted with them is never looked at again."""
     told, now_s = [], [100.0]
-    monkeypatch.setattr(process.time, "perf_counter", lambda: now_s[0])
-    monkeypatch.setattr(process.gc, "set_threshold", lambda *thresholds: told.append(thresholds))
-    process._young_collected("stop", {"generation": 0, "collected": 0})
+    monkeypatch.setattr(host.time, "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(host.gc, "set_threshold", lambda *thresholds: told.append(thresholds))
+    host._young_collected("stop", {"generation": 0, "collected": 0})
     now_s[0] += after_s
-    process._young_collected("stop", {"generation": 0, "collected": collected})
-    assert told[-1] == (process.GROWING_THRESHOLDS if growing else process.GC_THRESHOLDS)
+    host._young_collected("stop", {"generation": 0, "collected": collected})
+    assert told[-1] == (host.GROWING_THRESHOLDS if growing else host.GC_THRESHOLDS)
 
 
 NODE = """

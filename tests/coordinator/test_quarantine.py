@@ -7,24 +7,24 @@ import itertools
 import grpc
 import pytest
 
-import coordinator.quarantine
-import coordinator.verify
-from coordinator.machine.digest import DIGEST_MODULUS, digest_of
-from coordinator.machine.encoding import RecordError
-from coordinator.machine.record_forms import put_offset
-from coordinator.machine.records import group_key, group_records
-from coordinator.machine.shard_state import load_state
-from coordinator.peers import PeerCheckpoints
-from coordinator.persist import CheckpointRecord
-from coordinator.routing import Directory
-from coordinator.rpc import make_server
-from coordinator.verify import Verifier
+import musterd.coordinator.integrity.quarantine
+import musterd.coordinator.integrity.verify
 from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
-from raft.contract import NodeId, Role
-from raft.settings import RaftSettings
-from storage import keys
-from storage.store import Family
+from musterd.coordinator.api.server import make_server
+from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
+from musterd.coordinator.integrity.verify import Verifier
+from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, digest_of
+from musterd.coordinator.machine.records.encoding import RecordError
+from musterd.coordinator.machine.records.group_records import group_key, group_records
+from musterd.coordinator.machine.records.values import put_offset
+from musterd.coordinator.machine.shard_state import load_state
+from musterd.coordinator.runtime.persist import CheckpointRecord
+from musterd.coordinator.runtime.routing import Directory
+from musterd.raft.contract import NodeId, Role
+from musterd.raft.settings import RaftSettings
+from musterd.storage import keys
+from musterd.storage.store import Family
 from tests.coordinator.fakes import Rig, commit
 from tests.coordinator.shard_cluster import FIRST, GROUP, damage, grown, offset_of
 from tests.raft.test_admission import counts, replace, wipe
@@ -195,13 +195,13 @@ def test_verify_names_the_offsets_that_were_set_aside_and_are_above_the_present_
     _away_for_long(cluster, 1)
     response = pb.VerifyResponse()
     shard = cluster.shard(1)
-    asyncio.run(coordinator.verify._compare_set_aside(shard, response))
+    asyncio.run(musterd.coordinator.integrity.verify._compare_set_aside(shard, response))
     whole, one = response.differences
     assert "its own is set aside" in whole.detail
     assert one.group_id == GROUP
     assert one.detail == f"the offset of t/0 that was set aside, {FIRST}, is above the present one"
     response = pb.VerifyResponse()
-    asyncio.run(coordinator.verify._compare_set_aside(cluster.shard(0), response))
+    asyncio.run(musterd.coordinator.integrity.verify._compare_set_aside(cluster.shard(0), response))
     assert not response.differences
 
 
@@ -480,7 +480,7 @@ def test_a_state_that_cannot_be_read_replaces_nothing():
 
 
 class Said:
-    """coordinator.verify.Peers: node -> index -> digest, of shard 0."""
+    """musterd.coordinator.integrity.verify.Peers: node -> index -> digest, of shard 0."""
 
     def __init__(self, **said):
         self.said = {NodeId(int(name[1:])): points for name, points in said.items()}
@@ -563,7 +563,7 @@ def test_a_copy_is_confirmed_by_a_majority_of_witnesses_or_by_all():
     """All: where every state is a copy of one, none is left that could be right instead."""
     rig, verifier = judged({10: A}, n1={10: A}, n2={10: B})
     rig.log.copy_of = 1
-    quarantine = coordinator.quarantine.Quarantine([rig.shard], verifier)
+    quarantine = musterd.coordinator.integrity.quarantine.Quarantine([rig.shard], verifier)
     quarantine.judge()
     assert rig.log.copy_of == 1
     assert [point.copy_of for point in verifier.own_checkpoints([])] == [1]
@@ -593,7 +593,7 @@ def test_nothing_shown_is_neither_a_conflict_nor_the_end_of_one():
         assert verifier.conflict(rig.shard) is None
         for known in (True, False):
             rig.shard.digest_conflict = known
-            coordinator.quarantine.Quarantine([rig.shard], verifier).judge()
+            musterd.coordinator.integrity.quarantine.Quarantine([rig.shard], verifier).judge()
             assert rig.shard.digest_conflict is known
 
 
@@ -627,7 +627,7 @@ def test_a_replica_that_loads_learns_or_is_in_quarantine_says_nothing():
 def test_in_quarantine_the_newest_majority_is_whom_it_takes_a_state_of():
     """Node 3 was wrong as well and healed since: its state will do now."""
     rig, verifier = judged({10: A}, n1={10: B}, n2={10: B}, n3={10: A}, n4={10: B})
-    quarantine = coordinator.quarantine.Quarantine([rig.shard], verifier)
+    quarantine = musterd.coordinator.integrity.quarantine.Quarantine([rig.shard], verifier)
     quarantine.judge()
     assert rig.log.trusted == (1, 2, 4)
     verifier._peers.said = {1: {20: C}, 2: {20: C}, 3: {20: C}, 4: {}}

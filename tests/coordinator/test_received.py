@@ -8,13 +8,15 @@ from itertools import pairwise
 import grpc
 import pytest
 
-from coordinator import door, received
-from coordinator.admission import ACTIVE_CALLS_MAX, JOINS_AT_ONCE, Admission, Kind
-from coordinator.door import Door, open_answers
-from coordinator.grpc_metrics import GrpcMetrics
-from coordinator.large_work import HELD_MAX, LargeWork
-from coordinator.machine.limits import LIMITS
-from coordinator.received import (
+from muster import nodes
+from muster.nodes import PATIENT_CALLS_MAX
+from muster.v1 import group_pb2 as pb
+from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.api import call_acceptor, requests_under_way
+from musterd.coordinator.api.admission import ACTIVE_CALLS_MAX, JOINS_AT_ONCE, Admission, Kind
+from musterd.coordinator.api.call_acceptor import Door, open_answers
+from musterd.coordinator.api.group_service import HEARTBEAT_MEMBERS_MAX, GroupService
+from musterd.coordinator.api.requests_under_way import (
     AT_ONCE_BYTES_MAX,
     CONNECTION_BYTES_MAX,
     NODE_BYTES_MAX,
@@ -24,12 +26,10 @@ from coordinator.received import (
     ParseQueue,
     Requests,
 )
-from coordinator.rpc import STREAMS_PER_CONNECTION_MAX, make_server
-from coordinator.service import HEARTBEAT_MEMBERS_MAX, GroupService
-from muster import nodes
-from muster.nodes import PATIENT_CALLS_MAX
-from muster.v1 import group_pb2 as pb
-from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.api.server import STREAMS_PER_CONNECTION_MAX, make_server
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.metrics.grpc import GrpcMetrics
+from musterd.coordinator.runtime.large_commits import HELD_MAX, LargeWork
 from tests.coordinator.deaf import Deaf
 from tests.coordinator.local import local_node, until
 from tests.coordinator.scripted import Peer
@@ -135,7 +135,7 @@ def _ended(task):
 
 def test_a_large_commit_waits_while_the_node_holds_enough_and_goes_on_by_itself(monkeypatch):
     """Nothing else does: neither a small commit nor a heartbeat as long."""
-    monkeypatch.setattr(door, "UNTAKEN_LOOK_MS", 60_000)  # it need not be looked for
+    monkeypatch.setattr(call_acceptor, "UNTAKEN_LOOK_MS", 60_000)  # it need not be looked for
 
     async def test():
         async with Node() as node:
@@ -154,8 +154,8 @@ def test_a_large_commit_waits_while_the_node_holds_enough_and_goes_on_by_itself(
 
 def test_a_large_commit_that_waited_too_long_is_refused_and_counted(monkeypatch):
     """So that whoever looks at the metrics sees why commits are repeated."""
-    monkeypatch.setattr(received, "COMMIT_WAIT_MS_MAX", 50)
-    monkeypatch.setattr(door, "UNTAKEN_LOOK_MS", 10)
+    monkeypatch.setattr(requests_under_way, "COMMIT_WAIT_MS_MAX", 50)
+    monkeypatch.setattr(call_acceptor, "UNTAKEN_LOOK_MS", 10)
 
     async def test():
         async with Node() as node:

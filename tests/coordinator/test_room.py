@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator import room
-from coordinator.growth import StateLimits, StateSize
-from coordinator.machine.limits import MIB
-from coordinator.room import RoomWatch, room_for
-from raft.contract import Room
+from musterd.coordinator.machine.limits import MIB
+from musterd.coordinator.node import room_watch
+from musterd.coordinator.node.room_watch import RoomWatch, room_for
+from musterd.coordinator.runtime.growth import StateLimits, StateSize
+from musterd.raft.contract import Room
 
 RESERVE = 100 * MIB
 
@@ -53,11 +53,13 @@ def test_changes_are_told_and_logged_once(tmp_path, monkeypatch):
 
     driver.set_room = set_room
     for level in ("warning", "info"):
-        monkeypatch.setattr(room.log, level, lambda text, **_: logged.append(text))
+        monkeypatch.setattr(room_watch.log, level, lambda text, **_: logged.append(text))
     state = StateSize(StateLimits(group=MIB, shard=100, node=1_000))
     watch = RoomWatch(tmp_path, RESERVE, driver, state)
     for now_s, free in ((1.0, 99 * MIB), (1.01, 200 * MIB), (1.2, 98 * MIB), (1.4, 200 * MIB)):
-        monkeypatch.setattr(room, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        monkeypatch.setattr(
+            room_watch, "disk_usage", lambda _, free=free: SimpleNamespace(free=free)
+        )
         watch.look(now_s)  # at 1.01 it is too early
     assert told == [Room.LOW, Room.ENOUGH]
     assert len(logged) == 2
@@ -66,8 +68,8 @@ def test_changes_are_told_and_logged_once(tmp_path, monkeypatch):
 def test_80_percent_of_a_limit_are_logged_and_that_it_is_over(tmp_path, monkeypatch):
     """Of the node, of its largest shard; of a group when it asks to grow."""
     logged = []
-    monkeypatch.setattr(room.log, "warning", lambda _, **what: logged.append(what["of"]))
-    monkeypatch.setattr(room.log, "info", lambda _, **what: logged.append(f"no {what['of']}"))
+    monkeypatch.setattr(room_watch.log, "warning", lambda _, **what: logged.append(what["of"]))
+    monkeypatch.setattr(room_watch.log, "info", lambda _, **what: logged.append(f"no {what['of']}"))
     state, sizes = StateSize(StateLimits(group=1_000, shard=100, node=1_000)), [0, 0]
     state.shards += [lambda: sizes[0], lambda: sizes[1]]
     driver = SimpleNamespace(room=Room.ENOUGH)

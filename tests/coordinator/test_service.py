@@ -8,22 +8,22 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from coordinator import pages, removals, service
-from coordinator.admin import VERIFICATIONS_MAX
-from coordinator.codec import decode_entry
-from coordinator.frontend import client_host
-from coordinator.heartbeats import Heartbeats
-from coordinator.machine.commands import JoinGroup, SyncGroup
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.state import Group, Phase
-from coordinator.routing import shard_of
-from coordinator.rpc import READY, WATCHES_PER_CONNECTION_MAX, Health, make_server
-from coordinator.slices import ENTRIES_AT_ONCE, LongReads, Slices
-from coordinator.verify import Verifier
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from raft.contract import NodeId, Role
+from musterd.coordinator.api import deletions, group_service, paging
+from musterd.coordinator.api.admin_service import VERIFICATIONS_MAX
+from musterd.coordinator.api.cooperative_yield import ENTRIES_AT_ONCE, LongReads, Slices
+from musterd.coordinator.api.handler import client_host
+from musterd.coordinator.api.server import READY, WATCHES_PER_CONNECTION_MAX, Health, make_server
+from musterd.coordinator.codec import decode_entry
+from musterd.coordinator.integrity.verify import Verifier
+from musterd.coordinator.machine.commands import JoinGroup, SyncGroup
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.runtime.heartbeats import Heartbeats
+from musterd.coordinator.runtime.routing import shard_of
+from musterd.raft.contract import NodeId, Role
 from tests.coordinator.deaf import Deaf
 from tests.coordinator.fakes import id_of, nonce
 from tests.coordinator.local import local_node, until
@@ -669,9 +669,11 @@ async def test_large_commits_are_read_and_answered_one_in_a_pass_of_the_loop():
     async with local_node() as node:
         await with_topic(node)
         with pytest.MonkeyPatch.context() as patch, Passes() as passes:
-            patch.setattr(service.translate, "commit", passes.noting(service.translate.commit))
-            committed = passes.noting(service.translate.committed)
-            patch.setattr(service.translate, "committed", committed)
+            patch.setattr(
+                group_service.translate, "commit", passes.noting(group_service.translate.commit)
+            )
+            committed = passes.noting(group_service.translate.committed)
+            patch.setattr(group_service.translate, "committed", committed)
             large = committing(1)
             large.partitions.extend([large.partitions[0]] * ENTRIES_AT_ONCE)
             answers = await asyncio.gather(*(node.groups.OffsetCommit(large) for _ in range(20)))
@@ -685,7 +687,9 @@ async def test_joins_that_name_many_topics_are_read_one_in_a_pass_of_the_loop():
     topics = [f"t{number}" for number in range(ENTRIES_AT_ONCE + 1)]
     async with local_node() as node:
         with pytest.MonkeyPatch.context() as patch, Passes() as passes:
-            patch.setattr(service.translate, "join", passes.noting(service.translate.join))
+            patch.setattr(
+                group_service.translate, "join", passes.noting(group_service.translate.join)
+            )
             joins = [joining(f"m{n}", f"g{n}", subscribed_topics=topics) for n in range(20)]
             async with node.core.one_long_read:
                 asked = asyncio.gather(*map(node.groups.JoinGroup, joins))
@@ -732,8 +736,8 @@ async def test_questions_for_many_coordinators_are_answered_one_in_a_pass_of_the
     """As large commits are: a client asks for those of 1,000 groups at once."""
     async with local_node() as node:
         with pytest.MonkeyPatch.context() as patch, Passes() as passes:
-            answer = service.GroupService._found
-            patch.setattr(service.GroupService, "_found", passes.noting(answer))
+            answer = group_service.GroupService._found
+            patch.setattr(group_service.GroupService, "_found", passes.noting(answer))
             keys = [pb.FindCoordinatorRequest.Key(group_id=f"g{n}") for n in range(1_000)]
             asked = pb.FindCoordinatorRequest(keys=keys)
             answers = await asyncio.gather(*(node.groups.FindCoordinator(asked) for _ in range(20)))
@@ -764,7 +768,7 @@ def syncing(member_id):
 
 async def at_once(node, call, request):
     """The answers of 20 such calls whose handlers all begin in one pass of the loop."""
-    handler = getattr(service.GroupService(node.core), call)
+    handler = getattr(group_service.GroupService(node.core), call)
     return await asyncio.gather(*(handler(request, Peer()) for _ in range(20)))
 
 
@@ -774,9 +778,9 @@ async def test_large_heartbeats_are_read_taken_in_and_answered_one_in_a_pass_of_
     async with local_node() as node:
         with pytest.MonkeyPatch.context() as patch, Passes() as passes:
             for owner, name in (
-                (service.GroupService, "_beats"),
+                (group_service.GroupService, "_beats"),
                 (Heartbeats, "beat"),
-                (service.GroupService, "_beat_response"),
+                (group_service.GroupService, "_beat_response"),
             ):
                 patch.setattr(owner, name, passes.noting(getattr(owner, name)))
             answers = await at_once(node, "Heartbeat", beating())
@@ -789,8 +793,8 @@ async def test_large_heartbeats_are_refused_one_in_a_pass_of_the_loop():
     """Each of their members is told."""
     async with local_node() as node:
         with pytest.MonkeyPatch.context() as patch, Passes() as passes:
-            refuse = passes.noting(service.GroupService._beat_invalid)
-            patch.setattr(service.GroupService, "_beat_invalid", refuse)
+            refuse = passes.noting(group_service.GroupService._beat_invalid)
+            patch.setattr(group_service.GroupService, "_beat_invalid", refuse)
             wrong = beating(client_nonce="")
             answers = await at_once(node, "Heartbeat", wrong)
         assert {len(answer.results) for answer in answers} == {ENTRIES_AT_ONCE + 1}
@@ -803,9 +807,11 @@ async def test_large_leaves_are_read_and_answered_one_in_a_pass_of_the_loop():
     async with local_node() as node:
         await node.groups.JoinGroup(joining("a"))
         with pytest.MonkeyPatch.context() as patch, Passes() as passes:
-            patch.setattr(service.translate, "leave", passes.noting(service.translate.leave))
-            answer = passes.noting(service.GroupService._left)
-            patch.setattr(service.GroupService, "_left", answer)
+            patch.setattr(
+                group_service.translate, "leave", passes.noting(group_service.translate.leave)
+            )
+            answer = passes.noting(group_service.GroupService._left)
+            patch.setattr(group_service.GroupService, "_left", answer)
             nobody = pb.LeaveGroupRequest.Member(member_id="nobody")
             leave = pb.LeaveGroupRequest(group_id="g", members=[nobody] * (ENTRIES_AT_ONCE + 1))
             answers = await at_once(node, "LeaveGroup", leave)
@@ -818,7 +824,9 @@ async def test_large_syncs_are_read_one_in_a_pass_of_the_loop():
     """As large commits are."""
     async with local_node() as node:
         with pytest.MonkeyPatch.context() as patch, Passes() as passes:
-            patch.setattr(service.translate, "sync", passes.noting(service.translate.sync))
+            patch.setattr(
+                group_service.translate, "sync", passes.noting(group_service.translate.sync)
+            )
             large = syncing("nobody")
             answers = await at_once(node, "SyncGroup", large)
         assert {answer.status.code for answer in answers} == {ErrorCode.UNKNOWN_MEMBER_ID}
@@ -830,7 +838,9 @@ async def test_of_one_connection_few_members_wait_in_large_heartbeats():
     """More are refused; what waits is answered, and gives its places back."""
     async with local_node() as node:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("coordinator.liveness.MEMBERS_WAITING_MAX", ENTRIES_AT_ONCE + 2)
+            patch.setattr(
+                "musterd.coordinator.runtime.sessions.MEMBERS_WAITING_MAX", ENTRIES_AT_ONCE + 2
+            )
             async with node.core.one_long_heartbeat:
                 waiting = asyncio.create_task(_await(node.groups.Heartbeat(beating())))
                 await until(lambda: node.heartbeats.arrivals._came)
@@ -853,7 +863,7 @@ async def test_of_one_connection_few_entries_wait_in_large_syncs_and_leaves():
     leave = pb.LeaveGroupRequest(group_id="g", members=leaving)
     async with local_node() as node:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("coordinator.liveness.MEMBERS_WAITING_MAX", count)
+            patch.setattr("musterd.coordinator.runtime.sessions.MEMBERS_WAITING_MAX", count)
             async with node.core.one_long_read:
                 waiting = asyncio.create_task(_await(node.groups.SyncGroup(sync)))
                 await until(lambda: node.heartbeats.arrivals._came)
@@ -874,8 +884,8 @@ async def test_members_are_kicked_and_offsets_deleted_by_one_large_call_in_a_pas
     delete = admin.OffsetDeleteRequest(group_id="g", partitions=partitions)
     async with local_node() as node:
         with pytest.MonkeyPatch.context() as patch, Passes() as passes:
-            patch.setattr(removals, "_kicking", passes.noting(removals._kicking))
-            patch.setattr(removals, "TopicPartition", passes.noting(removals.TopicPartition))
+            patch.setattr(deletions, "_kicking", passes.noting(deletions._kicking))
+            patch.setattr(deletions, "TopicPartition", passes.noting(deletions.TopicPartition))
             await asyncio.gather(*(node.admin.KickMembers(kick) for _ in range(6)))
             assert len(passes.at) == len({*passes.at}) == 6
             passes.at.clear()
@@ -1011,7 +1021,7 @@ async def test_list_and_describe_read_applied_state():
 
 
 async def every_group(node, **fields):
-    """Group ids of all pages, and how many there were."""
+    """Group ids of all paging, and how many there were."""
     found, request = [], admin.ListGroupsRequest(**fields)
     for count in range(1, 1_000):
         answer = await node.admin.ListGroups(request)
@@ -1026,8 +1036,8 @@ async def every_group(node, **fields):
 @pytest.mark.parametrize(("name", "value"), [("PAGE_GROUPS", 7), ("PAGE_BYTES", 200)])
 def test_groups_are_listed_page_by_page(monkeypatch, name, value):
     """Each once, whether pages end by count or by size, also where a state is asked for."""
-    monkeypatch.setattr(pages, name, value)
-    monkeypatch.setattr(pages, "SLICE_GROUPS", 3)
+    monkeypatch.setattr(paging, name, value)
+    monkeypatch.setattr(paging, "SLICE_GROUPS", 3)
 
     @run
     async def test():
@@ -1048,8 +1058,8 @@ def test_groups_are_listed_page_by_page(monkeypatch, name, value):
 
 def test_a_group_that_vanishes_while_a_page_is_made_ends_no_list(monkeypatch):
     """The page is one short, and says that there is more."""
-    monkeypatch.setattr(pages, "PAGE_GROUPS", 3)
-    monkeypatch.setattr(pages, "SLICE_GROUPS", 2)
+    monkeypatch.setattr(paging, "PAGE_GROUPS", 3)
+    monkeypatch.setattr(paging, "SLICE_GROUPS", 2)
     groups = {name: Group(name) for name in "abcdefgh"}
     shard = SimpleNamespace(state=SimpleNamespace(groups=groups))
 
@@ -1058,7 +1068,7 @@ def test_a_group_that_vanishes_while_a_page_is_made_ends_no_list(monkeypatch):
 
     async def made():
         async with Slices(LongReads()) as slices:
-            page = pages.GroupsPage(admin.ListGroupsRequest(), slices)
+            page = paging.GroupsPage(admin.ListGroupsRequest(), slices)
             return await page.add(shard, resumed=False), page.response
 
     monkeypatch.setattr(asyncio, "sleep", pause)
@@ -1214,8 +1224,8 @@ async def test_health_tells_live_from_ready():
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = health_pb2_grpc.HealthStub(channel)
 
-        async def check(service):
-            request = health_pb2.HealthCheckRequest(service=service)
+        async def check(group_service):
+            request = health_pb2.HealthCheckRequest(service=group_service)
             return (await stub.Check(request)).status
 
         serving = health_pb2.HealthCheckResponse.SERVING

@@ -5,20 +5,27 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator import intake
-from coordinator.answers import Loading, NotHere, ParkOver, Shed, Superseded
-from coordinator.liveness import MemberKey
-from coordinator.machine.commands import Checkpoint
-from coordinator.machine.errors import Error
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.replies import Committed, Joined, LeaveResult, Left, Refused, Synced
-from coordinator.machine.shard_state import recount
-from coordinator.machine.state import Phase
-from coordinator.node import Node
-from coordinator.persist import scrub
-from coordinator.standing import Joins, Turn
-from coordinator.timeouts import FIRST_HEARTBEAT_MS, PARK_MS_MAX
-from raft.contract import NodeId, Role
+from musterd.coordinator.machine.commands import Checkpoint
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import (
+    Committed,
+    Joined,
+    LeaveResult,
+    Left,
+    Refused,
+    Synced,
+)
+from musterd.coordinator.machine.shard_state import recount
+from musterd.coordinator.machine.state import Phase
+from musterd.coordinator.node.node import Node
+from musterd.coordinator.runtime import command_router
+from musterd.coordinator.runtime.answers import Loading, NotHere, ParkOver, Shed, Superseded
+from musterd.coordinator.runtime.coordinator_state import Joins, Turn
+from musterd.coordinator.runtime.persist import scrub
+from musterd.coordinator.runtime.sessions import MemberKey
+from musterd.coordinator.runtime.timeouts import FIRST_HEARTBEAT_MS, PARK_MS_MAX
+from musterd.raft.contract import NodeId, Role
 from tests.coordinator.fakes import Rig, commit, id_of, join, leave, sync
 
 
@@ -432,7 +439,7 @@ def test_parked_calls_have_a_maximum(rig):
 
 def test_a_full_shard_names_its_limit_and_serves_the_groups_it_has(rig, monkeypatch):
     """Waiting makes no room while groups are never removed, so it is no overload."""
-    monkeypatch.setattr(intake, "LIMITS", replace(LIMITS, shard_max_groups=2))
+    monkeypatch.setattr(command_router, "LIMITS", replace(LIMITS, shard_max_groups=2))
     generation = settle(rig, "a", group="first")
     rig.ask("second", commit("", -1, 1, group="second"))
     rig.turn()
@@ -447,7 +454,7 @@ def test_a_full_shard_names_its_limit_and_serves_the_groups_it_has(rig, monkeypa
     rig.ask("more", commit("a", generation, 5, group="first"))
     rig.turn()
     assert isinstance(rig.answers["more"], Committed)
-    assert rig.answers["lost"] != intake._NO_ROOM
+    assert rig.answers["lost"] != command_router._NO_ROOM
     assert set(rig.shard.state.groups) == {"first", "second"}
 
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.shard_time import ShardTime
-from coordinator.timeouts import SHARD_TIME_STEP_MS_MAX
+from musterd.coordinator.runtime.shard_time import ShardTime
+from musterd.coordinator.runtime.timeouts import SHARD_TIME_STEP_MS_MAX
 
 
 def test_a_stall_counts_as_one_step():

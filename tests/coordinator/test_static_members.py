@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.liveness import MemberKey
-from coordinator.machine.commands import LeaveGroup, LeavingMember
-from coordinator.machine.errors import Error
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.replies import IdGiven, Joined, LeaveResult, Left, Refused, Synced
-from coordinator.machine.state import Phase
-from coordinator.waiters import FENCED
+from musterd.coordinator.machine.commands import LeaveGroup, LeavingMember
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import IdGiven, Joined, LeaveResult, Left, Refused, Synced
+from musterd.coordinator.machine.state import Phase
+from musterd.coordinator.runtime.sessions import MemberKey
+from musterd.coordinator.runtime.waiters import FENCED
 from tests.coordinator.fakes import Rig, id_of, join, sync
 
 
@@ -193,8 +193,8 @@ def test_a_refusal_that_removes_goes_through_the_log(rig, monkeypatch):
     """sc-M09: every replica removes who lost its seat, so it is not refused without an entry."""
     stable(rig, join("a"), join("b"))
     small = {1: replace(LIMITS, group_max_members=1)}
-    monkeypatch.setattr("coordinator.machine.shard_state.LIMITS_BY_VERSION", small)
-    monkeypatch.setattr("coordinator.shard.LIMITS", small[1])
+    monkeypatch.setattr("musterd.coordinator.machine.shard_state.LIMITS_BY_VERSION", small)
+    monkeypatch.setattr("musterd.coordinator.runtime.shard.LIMITS", small[1])
     leader, other = ("a", "b") if group_of(rig).leader_id == id_of("a") else ("b", "a")
     rig.ask("first", join(leader, member_id=id_of(leader)))
     rig.turn()

@@ -2,8 +2,7 @@
 
 import pytest
 
-from coordinator import sweeping
-from coordinator.machine.commands import (
+from musterd.coordinator.machine.commands import (
     CloseRound,
     DeleteGroup,
     OffsetCommit,
@@ -11,13 +10,14 @@ from coordinator.machine.commands import (
     PartitionCommit,
     TopicPartition,
 )
-from coordinator.machine.errors import Error
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.replies import Committed, Done, Refused
-from coordinator.machine.shard_state import recount
-from coordinator.persist import scrub
-from coordinator.sweeping import Retention, Sweep
-from raft.contract import NodeId
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import Committed, Done, Refused
+from musterd.coordinator.machine.shard_state import recount
+from musterd.coordinator.runtime import retention
+from musterd.coordinator.runtime.persist import scrub
+from musterd.coordinator.runtime.retention import Retention, Sweep
+from musterd.raft.contract import NodeId
 from tests.coordinator.fakes import Rig, commit, join, leave
 from tests.coordinator.test_shard import settle
 
@@ -103,7 +103,7 @@ def test_a_new_leader_waits_an_interval(rig):
 
 def test_a_turn_looks_at_a_few_groups(rig, monkeypatch):
     """The rest comes in the next turns."""
-    monkeypatch.setattr(sweeping, "SWEEP_GROUPS_PER_TURN", 2)
+    monkeypatch.setattr(retention, "SWEEP_GROUPS_PER_TURN", 2)
     for number in range(5):
         stored(rig, f"g{number}")
     sweep, late_ms = Sweep(Retention(DAY_MS, 0)), rig.wall_ms + DAY_MS

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import assembly, timeouts
-from coordinator.machine.limits import LIMITS
-from coordinator.wall_clock import steady_ms
 from muster import timeouts as sdk
-from raft.settings import RaftSettings
-from storage import clock
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.node import assembly
+from musterd.coordinator.node.wall_clock import steady_ms
+from musterd.coordinator.runtime import timeouts
+from musterd.raft.settings import RaftSettings
+from musterd.storage import clock
 
 TEXT = (Path(__file__).parents[2] / "docs" / "timeouts.md").read_text("utf-8")
 SERVER = {n: v for n, v in vars(timeouts).items() if n.endswith(("_MS", "_MS_MAX"))}
@@ -23,10 +24,10 @@ ROWS = re.findall(r"^\| `(\w+)` \| (\d+) \|", TEXT, re.MULTILINE)
 CLOCKS = re.findall(r"^\| `(\w+)` \| \d+ \|.*\| (loop|steady|shard time) \|", TEXT, re.MULTILINE)
 ROOT = Path(__file__).parents[2]
 MONOTONIC = {
-    "coordinator/dev.py": "waits for processes that it has started",
-    "coordinator/init.py": "waits for its own sync",
-    "coordinator/node.py": "how long its own syncs take",
-    "coordinator/probe.py": "how busy this process is; asleep is not busy",
+    "coordinator/node/launcher.py": "waits for processes that it has started",
+    "coordinator/node/init.py": "waits for its own sync",
+    "coordinator/node/node.py": "how long its own syncs take",
+    "coordinator/api/queue_probe.py": "how busy this process is; asleep is not busy",
     "muster/cli/connection.py": "how long a command waits",
     "muster/cli/watch.py": "how long a command waits",
     "muster/clock.py": "what the loop's clock shows, to tell sleep from it",

@@ -2,14 +2,14 @@
 
 import pytest
 
-from coordinator import topic_notices
-from coordinator.machine.commands import AddPartitions, CreateTopic
-from coordinator.machine.errors import Error
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.replies import Done, Joined
-from coordinator.machine.shard_state import ShardState
-from coordinator.machine.state import Phase
-from raft.contract import NodeId
+from musterd.coordinator.machine.commands import AddPartitions, CreateTopic
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import Done, Joined
+from musterd.coordinator.machine.shard_state import ShardState
+from musterd.coordinator.machine.state import Phase
+from musterd.coordinator.runtime import topic_change_notifier
+from musterd.raft.contract import NodeId
 from tests.coordinator.fakes import Rig, id_of, join, sync
 from tests.coordinator.test_shard import group_of, settle
 
@@ -118,7 +118,7 @@ def test_a_notice_that_failed_is_repeated(rig):
 
 def test_many_groups_are_told_in_slices(rig, monkeypatch):
     """A few rounds open in one turn, and each group gets its one."""
-    monkeypatch.setattr(topic_notices, "NOTICES_PER_TURN", 2)
+    monkeypatch.setattr(topic_change_notifier, "NOTICES_PER_TURN", 2)
     for number in range(7):
         settle(rig, f"m{number}", group=f"g{number}")
     rig.ask("grow", AddPartitions("t", 4))
@@ -134,7 +134,7 @@ def test_many_groups_are_told_in_slices(rig, monkeypatch):
 
 def test_groups_of_many_names_take_a_turn_each(rig, monkeypatch):
     """What a turn looks at is bounded by the names, too."""
-    monkeypatch.setattr(topic_notices, "NAMES_PER_TURN", 1)
+    monkeypatch.setattr(topic_change_notifier, "NAMES_PER_TURN", 1)
     for number in range(3):
         settle(rig, f"m{number}", group=f"g{number}")
     rig.ask("grow", AddPartitions("t", 4))

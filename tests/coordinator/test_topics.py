@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.group_metrics import GroupCounts, Ownership, ownership
-from coordinator.machine.commands import TopicsChanged
-from coordinator.machine.shard_state import ShardState
-from coordinator.machine.state import Group, Phase
-from coordinator.topic_notices import TopicNotices, unknown_to
-from coordinator.topics import Topics
+from musterd.coordinator.machine.commands import TopicsChanged
+from musterd.coordinator.machine.shard_state import ShardState
+from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.metrics.groups import GroupCounts, Ownership, ownership
+from musterd.coordinator.runtime.topic_change_notifier import TopicNotices, unknown_to
+from musterd.coordinator.runtime.topic_registry import Topics
 
 NAMES = 1_000
 

@@ -4,7 +4,7 @@ import asyncio
 
 from muster.v1 import admin_pb2 as admin
 from muster.v1.errors_pb2 import ErrorCode
-from raft.contract import NodeId
+from musterd.raft.contract import NodeId
 from tests.coordinator.local import local_node
 
 

@@ -1,9 +1,9 @@
 """The coordinator's part in the turn: whose turn comes when, and that quiet shards cost little."""
 
-from coordinator.liveness import Arrivals
-from coordinator.standing import Joins, Turn
-from coordinator.turns import TIMERS_PER_SWEEP, Turns
-from raft.contract import ShardId
+from musterd.coordinator.runtime.coordinator_state import Joins, Turn
+from musterd.coordinator.runtime.sessions import Arrivals
+from musterd.coordinator.runtime.turns import TIMERS_PER_SWEEP, Turns
+from musterd.raft.contract import ShardId
 
 
 class FakeShard:

@@ -5,10 +5,10 @@ import asyncio
 import grpc
 import pytest
 
-from coordinator import door, untaken
-from coordinator.admission import Kind
-from coordinator.untaken import ANSWER_BYTES, CONNECTION_BYTES_MAX
 from muster.v1 import group_pb2 as pb
+from musterd.coordinator.api import call_acceptor, untaken_answers
+from musterd.coordinator.api.admission import Kind
+from musterd.coordinator.api.untaken_answers import ANSWER_BYTES, CONNECTION_BYTES_MAX
 from tests.coordinator.deaf import Deaf
 from tests.coordinator.test_door import Case, Groups
 
@@ -66,8 +66,8 @@ async def _seen(condition):
 @pytest.fixture
 def soon(monkeypatch):
     """Answers have 300 ms to be taken."""
-    monkeypatch.setattr(untaken, "UNTAKEN_MS_MAX", 300)
-    monkeypatch.setattr(door, "UNTAKEN_LOOK_MS", 20)
+    monkeypatch.setattr(untaken_answers, "UNTAKEN_MS_MAX", 300)
+    monkeypatch.setattr(call_acceptor, "UNTAKEN_LOOK_MS", 20)
 
 
 def test_for_a_client_that_never_reads_one_answer_is_made_and_no_more():
@@ -81,7 +81,7 @@ def test_for_a_client_that_never_reads_one_answer_is_made_and_no_more():
             await deaf.connect("127.0.0.1", case.port)
             for _ in range(CALLS):
                 await deaf.ask(FETCH, pb.OffsetFetchRequest())
-            waiting = door.READS_WAITING_MAX + 1
+            waiting = call_acceptor.READS_WAITING_MAX + 1
             await _seen(lambda: len(deaf.statuses) == CALLS - 1 - waiting)
             assert set(deaf.statuses.values()) == {EXHAUSTED}
             assert len(case.untaken) == case.groups.fetches == 1
@@ -171,7 +171,7 @@ def test_a_refusal_is_no_answer_that_waits():
 
 def test_a_connection_that_takes_nothing_keeps_so_much_and_is_refused_more():
     """Whatever it calls: the answers of Syncs are long, too. Others are not refused."""
-    answers = untaken.Untaken(lambda: 0.0, lambda _: None)
+    answers = untaken_answers.Untaken(lambda: 0.0, lambda _: None)
     kept = [answers.keep(b"x" * LARGE, "deaf", object()) is not None for _ in range(8)]
     most = CONNECTION_BYTES_MAX // LARGE
     assert kept == [True] * most + [False] * (8 - most)
@@ -182,7 +182,7 @@ def test_a_connection_that_takes_nothing_keeps_so_much_and_is_refused_more():
 def test_who_takes_answers_is_served_whatever_others_leave_waiting():
     """Sixteen connections that read nothing have filled the node; a 17th has nothing waiting."""
     now, ended = [0.0], []
-    answers = untaken.Untaken(lambda: now[0], ended.append)
+    answers = untaken_answers.Untaken(lambda: now[0], ended.append)
     deaf = [f"deaf-{number}" for number in range(16)]
     kept = dropped = 0
     for tick in range(2_000):
@@ -197,4 +197,4 @@ def test_who_takes_answers_is_served_whatever_others_leave_waiting():
         if not tick % 10:
             answers.look()
     assert (kept, dropped) == (2_000, 0)
-    assert answers.bytes <= untaken.NODE_BYTES_MAX + 17 * untaken.SPARED_BYTES_MAX
+    assert answers.bytes <= untaken_answers.NODE_BYTES_MAX + 17 * untaken_answers.SPARED_BYTES_MAX

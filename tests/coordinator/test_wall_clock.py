@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from coordinator.sweeping import Retention, Sweep
-from coordinator.wall_clock import SLEW, WallClock, machine_ms, steady_ms
+from musterd.coordinator.node.wall_clock import SLEW, WallClock, machine_ms, steady_ms
+from musterd.coordinator.runtime.retention import Retention, Sweep
 from tests.export.node import WALL_MS, FakeNode, Script
 
 HOUR_MS = 3_600_000

@@ -3,15 +3,15 @@
 import dataclasses
 from pathlib import Path
 
-from coordinator.routing import shard_of
-from demo.corpus import PartitionReader
-from demo.faults import Faults
-from demo.history import Historian
-from demo.ledger import Ledger, Owner
-from demo.plan import GROUP
-from demo.worker import Holding, Worker
-from export.layout import shard_folder
 from muster import CommitResult
+from musterd.coordinator.runtime.routing import shard_of
+from musterd.demo.corpus import PartitionReader
+from musterd.demo.faults import Faults
+from musterd.demo.history import Historian
+from musterd.demo.ledger import Ledger, Owner
+from musterd.demo.plan import GROUP
+from musterd.demo.worker import Holding, Worker
+from musterd.export.layout import shard_folder
 
 
 class CommitsFirst(Worker):

@@ -1,7 +1,7 @@
 """A small run as its evidence would tell it, sound in every point; tests break one each."""
 
-from demo.events import Acknowledged, Attempt, Closed, Compared, Ended, Reading, Took
-from demo.evidence import (
+from musterd.demo.events import Acknowledged, Attempt, Closed, Compared, Ended, Reading, Took
+from musterd.demo.evidence import (
     Audit,
     Evidence,
     History,
@@ -11,8 +11,8 @@ from demo.evidence import (
     WorkerAdded,
     WorkerKill,
 )
-from demo.ledger import CLAIM, NOBODY, WRITE, Note
-from demo.watch import Standing
+from musterd.demo.ledger import CLAIM, NOBODY, WRITE, Note
+from musterd.demo.watch import Standing
 
 MS = 1_000_000
 LINES = (10, 10)

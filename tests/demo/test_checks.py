@@ -5,10 +5,10 @@ import dataclasses
 import msgspec
 import pytest
 
-from demo.checks import CHECKS, run_checks
-from demo.events import Acknowledged, Attempt, Compared, Took
-from demo.evidence import Evidence, Trail
-from demo.ledger import CLAIM, WRITE, Note
+from musterd.demo.checks import CHECKS, run_checks
+from musterd.demo.events import Acknowledged, Attempt, Compared, Took
+from musterd.demo.evidence import Evidence, Trail
+from musterd.demo.ledger import CLAIM, WRITE, Note
 
 WORK = "work finished"
 COUNTS = "token table equals the single-process count"

@@ -98,7 +98,7 @@ def test_nothing_survives_the_command(number, running, tmp_path):
 @pytest.mark.processes
 def test_processes_of_a_run_are_found_by_its_name(monkeypatch):
     """What the last check of a demo looks with; an ended process is not found."""
-    from demo import child  # noqa: PLC0415  # quick tests need it not
+    from musterd.demo import child  # noqa: PLC0415  # quick tests need it not
 
     monkeypatch.setenv(child.RUN_VARIABLE, "this-run")
     assert child.of_run("this-run") == []

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.corpus import (
+from musterd.demo.corpus import (
     LINES_PER_PARTITION_MIN,
     CorpusError,
     PartitionReader,
@@ -16,7 +16,7 @@ from demo.corpus import (
     read_corpus,
     spread,
 )
-from demo.tokens import count_tokens, table_digest
+from musterd.demo.tokens import count_tokens, table_digest
 
 
 def write(root, **files):

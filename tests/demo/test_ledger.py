@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from demo.ledger import CLAIM, WRITE, Ledger, Owner, Row
+from musterd.demo.ledger import CLAIM, WRITE, Ledger, Owner, Row
 
 A, B = "worker-a", "worker-b"
 

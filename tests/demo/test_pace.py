@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.pace import BATCHES_MAX, BATCHES_MIN, PPM, Clock, Grid, batches_for
+from musterd.demo.pace import BATCHES_MAX, BATCHES_MIN, PPM, Clock, Grid, batches_for
 
 
 @given(st.integers(1, 5000), st.integers(BATCHES_MIN, 200), st.integers(0, 31))

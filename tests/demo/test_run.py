@@ -9,13 +9,13 @@ import random
 
 import pytest
 
-from demo.cli import finish
-from demo.conductor import Conductor
-from demo.faults import Faults
-from demo.plan import LOCAL, Plan
-from demo.view import PlainView
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.output import Format
+from musterd.demo.cli import finish
+from musterd.demo.conductor import Conductor
+from musterd.demo.faults import Faults
+from musterd.demo.plan import LOCAL, Plan
+from musterd.demo.view import PlainView
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(420)]
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from demo.view import LiveView, NodeScene, PlainView, Scene, WorkerScene, make_view
-from demo.watch import Standing
+from musterd.demo.view import LiveView, NodeScene, PlainView, Scene, WorkerScene, make_view
+from musterd.demo.watch import Standing
 
 SCENE = Scene(
     percent=42.0,

@@ -6,8 +6,11 @@ from contextlib import asynccontextmanager, closing
 import msgspec
 import pytest
 
-from demo.corpus import read_corpus
-from demo.events import (
+from muster import TopicPartition
+from muster.errors import ErrorCode
+from muster.testing import Cluster, Refuse
+from musterd.demo.corpus import read_corpus
+from musterd.demo.events import (
     Acknowledged,
     Attempt,
     Closed,
@@ -22,12 +25,9 @@ from demo.events import (
     decode_event,
     encode_event,
 )
-from demo.ledger import CLAIM, WRITE, Ledger, Owner
-from demo.pace import PPM
-from demo.worker import Worker, WorkerSettings
-from muster import TopicPartition
-from muster.errors import ErrorCode
-from muster.testing import Cluster, Refuse
+from musterd.demo.ledger import CLAIM, WRITE, Ledger, Owner
+from musterd.demo.pace import PPM
+from musterd.demo.worker import Worker, WorkerSettings
 
 PARTITIONS = 4
 SECONDS_MAX = 60

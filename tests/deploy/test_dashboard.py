@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.metric_catalog import CATALOG
+from musterd.coordinator.metrics.catalog import CATALOG
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "grafana" / "cluster.json"

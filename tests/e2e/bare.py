@@ -8,10 +8,10 @@ import secrets
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from coordinator.rpc import READY
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.api.server import READY
 
 ATTEMPT_S = 2.0
 PARKED_S = 30.0

@@ -8,11 +8,11 @@ import grpc
 import psutil
 import pytest
 
-from chaos.world.cluster import Cluster
-from coordinator.config import split_address
 from muster.v1 import group_pb2 as pb
 from muster.v1.admin_pb2 import DescribeGroupsRequest
 from muster.v1.group_pb2_grpc import GroupCoordinatorStub
+from musterd.chaos.world.cluster import Cluster
+from musterd.coordinator.node.config import split_address
 from tests.coordinator.deaf import Deaf
 
 pytestmark = pytest.mark.processes

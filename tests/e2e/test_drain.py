@@ -6,10 +6,10 @@ import signal
 
 import pytest
 
-from coordinator.dev import DevCluster
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.node.launcher import DevCluster
 from tests.e2e.bare import Member, Router
 
 WAIT_S = 60

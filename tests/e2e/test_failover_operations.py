@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from coordinator.dev import DevCluster
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.node.launcher import DevCluster
 from tests.e2e.bare import read
 from tests.e2e.stage import MEMBERS, SHARDS, TOPIC, Actor, codes, play
 

@@ -7,12 +7,12 @@ from itertools import count
 import grpc
 import pytest
 
-from chaos.world.disk import LoopDisks
-from chaos.world.keeping import Keeping
-from chaos.world.loopback import Loopback
-from chaos.world.world import World
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
-from raft.contract import Room
+from musterd.chaos.world.disk import LoopDisks
+from musterd.chaos.world.keeping import Keeping
+from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world.world import World
+from musterd.raft.contract import Room
 from tests.chaos.faults.load import TOPIC, Load
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]

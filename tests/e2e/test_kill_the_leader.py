@@ -10,9 +10,9 @@ import contextlib
 import grpc
 import pytest
 
-from coordinator.dev import DevCluster
-from coordinator.routing import shard_of
 from muster.v1 import admin_pb2 as admin
+from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.runtime.routing import shard_of
 from tests.e2e.bare import Member, Router, read
 
 GROUP, TOPIC = "counters", "numbers"

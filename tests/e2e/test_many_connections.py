@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.world.cluster import Cluster
-from coordinator.config import split_address
+from musterd.chaos.world.cluster import Cluster
+from musterd.coordinator.node.config import split_address
 from tests.chaos.faults.load import TOPIC, Load
 
 pytestmark = pytest.mark.processes

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import muster
-from coordinator.dev import DevCluster
 from muster.v1 import admin_pb2 as admin
 from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.node.launcher import DevCluster
 from tests.client.test_docs_groups import Program
 from tests.e2e.bare import Member, Router
 

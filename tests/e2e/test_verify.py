@@ -11,14 +11,14 @@ import grpc
 import pytest
 from rocksdict import Options, Rdict
 
-from coordinator.dev import DevCluster
-from coordinator.machine.records import group_prefix
-from coordinator.routing import shard_of
 from muster.cli.errors import ExitCode
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
 from muster.v1 import group_pb2 as pb
-from storage import keys
+from musterd.coordinator.machine.records.group_records import group_prefix
+from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.runtime.routing import shard_of
+from musterd.storage import keys
 
 SHARDS = 4
 GROUPS = [f"group-{number}" for number in range(8)]

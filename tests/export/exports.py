@@ -1,9 +1,9 @@
 """Exports made of FakeNodes, for the tests of export and replay."""
 
-from coordinator.machine.commands import AddPartitions, CreateTopic, ReplaceNode
-from export.exporter import Exporter
-from export.settings import ExportSettings
-from export.shard import Now
+from musterd.coordinator.machine.commands import AddPartitions, CreateTopic, ReplaceNode
+from musterd.export.exporter import Exporter
+from musterd.export.settings import ExportSettings
+from musterd.export.shard import Now
 from tests.export.node import FakeNode, LiveView, Script
 
 SMALL = ExportSettings(rotate_bytes=1 << 30, rotate_ms=1 << 40, slice_entries=7)

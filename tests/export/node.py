@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import count
 from struct import Struct
 
-from coordinator.codec import encode_entry
-from coordinator.machine import deadlines
-from coordinator.machine.commands import (
+from muster.v1.group_pb2 import ConsumerAssignment, TopicPartitions
+from musterd.coordinator.codec import encode_entry
+from musterd.coordinator.machine import deadlines
+from musterd.coordinator.machine.commands import (
     Assignment,
     Checkpoint,
     CloseRound,
@@ -25,14 +26,13 @@ from coordinator.machine.commands import (
     Protocol,
     SyncGroup,
 )
-from coordinator.machine.envelope import FORMAT, RULES_VERSION
-from coordinator.machine.limits import LIMITS_VERSION
-from coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
-from coordinator.persist import Persist
-from muster.v1.group_pb2 import ConsumerAssignment, TopicPartitions
-from storage import keys
-from storage.memory import MemoryStore
-from storage.store import Family
+from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
+from musterd.coordinator.machine.limits import LIMITS_VERSION
+from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
+from musterd.coordinator.runtime.persist import Persist
+from musterd.storage import keys
+from musterd.storage.memory import MemoryStore
+from musterd.storage.store import Family
 
 U64 = Struct(">Q")
 CLUSTER = "c1"
@@ -40,7 +40,7 @@ WALL_MS = 1_700_000_000_000
 
 
 class _Batch:
-    """raft.contract.StateBatch over the store's pending write."""
+    """musterd.raft.contract.StateBatch over the store's pending write."""
 
     def __init__(self, store, shard, snapshot_id):
         self._batch = store.batch

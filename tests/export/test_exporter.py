@@ -8,19 +8,19 @@ from itertools import pairwise
 import pyarrow.parquet as pq
 import pytest
 
-from coordinator.codec import decode_command, decode_events
-from coordinator.export_cursor import Cursor, CursorError, publish, read
-from coordinator.machine import evolve as evolve_function
-from coordinator.machine.commands import OffsetCommit
-from coordinator.machine.envelope import RULES_VERSION
-from coordinator.machine.invariants import InvariantError
-from coordinator.machine.shard_state import load_state
-from export.errors import DigestDiffersError, ExportError
-from export.history import read_records
-from export.layout import COLUMNS, Gap, manifest_path, read_manifest, sha256_of
-from export.settings import ExportSettings
-from storage import keys
-from storage.store import Family
+from musterd.coordinator.codec import decode_command, decode_events
+from musterd.coordinator.machine import evolve as evolve_function
+from musterd.coordinator.machine.commands import OffsetCommit
+from musterd.coordinator.machine.envelope import RULES_VERSION
+from musterd.coordinator.machine.invariants import InvariantError
+from musterd.coordinator.machine.shard_state import load_state
+from musterd.export.errors import DigestDiffersError, ExportError
+from musterd.export.history import read_records
+from musterd.export.layout import COLUMNS, Gap, manifest_path, read_manifest, sha256_of
+from musterd.export.settings import ExportSettings
+from musterd.storage import keys
+from musterd.storage.export_cursor import Cursor, CursorError, publish, read
+from musterd.storage.store import Family
 from tests.export.exports import SMALL, Clock, export_once, lively, open_exporter
 from tests.export.node import CLUSTER, FakeNode, Script
 

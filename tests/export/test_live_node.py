@@ -12,10 +12,10 @@ import sys
 
 import pytest
 
-from coordinator.dev import DevCluster
-from coordinator.export_cursor import read as read_cursor
-from coordinator.routing import shard_of
 from muster.v1 import admin_pb2 as admin
+from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.runtime.routing import shard_of
+from musterd.storage.export_cursor import read as read_cursor
 from tests.e2e.bare import Member, Router, read
 from tests.replay.results import replayed, table
 

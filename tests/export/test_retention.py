@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from export.retention import DAY_MS
-from export.settings import ExportSettings
-from replay.local import run_local
+from musterd.export.retention import DAY_MS
+from musterd.export.settings import ExportSettings
+from musterd.replay.local import run_local
 from tests.export.exports import Clock, open_exporter
 from tests.export.node import FakeNode, Script
 from tests.export.test_exporter import manifests

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.machine.limits import Limits
+from musterd.coordinator.machine.limits import Limits
 
 FIELDS = frozenset(field.name for field in fields(Limits))
 ENTRY = "entry_bytes"

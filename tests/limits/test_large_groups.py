@@ -7,16 +7,16 @@ from itertools import cycle
 import grpc.aio
 import pytest
 
-from coordinator import translate
-from coordinator.machine.commands import CreateTopic
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.state import MEMBER_OVERHEAD_BYTES, TOPIC_OVERHEAD_BYTES, Phase
-from coordinator.rpc import STREAMS_PER_CONNECTION_MAX
-from coordinator.translate import COMMAND_MARGIN_BYTES
 from muster.v1 import group_pb2 as pb
 from muster.v1 import group_pb2_grpc
 from muster.v1.errors_pb2 import ErrorCode
-from raft.contract import ENTRY_BYTES_MAX
+from musterd.coordinator.api import translate
+from musterd.coordinator.api.server import STREAMS_PER_CONNECTION_MAX
+from musterd.coordinator.api.translate import COMMAND_MARGIN_BYTES
+from musterd.coordinator.machine.commands import CreateTopic
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.state import MEMBER_OVERHEAD_BYTES, TOPIC_OVERHEAD_BYTES, Phase
+from musterd.raft.contract import ENTRY_BYTES_MAX
 from tests.coordinator.fakes import nonce
 from tests.coordinator.local import local_node, until
 from tests.coordinator.test_service import joining

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.machine.commands import (
+from musterd.coordinator.machine.commands import (
     AddPartitions,
     Assignment,
     CloseRound,
@@ -21,15 +21,15 @@ from coordinator.machine.commands import (
     SyncGroup,
     TopicPartition,
 )
-from coordinator.machine.decide import decide
-from coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
-from coordinator.machine.errors import Error
-from coordinator.machine.events import GroupDeleted, MemberRemoved
-from coordinator.machine.invariants import check
-from coordinator.machine.limits import LIMITS, LIMITS_VERSION
-from coordinator.machine.replies import PARKED, Committed, IdGiven, Refused
-from coordinator.machine.shard_state import Entry, ShardState, apply_entry, recount
-from coordinator.machine.state import MEMBER_OVERHEAD_BYTES, TOPIC_OVERHEAD_BYTES
+from musterd.coordinator.machine.decide.dispatch import decide
+from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import GroupDeleted, MemberRemoved
+from musterd.coordinator.machine.invariants import check
+from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from musterd.coordinator.machine.replies import PARKED, Committed, IdGiven, Refused
+from musterd.coordinator.machine.shard_state import Entry, ShardState, apply_entry, recount
+from musterd.coordinator.machine.state import MEMBER_OVERHEAD_BYTES, TOPIC_OVERHEAD_BYTES
 from tests.limits.rows import limit
 from tests.machine.printing import WALL_MS
 from tests.machine.test_phase_table import join

@@ -2,12 +2,12 @@
 
 import pytest
 
-from coordinator.machine.commands import AlterGroupConfig, ConfigSetting, PartitionCommit
-from coordinator.machine.configs import INITIAL_DELAY_MS, OFFSETS_RETENTION_MS
-from coordinator.machine.errors import Error
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.shard_state import recount
-from coordinator.machine.state import Offset
+from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting, PartitionCommit
+from musterd.coordinator.machine.decide.config import INITIAL_DELAY_MS, OFFSETS_RETENTION_MS
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.shard_state import recount
+from musterd.coordinator.machine.state import Offset
 from tests.limits.rows import limit
 from tests.limits.test_machine import Shard, commit
 

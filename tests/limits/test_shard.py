@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator import heartbeats, intake
-from coordinator.answers import Shed
-from coordinator.codec import decode_entry
-from coordinator.large_work import LARGE
-from coordinator.machine.commands import (
+from musterd.coordinator.api.untaken_answers import ANSWER_BYTES, Untaken
+from musterd.coordinator.codec import decode_entry
+from musterd.coordinator.machine.commands import (
     DeleteGroup,
     ExpireOffsets,
     LeaveGroup,
@@ -17,12 +15,15 @@ from coordinator.machine.commands import (
     SyncGroup,
     TopicPartition,
 )
-from coordinator.machine.errors import Error
-from coordinator.machine.invariants import InvariantError
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.replies import Committed, Joined, Refused
-from coordinator.machine.shard_state import recount
-from coordinator.proposer import (
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.invariants import InvariantError
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import Committed, Joined, Refused
+from musterd.coordinator.machine.shard_state import recount
+from musterd.coordinator.runtime import command_router, heartbeats
+from musterd.coordinator.runtime.answers import Shed
+from musterd.coordinator.runtime.large_commits import LARGE
+from musterd.coordinator.runtime.proposer import (
     COMMAND_OVERHEAD_BYTES,
     ENTRY_OVERHEAD_BYTES,
     MEMBERS_PER_PARTITION,
@@ -32,9 +33,8 @@ from coordinator.proposer import (
     TOPICS_PER_PARTITION,
     TURN_PARTITIONS_MAX,
 )
-from coordinator.timeouts import UNTAKEN_ROOM_MS
-from coordinator.untaken import ANSWER_BYTES, Untaken
-from raft.contract import ENTRY_BYTES_MAX
+from musterd.coordinator.runtime.timeouts import UNTAKEN_ROOM_MS
+from musterd.raft.contract import ENTRY_BYTES_MAX
 from tests.coordinator.fakes import Rig, commit, id_of, join
 from tests.coordinator.test_heartbeats import Held
 from tests.limits.rows import ENTRY, limit
@@ -400,7 +400,7 @@ def test_groups_of_a_shard(rig, kind, step, monkeypatch):
     The number is a small one here: the rule counts a map's length and nothing else.
     """
     most = 5
-    monkeypatch.setattr(intake, "LIMITS", replace(LIMITS, shard_max_groups=most))
+    monkeypatch.setattr(command_router, "LIMITS", replace(LIMITS, shard_max_groups=most))
     for number in range(most - 1 + step):
         rig.ask(number, simple(number))
         rig.turn()

@@ -1,14 +1,14 @@
 """Limits that are a time: before it nothing happens, at it and after it what it is for."""
 
-from coordinator.answers import ParkOver
-from coordinator.heartbeats import BeatAnswer
-from coordinator.liveness import Liveness, MemberKey
-from coordinator.machine.commands import CloseRound, PartitionCommit, RoundTimer
-from coordinator.machine.errors import Error
-from coordinator.machine.events import OffsetRemoved
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.replies import Joined
-from coordinator.sweeping import RETENTION, Sweep
+from musterd.coordinator.machine.commands import CloseRound, PartitionCommit, RoundTimer
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import OffsetRemoved
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import Joined
+from musterd.coordinator.runtime.answers import ParkOver
+from musterd.coordinator.runtime.heartbeats import BeatAnswer
+from musterd.coordinator.runtime.retention import RETENTION, Sweep
+from musterd.coordinator.runtime.sessions import Liveness, MemberKey
 from tests.coordinator.fakes import Rig, join
 from tests.coordinator.test_heartbeats import Held
 from tests.limits.rows import limit

@@ -5,12 +5,12 @@ import asyncio
 import grpc
 import pytest
 
-from coordinator.machine.limits import LIMITS
-from coordinator.received import REQUEST_BYTES_MAX
-from coordinator.rpc import make_server
-from coordinator.translate import COMMAND_MARGIN_BYTES
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
+from musterd.coordinator.api.requests_under_way import REQUEST_BYTES_MAX
+from musterd.coordinator.api.server import make_server
+from musterd.coordinator.api.translate import COMMAND_MARGIN_BYTES
+from musterd.coordinator.machine.limits import LIMITS
 from tests.coordinator.local import local_node
 from tests.coordinator.test_service import joining, with_topic
 from tests.limits.rows import limit

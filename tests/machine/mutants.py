@@ -23,7 +23,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 LIST: Final = ROOT / "tests" / "mutants.toml"
-PACKAGE: Final = "coordinator.machine"
+PACKAGE: Final = "musterd.coordinator.machine"
 TESTS: Final = (
     "tests/machine/test_golden.py",
     "tests/machine/test_phase_table.py",
@@ -97,7 +97,7 @@ class Finder:
 
     def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
-        self._name = f"{PACKAGE}.{mutant.path.stem}"
+        self._name = ".".join([PACKAGE, *Path(mutant.file).with_suffix("").parts])
 
     def find_spec(self, fullname: str, _path=None, _target=None):
         """A spec for that module alone."""

@@ -4,7 +4,7 @@ Said once, by rule, and apart from the machine: the next phase and the armed tim
 events alone (gp-1.6, gp-4.1, gp-4.3), trigger and culprit from the table's row (gp-3.4).
 """
 
-from coordinator.machine.events import (
+from musterd.coordinator.machine.events import (
     AssignmentPublished,
     Event,
     GenerationFormed,
@@ -13,7 +13,7 @@ from coordinator.machine.events import (
     RebalanceStarted,
     RoundExtended,
 )
-from coordinator.machine.state import Group, Phase
+from musterd.coordinator.machine.state import Group, Phase
 
 INITIAL_DELAY_MS = 500
 REBALANCE_TIMEOUT_MS = 60_000

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from dataclasses import fields
 from enum import IntEnum
 
-from coordinator.machine.commands import Assignment, Protocol
-from coordinator.machine.events import (
+from musterd.coordinator.machine.commands import Assignment, Protocol
+from musterd.coordinator.machine.events import (
     CheckpointTaken,
     ConfigValue,
     Event,
     GroupEmptied,
     RebalanceStarted,
 )
-from coordinator.machine.history import Rebalance, Who
-from coordinator.machine.replies import (
+from musterd.coordinator.machine.history import Rebalance, Who
+from musterd.coordinator.machine.replies import (
     Committed,
     Configured,
     Done,
@@ -24,7 +24,7 @@ from coordinator.machine.replies import (
     Refused,
     Synced,
 )
-from coordinator.machine.state import Group
+from musterd.coordinator.machine.state import Group
 
 WALL_MS = 1_800_000_000_000
 """Wall time at shard time 0."""

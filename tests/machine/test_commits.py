@@ -10,15 +10,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from coordinator.machine import decide_commit
-from coordinator.machine.commands import OffsetCommit, PartitionCommit
-from coordinator.machine.commit_events import CommitEvents
-from coordinator.machine.digest import record_digest
-from coordinator.machine.envelope import RULES_VERSION, Envelope
-from coordinator.machine.events import OffsetSuperseded
-from coordinator.machine.limits import LIMITS
-from coordinator.machine.shard_records import load_in_slices
-from coordinator.machine.shard_state import (
+from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
+from musterd.coordinator.machine.commit_events import CommitEvents
+from musterd.coordinator.machine.decide import commit
+from musterd.coordinator.machine.envelope import RULES_VERSION, Envelope
+from musterd.coordinator.machine.events import OffsetSuperseded
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.records.digest import record_digest
+from musterd.coordinator.machine.records.shard_records import load_in_slices
+from musterd.coordinator.machine.shard_state import (
     ShardState,
     evolve_counted,
     load_state,
@@ -73,8 +73,8 @@ def envelope(rules_version: int, wall_ms: int) -> Envelope:
 def plainly(group, command, env):
     """Each partition looked at by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decide_commit, "_store_all", lambda *_: None)
-        return decide_commit.decide_commit(group, command, env)
+        patch.setattr(commit, "_store_all", lambda *_: None)
+        return commit.decide_commit(group, command, env)
 
 
 @settings(SETTINGS, max_examples=200, phases=(Phase.explicit, Phase.reuse, Phase.generate))
@@ -82,7 +82,7 @@ def plainly(group, command, env):
 def test_a_commit_in_columns_is_one_partition_by_partition(steps):
     """Decision, state, records to write and digest: the same, also after a load."""
     with pytest.MonkeyPatch.context() as patch:  # who may commit is not what this is about
-        patch.setattr(decide_commit, "_refuse", lambda *_: None)
+        patch.setattr(commit, "_refuse", lambda *_: None)
         fast, plain = ShardState(), ShardState()
         for number, (asked, writer, blob, rules_version, loads) in enumerate(steps):
             member_id, commit_seq = writer
@@ -95,7 +95,7 @@ def test_a_commit_in_columns_is_one_partition_by_partition(steps):
             )
             env = envelope(rules_version, number // 3)
             group = fast.groups.get("g")
-            decision = decide_commit.decide_commit(group, command, env)
+            decision = commit.decide_commit(group, command, env)
             one_by_one = plainly(group, command, env)
             assert tuple(decision.events) == one_by_one.events
             assert tuple(decision.reply.partitions) == one_by_one.reply.partitions
@@ -114,7 +114,7 @@ def stored(count: int) -> tuple[ShardState, OffsetCommit]:
     """A group with so many offsets, and the commit that stored them."""
     partitions = tuple(PartitionCommit("t", number, 1, "", None) for number in range(count))
     state, command = ShardState(), OffsetCommit("g", "", -1, 0, partitions)
-    decision = decide_commit.decide_commit(None, command, envelope(1, 1))
+    decision = commit.decide_commit(None, command, envelope(1, 1))
     assert isinstance(decision.events, CommitEvents)
     evolve_counted(state, None, decision.events)
     return state, command
@@ -132,7 +132,7 @@ def test_offsets_that_a_commit_leaves_as_they_are_are_not_written():
     """A repeated simple commit of the same moment has events and no writes."""
     state, command = stored(3)
     before = deepcopy(state)
-    decision = decide_commit.decide_commit(state.groups["g"], command, envelope(1, 1))
+    decision = commit.decide_commit(state.groups["g"], command, envelope(1, 1))
     assert len(decision.events) == 3
     assert evolve_counted(state, state.groups["g"], decision.events)[1] == ()
     assert state == before
@@ -164,5 +164,5 @@ def test_one_partition_that_is_late_is_found_among_the_others():
     command = replace(command, forward_only=True)
     backward = PartitionCommit("t", 2, 0, "", None)
     late = replace(command, partitions=(*command.partitions[:2], backward))
-    decision = decide_commit.decide_commit(state.groups["g"], late, envelope(1, 2))
+    decision = commit.decide_commit(state.groups["g"], late, envelope(1, 2))
     assert [type(event) is OffsetSuperseded for event in decision.events] == [False, False, True]

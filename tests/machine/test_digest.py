@@ -7,10 +7,10 @@ from enum import Enum
 
 import pytest
 
-from coordinator.machine.commands import RoundTimer
-from coordinator.machine.digest import digest_bytes, record_digest
-from coordinator.machine.events import RemovalCause
-from coordinator.machine.shard_state import (
+from musterd.coordinator.machine.commands import RoundTimer
+from musterd.coordinator.machine.events import RemovalCause
+from musterd.coordinator.machine.records.digest import digest_bytes, record_digest
+from musterd.coordinator.machine.shard_state import (
     ShardState,
     load_state,
     recount,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.machine import shard_state
-from coordinator.machine.envelope import RULES_VERSION
+from musterd.coordinator.machine import shard_state
+from musterd.coordinator.machine.envelope import RULES_VERSION
 from tests.machine.later import LATER, LaterWorld
 from tests.machine.scenario import fill, run_file
 from tests.machine.world import World

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from hypothesis import given
 
-from coordinator.machine.commands import JoinGroup, Protocol
-from coordinator.machine.events import (
+from musterd.coordinator.machine.commands import JoinGroup, Protocol
+from musterd.coordinator.machine.events import (
     AssignmentPublished,
     GenerationFormed,
     GroupDeleted,
@@ -17,8 +17,8 @@ from coordinator.machine.events import (
     RemovalCause,
     Trigger,
 )
-from coordinator.machine.evolve_history import rounds_of
-from coordinator.machine.history import (
+from musterd.coordinator.machine.evolve_history import rounds_of
+from musterd.coordinator.machine.history import (
     HISTORY_ROUNDS,
     NAMES_MAX,
     RECORD_MAX_BYTES,
@@ -29,8 +29,8 @@ from coordinator.machine.history import (
     put_rebalance,
     take_rebalance,
 )
-from coordinator.machine.records import RoundOf, group_key, group_records
-from coordinator.machine.shard_state import load_state, recount, shard_records
+from musterd.coordinator.machine.records.group_records import RoundOf, group_key, group_records
+from musterd.coordinator.machine.shard_state import load_state, recount, shard_records
 from tests.machine.test_properties import HISTORIES, SETTINGS, live
 from tests.machine.world import World
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from coordinator.machine import decide, evolve, heartbeat
-from coordinator.machine.commands import (
+from musterd.coordinator.machine import decide, evolve, heartbeat
+from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
     AlterGroupConfig,
     Assignment,
@@ -33,11 +33,11 @@ from coordinator.machine.commands import (
     TopicPartition,
     TopicsChanged,
 )
-from coordinator.machine.digest import digest_of
-from coordinator.machine.events import GroupDeleted, RebalanceStarted
-from coordinator.machine.invariants import check
-from coordinator.machine.records import group_records
-from coordinator.machine.replies import (
+from musterd.coordinator.machine.events import GroupDeleted, RebalanceStarted
+from musterd.coordinator.machine.invariants import check
+from musterd.coordinator.machine.records.digest import digest_of
+from musterd.coordinator.machine.records.group_records import group_records
+from musterd.coordinator.machine.replies import (
     PARKED,
     Committed,
     Configured,
@@ -49,7 +49,7 @@ from coordinator.machine.replies import (
     Refused,
     Synced,
 )
-from coordinator.machine.state import Group, Phase
+from musterd.coordinator.machine.state import Group, Phase
 from tests.machine.phase_rules import OPENS, follows, opened, standing
 from tests.machine.printing import WALL_MS
 from tests.machine.world import World

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator.codec import decode_entry, decode_events, encode_entry, encode_events
-from coordinator.machine import (
+from musterd.coordinator.codec import decode_entry, decode_events, encode_entry, encode_events
+from musterd.coordinator.machine import (
     deadlines,
     decide,
     evolve,
@@ -20,7 +20,7 @@ from coordinator.machine import (
     is_noop_sync,
     shard_state,
 )
-from coordinator.machine.commands import (
+from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
     AddPartitions,
     AlterGroupConfig,
@@ -41,10 +41,11 @@ from coordinator.machine.commands import (
     SyncGroup,
     TopicsChanged,
 )
-from coordinator.machine.configs import INITIAL_DELAY_MS, MAX_SIZE
-from coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
-from coordinator.machine.errors import Error
-from coordinator.machine.events import (
+from musterd.coordinator.machine.decide.config import INITIAL_DELAY_MS, MAX_SIZE
+from musterd.coordinator.machine.decide.protocols import select
+from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import (
     AssignmentPublished,
     GenerationFormed,
     GroupEmptied,
@@ -52,12 +53,11 @@ from coordinator.machine.events import (
     RebalanceStarted,
     Trigger,
 )
-from coordinator.machine.invariants import check
-from coordinator.machine.limits import LIMITS, LIMITS_VERSION
-from coordinator.machine.protocols import select
-from coordinator.machine.records import group_records
-from coordinator.machine.replies import PARKED, Committed, Refused
-from coordinator.machine.shard_state import (
+from musterd.coordinator.machine.invariants import check
+from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from musterd.coordinator.machine.records.group_records import group_records
+from musterd.coordinator.machine.replies import PARKED, Committed, Refused
+from musterd.coordinator.machine.shard_state import (
     Entry,
     ShardState,
     apply_entry,
@@ -68,7 +68,7 @@ from coordinator.machine.shard_state import (
     reweigh,
     shard_records,
 )
-from coordinator.machine.state import Phase
+from musterd.coordinator.machine.state import Phase
 from tests.machine.world import World
 
 SETTINGS = settings(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import coordinator.machine
+import musterd.coordinator.machine
 from tests.machine.annotated import NUMBER, Annotated, fields_of, scopes
 
-FILES = sorted(Path(coordinator.machine.__file__).parent.glob("*.py"))
+FILES = sorted(Path(musterd.coordinator.machine.__file__).parent.glob("*.py"))
 FIELDS = fields_of(ast.parse(path.read_text()) for path in FILES)
 ALLOWED = {
     "bisect",
@@ -153,7 +153,7 @@ def offences(source: str) -> list[str]:
     found = [
         f"imports {name}"
         for name in imports(tree)
-        if name not in ALLOWED and not name.startswith("coordinator.machine")
+        if name not in ALLOWED and not name.startswith("musterd.coordinator.machine")
     ]
     for node in ast.walk(tree):
         match node:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coordinator.machine import quoting
-from coordinator.machine.digest import digest_bytes
-from coordinator.machine.quoting import quoted
+from musterd.coordinator.machine import quoting
+from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.records.digest import digest_bytes
 from tests.machine.later import LATER, LaterText, LaterWorld
 from tests.machine.world import World
 

@@ -6,17 +6,16 @@ from sys import getsizeof
 
 import pytest
 
-from coordinator.machine import (
+from muster.v1 import errors_pb2
+from musterd.coordinator.machine import (
     deadlines,
     decide,
-    decide_removal,
     evolve,
     is_noop_join,
     is_noop_sync,
-    replacement,
     would_refuse,
 )
-from coordinator.machine.commands import (
+from musterd.coordinator.machine.commands import (
     AddPartitions,
     Assignment,
     Checkpoint,
@@ -35,9 +34,11 @@ from coordinator.machine.commands import (
     TopicPartition,
     TopicsChanged,
 )
-from coordinator.machine.envelope import FORMAT, RULES_VERSION
-from coordinator.machine.errors import Error
-from coordinator.machine.events import (
+from musterd.coordinator.machine.decide import delete, replacement
+from musterd.coordinator.machine.decide.protocols import select
+from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import (
     AssignmentPublished,
     Ending,
     GenerationFormed,
@@ -56,12 +57,11 @@ from coordinator.machine.events import (
     TopicCreated,
     Trigger,
 )
-from coordinator.machine.invariants import InvariantError, check, invariant
-from coordinator.machine.limits import LIMITS, LIMITS_VERSION
-from coordinator.machine.protocols import select
-from coordinator.machine.quoting import quoted
-from coordinator.machine.replies import PARKED, Refused, RemovalResult
-from coordinator.machine.shard_state import (
+from musterd.coordinator.machine.invariants import InvariantError, check, invariant
+from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.replies import PARKED, Refused, RemovalResult
+from musterd.coordinator.machine.shard_state import (
     Entry,
     ShardState,
     apply_entry,
@@ -69,9 +69,8 @@ from coordinator.machine.shard_state import (
     evolve_shard,
     recount,
 )
-from coordinator.machine.state import Phase, naming_bytes
-from coordinator.machine.subscriptions import is_subscribed, named_topics
-from muster.v1 import errors_pb2
+from musterd.coordinator.machine.state import Phase, naming_bytes
+from musterd.coordinator.machine.subscriptions import is_subscribed, named_topics
 from tests.machine.test_phase_table import join
 from tests.machine.world import World
 
@@ -263,7 +262,7 @@ def test_a_refused_topic_is_quoted_once_however_many_partitions_are_named(stable
         quotes.append(text)
         return quoted(text)
 
-    monkeypatch.setattr(decide_removal, "quoted", counted)
+    monkeypatch.setattr(delete, "quoted", counted)
     partitions = tuple(TopicPartition("t", number) for number in range(1_000))
     reply = reply_to(stable, OffsetDelete("g", partitions))
     message = "The group subscribes to 't': stop the members that read it first."
@@ -591,7 +590,7 @@ def test_no_command_walks_what_the_members_name(stable, command):
     for member in group.members.values():
         member.subscribed_topics = Unread(member.subscribed_topics)
     assert decide(group, command, stable.envelope()).events == ()
-    assert list(decide_removal.due_offsets(group, 10_000_000, 1)) == []
+    assert list(delete.due_offsets(group, 10_000_000, 1)) == []
 
 
 def test_a_tally_holds_no_room_for_topics_that_nobody_names_any_more():

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.machine.commands import Protocol
-from coordinator.machine.protocols import select
-from coordinator.machine.state import Member
+from musterd.coordinator.machine.commands import Protocol
+from musterd.coordinator.machine.decide.protocols import select
+from musterd.coordinator.machine.state import Member
 
 
 def member(protocols):

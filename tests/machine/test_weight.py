@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.machine import decide
-from coordinator.machine.errors import Error
-from coordinator.machine.replies import PARKED
+from musterd.coordinator.machine import decide
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import PARKED
 from tests.machine.test_phase_table import join
 from tests.machine.world import World
 

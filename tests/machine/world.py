@@ -43,7 +43,7 @@ running digest is the recomputed one, commands and events survive the codec.
 from copy import deepcopy
 from dataclasses import replace
 
-from coordinator.codec import (
+from musterd.coordinator.codec import (
     decode_command,
     decode_entry,
     decode_events,
@@ -51,8 +51,8 @@ from coordinator.codec import (
     encode_entry,
     encode_events,
 )
-from coordinator.machine import deadlines, decide, evolve, heartbeat
-from coordinator.machine.commands import (
+from musterd.coordinator.machine import deadlines, decide, evolve, heartbeat
+from musterd.coordinator.machine.commands import (
     NEVER_JOINED,
     AddPartitions,
     AlterGroupConfig,
@@ -79,16 +79,17 @@ from coordinator.machine.commands import (
     TopicPartition,
     TopicsChanged,
 )
-from coordinator.machine.configs import (
+from musterd.coordinator.machine.decide.config import (
     INITIAL_DELAY_MS,
     MAX_SESSION_TIMEOUT_MS,
     MAX_SIZE,
     MIN_SESSION_TIMEOUT_MS,
     OFFSETS_RETENTION_MS,
 )
-from coordinator.machine.decide_removal import due_offsets
-from coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
-from coordinator.machine.events import (
+from musterd.coordinator.machine.decide.delete import due_offsets
+from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION, Envelope
+from musterd.coordinator.machine.events import (
     AssignmentPublished,
     Event,
     GenerationFormed,
@@ -97,16 +98,11 @@ from coordinator.machine.events import (
     MemberReplaced,
     RebalanceStarted,
 )
-from coordinator.machine.evolve_history import rounds_of
-from coordinator.machine.invariants import check
-from coordinator.machine.limits import LIMITS, LIMITS_VERSION
-from coordinator.machine.replies import (
-    PARKED,
-    join_reply,
-    sync_reply,
-)
-from coordinator.machine.requests import joining_id
-from coordinator.machine.shard_state import (
+from musterd.coordinator.machine.evolve_history import rounds_of
+from musterd.coordinator.machine.invariants import check
+from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
+from musterd.coordinator.machine.replies import PARKED, join_reply, sync_reply
+from musterd.coordinator.machine.shard_state import (
     CommandResult,
     Entry,
     ShardState,
@@ -116,7 +112,7 @@ from coordinator.machine.shard_state import (
     reweigh,
     shard_records,
 )
-from coordinator.machine.state import Group
+from musterd.coordinator.machine.state import Group
 from tests.machine.printing import (
     WALL_MS,
     put_event,

@@ -10,44 +10,61 @@ import grimp
 import pytest
 from importlinter import configuration
 from importlinter.contracts.forbidden import ForbiddenContract
+from importlinter.contracts.layers import LayersContract
 
 ROOT = Path(__file__).parents[2]
 LINTER = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
 BREAKS = {
     "the machine imports a listed few of the standard library": (
-        "coordinator.machine.state",
+        "musterd.coordinator.machine.state",
         "time",
     ),
-    "storage imports nobody": ("storage.rocks", "replay.fold"),
-    "raft imports storage and nobody else": ("raft.replica", "export.layout"),
-    "raft knows the wire and not the SDK's code": ("raft.hello", "muster.errors"),
-    "the SDK imports its generated code only": ("muster.client", "demo.pace"),
-    "pysyncobj lives in raft only": ("demo.pace", "pysyncobj"),
-    "rocksdict lives in storage's two RocksDB files only": ("export.source", "rocksdict"),
-    "pyspark lives in replay.job and replay.session only": ("replay.fold", "pyspark"),
-    "export and replay run the machine, not the server": ("export.source", "coordinator.node"),
-    "the core of the server is synchronous: no loop, no clock, no socket, no wire": (
-        "coordinator.liveness",
+    "storage imports nobody": ("musterd.storage.rocks", "musterd.replay.fold"),
+    "raft imports storage and nobody else": ("musterd.raft.replica", "musterd.export.layout"),
+    "raft knows the wire and not the SDK's code": ("musterd.raft.hello", "muster.errors"),
+    "the SDK imports its generated code only": ("muster.client", "musterd.demo.pace"),
+    "pysyncobj lives in raft only": ("musterd.demo.pace", "pysyncobj"),
+    "rocksdict lives in storage's two RocksDB files only": ("musterd.export.source", "rocksdict"),
+    "pyspark lives in replay.job and replay.session only": ("musterd.replay.fold", "pyspark"),
+    "export and replay run the machine, not the server": (
+        "musterd.export.source",
+        "musterd.coordinator.node.node",
+    ),
+    "the rooms of the coordinator: each imports those below it, none above": (
+        "musterd.coordinator.runtime.shard",
+        "musterd.coordinator.api.statuses",
+    ),
+    "the runtime is synchronous: no loop, no clock, no socket, no wire": (
+        "musterd.coordinator.runtime.sessions",
         "asyncio",
     ),
-    "the core of the server knows raft by its contract alone": ("coordinator.shard", "raft.driver"),
-    "only the composition root and its launchers know disks and sockets": (
-        "coordinator.admin",
-        "raft.transport",
+    "the runtime knows raft by its contract alone": (
+        "musterd.coordinator.runtime.shard",
+        "musterd.raft.driver",
     ),
-    "nothing needs the demo, the chaos suite or the benches": ("export.source", "chaos.history"),
+    "only the node's room knows disks and sockets": (
+        "musterd.coordinator.api.admin_service",
+        "musterd.raft.transport",
+    ),
+    "nothing needs the demo, the chaos suite or the benches": (
+        "musterd.export.source",
+        "musterd.chaos.history",
+    ),
     "the chaos suite ships: it needs neither the demo nor the benches": (
-        "chaos.child",
+        "musterd.chaos.child",
         "bench.report",
     ),
-    "pyroute2 lives in one file of the chaos suite only": ("chaos.world.links", "pyroute2"),
-    "the demo's worker has the public SDK only": ("demo.worker", "coordinator.dev"),
+    "pyroute2 lives in one file of the chaos suite only": ("musterd.chaos.world.links", "pyroute2"),
+    "the demo's worker has the public SDK only": (
+        "musterd.demo.worker",
+        "musterd.coordinator.node.launcher",
+    ),
 }
 
 
 def contract(options):
     """A contract as import-linter makes it of its table."""
-    kinds = {"forbidden": ForbiddenContract}
+    kinds = {"forbidden": ForbiddenContract, "layers": LayersContract}
     for line in LINTER["contract_types"]:
         kind, path = line.split(": ")
         module, name = path.rsplit(".", 1)
@@ -89,6 +106,7 @@ def test_a_forbidden_import_breaks_its_contract(graph, options):
 
 
 def test_every_package_is_under_contract():
-    """A new top-level package of the wheel is not forgotten."""
+    """A new top-level package of the repository is not forgotten."""
     found = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
-    assert found == set(LINTER["root_packages"])
+    links = {path.name for path in (ROOT / "musterd").iterdir() if path.is_symlink()}
+    assert found == set(LINTER["root_packages"]) | links

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.dev import DevCluster
+from musterd.coordinator.node.launcher import DevCluster
 from tests.prometheus.expected import CONSTANT, EXPECTED, Stays
 from tests.prometheus.load import Load
 from tests.prometheus.server import Prometheus, wait_for

@@ -5,13 +5,13 @@ import socket
 import time
 from random import Random
 
-from coordinator.init import initialise
-from raft.contract import Applied, ShardId
-from raft.driver import Driver
-from raft.runner import LoopRunner
-from raft.settings import RaftSettings
-from raft.transport import PeerHub
-from storage.rocks import RocksStore
+from musterd.coordinator.node.init import initialise
+from musterd.raft.contract import Applied, ShardId
+from musterd.raft.driver import Driver
+from musterd.raft.runner import LoopRunner
+from musterd.raft.settings import RaftSettings
+from musterd.raft.transport import PeerHub
+from musterd.storage.rocks import RocksStore
 from tests.raft.memory_cluster import Recorder
 
 

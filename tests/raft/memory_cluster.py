@@ -5,12 +5,12 @@ from collections.abc import Callable
 from random import Random
 
 from muster.v1 import peer_pb2 as pb
-from raft.codec import CodecError
-from raft.contract import Applied, ShardId
-from raft.driver import Driver
-from raft.identity import new_identity, write_identity
-from raft.settings import RaftSettings
-from storage.memory import MemoryStore
+from musterd.raft.codec import CodecError
+from musterd.raft.contract import Applied, ShardId
+from musterd.raft.driver import Driver
+from musterd.raft.identity import new_identity, write_identity
+from musterd.raft.settings import RaftSettings
+from musterd.storage.memory import MemoryStore
 
 STEP_S = 0.002
 

@@ -3,9 +3,9 @@
 import pytest
 
 from muster.v1 import peer_pb2 as pb
-from raft.contract import Applied, Role, ShardId
-from raft.journal import KIND_ADMITTED, KIND_NOOP
-from raft.peers import Admission, Replacement, decode_admission
+from musterd.raft.contract import Applied, Role, ShardId
+from musterd.raft.journal import KIND_ADMITTED, KIND_NOOP
+from musterd.raft.peers import Admission, Replacement, decode_admission
 from tests.raft.memory_cluster import SMALL, MemoryCluster, Recorder
 
 
@@ -134,8 +134,8 @@ def test_a_replaced_node_and_a_lagging_one_cannot_elect_a_leader_without_an_ackn
 
 def test_without_the_admission_rule_that_scenario_loses_the_entry(monkeypatch):
     """The test above would fail on a build that counts everybody: it tests something."""
-    monkeypatch.setattr("raft.replica.Replica._counts", lambda self, peer: True)
-    monkeypatch.setattr("raft.replica.Replica.learner", False)
+    monkeypatch.setattr("musterd.raft.replica.Replica._counts", lambda self, peer: True)
+    monkeypatch.setattr("musterd.raft.replica.Replica.learner", False)
     cluster = MemoryCluster()
     _, bystander = lost_quorum(cluster)
     cluster.nodes[2].start()

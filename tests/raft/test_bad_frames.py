@@ -2,13 +2,13 @@
 
 import pytest
 
-from raft import codec
-from raft.codec import COUNT_END, COUNT_STEP, CodecError
-from raft.contract import Role
-from raft.journal import KIND_NOOP
-from raft.peers import Replacement
-from storage.invariant import BrokenInvariantError
-from storage.store import Family
+from musterd.raft import codec
+from musterd.raft.codec import COUNT_END, COUNT_STEP, CodecError
+from musterd.raft.contract import Role
+from musterd.raft.journal import KIND_NOOP
+from musterd.raft.peers import Replacement
+from musterd.storage.invariant import BrokenInvariantError
+from musterd.storage.store import Family
 from tests.raft.memory_cluster import MemoryCluster
 
 ENTRIES = [b"a", b"b", b"c"]

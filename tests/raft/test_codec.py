@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.v1 import peer_pb2 as pb
-from raft import codec
-from raft.codec import CodecError
-from raft.journal import KIND_ADMITTED, KIND_COMMAND, KIND_MEMBERSHIP, KIND_NOOP
+from musterd.raft import codec
+from musterd.raft.codec import CodecError
+from musterd.raft.journal import KIND_ADMITTED, KIND_COMMAND, KIND_MEMBERSHIP, KIND_NOOP
 
 NUMBER = st.integers(0, codec.COUNT_END - 1)
 SEQ = st.integers(0, 2**40)

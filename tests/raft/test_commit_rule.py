@@ -7,8 +7,8 @@ S1 of the one before; a majority still lacks it.
 
 import pytest
 
-import raft.driver
-from raft.replica import Replica
+import musterd.raft.driver
+from musterd.raft.replica import Replica
 from tests.raft.flaws.hand import HEARTBEAT_S, Options
 from tests.raft.flaws.hand_replica import ReplicaGroup
 
@@ -112,6 +112,6 @@ def test_the_script_fails_on_a_leader_that_commits_by_counting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without the rule S1 commits in step (c) what S5 overwrites in step (d)."""
-    monkeypatch.setattr(raft.driver, "Replica", CommitsByCounting)
+    monkeypatch.setattr(musterd.raft.driver, "Replica", CommitsByCounting)
     with pytest.raises(AssertionError, match="it is not committed"):
         test_an_entry_of_an_older_term_is_not_committed_by_counting_replicas()

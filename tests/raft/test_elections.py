@@ -1,7 +1,7 @@
 """How soon a silent or lost leader is succeeded, and to whom leadership is not handed over."""
 
-from raft import codec
-from raft.settings import RaftSettings
+from musterd.raft import codec
+from musterd.raft.settings import RaftSettings
 from tests.raft.memory_cluster import MemoryCluster
 
 SHARD_COUNT = 8

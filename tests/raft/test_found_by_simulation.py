@@ -1,6 +1,6 @@
 """What the simulator once found, each as the shortest script that shows it."""
 
-from raft.contract import NodeId
+from musterd.raft.contract import NodeId
 from tests.raft.flaws.hand import Options
 from tests.raft.flaws.hand_replica import ReplicaGroup
 

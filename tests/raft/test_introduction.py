@@ -3,10 +3,10 @@
 import pytest
 
 from muster.v1 import peer_pb2 as pb
-from raft.contract import Applied, Role, ShardId
-from raft.peers import PeerBook, Replacement
-from storage import keys
-from storage.store import Family
+from musterd.raft.contract import Applied, Role, ShardId
+from musterd.raft.peers import PeerBook, Replacement
+from musterd.storage import keys
+from musterd.storage.store import Family
 from tests.raft.memory_cluster import MemoryCluster
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raft import journal
-from raft.journal import Journal, JournalMark
-from raft.settings import RaftSettings
-from storage import keys
-from storage.invariant import BrokenInvariantError
-from storage.memory import MemoryStore
-from storage.store import CorruptStoreError, Family
+from musterd.raft import journal
+from musterd.raft.journal import Journal, JournalMark
+from musterd.raft.settings import RaftSettings
+from musterd.storage import keys
+from musterd.storage.invariant import BrokenInvariantError
+from musterd.storage.memory import MemoryStore
+from musterd.storage.store import CorruptStoreError, Family
 
 TINY = RaftSettings(log_disk_bytes=2000, log_trim_bytes=300, log_memory_bytes=400)
 

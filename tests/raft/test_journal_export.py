@@ -1,9 +1,9 @@
 """The log's trimming waits for an exporter, but not without end."""
 
-from raft import journal
-from raft.journal import KIND_COMMAND, Journal
-from raft.settings import KIB, RaftSettings
-from storage.memory import MemoryStore
+from musterd.raft import journal
+from musterd.raft.journal import KIND_COMMAND, Journal
+from musterd.raft.settings import KIB, RaftSettings
+from musterd.storage.memory import MemoryStore
 
 SETTINGS = RaftSettings(log_disk_bytes=64 * KIB, log_trim_bytes=8 * KIB, export_lag_bytes=64 * KIB)
 

@@ -3,12 +3,12 @@
 import pytest
 
 from muster.v1 import peer_pb2 as pb
-from raft import codec
-from raft.contract import Applied, Role, ShardId
-from raft.peers import Loss
-from raft.settings import RaftSettings
-from storage.life import STARTS_MAX
-from storage.memory import MemoryStore
+from musterd.raft import codec
+from musterd.raft.contract import Applied, Role, ShardId
+from musterd.raft.peers import Loss
+from musterd.raft.settings import RaftSettings
+from musterd.storage.life import STARTS_MAX
+from musterd.storage.memory import MemoryStore
 from tests.raft.memory_cluster import MemoryCluster
 
 ENTRIES = [b"%d" % i for i in range(8)]

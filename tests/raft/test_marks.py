@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from storage import keys
-from storage.store import CorruptStoreError, Family
+from musterd.storage import keys
+from musterd.storage.store import CorruptStoreError, Family
 from tests.raft.memory_cluster import MemoryCluster
 
 

@@ -1,6 +1,6 @@
 """Three drivers over memory stores: they elect, commit, survive."""
 
-from raft.contract import ENTRY_BYTES_MAX, Applied, NotLeader, Overloaded, Role, Unknown
+from musterd.raft.contract import ENTRY_BYTES_MAX, Applied, NotLeader, Overloaded, Role, Unknown
 from tests.raft.memory_cluster import MemoryCluster, Recorder
 
 

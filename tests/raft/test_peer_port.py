@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from coordinator.init import initialise
 from muster.v1 import peer_pb2 as pb
-from raft import codec
-from raft.peers import Replacement
-from raft.transport import MAGIC, _Connection, framed
+from musterd.coordinator.node.init import initialise
+from musterd.raft import codec
+from musterd.raft.peers import Replacement
+from musterd.raft.transport import MAGIC, _Connection, framed
 from tests.raft.loopback import LoopbackCluster
 
 HEAD = len(framed(b""))

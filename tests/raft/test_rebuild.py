@@ -2,10 +2,10 @@
 
 import pytest
 
-from raft.contract import Role
-from raft.core import PeerNode
-from storage import keys
-from storage.store import Family
+from musterd.raft.contract import Role
+from musterd.raft.core import PeerNode
+from musterd.storage import keys
+from musterd.storage.store import Family
 from tests.raft.memory_cluster import SMALL, MemoryCluster
 
 

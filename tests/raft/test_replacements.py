@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.v1 import peer_pb2 as pb
-from raft.hello import replacements
-from raft.identity import load_identity, new_identity, write_identity
-from raft.peers import PeerBook, Replacement
-from storage.memory import MemoryStore
+from musterd.raft.hello import replacements
+from musterd.raft.identity import load_identity, new_identity, write_identity
+from musterd.raft.peers import PeerBook, Replacement
+from musterd.storage.memory import MemoryStore
 from tests.raft.memory_cluster import MemoryCluster
 from tests.raft.test_admission import counts, store_uuid, wipe
 

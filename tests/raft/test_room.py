@@ -2,9 +2,9 @@
 
 import pytest
 
-from raft import codec
-from raft.codec import CodecError, Sender
-from raft.contract import Applied, Room
+from musterd.raft import codec
+from musterd.raft.codec import CodecError, Sender
+from musterd.raft.contract import Applied, Room
 from tests.raft.memory_cluster import MemoryCluster
 
 

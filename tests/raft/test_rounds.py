@@ -2,8 +2,8 @@
 
 import pytest
 
-from raft.rounds import RoundTimes
-from raft.settings import RaftSettings
+from musterd.raft.rounds import RoundTimes
+from musterd.raft.settings import RaftSettings
 from tests.raft.memory_cluster import MemoryCluster
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 from pysyncobj.syncobj import SyncObj
 
-import raft.driver
-from raft import codec
-from raft.codec import Message
-from raft.core import PeerNode
-from raft.replica import Replica
+import musterd.raft.driver
+from musterd.raft import codec
+from musterd.raft.codec import Message
+from musterd.raft.core import PeerNode
+from musterd.raft.replica import Replica
 from tests.raft.flaws.hand import HEARTBEAT_S, Options
 from tests.raft.flaws.hand_replica import SHARD, ReplicaGroup
 
@@ -112,7 +112,7 @@ def clock_that_moves_within_a_tick_starts_no_election() -> None:
 
     replica._election_deadline = 1.0 + g.now + 0.5
     replica._clock = clock
-    raft.driver.seams.use_clock(clock)
+    musterd.raft.driver.seams.use_clock(clock)
     replica._onTick(0)
     assert reads > 1
     assert g.term(1) == before
@@ -179,6 +179,6 @@ def test_without_the_rule_the_script_fails(
     script: Callable[[], None], build: type[Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Replica without it does not."""
-    monkeypatch.setattr(raft.driver, "Replica", build)
+    monkeypatch.setattr(musterd.raft.driver, "Replica", build)
     with pytest.raises(AssertionError):
         script()

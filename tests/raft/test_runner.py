@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from raft.runner import LoopRunner
+from musterd.raft.runner import LoopRunner
 
 HOUR_S = 3600.0
 

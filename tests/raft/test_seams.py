@@ -21,16 +21,16 @@ import pytest
 from pysyncobj import SyncObj
 from pysyncobj.syncobj import SyncObjConf
 
-import raft
-from raft import seams
-from raft.journal import Journal
-from raft.replica import Replica
-from raft.snapshots import Snapshots
+import musterd.raft
+from musterd.raft import seams
+from musterd.raft.journal import Journal
+from musterd.raft.replica import Replica
+from musterd.raft.snapshots import Snapshots
 from tests.raft.flaws.hand import Options
 from tests.raft.flaws.hand_replica import ReplicaGroup
 
 LAYERS = tuple(layer for layer in Replica.__mro__ if layer.__module__.startswith("raft."))
-RAFT = Path(raft.__file__).parent
+RAFT = Path(musterd.raft.__file__).parent
 OVERRIDES = {
     "_SyncObj__onMessageReceived",
     "_SyncObj__sendNextNodeIdx",
@@ -254,7 +254,7 @@ def test_nothing_in_raft_can_be_imported_beside_another_pysyncobj(tmp_path: Path
         file.write("\n# patched\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", "import raft.replica"],
+        [sys.executable, "-c", "import musterd.raft.replica"],
         env=environment,
         cwd=RAFT.parent,
         capture_output=True,

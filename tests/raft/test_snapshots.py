@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from raft.contract import Applied, NodeId
-from raft.settings import RaftSettings
-from storage import keys
-from storage.store import Family
+from musterd.raft.contract import Applied, NodeId
+from musterd.raft.settings import RaftSettings
+from musterd.storage import keys
+from musterd.storage.store import Family
 from tests.raft.memory_cluster import SMALL, MemoryCluster, Recorder
 
 

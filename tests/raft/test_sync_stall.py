@@ -2,9 +2,9 @@
 
 import pytest
 
-from raft import codec
-from raft.contract import Applied, Unknown
-from raft.sync_watch import SyncWatch
+from musterd.raft import codec
+from musterd.raft.contract import Applied, Unknown
+from musterd.raft.sync_watch import SyncWatch
 from tests.raft.memory_cluster import MemoryCluster
 
 SHARDS = 4

@@ -1,6 +1,6 @@
 """What arrives at rest costs no tick, and whatever leaves something to do has one."""
 
-from raft.contract import ShardId
+from musterd.raft.contract import ShardId
 from tests.raft.memory_cluster import MemoryCluster, Recorder
 
 HEARTBEAT_S = 0.1

@@ -7,9 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from export.layout import COLUMNS, Manifest, manifest_path, read_manifest, sha256_of, write_manifest
-from replay.local import run_local
-from replay.tables import TABLES
+from musterd.export.layout import (
+    COLUMNS,
+    Manifest,
+    manifest_path,
+    read_manifest,
+    sha256_of,
+    write_manifest,
+)
+from musterd.replay.local import run_local
+from musterd.replay.tables import TABLES
 
 
 def replayed(source, output, *, prove=False):

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 
-from coordinator.codec import decode_events, encode_events
-from coordinator.machine.events import OffsetCommitted
-from export.history import read_rows
-from export.layout import SCHEMA_VERSION, manifest_path, write_manifest
-from replay.checks import InputError
+from musterd.coordinator.codec import decode_events, encode_events
+from musterd.coordinator.machine.events import OffsetCommitted
+from musterd.export.history import read_rows
+from musterd.export.layout import SCHEMA_VERSION, manifest_path, write_manifest
+from musterd.replay.checks import InputError
 from tests.export.exports import SMALL, export_once, lively, open_exporter
 from tests.export.node import FakeNode, Script
 from tests.replay.results import (

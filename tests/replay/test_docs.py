@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from export.layout import COLUMNS
-from replay.tables import SCHEMAS, TABLES
+from musterd.export.layout import COLUMNS
+from musterd.replay.tables import SCHEMAS, TABLES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "replay.md").read_text("utf-8")
 TYPES = {

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from export.layout import manifest_path
-from replay.job import run_spark
-from replay.session import start_session
+from musterd.export.layout import manifest_path
+from musterd.replay.job import run_spark
+from musterd.replay.session import start_session
 from tests.export.exports import SMALL, export_once, lively, open_exporter
 from tests.export.node import FakeNode, Script
 from tests.replay.results import flip, replayed, segments, tables

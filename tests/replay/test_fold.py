@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.machine.commands import CreateTopic
+from musterd.coordinator.machine.commands import CreateTopic
 from tests.export.exports import export_once, lively
 from tests.export.node import WALL_MS, FakeNode, Script, vector
 from tests.replay.results import replayed, table

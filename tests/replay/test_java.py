@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replay import java
+from musterd.replay import java
 
 VECTOR = "jdk.incubator.vector@"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from coordinator.machine.commands import AddPartitions, CreateTopic
-from coordinator.machine.evolve_history import rounds_of
-from coordinator.machine.shard_state import recount, reweigh
-from replay.local import run_local
+from musterd.coordinator.machine.commands import AddPartitions, CreateTopic
+from musterd.coordinator.machine.evolve_history import rounds_of
+from musterd.coordinator.machine.shard_state import recount, reweigh
+from musterd.replay.local import run_local
 from tests.export.exports import SMALL, open_exporter
 from tests.export.node import FakeNode, Script
 from tests.replay.results import table

@@ -1,6 +1,11 @@
 """Groups that were deleted, offsets that expired: replay folds them, and the digests agree."""
 
-from coordinator.machine.commands import DeleteGroup, ExpireOffsets, OffsetDelete, TopicPartition
+from musterd.coordinator.machine.commands import (
+    DeleteGroup,
+    ExpireOffsets,
+    OffsetDelete,
+    TopicPartition,
+)
 from tests.export.exports import export_once, open_exporter
 from tests.export.node import WALL_MS, FakeNode, Script
 from tests.replay.results import replayed, table

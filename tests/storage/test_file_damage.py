@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.manifest import damage_of
-from storage.rocks import RocksStore
-from storage.secondary import Secondary
-from storage.store import CorruptStoreError, Family, StoreError
+from musterd.storage.manifest import damage_of
+from musterd.storage.rocks import RocksStore
+from musterd.storage.secondary import Secondary
+from musterd.storage.store import CorruptStoreError, Family, StoreError
 
 RECORDS = 300
 END = b"\xff" * 9

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage import keys
-from storage.invariant import BrokenInvariantError
-from storage.memory import MemoryStore
-from storage.store import Family, StoreError
+from musterd.storage import keys
+from musterd.storage.invariant import BrokenInvariantError
+from musterd.storage.memory import MemoryStore
+from musterd.storage.store import Family, StoreError
 
 
 def put(store, key, value=b"v"):

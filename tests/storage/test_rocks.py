@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from storage import rocks
-from storage.rocks import MissingStoreError, RocksStore
-from storage.store import CorruptStoreError, Family, StoreError
+from musterd.storage import rocks
+from musterd.storage.rocks import MissingStoreError, RocksStore
+from musterd.storage.store import CorruptStoreError, Family, StoreError
 
 
 class Loop:

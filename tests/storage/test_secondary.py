@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from storage import keys
-from storage.rocks import RocksStore
-from storage.secondary import Secondary
-from storage.store import Family, StoreError
+from musterd.storage import keys
+from musterd.storage.rocks import RocksStore
+from musterd.storage.secondary import Secondary
+from musterd.storage.store import Family, StoreError
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from random import Random
 
 import pytest
 
-from raft.contract import Applied, Role, ShardId
-from raft.driver import Driver
-from raft.identity import new_identity, write_identity
-from raft.settings import RaftSettings
-from storage.rocks import _MARK, RocksStore
-from storage.store import CorruptStoreError
+from musterd.raft.contract import Applied, Role, ShardId
+from musterd.raft.driver import Driver
+from musterd.raft.identity import new_identity, write_identity
+from musterd.raft.settings import RaftSettings
+from musterd.storage.rocks import _MARK, RocksStore
+from musterd.storage.store import CorruptStoreError
 
 SHARD = ShardId(0)
 SETTINGS = RaftSettings(first_election_ms=1, election_min_ms=310, mark_ms=0, soft_ms=0)

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from chaos.check.register import NONE, Access, Register
+from musterd.chaos.check.register import NONE, Access, Register
 
 
 def is_linearizable(register: Register) -> bool:

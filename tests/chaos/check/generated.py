@@ -3,7 +3,7 @@
 from dataclasses import replace
 from random import Random
 
-from chaos.history import SUPERSEDED, Key, Operation, Outcome
+from musterd.chaos.history import SUPERSEDED, Key, Operation, Outcome
 
 KEY = Key("g", "t", 0)
 

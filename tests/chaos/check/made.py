@@ -1,7 +1,7 @@
 """Histories by hand: times in whole seconds, one key unless said."""
 
-from chaos.history import Expected, Generation, History, Key, Operation, Outcome, Ownership
-from chaos.verdict import Verdict
+from musterd.chaos.history import Expected, Generation, History, Key, Operation, Outcome, Ownership
+from musterd.chaos.verdict import Verdict
 
 S = 1_000_000_000
 KEY = Key("g", "t", 0)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.check import cooperative, fences, generations, owned_again, owners, tokens
-from chaos.history import FaultSpan, Key, Outcome
+from musterd.chaos.check import cooperative, fences, generations, owned_again, owners, tokens
+from musterd.chaos.history import FaultSpan, Key, Outcome
 from tests.chaos.check.made import (
     KEY,
     OTHER,

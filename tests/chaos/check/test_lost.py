@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.check import lost, offsets
-from chaos.history import SUPERSEDED, Key, Logged, Outcome, ShardLog
+from musterd.chaos.check import lost, offsets
+from musterd.chaos.history import SUPERSEDED, Key, Logged, Outcome, ShardLog
 from tests.chaos.check.made import (
     KEY,
     OTHER,

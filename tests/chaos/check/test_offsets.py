@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chaos.check import offsets, search, zones
-from chaos.check.register import registers
-from chaos.history import SUPERSEDED, Outcome
+from musterd.chaos.check import offsets, search, zones
+from musterd.chaos.check.register import registers
+from musterd.chaos.history import SUPERSEDED, Outcome
 from tests.chaos.check import brute
 from tests.chaos.check.generated import generated
 from tests.chaos.check.made import KEY, OTHER, commit, delete, history, only, op, read

@@ -2,8 +2,8 @@
 
 import pytest
 
-from chaos.check import operators
-from chaos.history import FaultSpan, Operated, Outcome
+from musterd.chaos.check import operators
+from musterd.chaos.history import FaultSpan, Operated, Outcome
 from tests.chaos.check.made import S, commit, history, only, told
 
 MAX = "classic.max.size"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.check import CHECKERS, check_all, digests, disks, minority, stores
-from chaos.history import (
+from musterd.chaos.check import CHECKERS, check_all, digests, disks, minority, stores
+from musterd.chaos.history import (
     Checkpoint,
     Key,
     NodeState,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.world.disk import SIZE_MB_MIN, LoopDisks
-from chaos.world.keeping import Keeping
+from musterd.chaos.world.disk import SIZE_MB_MIN, LoopDisks
+from musterd.chaos.world.keeping import Keeping
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ from random import Random
 
 import pytest
 
-from chaos.faults.choosing import one_of, some_of
-from chaos.run.conductor import Conductor
-from chaos.run.installation import Installation
-from chaos.run.schedule import Schedule
-from chaos.run.stage import OwnWorld
-from chaos.run.view import PlainView
-from chaos.workloads.catalog import Setting, plan
-from chaos.world.loopback import Loopback
 from muster.v1 import admin_pb2
+from musterd.chaos.faults.choosing import one_of, some_of
+from musterd.chaos.run.conductor import Conductor
+from musterd.chaos.run.installation import Installation
+from musterd.chaos.run.schedule import Schedule
+from musterd.chaos.run.stage import OwnWorld
+from musterd.chaos.run.view import PlainView
+from musterd.chaos.workloads.catalog import Setting, plan
+from musterd.chaos.world.loopback import Loopback
 
 PROBED = frozenset({0, 1})
 LED = {0: 2, 1: 2, 2: 0, 3: 0, 4: 0}

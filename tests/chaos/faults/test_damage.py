@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from chaos.faults import damage as torn
-from chaos.faults.contract import FaultError
-from chaos.world import damage
-from chaos.world.damage import DamageError, Part
+from musterd.chaos.faults import damage as torn
+from musterd.chaos.faults.contract import FaultError
+from musterd.chaos.world import damage
+from musterd.chaos.world.damage import DamageError, Part
 
 
 @pytest.fixture

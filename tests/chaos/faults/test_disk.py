@@ -15,10 +15,10 @@ from typing import cast
 
 import pytest
 
-from chaos.faults.disk import PowerLossAll
-from chaos.world.disk import LoopDisks
-from chaos.world.keeping import Keeping, KeepingError
-from chaos.world.world import World
+from musterd.chaos.faults.disk import PowerLossAll
+from musterd.chaos.world.disk import LoopDisks
+from musterd.chaos.world.keeping import Keeping, KeepingError
+from musterd.chaos.world.world import World
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from chaos.check import disks
-from chaos.faults.catalog import kinds
-from chaos.history import History
-from chaos.run.states import states_of
-from chaos.world.loopback import Loopback
-from chaos.world.world import World
+from musterd.chaos.check import disks
+from musterd.chaos.faults.catalog import kinds
+from musterd.chaos.history import History
+from musterd.chaos.run.states import states_of
+from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world.world import World
 from tests.chaos.faults import apart
 from tests.chaos.faults.load import TOPIC, Load
 

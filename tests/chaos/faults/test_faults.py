@@ -10,20 +10,20 @@ from random import Random
 
 import pytest
 
-from chaos.faults import damage
-from chaos.faults.catalog import kinds
-from chaos.faults.clock import DRIFT_S_MIN
-from chaos.faults.contract import Group, create, reason_missing
-from chaos.faults.disk import ENDS_S, _room, _syncs
-from chaos.faults.resources import _refused_growth, _untaken
-from chaos.world import waiting
-from chaos.world.clock import FakeClock
-from chaos.world.disk import LoopDisks
-from chaos.world.limits import CpuLimit, MemoryLimit, WriteLimit, open_files
-from chaos.world.loopback import Loopback
-from chaos.world.outfit import outfit
-from chaos.world.world import World
-from raft.contract import Room
+from musterd.chaos.faults import damage
+from musterd.chaos.faults.catalog import kinds
+from musterd.chaos.faults.clock import DRIFT_S_MIN
+from musterd.chaos.faults.contract import Group, create, reason_missing
+from musterd.chaos.faults.disk import ENDS_S, _room, _syncs
+from musterd.chaos.faults.resources import _refused_growth, _untaken
+from musterd.chaos.world import waiting
+from musterd.chaos.world.clock import FakeClock
+from musterd.chaos.world.disk import LoopDisks
+from musterd.chaos.world.limits import CpuLimit, MemoryLimit, WriteLimit, open_files
+from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world.outfit import outfit
+from musterd.chaos.world.world import World
+from musterd.raft.contract import Room
 from tests.chaos.faults import apart
 from tests.chaos.faults.load import TOPIC, Load
 
@@ -162,7 +162,7 @@ def hosts_are_busy(world, injected, load):
         ran_s = 0.0
         for line in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):  # any process of the machine may end
-                if b"chaos.faults.busy" in line.read_bytes():
+                if b"musterd.chaos.faults.busy" in line.read_bytes():
                     ran_s += waiting.ran_s(int(line.parent.name))
         return ran_s
 

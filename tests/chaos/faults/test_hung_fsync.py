@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from chaos.faults.contract import create, reason_missing
-from chaos.faults.disk import LeaderFsyncHangs
-from chaos.mutants.installed import BrokenBuild
-from chaos.world.loopback import Loopback
-from chaos.world.outfit import outfit
-from chaos.world.world import World
+from musterd.chaos.faults.contract import create, reason_missing
+from musterd.chaos.faults.disk import LeaderFsyncHangs
+from musterd.chaos.mutants.installed import BrokenBuild
+from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world.outfit import outfit
+from musterd.chaos.world.world import World
 from tests.chaos.faults.load import TOPIC, Load
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]

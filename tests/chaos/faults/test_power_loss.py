@@ -4,14 +4,14 @@ from random import Random
 
 import pytest
 
-from chaos.faults.contract import create
-from chaos.faults.disk import PowerLossAll
-from chaos.mutants.installed import BrokenBuild
-from chaos.world.disk import LoopDisks
-from chaos.world.errors import WorldError
-from chaos.world.keeping import Keeping
-from chaos.world.loopback import Loopback
-from chaos.world.world import World
+from musterd.chaos.faults.contract import create
+from musterd.chaos.faults.disk import PowerLossAll
+from musterd.chaos.mutants.installed import BrokenBuild
+from musterd.chaos.world.disk import LoopDisks
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.keeping import Keeping
+from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world.world import World
 from tests.chaos.faults.load import TOPIC, Load
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]

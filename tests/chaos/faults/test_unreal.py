@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.faults import clock, damage, disk, load, resources, watched
-from chaos.faults.catalog import kinds
-from chaos.faults.contract import FaultError, Group, create
-from chaos.faults.watched import Watched
-from chaos.run.stage import Healed, OwnWorld
-from chaos.world.errors import WorldError
-from chaos.world.loopback import Loopback
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
+from musterd.chaos.faults import clock, damage, disk, load, resources, watched
+from musterd.chaos.faults.catalog import kinds
+from musterd.chaos.faults.contract import FaultError, Group, create
+from musterd.chaos.faults.watched import Watched
+from musterd.chaos.run.stage import Healed, OwnWorld
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.loopback import Loopback
 
 DOCS = Path(__file__).parents[3] / "docs" / "chaos.md"
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from chaos.mutants import unit
-from chaos.mutants.hunt import layers
+from musterd.chaos.mutants import unit
+from musterd.chaos.mutants.hunt import layers
 
 TESTS = """
 import pytest

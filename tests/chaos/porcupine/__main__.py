@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from chaos.check.offsets import is_linearizable
-from chaos.check.register import FOREVER, Access, Register, registers
-from chaos.check.search import UndecidedError
-from chaos.history import History, Operation, Outcome
-from chaos.merging import read_folder
+from musterd.chaos.check.offsets import is_linearizable
+from musterd.chaos.check.register import FOREVER, Access, Register, registers
+from musterd.chaos.check.search import UndecidedError
+from musterd.chaos.history import History, Operation, Outcome
+from musterd.chaos.merging import read_folder
 from tests.chaos.check.generated import generated
 
 ACCESSES_MAX = 10_000

@@ -3,13 +3,13 @@
 import re
 from pathlib import Path
 
-from chaos.faults import catalog
-from chaos.mutants import cold, unit
-from chaos.mutants.process_builds import PROCESS_BUILDS
-from chaos.report import bugs
-from chaos.report.invariants import INVARIANTS
-from chaos.run.drills import DEMANDED, DRILLS, PROMISES
-from chaos.workloads import catalog as workloads
+from musterd.chaos.faults import catalog
+from musterd.chaos.mutants import cold, unit
+from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
+from musterd.chaos.report import bugs
+from musterd.chaos.report.invariants import INVARIANTS
+from musterd.chaos.run.drills import DEMANDED, DRILLS, PROMISES
+from musterd.chaos.workloads import catalog as workloads
 
 ROOT = Path(__file__).parents[3]
 TARGET = ROOT / "docs" / "chaos.md"

@@ -2,7 +2,7 @@
 
 import random
 
-from chaos.run.result import (
+from musterd.chaos.run.result import (
     Broken,
     Counts,
     FaultClass,

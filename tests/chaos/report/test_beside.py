@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from chaos.mutants import cold
-from chaos.run import result as results
-from chaos.sim.mutants import KNOWN_SEEDS
+from musterd.chaos.mutants import cold
+from musterd.chaos.run import result as results
+from musterd.chaos.sim.mutants import KNOWN_SEEDS
 from tests.chaos.report import made_up
 
 SIM = {"seeds": 7, "violations": 0, "faults": {"crash": 3}, "counts": {}, "mutants": {"a": 3}}

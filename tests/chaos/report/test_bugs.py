@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.report import bugs
+from musterd.chaos.report import bugs
 from tests.chaos.report import document
 
 ROOT = Path(__file__).parents[3]
@@ -38,7 +38,7 @@ def functions(file):
 def test_the_test_that_a_row_names_exists(bug):
     """A file, a function in it, or a scenario of the simulator with a seed."""
     if bug.test.startswith("sim:"):
-        from chaos.sim.scenarios import named  # noqa: PLC0415  # only where a row needs it
+        from musterd.chaos.sim.scenarios import named  # noqa: PLC0415  # only where a row needs it
 
         _, scenario, seed = bug.test.split(":")
         assert named(scenario)

@@ -5,17 +5,17 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from chaos import build as builds
-from chaos.build import Build
-from chaos.mutants import __main__ as mutants_main
-from chaos.mutants.hunt import Caught, layers
-from chaos.report import page
-from chaos.report.figures import build
-from chaos.report.inputs import Inputs, Mutant, Simulated, Soaked, read
-from chaos.run import result
-from chaos.sim import run as sim_run
-from chaos.soak.records import SCHEMA, Writer
-from chaos.soak.records import read as read_soak
+from musterd.chaos import build as builds
+from musterd.chaos.build import Build
+from musterd.chaos.mutants import __main__ as mutants_main
+from musterd.chaos.mutants.hunt import Caught, layers
+from musterd.chaos.report import page
+from musterd.chaos.report.figures import build
+from musterd.chaos.report.inputs import Inputs, Mutant, Simulated, Soaked, read
+from musterd.chaos.run import result
+from musterd.chaos.sim import run as sim_run
+from musterd.chaos.soak.records import SCHEMA, Writer
+from musterd.chaos.soak.records import read as read_soak
 from tests.chaos.report import made_up
 from tests.chaos.report.test_report import NOW, soak, words
 

@@ -6,13 +6,13 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from chaos.report import bugs, page
-from chaos.report.figures import ABSENT, EMPTY, HELD, VIOLATED, WAITS, build
-from chaos.report.inputs import InputError, Inputs, Mutant, Simulated, read
-from chaos.run import result
-from chaos.sim.run import Totals, summary
-from chaos.soak.records import Writer
-from chaos.soak.sampling import Sample
+from musterd.chaos.report import bugs, page
+from musterd.chaos.report.figures import ABSENT, EMPTY, HELD, VIOLATED, WAITS, build
+from musterd.chaos.report.inputs import InputError, Inputs, Mutant, Simulated, read
+from musterd.chaos.run import result
+from musterd.chaos.sim.run import Totals, summary
+from musterd.chaos.soak.records import Writer
+from musterd.chaos.soak.sampling import Sample
 from tests.chaos.report import made_up
 
 NOW = "2026-11-22T03:04:05+00:00"

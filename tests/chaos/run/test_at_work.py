@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.run import whole
-from chaos.run.schedule import Kind
-from chaos.workloads.catalog import names
+from musterd.chaos.run import whole
+from musterd.chaos.run.schedule import Kind
+from musterd.chaos.workloads.catalog import names
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 import pytest
 from typer.testing import CliRunner
 
-from chaos.run.cli import _shown, run
-from chaos.run.result import ResultError, Spread, read
-from chaos.world.choose import Wanted
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.output import Format, render
+from musterd.chaos.run.cli import _shown, run
+from musterd.chaos.run.result import ResultError, Spread, read
+from musterd.chaos.world.choose import Wanted
 from tests.chaos.report import made_up
 
 
@@ -101,7 +101,7 @@ def test_notes_are_printed(tmp_path):
 
 def test_the_command_is_there():
     """`muster chaos run --help` tells its options."""
-    from chaos.cli import chaos  # noqa: PLC0415  # registers on import
+    from musterd.chaos.cli import chaos  # noqa: PLC0415  # registers on import
 
     told = CliRunner().invoke(chaos, ["run", "--help"])
     assert told.exit_code == 0

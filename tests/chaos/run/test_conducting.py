@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.run.cli import _faults
-from chaos.run.conductor import Conductor
-from chaos.run.judging import classes
-from chaos.run.stage import Healed
+from musterd.chaos.run.cli import _faults
+from musterd.chaos.run.conductor import Conductor
+from musterd.chaos.run.judging import classes
+from musterd.chaos.run.stage import Healed
 from tests.chaos.check.made import expected
 from tests.chaos.report import made_up
 

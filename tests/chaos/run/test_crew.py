@@ -4,8 +4,8 @@ import io
 import random
 from types import SimpleNamespace
 
-from chaos.run.crew import Crew
-from chaos.workloads.catalog import Disturbance, Job
+from musterd.chaos.run.crew import Crew
+from musterd.chaos.workloads.catalog import Disturbance, Job
 
 AT_ONCE = Disturbance("restart", (0.0, 0.0), (0.0, 0.0))
 

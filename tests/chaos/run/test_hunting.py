@@ -8,20 +8,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.check import CHECKERS
-from chaos.faults.contract import create
-from chaos.mutants.hunt import layers
-from chaos.mutants.installed import BrokenBuild
-from chaos.mutants.process_builds import PROCESS_BUILDS
-from chaos.report.invariants import INVARIANTS
-from chaos.run import drills, hunting
-from chaos.workloads.admin import AdminSettings
-from chaos.workloads.catalog import Setting
-from chaos.workloads.offsets import SimpleSettings
-from chaos.world import damage
-from chaos.world.errors import WorldError
-from storage.rocks import RocksStore
-from storage.store import CorruptStoreError, Family
+from musterd.chaos.check import CHECKERS
+from musterd.chaos.faults.contract import create
+from musterd.chaos.mutants.hunt import layers
+from musterd.chaos.mutants.installed import BrokenBuild
+from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
+from musterd.chaos.report.invariants import INVARIANTS
+from musterd.chaos.run import drills, hunting
+from musterd.chaos.workloads.admin import AdminSettings
+from musterd.chaos.workloads.catalog import Setting
+from musterd.chaos.workloads.offsets import SimpleSettings
+from musterd.chaos.world import damage
+from musterd.chaos.world.errors import WorldError
+from musterd.storage.rocks import RocksStore
+from musterd.storage.store import CorruptStoreError, Family
 from tests.chaos.report import made_up
 
 FINE = tuple(made_up.verdict(f"I{n}") for n in (1, 2, 3, 6, 13, 15))
@@ -294,7 +294,7 @@ def test_only_serve_is_launched_as_the_broken_build() -> None:
     kit = BrokenBuild("majority")
     argv = ["python", "wrap.py", "-m", "muster.cli", "serve", "--listen=x"]
     assert kit.command(0, argv) == [
-        *("python", "wrap.py", "-m", "chaos.mutants.serve", "majority", "--"),
+        *("python", "wrap.py", "-m", "musterd.chaos.mutants.serve", "majority", "--"),
         *("serve", "--listen=x"),
     ]
     with pytest.raises(WorldError, match="not started by"):

@@ -11,8 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from chaos.run import result as results
-from chaos.world.cluster import Cluster
+from musterd.chaos.run import result as results
+from musterd.chaos.world.cluster import Cluster
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 

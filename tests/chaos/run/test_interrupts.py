@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from chaos.interrupts import Interrupts
-from chaos.run import result as results
+from musterd.chaos.interrupts import Interrupts
+from musterd.chaos.run import result as results
 
 RUN = ("run", "--seed", "3", "--minutes", "5", "--workload", "W1", "--to", "{folder}/run")
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from chaos.history import Key
-from chaos.run import judging
-from chaos.run.conductor import Played
-from chaos.run.judging import Occasion, judge
-from chaos.run.result import FaultRun
-from chaos.run.schedule import Schedule
-from chaos.workloads.catalog import Setting, plan
+from musterd.chaos.history import Key
+from musterd.chaos.run import judging
+from musterd.chaos.run.conductor import Played
+from musterd.chaos.run.judging import Occasion, judge
+from musterd.chaos.run.result import FaultRun
+from musterd.chaos.run.schedule import Schedule
+from musterd.chaos.workloads.catalog import Setting, plan
 from tests.chaos.check.made import S, commit, history, owns, read
 from tests.chaos.report import made_up
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.history import Generation, Key, Outcome, Round
-from chaos.run.judging import classes
-from chaos.run.minima import (
+from musterd.chaos.history import Generation, Key, Outcome, Round
+from musterd.chaos.run.judging import classes
+from musterd.chaos.run.minima import (
     COMMITS_PER_MINUTE,
     FAULTS,
     LOOKED_UP_ENOUGH,
@@ -17,8 +17,8 @@ from chaos.run.minima import (
     too_little,
     unseen,
 )
-from chaos.run.result import Counts, WorkloadResult
-from chaos.workloads.catalog import Setting, plan
+from musterd.chaos.run.result import Counts, WorkloadResult
+from musterd.chaos.workloads.catalog import Setting, plan
 from tests.chaos.check.made import commit, history
 from tests.chaos.check.test_places import write
 from tests.chaos.report import made_up

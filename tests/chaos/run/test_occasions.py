@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.faults import catalog as faults
-from chaos.run import occasions
-from chaos.run.occasions import no_occasion
-from chaos.workloads.catalog import Setting, names, plan
+from musterd.chaos.faults import catalog as faults
+from musterd.chaos.run import occasions
+from musterd.chaos.run.occasions import no_occasion
+from musterd.chaos.workloads.catalog import Setting, names, plan
 
 ALWAYS = ("I1", "I2", "I3", "I6", "I10", "I11", "I13")
 

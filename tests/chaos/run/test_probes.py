@@ -1,7 +1,15 @@
 """Unavailability as probes see it, from made-up commits."""
 
-from chaos.run.probes import Leaders, Probe, calm_of, hit_nodes, judge_fault, leaders_of, probes_of
-from chaos.run.result import FaultRun
+from musterd.chaos.run.probes import (
+    Leaders,
+    Probe,
+    calm_of,
+    hit_nodes,
+    judge_fault,
+    leaders_of,
+    probes_of,
+)
+from musterd.chaos.run.result import FaultRun
 
 MS = 1_000_000
 

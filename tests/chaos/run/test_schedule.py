@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.run.schedule import Kind, Schedule, ScheduleError, Step, draw, read, write
+from musterd.chaos.run.schedule import Kind, Schedule, ScheduleError, Step, draw, read, write
 
 KINDS = [Kind("kill", 3.0, (2.0, 4.0)), Kind("cut", 1.0, (2.0, 4.0)), Kind("rare", 0.5, (1.0, 1.0))]
 

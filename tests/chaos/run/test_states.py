@@ -2,9 +2,9 @@
 
 import pytest
 
-from chaos.check import digests, disks, minority
-from chaos.history import Checkpoint, Replayed
-from chaos.run.states import ENDED_S, LEAVES_S, states_of
+from musterd.chaos.check import digests, disks, minority
+from musterd.chaos.history import Checkpoint, Replayed
+from musterd.chaos.run.states import ENDED_S, LEAVES_S, states_of
 from tests.chaos.check.made import S, commit, history
 
 

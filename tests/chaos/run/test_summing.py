@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from chaos.history import Key, Ownership
-from chaos.run.summing import largest, most_members
-from chaos.workloads.catalog import Setting, plan
+from musterd.chaos.history import Key, Ownership
+from musterd.chaos.run.summing import largest, most_members
+from musterd.chaos.workloads.catalog import Setting, plan
 from tests.chaos.check.made import history
 
 

@@ -2,8 +2,8 @@
 
 import itertools
 
-from chaos.run import verifying
 from muster.v1 import admin_pb2
+from musterd.chaos.run import verifying
 
 Response = admin_pb2.DescribeClusterResponse
 

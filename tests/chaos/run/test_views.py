@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from chaos.run.conductor import Conductor
-from chaos.run.stage import OwnWorld
+from musterd.chaos.run.conductor import Conductor
+from musterd.chaos.run.stage import OwnWorld
 
 
 def test_each_node_that_answers_leaves_its_view_and_its_metrics_page(tmp_path):

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from chaos.check.logged import look_up
-from chaos.merging import read_folder
-from chaos.run import result as results
-from chaos.run import schedule as schedules
-from chaos.run.conductor import Played
-from chaos.run.judging import Occasion, judge
-from chaos.run.result import RunResult
-from chaos.workloads.catalog import Setting, plan
+from musterd.chaos.check.logged import look_up
+from musterd.chaos.merging import read_folder
+from musterd.chaos.run import result as results
+from musterd.chaos.run import schedule as schedules
+from musterd.chaos.run.conductor import Played
+from musterd.chaos.run.judging import Occasion, judge
+from musterd.chaos.run.result import RunResult
+from musterd.chaos.workloads.catalog import Setting, plan
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults, pytest.mark.one_run]
 

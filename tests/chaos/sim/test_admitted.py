@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from chaos.sim.admitted import Admissions
-from chaos.sim.checks import ShardChecker
-from raft.journal import KIND_ADMITTED, KIND_COMMAND
-from raft.peers import Admission
-from storage import keys
-from storage.memory import MemoryStore
-from storage.store import Family
+from musterd.chaos.sim.admitted import Admissions
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.raft.journal import KIND_ADMITTED, KIND_COMMAND
+from musterd.raft.peers import Admission
+from musterd.storage import keys
+from musterd.storage.memory import MemoryStore
+from musterd.storage.store import Family
 
 LEADER, VOTER, NEWCOMER = range(3)
 TERM, ANNOUNCED, EFFECTIVE = 7, 40, 45

@@ -7,17 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.mutants import __main__ as mutants_main
-from chaos.mutants.build import Build
-from chaos.mutants.builds import BUILDS
-from chaos.mutants.hunt import Caught, by_promise, layers
-from chaos.mutants.process_builds import PROCESS_BUILDS
-from chaos.sim import hunting, promises
-from chaos.sim.checks import Violation
-from chaos.sim.hunting import hunt
-from chaos.sim.mutants import KNOWN_SEEDS, MUTANTS, Mutant
-from chaos.sim.promises import PROMISES
-from chaos.sim.scenarios import FIFO3
+from musterd.chaos.mutants import __main__ as mutants_main
+from musterd.chaos.mutants.build import Build
+from musterd.chaos.mutants.builds import BUILDS
+from musterd.chaos.mutants.hunt import Caught, by_promise, layers
+from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
+from musterd.chaos.sim import hunting, promises
+from musterd.chaos.sim.checks import Violation
+from musterd.chaos.sim.hunting import hunt
+from musterd.chaos.sim.mutants import KNOWN_SEEDS, MUTANTS, Mutant
+from musterd.chaos.sim.promises import PROMISES
+from musterd.chaos.sim.scenarios import FIFO3
 
 QUICK = (
     "majority",
@@ -167,7 +167,7 @@ def test_a_server_can_be_a_broken_build() -> None:
     """The launcher runs the `muster` command, says what it lacks, and refuses unknown builds."""
 
     def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "chaos.mutants.serve", *arguments]
+        argv = [sys.executable, "-m", "musterd.chaos.mutants.serve", *arguments]
         return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
     served = launch("no_fsync", "--", "serve", "--help")

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from chaos.sim import sdk
-from chaos.sim.checks import ShardChecker
-from chaos.sim.ledger import Ledger
-from chaos.sim.mutants import MUTANTS
-from chaos.sim.run import MINIMA, Totals, describe, judge, run_one
-from chaos.sim.scenarios import STRANGERS
-from chaos.sim.sdk_scenarios import SDK_OPERATED
-from chaos.sim.shrinking import named_by, shrink_result
-from chaos.sim.simulation import Result, Scenario, Simulation
-from coordinator.machine.commands import (
+from muster import timeouts
+from muster.errors import InvalidPartitions, MusterError, RequestTimedOut
+from musterd.chaos.sim import sdk
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.ledger import Ledger
+from musterd.chaos.sim.mutants import MUTANTS
+from musterd.chaos.sim.run import MINIMA, Totals, describe, judge, run_one
+from musterd.chaos.sim.scenarios import STRANGERS
+from musterd.chaos.sim.sdk_scenarios import SDK_OPERATED
+from musterd.chaos.sim.shrinking import named_by, shrink_result
+from musterd.chaos.sim.simulation import Result, Scenario, Simulation
+from musterd.coordinator.machine.commands import (
     AlterGroupConfig,
     Command,
     ConfigSetting,
@@ -25,13 +27,11 @@ from coordinator.machine.commands import (
     OffsetCommit,
     PartitionCommit,
 )
-from coordinator.machine.configs import MAX_SIZE
-from coordinator.machine.errors import Error
-from coordinator.machine.events import Event, MemberJoined, MemberRemoved, RemovalCause
-from coordinator.machine.replies import Committed, Configured, Done, PartitionResult, Reply
-from coordinator.machine.shard_state import CommandResult, ShardState
-from muster import timeouts
-from muster.errors import InvalidPartitions, MusterError, RequestTimedOut
+from musterd.coordinator.machine.decide.config import MAX_SIZE
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import Event, MemberJoined, MemberRemoved, RemovalCause
+from musterd.coordinator.machine.replies import Committed, Configured, Done, PartitionResult, Reply
+from musterd.coordinator.machine.shard_state import CommandResult, ShardState
 
 
 @pytest.mark.parametrize("scenario", [STRANGERS, SDK_OPERATED], ids=lambda s: s.name)
@@ -247,6 +247,6 @@ def test_a_shorter_run_breaks_the_same_promise_about_the_same(
         other = replace(wanted, facts={**wanted.facts, "group": "another"})
         return replace(result, violations=[other], schedule=schedule)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("chaos.sim.shrinking.run_schedule", elsewhere)
+    monkeypatch.setattr("musterd.chaos.sim.shrinking.run_schedule", elsewhere)
     with pytest.raises(ValueError, match="breaks nothing of that kind"):
         shrink_result(result, mutant, 1.0)

@@ -8,23 +8,23 @@ from random import Random
 
 import pytest
 
-from chaos.sim.checks import ShardChecker
-from chaos.sim.node import SimNode
-from chaos.sim.ownership import Ownerships
-from chaos.sim.run import MINIMA, Totals, describe, run_one
-from chaos.sim.scenarios import SCENARIOS
-from chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_COOPERATIVE, SDK_EAGER
-from chaos.sim.simulation import Scenario, Simulation
-from chaos.sim.wal import Op, cut, encode, recover
-from coordinator.machine.events import (
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.node import SimNode
+from musterd.chaos.sim.ownership import Ownerships
+from musterd.chaos.sim.run import MINIMA, Totals, describe, run_one
+from musterd.chaos.sim.scenarios import SCENARIOS
+from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_COOPERATIVE, SDK_EAGER
+from musterd.chaos.sim.simulation import Scenario, Simulation
+from musterd.chaos.sim.wal import Op, cut, encode, recover
+from musterd.coordinator.machine.events import (
     Event,
     GenerationFormed,
     MemberJoined,
     MemberRemoved,
     RemovalCause,
 )
-from coordinator.machine.shard_state import CommandResult
-from storage.store import Family
+from musterd.coordinator.machine.shard_state import CommandResult
+from musterd.storage.store import Family
 
 SEEDS = 3
 

@@ -10,16 +10,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import chaos.sim as simulator
-from chaos.cli import register
-from chaos.sim.mutants import MUTANTS
-from chaos.sim.scenarios import FIFO3, KILLS, UDP3
-from chaos.sim.schedule import Draws, Planned, Schedule, ScheduleError, from_json, plan
-from chaos.sim.sdk_scenarios import SDK_EAGER
-from chaos.sim.shrink import shrink
-from chaos.sim.shrinking import run_schedule, shrink_result
-from chaos.sim.simulation import Simulation
+import musterd.chaos.sim as simulator
 from muster.cli.errors import CommandError
+from musterd.chaos.cli import register
+from musterd.chaos.sim.mutants import MUTANTS
+from musterd.chaos.sim.scenarios import FIFO3, KILLS, UDP3
+from musterd.chaos.sim.schedule import Draws, Planned, Schedule, ScheduleError, from_json, plan
+from musterd.chaos.sim.sdk_scenarios import SDK_EAGER
+from musterd.chaos.sim.shrink import shrink
+from musterd.chaos.sim.shrinking import run_schedule, shrink_result
+from musterd.chaos.sim.simulation import Simulation
 
 APP = typer.Typer()
 register(APP)

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.mutants.builds import BUILDS
-from chaos.sim.checks import ShardChecker
-from chaos.sim.network import Network
-from chaos.sim.node import SimNode
-from chaos.sim.phases import Open, Phases, goes_on
-from chaos.sim.run import (
+from musterd.chaos.mutants.builds import BUILDS
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.network import Network
+from musterd.chaos.sim.node import SimNode
+from musterd.chaos.sim.phases import Open, Phases, goes_on
+from musterd.chaos.sim.run import (
     ALL_SEEDS,
     EVERY,
     FAULT_SEEDS,
@@ -25,7 +25,7 @@ from chaos.sim.run import (
     judge,
     run_one,
 )
-from chaos.sim.scenarios import (
+from musterd.chaos.sim.scenarios import (
     BLINKS,
     DEAF,
     FIRST_START,
@@ -47,11 +47,15 @@ from chaos.sim.scenarios import (
     TWO_SHARDS,
     named,
 )
-from chaos.sim.simulation import BY_SEED, Scenario, Simulation
-from coordinator.machine.commands import Assignment
-from coordinator.machine.events import AssignmentPublished, GenerationFormed, RebalanceStarted
-from coordinator.machine.state import Phase
-from raft import codec
+from musterd.chaos.sim.simulation import BY_SEED, Scenario, Simulation
+from musterd.coordinator.machine.commands import Assignment
+from musterd.coordinator.machine.events import (
+    AssignmentPublished,
+    GenerationFormed,
+    RebalanceStarted,
+)
+from musterd.coordinator.machine.state import Phase
+from musterd.raft import codec
 
 SEEDS = 25
 

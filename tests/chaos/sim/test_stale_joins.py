@@ -6,17 +6,19 @@ In each world here member a holds partition 0 since generation 1, and generation
 from collections.abc import Iterable
 from dataclasses import replace
 
-from chaos.sim.checks import ShardChecker
-from chaos.sim.mutants import MUTANTS
-from chaos.sim.ownership import Ownerships
-from chaos.sim.rpc import PROXY_HOST, ClientFaults
-from chaos.sim.run import describe
-from chaos.sim.sdk_scenarios import SDK_COOPERATIVE
-from chaos.sim.simulation import Simulation
-from chaos.sim.stale_joins import NOTHING, StaleJoins
-from coordinator import translate
-from coordinator.machine.commands import Command
-from coordinator.machine.events import (
+from muster.calls import JOIN
+from muster.v1 import group_pb2
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.mutants import MUTANTS
+from musterd.chaos.sim.ownership import Ownerships
+from musterd.chaos.sim.rpc import PROXY_HOST, ClientFaults
+from musterd.chaos.sim.run import describe
+from musterd.chaos.sim.sdk_scenarios import SDK_COOPERATIVE
+from musterd.chaos.sim.simulation import Simulation
+from musterd.chaos.sim.stale_joins import NOTHING, StaleJoins
+from musterd.coordinator.api import translate
+from musterd.coordinator.machine.commands import Command
+from musterd.coordinator.machine.events import (
     Event,
     GenerationFormed,
     MemberJoined,
@@ -24,9 +26,7 @@ from coordinator.machine.events import (
     MemberRemoved,
     RemovalCause,
 )
-from coordinator.machine.shard_state import CommandResult
-from muster.calls import JOIN
-from muster.v1 import group_pb2
+from musterd.coordinator.machine.shard_state import CommandResult
 
 ITSELF = "10.9.0.1"
 

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.sim.checks import ShardChecker
-from chaos.sim.unanswered import LOOK_S, Place, Unanswered
-from coordinator.answers import NotHere
-from coordinator.machine.commands import Command, CreateTopic
-from coordinator.machine.replies import Joined, Synced
-from coordinator.orphans import Orphans
-from coordinator.proposer import Proposer
-from coordinator.waiters import Waiters
+from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.unanswered import LOOK_S, Place, Unanswered
+from musterd.coordinator.machine.commands import Command, CreateTopic
+from musterd.coordinator.machine.replies import Joined, Synced
+from musterd.coordinator.runtime.answers import NotHere
+from musterd.coordinator.runtime.deposed_calls import Orphans
+from musterd.coordinator.runtime.proposer import Proposer
+from musterd.coordinator.runtime.waiters import Waiters
 from tests.coordinator.fakes import Rig, commit, id_of, join, sync
 
 

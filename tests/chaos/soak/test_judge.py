@@ -8,12 +8,12 @@ from itertools import pairwise
 import pytest
 from typer.testing import CliRunner
 
-from chaos.soak.judge import DATABASE_HANDLES_MAX, judge, rows
-from chaos.soak.plan import JUDGED, Timetable
-from chaos.soak.records import Load, Records, RecordsError, Writer, read
-from chaos.soak.sampling import Sample
 from muster.cli import build
 from muster.cli.errors import CommandError
+from musterd.chaos.soak.judge import DATABASE_HANDLES_MAX, judge, rows
+from musterd.chaos.soak.plan import JUDGED, Timetable
+from musterd.chaos.soak.records import Load, Records, RecordsError, Writer, read
+from musterd.chaos.soak.sampling import Sample
 
 TWO_HOURS_S = 7_200.0
 BOTH = ("node-1", "worker-1")
@@ -205,7 +205,7 @@ def test_what_failed_while_it_ran_fails_the_run():
 def test_processes_that_are_left_over_fail_the_run_and_a_cut_run_does_not_pass():
     """Nobody looked for them where the run was cut."""
     left, cut = _records(), _records()
-    left.left, cut.left = {"77": "python -m chaos.soak.worker"}, None
+    left.left, cut.left = {"77": "python -m musterd.chaos.soak.worker"}, None
     assert _broken(left) == _broken(cut) == {"S8"}
 
 

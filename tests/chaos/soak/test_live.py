@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from chaos.soak.conductor import soak
-from chaos.soak.judge import judge, rows
-from chaos.soak.plan import STEADY, Timetable
-from chaos.soak.records import read
+from musterd.chaos.soak.conductor import soak
+from musterd.chaos.soak.judge import judge, rows
+from musterd.chaos.soak.plan import STEADY, Timetable
+from musterd.chaos.soak.records import read
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.soak import sampling
-from chaos.soak.sampling import SampleError
-from chaos.soak.worker import live_tasks
+from musterd.chaos.soak import sampling
+from musterd.chaos.soak.sampling import SampleError
+from musterd.chaos.soak.worker import live_tasks
 
 
 def test_handles_are_counted_by_kind(tmp_path):

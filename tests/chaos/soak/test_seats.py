@@ -3,8 +3,8 @@
 import asyncio
 import threading
 
-from chaos.soak.plan import Seat
-from chaos.soak.seats import Member, Tally
+from musterd.chaos.soak.plan import Seat
+from musterd.chaos.soak.seats import Member, Tally
 
 PATIENCE_S = 10.0
 

@@ -1,7 +1,7 @@
 """What a soak's worker says of a membership that ended."""
 
-from chaos.soak.worker import told
 from muster.errors import RequestTimedOut
+from musterd.chaos.soak.worker import told
 
 
 def test_of_a_group_of_errors_each_is_told():

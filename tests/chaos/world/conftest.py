@@ -2,9 +2,9 @@
 
 import pytest
 
-from chaos.world.choose import Wanted, choose_network
-from chaos.world.errors import WorldError
-from chaos.world.netns import Netns
+from musterd.chaos.world.choose import Wanted, choose_network
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.netns import Netns
 
 
 def _needs_namespaces() -> Netns:

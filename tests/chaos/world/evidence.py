@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.raw import group_names
-from chaos.child import Child
-from chaos.faults.contract import Injected
-from chaos.world.world import World
+from musterd.chaos.child import Child
+from musterd.chaos.faults.contract import Injected
+from musterd.chaos.world.world import World
 
 WAIT_S = 20.0
 SILENT = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}

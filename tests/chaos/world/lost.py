@@ -3,11 +3,11 @@
 import signal
 from pathlib import Path
 
-from chaos.child import Child, answer, config
-from chaos.world.choose import Wanted, choose_network
-from chaos.world.links import ChildNetwork
-from chaos.world.replaying import Replaying
-from chaos.world.world import World
+from musterd.chaos.child import Child, answer, config
+from musterd.chaos.world.choose import Wanted, choose_network
+from musterd.chaos.world.links import ChildNetwork
+from musterd.chaos.world.replaying import Replaying
+from musterd.chaos.world.world import World
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ import time
 import grpc
 
 import muster
-from chaos.child import answer, commands, config
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2, group_pb2, group_pb2_grpc
+from musterd.chaos.child import answer, commands, config
 
 UDP_PORT, TCP_PORT = 9000, 9001
 _CHUNK = 65536

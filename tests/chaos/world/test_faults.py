@@ -6,12 +6,12 @@ from random import Random
 import pytest
 
 from bench.raw import group_names
-from chaos.child import Child
-from chaos.faults.catalog import kinds
-from chaos.faults.contract import Group, create, reason_missing
-from chaos.world.choose import Wanted, choose_network
-from chaos.world.replaying import Replaying
-from chaos.world.world import World
+from musterd.chaos.child import Child
+from musterd.chaos.faults.catalog import kinds
+from musterd.chaos.faults.contract import Group, create, reason_missing
+from musterd.chaos.world.choose import Wanted, choose_network
+from musterd.chaos.world.replaying import Replaying
+from musterd.chaos.world.world import World
 from tests.chaos.world.evidence import EVIDENCE, TOPIC, WAIT_S, stopped
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]

@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from chaos.world.lanes import CONNECTIONS_MAX, Handshake, Lanes
 from muster.v1 import peer_pb2 as pb
-from raft import codec, transport
-from raft.transport import MAGIC
+from musterd.chaos.world.lanes import CONNECTIONS_MAX, Handshake, Lanes
+from musterd.raft import codec, transport
+from musterd.raft.transport import MAGIC
 
 NEAR, FAR = (b"\x0a\x00\x00\x01", 4000), (b"\x0a\x00\x00\x02", 7170)
 SYN, ACK = 0x02, 0x10

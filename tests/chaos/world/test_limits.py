@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.world.cgroups import Controller
-from chaos.world.keeping import Keeping
-from chaos.world.limits import SPARE_BYTES, LimitError, MemoryLimit
+from musterd.chaos.world.cgroups import Controller
+from musterd.chaos.world.keeping import Keeping
+from musterd.chaos.world.limits import SPARE_BYTES, LimitError, MemoryLimit
 
 MIB = 1 << 20
 

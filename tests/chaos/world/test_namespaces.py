@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.child import Child, close_all
-from chaos.world.errors import WorldError
-from chaos.world.netns import Netns
-from chaos.world.network import Shape
+from musterd.chaos.child import Child, close_all
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.netns import Netns
+from musterd.chaos.world.network import Shape
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
-from chaos.world.loopback import free_ports
-from chaos.world.replayer import Plan, Replayer
 from muster.v1 import group_pb2, group_pb2_grpc
+from musterd.chaos.world.loopback import free_ports
+from musterd.chaos.world.replayer import Plan, Replayer
 
 WAIT_S = 10.0
 

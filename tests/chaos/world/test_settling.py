@@ -2,8 +2,8 @@
 
 import pytest
 
-from chaos.world.settling import unsettled
 from muster.v1 import admin_pb2 as pb
+from musterd.chaos.world.settling import unsettled
 
 
 def view(*states: tuple[int, str, int, int]) -> pb.DescribeClusterResponse:

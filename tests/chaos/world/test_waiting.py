@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from chaos.world import waiting
+from musterd.chaos.world import waiting
 
 PID = 7
 

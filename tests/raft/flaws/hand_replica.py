@@ -10,9 +10,9 @@ from random import Random
 from typing import Any
 
 from muster.v1 import peer_pb2 as pb
-from raft import codec
-from raft.codec import CodecError, Message
-from raft.contract import (
+from musterd.raft import codec
+from musterd.raft.codec import CodecError, Message
+from musterd.raft.contract import (
     Applied,
     Examination,
     NodeId,
@@ -22,14 +22,14 @@ from raft.contract import (
     StateBatch,
     StateView,
 )
-from raft.core import NEVER, PeerNode
-from raft.driver import Driver
-from raft.identity import Identity, write_identity
-from raft.replica import Replica
-from raft.settings import RaftSettings
-from storage import keys
-from storage.memory import MemoryStore
-from storage.store import Family
+from musterd.raft.core import NEVER, PeerNode
+from musterd.raft.driver import Driver
+from musterd.raft.identity import Identity, write_identity
+from musterd.raft.replica import Replica
+from musterd.raft.settings import RaftSettings
+from musterd.storage import keys
+from musterd.storage.memory import MemoryStore
+from musterd.storage.store import Family
 from tests.raft.flaws.hand import Group, Options
 
 SHARD = ShardId(0)
@@ -86,7 +86,7 @@ class _Node:
         self.driver.start()
 
     def send(self, node: int, frame: bytes, bulk: bool) -> bool:
-        """raft.driver.Link: one message a frame, so that a script can pick."""
+        """musterd.raft.driver.Link: one message a frame, so that a script can pick."""
         sender, messages = codec.decode_frame(frame)
         for one in messages:
             self.group.queued(self.number, node).append(codec.encode_frame(sender, [one]))
@@ -97,7 +97,7 @@ class _Node:
 
 
 class ReplicaGroup(Group):
-    """raft.replica.Replica by hand."""
+    """musterd.raft.replica.Replica by hand."""
 
     stock = False
 

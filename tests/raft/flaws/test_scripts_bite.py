@@ -4,11 +4,11 @@ from types import ModuleType
 
 import pytest
 
-import raft.driver
-from chaos.mutants.of_raft import WithoutSnapshotCommitCap, WithoutTruncationGuard
-from raft.codec import Message
-from raft.core import FOLLOWER, PeerNode
-from raft.replica import Replica
+import musterd.raft.driver
+from musterd.chaos.mutants.of_raft import WithoutSnapshotCommitCap, WithoutTruncationGuard
+from musterd.raft.codec import Message
+from musterd.raft.core import FOLLOWER, PeerNode
+from musterd.raft.replica import Replica
 from tests.raft.flaws import (
     test_leadership_flaws,
     test_log_flaws,
@@ -106,7 +106,7 @@ def test_a_script_shows_its_flaw_where_the_fix_is_missing(
         return ReplicaGroup(Options(**options))  # type: ignore[arg-type]
 
     script(make)
-    monkeypatch.setattr(raft.driver, "Replica", build)
+    monkeypatch.setattr(musterd.raft.driver, "Replica", build)
     with pytest.raises(Exception) as failure:  # noqa: PT011  an assertion or a broken invariant
         script(make)
     assert failure.type.__name__ in {"AssertionError", "BrokenInvariantError"}

@@ -1,0 +1,335 @@
+"""The gRPC frontend for operators and tools: groups and the cluster. Any node answers.
+
+What must be led (a topic's creation, a node's replacement, a group's description) answers
+NOT_COORDINATOR with the endpoint where this node does not lead it.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from muster.v1 import admin_pb2 as pb
+from muster.v1 import admin_pb2_grpc
+from muster.v1.errors_pb2 import Status
+from musterd.coordinator.api.cooperative_yield import Slices
+from musterd.coordinator.api.deletions import Removals
+from musterd.coordinator.api.describe_groups import Describing
+from musterd.coordinator.api.describe_rebalances import Explaining
+from musterd.coordinator.api.group_settings import GroupSettings
+from musterd.coordinator.api.handler import Context, Core, admit, refuse_bytes, refuse_group, shed
+from musterd.coordinator.api.leader_transfer import Transferring
+from musterd.coordinator.api.node_replacement import Replacing
+from musterd.coordinator.api.paging import GroupsPage, refuse_filters
+from musterd.coordinator.integrity.verify import Verifier
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.runtime.coordinator_state import Standing
+from musterd.coordinator.runtime.shard import Shard
+
+VERIFICATIONS_MAX = 8
+"""Verify calls at a node: one runs, the others wait."""
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as this one knows it."""
+
+    node_id: int
+    endpoint: str
+    peer_endpoint: str
+    store_uuid: str
+    connected: bool
+    version: str
+    learner_shards: int = 0
+    """In how many shards it does not count yet."""
+    lost: bool = False
+    """Whether it is so because its store forgot what it had synced (raft/lives.py)."""
+    awaits: Sequence[int] = ()
+    """Nodes that have to be up before it counts, and are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """First and last index of one shard's log on this node."""
+
+    first_index: int
+    last_index: int
+
+
+class ClusterView(Protocol):
+    """What the admin frontend asks of the node."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        ...
+
+    @property
+    def node_id(self) -> int:
+        """This node's id."""
+        ...
+
+    @property
+    def store_uuid(self) -> bytes:
+        """The store that this node lives in."""
+        ...
+
+    def nodes(self) -> Sequence[NodeView]:
+        """Every node of the cluster, by id."""
+        ...
+
+    async def accept_loss(self) -> bool:
+        """Let this node's store count though it forgot something; False where it did not.
+
+        Returns when that is durable.
+        """
+        ...
+
+    def refused(self) -> Sequence[NodeView]:
+        """Stores of known node ids that were refused at the door, the latest last."""
+        ...
+
+    def awaited(self) -> Sequence[int]:
+        """Nodes that this one waits for before it counts anywhere."""
+        ...
+
+    def refusals(self) -> Mapping[str, str]:
+        """Who was turned away at the peer port, or turned this node away, and why."""
+        ...
+
+    def log(self, shard: int) -> LogView:
+        """Where a shard's log begins and ends here."""
+        ...
+
+
+class AdminService(admin_pb2_grpc.AdminServicer):
+    """muster.v1.Admin."""
+
+    def __init__(self, core: Core, cluster: ClusterView, verifier: Verifier) -> None:
+        self._core = core
+        self._cluster = cluster
+        self._verifier = verifier
+        self._replacing = Replacing(core, cluster)
+        self._transferring = Transferring(core, cluster)
+        self._removals = Removals(core)
+        self._settings = GroupSettings(core)
+        self._describing = Describing(core)
+        self._explaining = Explaining(core)
+        self._verifying = asyncio.Lock()
+        self._verifications = 0
+
+    # ---- groups
+
+    async def ListGroups(
+        self, request: pb.ListGroupsRequest, context: Context
+    ) -> pb.ListGroupsResponse:
+        """The groups this node coordinates, by shard and id, in pages (group-protocol 2.13)."""
+        admitted = await admit(self._core, context)
+        try:
+            refused = refuse_filters(request) or refuse_bytes(request.ByteSize())
+            if refused is None and request.after_group_id:
+                refused = refuse_group(request.after_group_id)
+            if refused is not None:
+                return pb.ListGroupsResponse(status=self._core.statuses.of(refused))
+            await self._core.loaded(self._core.shards)
+            resumed = (
+                self._core.shard_for(request.after_group_id).number if request.after_group_id else 0
+            )
+            shards = self._core.shards[resumed:]
+            async with Slices(self._core.one_long_read) as slices:
+                await slices.turn(sum(len(shard.state.groups) for shard in shards))
+                page = GroupsPage(request, slices)
+                for shard in shards:
+                    if shard.standing is Standing.LOADING:
+                        return pb.ListGroupsResponse(status=self._core.statuses.loading())
+                    if shard.standing is Standing.SERVING and not await page.add(
+                        shard, resumed=shard.number == resumed
+                    ):
+                        break
+            return page.response
+        finally:
+            admitted.leave()
+
+    async def DescribeGroups(
+        self, request: pb.DescribeGroupsRequest, context: Context
+    ) -> pb.DescribeGroupsResponse:
+        """One answer per id, from applied state, labelled with its index (group-protocol 2.12).
+
+        `linearizable`: after a quorum confirmed that this node leads, one round per shard.
+        """
+        return await self._describing.describe(request, context)
+
+    async def DescribeRebalances(
+        self, request: pb.DescribeRebalancesRequest, context: Context
+    ) -> pb.DescribeRebalancesResponse:
+        """Why a group rebalanced (group-protocol 3.4)."""
+        return await self._explaining.describe(request, context)
+
+    async def DeleteGroups(
+        self, request: pb.DeleteGroupsRequest, context: Context
+    ) -> pb.DeleteGroupsResponse:
+        """Remove empty groups, each on its own (group-protocol 2.11)."""
+        return await self._removals.delete_groups(request, context)
+
+    async def OffsetDelete(
+        self, request: pb.OffsetDeleteRequest, context: Context
+    ) -> pb.OffsetDeleteResponse:
+        """Remove offsets of topics that the group does not read (group-protocol 2.10)."""
+        return await self._removals.delete_offsets(request, context)
+
+    async def KickMembers(
+        self, request: pb.KickMembersRequest, context: Context
+    ) -> pb.KickMembersResponse:
+        """Remove members, whatever they do (group-protocol 2.5, P-22)."""
+        return await self._removals.kick(request, context)
+
+    async def DescribeGroupConfigs(
+        self, request: pb.DescribeGroupConfigsRequest, context: Context
+    ) -> pb.DescribeGroupConfigsResponse:
+        """What counts for each group (group-protocol 2.14)."""
+        return await self._settings.describe(request, context)
+
+    async def AlterGroupConfigs(
+        self, request: pb.AlterGroupConfigsRequest, context: Context
+    ) -> pb.AlterGroupConfigsResponse:
+        """Override the cluster's defaults for groups, or go back to them (group-protocol 2.14)."""
+        return await self._settings.alter(request, context)
+
+    # ---- the cluster
+
+    async def DescribeCluster(
+        self, request: pb.DescribeClusterRequest, context: Context
+    ) -> pb.DescribeClusterResponse:
+        """This node's own view of itself, its peers and every shard. Never refused for load."""
+        del request, context
+        return pb.DescribeClusterResponse(
+            cluster_id=self._cluster.cluster_id,
+            node_id=self._cluster.node_id,
+            shards=len(self._core.shards),
+            nodes=[_node(node) for node in self._cluster.nodes()],
+            shard_states=[self._shard(shard) for shard in self._core.shards],
+            refused=[_node(node) for node in self._cluster.refused()],
+            refusals=[
+                pb.Refusal(who=who, reason=reason)
+                for who, reason in self._cluster.refusals().items()
+            ],
+            awaited=self._cluster.awaited(),
+        )
+
+    def _shard(self, shard: Shard) -> pb.Shard:
+        log, ends = shard.log, self._cluster.log(shard.number)
+        return pb.Shard(
+            shard=shard.number,
+            role=log.role.value,
+            term=log.term,
+            leader_id=NO_LEADER if log.leader is None else log.leader,
+            commit_index=log.commit_index,
+            applied_index=log.applied_index,
+            first_index=ends.first_index,
+            last_index=ends.last_index,
+            groups=len(shard.state.groups),
+            quarantined=shard.quarantined,
+        )
+
+    async def ReplaceNode(
+        self, request: pb.ReplaceNodeRequest, context: Context
+    ) -> pb.ReplaceNodeResponse:
+        """Commit a node's new store in shard 0; it may then connect, as a learner."""
+        return await self._replacing.replace(request, context)
+
+    async def AcceptLoss(
+        self, request: pb.AcceptLossRequest, context: Context
+    ) -> pb.AcceptLossResponse:
+        """Let this node count with what it has (raft/lives.py). An operator's decision.
+
+        Refused where it forgot nothing, and where all it takes is to wait (ADR 15).
+        """
+        del context
+        cluster, statuses = self._cluster, self._core.statuses
+        if request.node_id != cluster.node_id:
+            message = f"This is node {cluster.node_id}; ask node {request.node_id} itself."
+            return pb.AcceptLossResponse(status=statuses.error(Error.INVALID_REQUEST, message))
+        if self._repairs_itself():
+            message = (
+                f"Every other node is up and a majority counts without node {cluster.node_id}: "
+                "shards admit it by themselves, and nothing is lost. Wait for that."
+            )
+            return pb.AcceptLossResponse(status=statuses.error(Error.INVALID_REQUEST, message))
+        if not await cluster.accept_loss():
+            message = f"The store of node {cluster.node_id} forgot nothing that is not accepted."
+            return pb.AcceptLossResponse(status=statuses.error(Error.INVALID_REQUEST, message))
+        return pb.AcceptLossResponse()
+
+    def _repairs_itself(self) -> bool:
+        """Whether this node's store forgot something and shards admit it without anybody's help."""
+        nodes, own_id = self._cluster.nodes(), self._cluster.node_id
+        own = next(node for node in nodes if node.node_id == own_id)
+        counting = [n for n in nodes if n is not own and n.connected and not n.learner_shards]
+        return own.lost and not own.awaits and 2 * len(counting) > len(nodes)
+
+    async def TransferLeader(
+        self, request: pb.TransferLeaderRequest, context: Context
+    ) -> pb.TransferLeaderResponse:
+        """Hand a shard that this node leads over to another."""
+        return await self._transferring.transfer(request, context)
+
+    # ---- digests
+
+    async def Checkpoints(
+        self, request: pb.CheckpointsRequest, context: Context
+    ) -> pb.CheckpointsResponse:
+        """What this node recorded. Never refused for load: nodes ask each other."""
+        del context
+        refused = self._refuse_shards(request.shards)
+        if refused is not None:
+            return pb.CheckpointsResponse(status=refused, node_id=self._cluster.node_id)
+        return pb.CheckpointsResponse(
+            node_id=self._cluster.node_id,
+            checkpoints=self._verifier.own_checkpoints(request.shards, recorded=request.recorded),
+            store_uuid=self._cluster.store_uuid,
+        )
+
+    async def Verify(self, request: pb.VerifyRequest, context: Context) -> pb.VerifyResponse:
+        """Recompute digests from the keys on disk, shard by shard in slices, and compare.
+
+        It reads every key, so one runs at a time; a few others wait their turn.
+        """
+        refused = self._refuse_shards(request.shards)
+        if refused is not None:
+            return pb.VerifyResponse(status=refused, node_id=self._cluster.node_id)
+        if self._verifications >= VERIFICATIONS_MAX:
+            await shed(context, "verifications of this node, running and waiting")
+        self._verifications += 1
+        try:
+            async with self._verifying:
+                return await self._verifier.verify(request.shards)
+        finally:
+            self._verifications -= 1
+
+    def _refuse_shards(self, shards: Sequence[int]) -> Status | None:
+        """What is wrong with a list of shard numbers, or None."""
+        count = len(self._core.shards)
+        if len(shards) > count:
+            message = f"There are {count} shards, and {len(shards)} were named: name each once."
+            return self._core.statuses.error(Error.INVALID_REQUEST, message)
+        for number in shards:
+            if not 0 <= number < count:
+                message = f"There are shards 0 to {count - 1}, not {number}."
+                return self._core.statuses.error(Error.INVALID_REQUEST, message)
+        return None
+
+
+def _node(node: NodeView) -> pb.Node:
+    return pb.Node(
+        node_id=node.node_id,
+        endpoint=node.endpoint,
+        peer_endpoint=node.peer_endpoint,
+        store_uuid=node.store_uuid,
+        connected=node.connected,
+        version=node.version,
+        learner_shards=node.learner_shards,
+        lost=node.lost,
+        awaits=node.awaits,
+    )

@@ -1,0 +1,222 @@
+"""Refuse early: how many calls may be active in this node at once, and none that wait too long.
+
+A call is active from the moment it is taken (door.py) until it is answered or parked. Heartbeats
+are exempt: they are cheap, and a member that cannot be heard would be expired for our own slowness
+(architecture 5, Backpressure). The others are of a kind, and each kind has room of its own.
+
+A group's members send Joins, Syncs and Leaves at once, and a round waits for all of them. Refused
+they would come again, and the round would last longer (docs/adr/0010); so only too many of them are
+refused. Joins of a fleet that starts are more than a node can take in one go: the surplus waits,
+unread in gRPC or read where gRPC's own loop took it beside the door, until those before it are
+parked. Whoever is refused or meets another leader asks for its coordinator, and without that nobody
+gets on: FindCoordinator is refused for its own number alone.
+"""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from enum import Enum
+from typing import Final
+
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.runtime.coordinator_state import Joins
+from musterd.coordinator.runtime.timeouts import (
+    HERD_MS,
+    JOINS_FOLLOW_MS,
+    JOINS_MS_MAX,
+    MANY_JOINS_MS,
+    SHARD_TIME_STEP_MS_MAX,
+)
+
+MS: Final = 1_000
+
+ACTIVE_CALLS_MAX: Final = 400
+"""At 1,000 calls a second that is 0.4 s of work; an admitted call may take a second."""
+
+FIND_CALLS_MAX: Final = 400
+"""FindCoordinators; one is active until it waits for an election."""
+
+JOINS_AT_ONCE: Final = 250
+"""Joins that are neither answered nor parked, beyond which no more are taken: on three replicas
+they are some 100 ms of work, well below an election's timeout."""
+
+MANY_JOINS: Final = 32
+"""Read within MANY_JOINS_MS, of FLEET_GROUPS_MIN groups: a fleet may start. It comes process by
+process: no node has too many at once while the first rounds of its first members would close
+without the others."""
+
+FLEET_GROUPS_MIN: Final = 4
+"""The members of fewer groups are no fleet: their first rounds wait for them as ever."""
+
+
+class Kind(Enum):
+    """What a call competes with."""
+
+    ORDINARY = "ordinary"
+    DISCOVERY = "discovery"
+    JOIN = "join"
+    PATIENT = "patient"
+    """Syncs and Leaves."""
+
+
+class Admission:
+    """Counts active calls."""
+
+    def __init__(self, limit: int = ACTIVE_CALLS_MAX) -> None:
+        self.limits = {
+            Kind.ORDINARY: limit,
+            Kind.DISCOVERY: FIND_CALLS_MAX,
+            Kind.JOIN: LIMITS.max_parked_calls,
+            Kind.PATIENT: LIMITS.max_parked_calls,
+        }
+        self.overdue: Callable[[], bool] = lambda: False
+        """Whether calls wait too long before they are taken (probe.py)."""
+        self.active = 0
+        self.of_kind = dict.fromkeys(Kind, 0)
+        """Of the active ones, how many are of each kind."""
+        self._herd_at = -math.inf
+        self._spell = _Spell()
+        self._clock_s, self._looked_at = 0.0, math.inf
+        self._joins: deque[tuple[float, str]] = deque(maxlen=MANY_JOINS)
+        """The latest Joins that were read: when, and of which group."""
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._read: deque[asyncio.Future[None]] = deque()
+        self.admitted_total = 0
+        self.refused_total = 0
+
+    def enter(self, kind: Kind = Kind.ORDINARY) -> "Admitted | None":
+        """Begin a call; None where it is refused."""
+        waiting = len(self._read) if kind is Kind.JOIN else 0
+        full = self.of_kind[kind] + waiting >= self.limits[kind]
+        if full or (kind is Kind.ORDINARY and self.overdue()):
+            self.refused_total += 1
+            return None
+        self.active += 1
+        self.of_kind[kind] += 1
+        self.admitted_total += 1
+        return Admitted(self, kind)
+
+    def note_group(self, group_id: str) -> None:
+        """Say which group a Join is for, once it has been read."""
+        self._joins.append((self._ran_s(), group_id))
+
+    async def room(self, kind: Kind, *, read: bool = False) -> None:
+        """Wait until another call of this kind is to be taken.
+
+        `read`: the call is read already. Those go first, and no more of them wait than are admitted
+        at all: `enter` refuses the others.
+        """
+        queue = self._read if read else self._takers
+        while kind is Kind.JOIN and self.of_kind[kind] >= JOINS_AT_ONCE:
+            self._note_herd()
+            if read and len(queue) >= self.limits[kind]:
+                return
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            queue.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # its turn had come: the next one's has
+                    self._let_one_in()
+                raise
+
+    def _note_herd(self) -> None:
+        self._herd_at = asyncio.get_running_loop().time()
+
+    def joins(self) -> Joins:
+        """How they come; to be asked in each turn.
+
+        A herd: as many as are taken at once are under way, now or within the last second. More may
+        wait unread, so a member that is silent may be heard late (shard.py).
+        """
+        if self.of_kind[Kind.JOIN] >= JOINS_AT_ONCE:
+            self._note_herd()
+        now = asyncio.get_running_loop().time()
+        since_s = now - self._herd_at
+        herd = since_s < HERD_MS / MS
+        many = since_s < JOINS_FOLLOW_MS / MS or self._fleet_comes()
+        if not self._spell.counts(now, lasts=herd or many):
+            return Joins.FEW
+        if herd:
+            return Joins.HERD if many else Joins.HERD_OVER
+        return Joins.MANY if many else Joins.FEW
+
+    def _fleet_comes(self) -> bool:
+        if len(self._joins) < MANY_JOINS or self._ran_s() - self._joins[0][0] >= MANY_JOINS_MS / MS:
+            return False
+        return len({group_id for _, group_id in self._joins}) >= FLEET_GROUPS_MIN
+
+    def _ran_s(self) -> float:
+        """A clock that stands still while this node does: no Join is taken then."""
+        now = asyncio.get_running_loop().time()
+        self._clock_s += min(max(now - self._looked_at, 0.0), SHARD_TIME_STEP_MS_MAX / MS)
+        self._looked_at = now
+        return self._clock_s
+
+    def left(self, kind: Kind) -> None:
+        """A call is answered, parked, or its request does not come."""
+        self.active -= 1
+        self.of_kind[kind] -= 1
+        if kind is Kind.JOIN and self.of_kind[kind] < JOINS_AT_ONCE:
+            self._let_one_in()
+
+    def _let_one_in(self) -> None:
+        for queue in (self._read, self._takers):
+            while queue:
+                turn = queue.popleft()
+                if not turn.done():
+                    turn.set_result(None)
+                    return
+
+
+class _Spell:
+    """Something that counts for JOINS_MS_MAX in all, which time without it gives back.
+
+    Of a long time it has half at most, however often it comes; what never ends counts no more.
+    """
+
+    def __init__(self) -> None:
+        self._left_s = JOINS_MS_MAX / MS
+        self._looked_at = -math.inf
+        self._lasted = False
+
+    def counts(self, now: float, *, lasts: bool) -> bool:
+        """Whether it does at `now`, of the loop's clock, where it `lasts`."""
+        passed_s = now - self._looked_at
+        left_s = self._left_s + (-passed_s if self._lasted else passed_s)
+        self._left_s = min(max(left_s, 0.0), JOINS_MS_MAX / MS)
+        self._looked_at, self._lasted = now, lasts
+        return lasts and self._left_s > 0
+
+
+class Admitted:
+    """One active call; `leave` may be called more than once."""
+
+    __slots__ = ("_admission", "_kind", "read")
+
+    def __init__(self, admission: Admission, kind: Kind) -> None:
+        self._admission: Admission | None = admission
+        self._kind = kind
+        self.read = False
+        """Its request has been read and a handler runs."""
+
+    def begin(self) -> bool:
+        """A handler runs; False where the place was given up, because the request came too late."""
+        self.read = True
+        return self._admission is not None
+
+    def leave(self) -> None:
+        """The call is answered, parked, or its request does not come."""
+        if self._admission is not None:
+            admission, self._admission = self._admission, None
+            admission.left(self._kind)
+
+    def left(self, _task: object) -> None:
+        """The same, as the callback of a task that has ended."""
+        self.leave()
+
+
+CALL: Final[ContextVar[Admitted | None]] = ContextVar("call", default=None)
+"""The call that the running handler serves, where the door has admitted it."""

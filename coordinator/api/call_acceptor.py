@@ -1,0 +1,409 @@
+"""Takes calls from gRPC's core, many at a time, and refuses the surplus before it is read.
+
+Left to itself grpc.aio hands over one call per method in four passes of the loop. A flood then
+waits inside the library, unseen, until every call that is taken has run out of time already. Here
+many requests for calls are open at once, so what has arrived is taken in the next pass; and a call
+that finds the node full is answered where it stands, for about three quarters of what a handled
+call costs that does nothing (docs/adr/0004).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from musterd.coordinator.api.admission import CALL, Admission, Admitted, Kind
+from musterd.coordinator.api.grpc_internals import Calls, State, Stopped
+from musterd.coordinator.api.requests_under_way import ParseQueue, Received, Requests
+from musterd.coordinator.api.untaken_answers import ANSWER, Answer, Untaken
+from musterd.coordinator.runtime.large_commits import LargeWork
+from musterd.coordinator.runtime.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
+
+MS: Final = 1_000
+TAKEN_AT_ONCE: Final = 64
+"""Requests for a call that are open per method: so many calls are taken in one pass."""
+
+MEMBERS: Final = "/muster.v1.GroupCoordinator/"
+"""What members call. Operators' calls come one by one: each says itself whether it is refused when
+the node is full, as an operator's question what is wrong is not."""
+
+RARE_TAKEN_AT_ONCE: Final = 4
+"""The same for a method that members do not call."""
+
+EXEMPT: Final = frozenset({"/muster.v1.GroupCoordinator/Heartbeat"})
+"""Cheap, bounded elsewhere, and a member that cannot be heard would expire for our slowness."""
+
+COMMIT: Final = MEMBERS + "OffsetCommit"
+
+KINDS: Final = {
+    "/muster.v1.GroupCoordinator/FindCoordinator": Kind.DISCOVERY,
+    "/muster.v1.GroupCoordinator/JoinGroup": Kind.JOIN,
+    "/muster.v1.GroupCoordinator/SyncGroup": Kind.PATIENT,
+    "/muster.v1.GroupCoordinator/LeaveGroup": Kind.PATIENT,
+}
+"""The others are ordinary; see admission.py."""
+
+READS: Final = frozenset(
+    {
+        "/muster.v1.GroupCoordinator/OffsetFetch",
+        "/muster.v1.Admin/DescribeGroups",
+        "/muster.v1.Admin/DescribeGroupConfigs",
+        "/muster.v1.Admin/DescribeRebalances",
+        "/muster.v1.Admin/ListGroups",
+        "/muster.v1.Topics/ListTopics",
+        "/muster.v1.Topics/DescribeTopics",
+    }
+)
+"""Methods whose answers may be long while nothing is changed by them."""
+
+READS_AT_ONCE_MAX: Final = 8
+"""Of one connection. Others wait for their turn, unread, so that no work goes into answers that
+would be dropped."""
+
+READS_WAITING_MAX: Final = 64
+"""Of one connection; more are refused unread."""
+
+OVERLOADED: Final = "this node has more calls than it can serve: nothing was done; repeat later."
+NOT_TAKEN: Final = (
+    "this connection does not take its answers: nothing was done; read them, then repeat."
+)
+TOO_MUCH: Final = (
+    "too many bytes of requests of this connection, or of all, are under way: nothing was done; "
+    "repeat when some of the calls have ended."
+)
+DROPPED: Final = (
+    "the answer was dropped: this connection does not take those before it, or too many wait on "
+    "this node; the call may have been carried out."
+)
+
+Handler = Any
+
+
+class Door:
+    """A server's registered methods, served by many takers each.
+
+    Services are added to the door as to a server; it passes them on. `start` after the server's.
+    """
+
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        admission: Admission,
+        untaken: Untaken,
+        large: LargeWork,
+        interceptors: tuple[grpc.aio.ServerInterceptor, ...],
+        ended: Callable[["asyncio.Task[None]"], None],
+    ) -> None:
+        """`interceptors`: the server's own. `ended` is told of each taker that has ended."""
+        self.untaken = untaken
+        self._server = server
+        self._taker_ended = ended
+        self._admission = admission
+        self._interceptors = interceptors
+        self._handlers: dict[str, Handler] = {}
+        self._loop = asyncio.get_running_loop()
+        self._taken: deque[tuple[float, Admitted]] = deque()
+        self._gates = _Gates()
+        self._parse_queue = ParseQueue(large.full)
+        large.has_ended = self._parse_queue.look
+        self.requests = Requests()
+        self.heartbeats = Requests()
+        """Counted apart: no member expires for the Joins of its connection."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    def add_generic_rpc_handlers(self, handlers: tuple[grpc.GenericRpcHandler, ...]) -> None:
+        """As `grpc.aio.Server` has it; called by generated code."""
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Handler]) -> None:
+        """As `grpc.aio.Server` has it; called by generated code."""
+        bounded = {name: self._bounded(f"/{service}/{name}", one) for name, one in handlers.items()}
+        self._server.add_registered_method_handlers(service, bounded)
+        self._handlers.update({f"/{service}/{name}": one for name, one in bounded.items()})
+
+    def start(self) -> None:
+        """Take calls from now on, until the server stops."""
+        calls = Calls(self._server, self._handlers, self._interceptors)
+        for method in self._handlers:
+            for _ in range(TAKEN_AT_ONCE if method.startswith(MEMBERS) else RARE_TAKEN_AT_ONCE):
+                taker = asyncio.create_task(self._take(calls, method))
+                taker.add_done_callback(self._taker_ended)
+                self._keep(taker)
+        self._looking = asyncio.create_task(self._look())
+        self._looking.add_done_callback(self._taker_ended)
+
+    async def stop(self) -> None:
+        """After the server's stop: nothing is open any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _take(self, calls: Calls, method: str) -> None:
+        key, kind = method.encode(), KINDS.get(method, Kind.ORDINARY)
+        exempt = method in EXEMPT or not method.startswith(MEMBERS)
+        requests = self._requests_of(method)
+        while True:
+            await self._admission.room(kind)
+            try:
+                state = await calls.next(key)
+            except Stopped:
+                return
+            self._give_up_unread()
+            peer = calls.peer(state)
+            full = requests.full(peer)
+            admitted = None if exempt or full else self._admission.enter(kind)
+            if not full and (exempt or admitted is not None):
+                CALL.set(admitted)  # the handler's task inherits both
+                PEER.set(peer)
+                task = self._loop.create_task(
+                    self._read(calls, state, method)
+                    if method in READS
+                    else calls.handle(state, method)
+                )
+                self._keep(task)
+                if admitted is not None:
+                    task.add_done_callback(admitted.left)
+                    self._taken.append((self._loop.time(), admitted))
+            else:
+                # Beside this task: a caller that reads nothing must not keep it from taking calls.
+                refused = calls.refuse(state, TOO_MUCH if full else OVERLOADED)
+                self._keep(asyncio.create_task(refused))
+            del state
+
+    def _requests_of(self, method: str) -> Requests:
+        return self.heartbeats if method in EXEMPT else self.requests
+
+    async def _read(self, calls: Calls, state: State, method: str) -> None:
+        """Handle a read in a slot of its connection, until its answer is made."""
+        slot = await self._slot(calls.peer(state))
+        if isinstance(slot, str):
+            await calls.refuse(state, slot)
+            return
+        try:
+            READ_SLOT.set(slot)
+            await calls.handle(state, method)
+        finally:
+            slot.free()
+
+    async def _slot(self, peer: str) -> "ReadSlot | str":
+        """Wait for one of this connection; or why there is none."""
+        gate = self._gates.of(peer)
+        if gate.waiting >= READS_WAITING_MAX:
+            return OVERLOADED
+        given_up = gate.given_up
+        await gate.enter()
+        slot = ReadSlot(gate)
+        try:
+            few = await self.untaken.few(peer)
+            gate.given_up += not few
+        except BaseException:
+            slot.free()
+            raise
+        if gate.given_up != given_up:
+            slot.free()
+            return NOT_TAKEN
+        return slot
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(UNTAKEN_LOOK_MS / MS)
+            self.untaken.look()
+            self._parse_queue.look()
+            self._give_up_unread()
+
+    def _give_up_unread(self) -> None:
+        """Calls whose request is not there after a while give their places to others.
+
+        They may still be served: whoever reads the request at last takes a place then.
+        """
+        limit_s = self._loop.time() - REQUEST_MS_MAX / MS
+        while self._taken and self._taken[0][0] < limit_s:
+            admitted = self._taken.popleft()[1]
+            if not admitted.read:
+                admitted.leave()
+
+    def _bounded(self, method: str, handler: Handler) -> Handler:
+        """A unary method whose bytes are counted; streams (health's Watch) are small and let be.
+
+        The request is parsed here, in turn, and handed over: nobody but the handler keeps it. The
+        answer is encoded here, and not a second time by gRPC. The task that runs a handler ends
+        when its answer is written, or cannot be.
+        """
+        if handler.unary_unary is None:
+            return handler
+        behaviour, encode = handler.unary_unary, handler.response_serializer
+        parse, untaken = handler.request_deserializer, self.untaken
+        requests = self._requests_of(method)
+
+        async def handle(received: Received, context: Any) -> Any:
+            # What is raised keeps this frame for a while, so that no request may be left in it.
+            peer, size = PEER.get() or context.peer(), len(received.raw)
+            has_room = requests.take(peer, size)
+            ending = _Ending(requests, untaken, peer, size)
+            _call_task(self._loop).add_done_callback(ending)
+            if not has_room or untaken.refuses(peer):
+                received.raw = b""
+                why = NOT_TAKEN if has_room else TOO_MUCH
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+            why = await self._wait_to_parse(method, peer, size)
+            if why:
+                received.raw = b""
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+            wrong = ""
+            try:
+                request = parse(received.raw)
+            except DecodeError as error:
+                wrong = str(error)
+            received.raw = b""
+            if wrong:
+                await context.abort(grpc.StatusCode.UNKNOWN, wrong)
+            received.group_id = getattr(request, "group_id", "")
+            handled = behaviour(request, context)
+            del request
+            response = await handled
+            answer = untaken.keep(encode(response), peer, context)
+            if (slot := READ_SLOT.get()) is not None:
+                slot.free()
+                ending.slot = slot
+            if answer is None:
+                del response
+                await context.abort(grpc.StatusCode.UNAVAILABLE, DROPPED)
+                return None
+            ANSWER.set(answer)
+            ending.answer = answer
+            return response
+
+        def encoded(response: Any) -> bytes:
+            answer = ANSWER.get()
+            return encode(response) if answer is None else answer.handed_over()
+
+        return grpc.unary_unary_rpc_method_handler(
+            handle, request_deserializer=Received, response_serializer=encoded
+        )
+
+    async def _wait_to_parse(self, method: str, peer: str, size: int) -> str:
+        """Wait for a request's turn; why it is refused, or nothing."""
+        if method in READS and READ_SLOT.get() is None:
+            # gRPC's own loop has taken it, beside ours, and has read it.
+            slot = await self._slot(peer)
+            if isinstance(slot, str):
+                return slot
+            READ_SLOT.set(slot)
+            _call_task(self._loop).add_done_callback(slot.free)
+        if await self._parse_queue.turn(size, commit=method == COMMIT):
+            return ""
+        self.requests.refused_total += 1
+        return OVERLOADED
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def open_answers() -> Untaken:
+    """The account of a door that will be on the running loop."""
+    return Untaken(asyncio.get_running_loop().time, Calls.end)
+
+
+class _Gate(asyncio.Semaphore):
+    """Lets one in, and READS_AT_ONCE_MAX once an answer has been taken.
+
+    So a client that takes none has one at a time made for it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.waiting = 0
+        self.given_up = 0
+        """How often reads waited for answers that were not taken: who waited as well is refused."""
+        self._wide = False
+
+    def widen(self) -> None:
+        """An answer was taken."""
+        if not self._wide:
+            self._wide = True
+            for _ in range(READS_AT_ONCE_MAX - 1):
+                self.release()
+
+    async def enter(self) -> None:
+        """Wait for a place, in order."""
+        self.waiting += 1
+        try:
+            await self.acquire()
+        finally:
+            self.waiting -= 1
+
+
+class _Gates:
+    """Each connection's gate for reads, as long as one of them is at it."""
+
+    def __init__(self) -> None:
+        self._by_peer: WeakValueDictionary[str, _Gate] = WeakValueDictionary()
+
+    def of(self, peer: str) -> _Gate:
+        """To be entered for the time of a read."""
+        gate = self._by_peer.get(peer)
+        if gate is None:
+            gate = self._by_peer[peer] = _Gate()
+        return gate
+
+
+class ReadSlot:
+    """One of the READS_AT_ONCE_MAX of a connection."""
+
+    def __init__(self, gate: _Gate) -> None:
+        self._gate = gate
+        self._held = True
+
+    def free(self, _ended: object = None) -> None:
+        """The next read may come. A second time changes nothing."""
+        if self._held:
+            self._held = False
+            self._gate.release()
+
+    def taken(self) -> None:
+        """The answer was taken."""
+        self._gate.widen()
+
+
+READ_SLOT: Final[ContextVar[ReadSlot | None]] = ContextVar("read slot", default=None)
+"""Of the read that the running handler serves."""
+
+
+PEER: Final[ContextVar[str]] = ContextVar("peer", default="")
+"""Whose call the running handler serves, where the door has taken it: to ask gRPC again is slow."""
+
+
+class _Ending:
+    """What ends with the task of one call: its request, its answer, its turn to read."""
+
+    __slots__ = ("_peer", "_requests", "_size", "_untaken", "answer", "slot")
+
+    def __init__(self, requests: Requests, untaken: Untaken, peer: str, size: int) -> None:
+        self._requests = requests
+        self._untaken = untaken
+        self._peer = peer
+        self._size = size
+        self.answer: Answer | None = None
+        self.slot: ReadSlot | None = None
+
+    def __call__(self, _task: object) -> None:
+        self._requests.let_go(self._peer, self._size)
+        if self.answer is None:
+            return
+        if self._untaken.let_go(self.answer) and self.slot is not None:
+            self.slot.taken()
+
+
+def _call_task(loop: asyncio.AbstractEventLoop) -> "asyncio.Task[Any]":
+    task = asyncio.current_task(loop)
+    if task is None:
+        raise RuntimeError("a handler runs in a task")
+    return task

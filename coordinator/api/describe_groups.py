@@ -1,0 +1,193 @@
+"""DescribeGroups: what a coordinator knows of groups and their members (group-protocol 2.12)."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from itertools import dropwhile
+from typing import NamedTuple
+
+from muster.v1 import admin_pb2 as pb
+from musterd.coordinator.api.cooperative_yield import GROUP_ENTRIES, KEYS_PER_ENTRY, Slices
+from musterd.coordinator.api.describe_rebalances import is_awaited, wait_of
+from musterd.coordinator.api.handler import Context, Core, admit, refuse_bytes, refuse_group
+from musterd.coordinator.api.paging import PAGE_BYTES
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import Refused
+from musterd.coordinator.machine.state import Group, Member, Phase
+from musterd.coordinator.runtime.answers import Loading, NotHere
+from musterd.coordinator.runtime.coordinator_state import Standing
+from musterd.coordinator.runtime.shard import Shard
+
+DESCRIBE_GROUPS_MAX = 1_000
+"""Groups in one DescribeGroups."""
+
+Described = pb.DescribeGroupsResponse.Group
+Deposed = Mapping[int, NotHere | Loading]
+
+
+class _Seen(NamedTuple):
+    """A member, and what of it may change while a page is filled."""
+
+    member: Member
+    assignment: bytes
+    joined: bool
+    synced: bool
+    awaited: bool
+    token: int
+
+
+class Describing:
+    """`Admin.DescribeGroups`, page by page: by group, and a large group by its members."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def describe(
+        self, request: pb.DescribeGroupsRequest, context: Context
+    ) -> pb.DescribeGroupsResponse:
+        """One answer per id; each group as it stood at one index of its shard's log."""
+        core = self._core
+        admitted = await admit(core, context)
+        try:
+            response = pb.DescribeGroupsResponse()
+            async with Slices(core.one_long_read) as slices:
+                await slices.turn(GROUP_ENTRIES * len(request.group_ids))
+                refused = _refuse(request)
+                if refused is not None:
+                    named = next(iter(request.group_ids), "")[: LIMITS.id_max_bytes]
+                    response.groups.add(group_id=named, status=core.statuses.of(refused))
+                    return response
+                group_ids = list(dict.fromkeys(request.group_ids))
+                shards = self._shards(group_ids)
+            deposed = await self._ready(shards, linearizable=request.linearizable)
+            first, size = request.first_member, 0
+            async with Slices(core.one_long_read) as slices:
+                await slices.turn(GROUP_ENTRIES * len(group_ids))
+                for group_id in group_ids:
+                    if response.more or size >= PAGE_BYTES:
+                        response.more = True
+                        break
+                    one = response.groups.add(group_id=group_id)
+                    size += await self._describe(one, deposed, first, PAGE_BYTES - size, slices)
+                    first = 0
+                    response.more = one.next_member > 0
+                    await slices.did(GROUP_ENTRIES)
+            return response
+        finally:
+            admitted.leave()
+
+    def _shards(self, group_ids: Iterable[str]) -> dict[int, Shard]:
+        named = [group_id for group_id in group_ids if refuse_group(group_id) is None]
+        return {(shard := self._core.shard_for(g)).number: shard for g in named}
+
+    async def _ready(self, shards: dict[int, Shard], *, linearizable: bool) -> Deposed:
+        """Once what loads has loaded: the shards that no quorum confirms, where that is asked."""
+        core = self._core
+        if not linearizable:
+            await core.loaded(shards.values())
+            return {}
+        confirmed = await asyncio.gather(*map(core.confirmed, shards.values()))
+        return {
+            number: known
+            for number, known in zip(shards, confirmed, strict=True)
+            if known is not None
+        }
+
+    async def _describe(
+        self, described: Described, deposed: Deposed, first: int, room: int, slices: Slices
+    ) -> int:
+        """Fill in one group, its members from the place `first` on; returns the bytes it takes."""
+        core = self._core
+        refused = refuse_group(described.group_id)
+        if refused is not None:
+            described.status.CopyFrom(core.statuses.of(refused))
+            return described.ByteSize()
+        shard = core.shard_for(described.group_id)
+        described.shard = shard.number
+        if shard.number in deposed:
+            described.status.CopyFrom(core.statuses.of(deposed[shard.number]))
+        elif shard.standing is Standing.LOADING:
+            described.status.CopyFrom(core.statuses.loading())
+        elif shard.standing is Standing.ELSEWHERE:
+            described.status.CopyFrom(core.statuses.of(shard.elsewhere()))
+        else:
+            seen, assignor = self._head(described, shard, first)
+            return await _members(described, seen, assignor, room, slices)
+        return described.ByteSize()
+
+    def _head(self, described: Described, shard: Shard, first: int) -> tuple[list[_Seen], str]:
+        """All but the members; those, and the protocol whose metadata is shown."""
+        core = self._core
+        described.applied_index = shard.log.applied_index
+        own = core.directory.own
+        described.coordinator.CopyFrom(core.statuses.coordinator(own, shard.log.term))
+        group = shard.state.groups.get(described.group_id)
+        if group is None:
+            described.state = Phase.DEAD.value
+            message = f"There is no group {described.group_id!r}."
+            described.status.CopyFrom(core.statuses.error(Error.GROUP_ID_NOT_FOUND, message))
+            return [], ""
+        described.state = group.phase.value
+        described.protocol_type = group.protocol_type
+        # Elsewhere than in Stable what was said may be changing (gp-2.12, gp-0.4).
+        described.protocol_name = group.protocol_name if group.phase is Phase.STABLE else ""
+        described.generation = group.generation
+        described.leader_id = group.leader_id
+        wait = wait_of(group, shard.time_ms, shard.envelope().wall_ms)
+        if wait is not None:
+            described.wait.CopyFrom(wait)
+        return _seen(group, first), described.protocol_name
+
+
+def _refuse(request: pb.DescribeGroupsRequest) -> Refused | None:
+    if len(request.group_ids) > DESCRIBE_GROUPS_MAX:
+        message = f"At most {DESCRIBE_GROUPS_MAX} groups are described in one call."
+        return Refused(Error.INVALID_REQUEST, message)
+    if request.first_member < 0:
+        return Refused(Error.INVALID_REQUEST, "first_member is at least 0, which begins anew.")
+    return refuse_bytes(request.ByteSize())
+
+
+def _seen(group: Group, first: int) -> list[_Seen]:
+    """The members from this place on, in join order, as they stand now."""
+    members = dropwhile(lambda member: member.join_seq < first, group.members.values())
+    return [
+        _Seen(
+            member,
+            member.assignment,
+            group.has_joined(member),
+            group.has_synced(member),
+            is_awaited(group, member),
+            group.token_of(member) if group.has_synced(member) else 0,
+        )
+        for member in members
+    ]
+
+
+async def _members(
+    described: Described, seen: Iterable[_Seen], assignor: str, room: int, slices: Slices
+) -> int:
+    """Add members until the page is full, one at least; returns the bytes the group takes."""
+    size = described.ByteSize()
+    for member, assignment, joined, synced, awaited, token in seen:
+        if size >= room and described.members:
+            described.next_member = member.join_seq
+            break
+        one = described.members.add(
+            member_id=member.member_id,
+            client_id=member.client_id,
+            host=member.client_host,
+            metadata=member.metadata_of(assignor) if assignor else b"",
+            assignment=assignment,
+            session_timeout_ms=member.session_timeout_ms,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            joined=joined,
+            synced=synced,
+            group_instance_id=member.instance_id,
+            subscribed_topics=member.subscribed_topics,
+            awaited=awaited,
+            fencing_token=token,
+        )
+        size += one.ByteSize()
+        await slices.did(1 + len(member.subscribed_topics) // KEYS_PER_ENTRY)
+    return size

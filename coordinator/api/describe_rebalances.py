@@ -1,0 +1,168 @@
+"""What a group waits for now, and why it rebalanced (group-protocol 2.12, 3.4).
+
+Read from applied state of the coordinator: of phase, timer, deadline and the history of its rounds.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from muster.v1 import admin_pb2 as pb
+from muster.v1.errors_pb2 import Status
+from musterd.coordinator.api.handler import Context, Core, admit, refuse_group
+from musterd.coordinator.machine.commands import RoundTimer
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.evolve_history import last_round, rounds_of
+from musterd.coordinator.machine.history import NAMES_MAX, Ended, Rebalance, Who
+from musterd.coordinator.machine.state import Group, Member, Phase
+from musterd.coordinator.runtime.coordinator_state import Standing
+from musterd.coordinator.runtime.shard import Shard
+
+Wait = pb.DescribeGroupsResponse.Wait
+Delay = pb.DescribeRebalancesResponse.Delay
+
+
+# ---- what is waited for
+
+
+def is_awaited(group: Group, member: Member) -> bool:
+    """True where the group waits for this member to join or to sync."""
+    match group.timer:
+        case RoundTimer.JOIN:
+            return not group.has_joined(member)
+        case RoundTimer.SYNC:
+            return not group.has_synced(member)
+        case _:
+            return False
+
+
+def wait_of(group: Group, time_ms: int, wall_ms: int) -> Wait | None:
+    """What the group waits for at this shard time; None where for nothing."""
+    if group.timer is None:
+        return None
+    wait = Wait(kind=group.timer.name.lower(), remaining_ms=max(0, group.deadline_ms - time_ms))
+    wait.until_wall_ms = wall_ms + wait.remaining_ms
+    current = last_round(group)
+    if current is not None:
+        since_ms = current.started_ms + (current.joining_ms or 0)
+        wait.waited_ms = max(0, time_ms - since_ms)
+        wait.since_wall_ms = wall_ms - wait.waited_ms
+    members = group.members.values()
+    wait.awaited_members = sum(is_awaited(group, member) for member in members)
+    if group.timer is RoundTimer.JOIN:
+        wait.pending_ids.extend(islice(group.pending, NAMES_MAX))
+        wait.pending = len(group.pending)
+    return wait
+
+
+# ---- why
+
+
+class Explaining:
+    """`Admin.DescribeRebalances`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def describe(
+        self, request: pb.DescribeRebalancesRequest, context: Context
+    ) -> pb.DescribeRebalancesResponse:
+        """The last rounds of one group, the newest first."""
+        admitted = await admit(self._core, context)
+        try:
+            response = pb.DescribeRebalancesResponse(group_id=request.group_id)
+            refused = self._refuse(request)
+            if refused is not None:
+                response.status.CopyFrom(refused)
+                return response
+            shard = self._core.shard_for(request.group_id)
+            await self._core.loaded((shard,))
+            if shard.standing is Standing.LOADING:
+                response.status.CopyFrom(self._core.statuses.loading())
+            elif shard.standing is Standing.ELSEWHERE:
+                response.status.CopyFrom(self._core.statuses.of(shard.elsewhere()))
+            else:
+                self._fill(response, shard, request.max_rebalances)
+            return response
+        finally:
+            admitted.leave()
+
+    def _refuse(self, request: pb.DescribeRebalancesRequest) -> Status | None:
+        refused = refuse_group(request.group_id)
+        if refused is not None:
+            return self._core.statuses.of(refused)
+        if request.max_rebalances < 0:
+            message = "max_rebalances is at least 0, which asks for all that are kept."
+            return self._core.statuses.error(Error.INVALID_REQUEST, message)
+        return None
+
+    def _fill(self, response: pb.DescribeRebalancesResponse, shard: Shard, most: int) -> None:
+        response.applied_index = shard.log.applied_index
+        own = self._core.directory.own
+        response.coordinator.CopyFrom(self._core.statuses.coordinator(own, shard.log.term))
+        group = shard.state.groups.get(response.group_id)
+        if group is None:
+            message = f"There is no group {response.group_id!r}."
+            status = self._core.statuses.error(Error.GROUP_ID_NOT_FOUND, message)
+            response.status.CopyFrom(status)
+            return
+        for number, record in islice(rounds_of(group), most or None):
+            response.rebalances.append(told(group, number, record, shard.time_ms))
+
+
+def told(
+    group: Group, number: int, record: Rebalance, time_ms: int
+) -> pb.DescribeRebalancesResponse.Rebalance:
+    """One round as it is sent; `time_ms` is the shard time of the answer."""
+    one = pb.DescribeRebalancesResponse.Rebalance(
+        round=number,
+        started_wall_ms=record.started_wall_ms,
+        from_generation=record.from_generation,
+        generation=record.generation,
+        trigger=record.trigger.name.lower(),
+        culprit=_who(record.culprit),
+        reason=record.reason,
+        initial=record.initial,
+        members_before=record.members_before,
+        members_after=record.members_after,
+        joining_ms=record.joining_ms,
+        syncing_ms=record.syncing_ms,
+        ended=record.ended.value,
+        leader=_who(record.leader),
+        new_members=record.new_members,
+        new_member_ids=record.new_ids,
+        missing_members=record.missing_members,
+        delays=_delays(record),
+    )
+    if record.ended is Ended.OPEN:
+        so_far_ms = max(0, time_ms - record.started_ms)
+        if group.phase is Phase.PREPARING_REBALANCE:
+            one.joining_ms = so_far_ms
+            one.members_after = len(group.members)
+        else:
+            one.syncing_ms = so_far_ms - (record.joining_ms or 0)
+        awaited = [member for member in group.members.values() if is_awaited(group, member)]
+        one.awaited_members = len(awaited)
+        for member in awaited[:NAMES_MAX]:
+            who = Who(member.member_id, member.client_id, member.instance_id)
+            one.delays.add(how="awaited", who=_who(who), after_ms=so_far_ms)
+    return one
+
+
+def _delays(record: Rebalance) -> Iterator[Delay]:
+    """Who is missing, in that order; the last to join; the group leader's assignment."""
+    for member_id, one in record.missing.items():
+        who = Who(member_id, one.client_id, one.instance_id)
+        how = "absent" if one.cause is None else one.cause.name.lower()
+        yield Delay(how=how, who=_who(who), after_ms=one.after_ms)
+    if record.last_joined.member_id:
+        last = _who(record.last_joined)
+        yield Delay(how="last_to_join", who=last, after_ms=record.last_join_ms)
+    if record.ended is Ended.STABLE:
+        leader = _who(record.leader)
+        yield Delay(how="assignment", who=leader, after_ms=record.syncing_ms or 0)
+
+
+def _who(who: Who) -> pb.DescribeRebalancesResponse.Who:
+    return pb.DescribeRebalancesResponse.Who(
+        member_id=who.member_id, client_id=who.client_id, group_instance_id=who.instance_id
+    )

@@ -1,0 +1,170 @@
+"""How long a call waits before it is taken: a call of our own, sent through the queue it measures.
+
+Under a flood calls wait inside gRPC's core, where neither their number nor their age can be seen.
+While the node is busy, a commit that asks for nothing is sent every 20 ms over a Unix socket of its
+own. gRPC queues calls per method and hands them over in their order, so it waits as long as the
+commits of others do. While that is too long every call that arrives is refused (docs/adr/0004).
+"""
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import structlog
+
+from muster.v1 import group_pb2, group_pb2_grpc
+from musterd.coordinator.api.admission import Admission
+from musterd.coordinator.runtime.timeouts import PROBE_ANSWER_MS, PROBE_INTERVAL_MS, WAIT_MS_MAX
+
+log = structlog.get_logger()
+
+MS: Final = 1_000
+SOCKET_NAME: Final = "probe.sock"
+PATH_BYTES_MAX: Final = 100
+"""A longer path is no address of a Unix socket."""
+BUSY_CALLS: Final = 4
+"""With fewer calls between two probes (200 a second) nobody waits for another."""
+
+METHOD: Final = "/muster.v1.GroupCoordinator/OffsetCommit"
+_KEY: Final = "muster-probe"
+
+_STAYS: Final = (("grpc.client_idle_timeout_ms", 2**31 - 1),)
+"""The connection is made once, and never given up for being idle."""
+
+Continue = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
+
+
+class Wait:
+    """The latest measurement; times are seconds of one clock."""
+
+    def __init__(self, max_s: float = WAIT_MS_MAX / MS) -> None:
+        self._max_s = max_s
+        self._sent_s: float | None = None
+        self.last_s = 0.0
+
+    def sent(self, now_s: float) -> None:
+        """A probe begins to wait."""
+        self._sent_s = now_s
+
+    def answered(self, now_s: float) -> None:
+        """It was taken, or given up."""
+        if self._sent_s is not None:
+            self.last_s, self._sent_s = now_s - self._sent_s, None
+
+    def too_long(self, now_s: float) -> bool:
+        """Whether calls wait too long: the last probe did, or the one under way does by now."""
+        if self._sent_s is not None and now_s - self._sent_s > self._max_s:
+            return True
+        return self.last_s > self._max_s
+
+
+class Probe(grpc.aio.ServerInterceptor):
+    """Sends the probes, answers them before anything else looks at them, tells the admission.
+
+    The first interceptor of its server. `listen` before the server's start, `start` after it.
+    """
+
+    def __init__(self, admission: Admission, folder: Path) -> None:
+        """`folder`: where its socket lies; nobody else may write there."""
+        self.wait = Wait()
+        self._admission = admission
+        admission.overdue = self._calls_wait_too_long
+        self._seen = 0
+        self._secret = secrets.token_hex(8)
+        self._socket = folder / SOCKET_NAME
+        self._folder_fd: int | None = None
+        self._address = ""
+        self._complained = False
+        self._task: asyncio.Task[None] | None = None
+
+    def _calls_wait_too_long(self) -> bool:
+        return self.wait.too_long(time.monotonic())
+
+    async def intercept_service(
+        self, continuation: Continue, details: grpc.HandlerCallDetails
+    ) -> Any:
+        """Answer a probe; pass everything else on."""
+        if details.method == METHOD and (_KEY, self._secret) in details.invocation_metadata:
+            return _ANSWER
+        return await continuation(details)
+
+    def listen(self, server: grpc.aio.Server) -> None:
+        """Add the probe's own port: a socket that has a name until the probe is connected.
+
+        Raises OSError.
+        """
+        path = self._socket
+        if len(os.fsencode(path)) > PATH_BYTES_MAX:
+            self._folder_fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+            path = Path(f"/proc/self/fd/{self._folder_fd}") / SOCKET_NAME
+        self._socket.unlink(missing_ok=True)
+        self._address = f"unix:{path}"
+        try:
+            server.add_insecure_port(self._address)
+        except RuntimeError as error:
+            raise OSError(f"the socket {self._socket} cannot be had: {error}") from error
+
+    def start(self, ended: Callable[["asyncio.Task[None]"], None]) -> None:
+        """Begin to probe. `ended` is told when nothing is measured any more."""
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(ended)
+
+    async def stop(self) -> None:
+        """End. Before the server stops."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._socket.unlink(missing_ok=True)
+        if self._folder_fd is not None:
+            os.close(self._folder_fd)
+            self._folder_fd = None
+
+    async def _run(self) -> None:
+        nothing = group_pb2.OffsetCommitRequest()
+        async with grpc.aio.insecure_channel(self._address, options=_STAYS) as channel:
+            await channel.channel_ready()
+            self._socket.unlink(missing_ok=True)  # nobody else shall find it, or copy it
+            stub: Any = group_pb2_grpc.GroupCoordinatorStub(channel)
+            while True:
+                await asyncio.sleep(PROBE_INTERVAL_MS / MS)
+                if not self._is_wanted():
+                    continue
+                self.wait.sent(time.monotonic())
+                try:
+                    await stub.OffsetCommit(
+                        nothing,
+                        timeout=PROBE_ANSWER_MS / MS,
+                        metadata=((_KEY, self._secret),),
+                    )
+                except grpc.aio.AioRpcError as error:  # refused or late: its time counts
+                    self._note(error)
+                finally:
+                    self.wait.answered(time.monotonic())
+
+    def _note(self, error: grpc.aio.AioRpcError) -> None:
+        """Without a connection nothing is measured: say so, once."""
+        if error.code() is grpc.StatusCode.UNAVAILABLE and not self._complained:
+            self._complained = True
+            log.warning("overload is not measured", socket=str(self._socket), why=error.details())
+
+    def _is_wanted(self) -> bool:
+        """Whether there were enough calls since the last time, or the wait was too long then."""
+        calls = self._admission.admitted_total + self._admission.refused_total
+        busy, self._seen = calls - self._seen >= BUSY_CALLS, calls
+        return busy or self._calls_wait_too_long()
+
+
+async def _nothing_done(_request: object, _context: object) -> group_pb2.OffsetCommitResponse:
+    return group_pb2.OffsetCommitResponse()
+
+
+_ANSWER: Final = grpc.unary_unary_rpc_method_handler(
+    _nothing_done,
+    request_deserializer=group_pb2.OffsetCommitRequest.FromString,
+    response_serializer=group_pb2.OffsetCommitResponse.SerializeToString,
+)

@@ -1,0 +1,24 @@
+"""How long the loop belongs to incoming calls after each turn (docs/adr/0008)."""
+
+from typing import Final
+
+from musterd.coordinator.api.admission import Admission
+from musterd.coordinator.runtime.timeouts import REST_MS_MAX
+
+REST_S_PER_CALL: Final = 0.0003
+"""About what it takes to take a call in and hand its command to its shard."""
+
+FREE_CALLS: Final = 4
+"""With so few calls active nothing is gained by waiting for more."""
+
+
+class Pace:
+    """Follows the number of active calls."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def rest_s(self) -> float:
+        """Seconds between the end of a turn and the next one that is in no hurry."""
+        waiting = max(self._admission.active - FREE_CALLS, 0)
+        return min(waiting * REST_S_PER_CALL, REST_MS_MAX / 1_000)

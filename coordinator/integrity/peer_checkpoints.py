@@ -1,0 +1,111 @@
+"""What the other nodes recorded at their checkpoints, asked over their client ports."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import grpc
+import structlog
+
+from muster.v1 import admin_pb2 as pb
+from muster.v1 import admin_pb2_grpc
+from musterd.coordinator.runtime.routing import Directory
+from musterd.coordinator.runtime.timeouts import PEER_CHECKPOINT_CALL_MS
+from musterd.raft.contract import NodeId
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    store_uuid: bytes
+    shards: Mapping[int, Mapping[int, bytes]]
+    copies: Mapping[int, NodeId]
+    set_aside: Collection[int]
+
+
+class PeerCheckpoints:
+    """Asks every other node; keeps the newest answer of each, and nothing of those before.
+
+    `store_uuid` says in which store a node lives now: what another store said is void.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeId],
+        directory: Directory,
+        credentials: grpc.ChannelCredentials | None,
+        store_uuid: Callable[[NodeId], bytes | None],
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self._directory = directory
+        self._credentials = credentials
+        self._store_uuid = store_uuid
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._answers: dict[NodeId, _Answer] = {}
+
+    def checkpoints(self, node: NodeId, shard: int) -> Mapping[int, bytes]:
+        """Index -> digest, as the node said when it was asked last, in the store that it is in."""
+        answer = self._valid(node)
+        return answer.shards.get(shard, {}) if answer else {}
+
+    def copy_of(self, node: NodeId, shard: int) -> NodeId | None:
+        """Whose state these checkpoints are of, where they are of a copy."""
+        answer = self._valid(node)
+        return answer.copies.get(shard) if answer else None
+
+    def set_aside(self, node: NodeId, shard: int) -> bool:
+        """Whether it keeps another state of the shard, which it replaced without a verdict."""
+        answer = self._valid(node)
+        return answer is not None and shard in answer.set_aside
+
+    async def refresh(self) -> None:
+        """Ask every other node now; one that does not answer has said nothing."""
+        await asyncio.gather(*(self._ask(node) for node in self.nodes))
+
+    async def close(self) -> None:
+        """Close the channels."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+
+    def _valid(self, node: NodeId) -> _Answer | None:
+        answer = self._answers.get(node)
+        return answer if answer and answer.store_uuid == self._store_uuid(node) else None
+
+    async def _ask(self, node: NodeId) -> None:
+        answer = await self._answer(node)
+        if answer is None:
+            self._answers.pop(node, None)
+            return
+        shards: dict[int, dict[int, bytes]] = {}
+        copies: dict[int, NodeId] = {}
+        aside = {point.shard for point in answer.checkpoints if point.set_aside}
+        for point in answer.checkpoints:
+            shards.setdefault(point.shard, {})[point.index] = point.digest
+            if point.HasField("copy_of"):
+                copies[point.shard] = NodeId(point.copy_of)
+        self._answers[node] = _Answer(answer.store_uuid, shards, copies, aside)
+
+    async def _answer(self, node: NodeId) -> pb.CheckpointsResponse | None:
+        endpoint = self._directory.endpoint(node)
+        if not endpoint:
+            return None
+        stub: admin_pb2_grpc.AdminAsyncStub = admin_pb2_grpc.AdminStub(self._channel(endpoint))  # type: ignore[assignment]
+        try:
+            return await stub.Checkpoints(
+                pb.CheckpointsRequest(), timeout=PEER_CHECKPOINT_CALL_MS / 1_000
+            )
+        except grpc.aio.AioRpcError as error:
+            log.debug("a peer's checkpoints cannot be had", node=node, code=error.code().name)
+            return None
+
+    def _channel(self, endpoint: str) -> grpc.aio.Channel:
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            if self._credentials is None:
+                channel = grpc.aio.insecure_channel(endpoint)
+            else:
+                channel = grpc.aio.secure_channel(endpoint, self._credentials)
+            self._channels[endpoint] = channel
+        return channel

@@ -1,0 +1,72 @@
+"""A replica whose state a majority contradicts serves nothing (architecture 3 rule 9)."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import structlog
+
+from musterd.coordinator.integrity.verify import Verifier
+from musterd.coordinator.runtime.shard import Shard
+
+log = structlog.get_logger()
+
+
+class Quarantine:
+    """Judges this node's shards by what the other nodes recorded.
+
+    A shard that is outvoted serves nothing, gives up leadership and is loaded anew from a leader of
+    the majority, restarts or not: its log sees to that. Where there is no majority nobody stops.
+    """
+
+    def __init__(self, shards: Sequence[Shard], verifier: Verifier) -> None:
+        self._shards = shards
+        self._verifier = verifier
+        self._open: set[int] = set()
+        for shard in shards:
+            shard.digest_conflict |= bool(shard.log.differing or shard.log.set_aside)
+            if shard.quarantined:
+                log.warning("this replica is still in quarantine", shard=shard.number)
+                self._count(shard)
+            shard.on_reload.append(partial(self._reloaded, shard))
+
+    def judge(self) -> None:
+        """Look at the latest checkpoints of all nodes."""
+        for shard in self._shards:
+            majority = self._verifier.outvoted_by(shard)
+            if majority:
+                shard.log.rebuild(majority)
+                self._begin(shard, majority)
+            if self._verifier.confirmed(shard):
+                shard.log.confirm_copy()
+            conflict = self._verifier.conflict(shard)
+            if not shard.quarantined:
+                shard.log.note_differing(self._verifier.differing(shard))
+            if conflict is False:
+                shard.log.drop_set_aside()
+            if conflict and not shard.digest_conflict:
+                log.error(
+                    "replicas differ, and no majority agrees",
+                    shard=shard.number,
+                    others=sorted(shard.log.differing),
+                )
+            if conflict is not None:
+                shard.digest_conflict = conflict
+
+    def _begin(self, shard: Shard, majority: Sequence[int]) -> None:
+        if shard.number not in self._open:
+            self._count(shard)
+            shard.shard_moved(shard.number)
+            log.error(
+                "this replica differs from a majority of the nodes",
+                shard=shard.number,
+                majority=list(majority),
+            )
+
+    def _count(self, shard: Shard) -> None:
+        self._open.add(shard.number)
+        shard.quarantines_total += 1
+
+    def _reloaded(self, shard: Shard) -> None:
+        if shard.number in self._open:
+            self._open.remove(shard.number)
+            log.info("this replica has its leader's state", shard=shard.number)

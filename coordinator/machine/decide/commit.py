@@ -1,0 +1,268 @@
+"""OffsetCommit (gp-2.7): how far the members have read."""
+
+from collections.abc import Mapping
+
+from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
+from musterd.coordinator.machine.commit_events import CommitEvents, StoredResults
+from musterd.coordinator.machine.decide.decision import (
+    Decision,
+    illegal_generation,
+    refuse,
+    unavailable,
+)
+from musterd.coordinator.machine.decide.identity import refuse_identity
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import (
+    BlobCommitted,
+    GroupEvent,
+    OffsetCommitted,
+    OffsetSuperseded,
+)
+from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.replies import Committed, PartitionResult
+from musterd.coordinator.machine.state import Blob, Group, Offset, Phase
+
+
+def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision:
+    """O4-O9: the group's checks, then each partition on its own, or all together (atomic).
+
+    A commit of nothing never reaches the group's checks (gp-0.4). A simple commit is stored as
+    nobody's, with `commit_seq` 0, because nothing vouches for its ids (sc-O13).
+    """
+    if not command.partitions:
+        return Decision((), Committed(()))
+    refused = _refuse(group, command)
+    if refused is not None:
+        return refused
+    stored = _store_all(group, command, env)
+    if stored is not None:
+        return stored
+    if command.atomic:
+        return _decide_atomic(group, command, env)
+    events, results = _each(group, command, env)
+    return Decision(events, Committed(results))
+
+
+def _store_all(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision | None:
+    """Every partition is stored, as nearly always; None where anything stands against one.
+
+    Then the partitions are looked at one by one (`_each`): the outcome of that is the rule, and
+    where this decides it is the same.
+    """
+    topics, partitions, offsets, metadata, _, expected, _ = zip(*command.partitions, strict=True)
+    refs = tuple(zip(topics, partitions, strict=True))
+    if len(dict.fromkeys(refs)) < len(refs):
+        return None
+    most = env.limits.offset_metadata_max_bytes
+    if any(metadata) and any(len(text.encode()) > most for text in metadata):
+        return None
+    member_id, commit_seq = _writer(command)
+    stored = {} if group is None else group.offsets
+    if expected.count(None) < len(refs) or command.forward_only:
+        now = [-1 if kept is None else kept.offset for kept in map(stored.get, refs)]
+        if any(at not in (None, was) for at, was in zip(expected, now, strict=True)):
+            return None
+        if command.forward_only and any(map(int.__lt__, offsets, now)):
+            return None
+    for kept in map(stored.get, refs) if commit_seq else ():
+        if kept is not None and commit_seq <= kept.commit_seq and kept.member_id == member_id:
+            return None
+    room = _room(stored, env)
+    if room < len(refs) and room < sum(ref not in stored for ref in refs):
+        return None
+    blob, late = _blob(group, command)
+    if late:
+        return None
+    events = CommitEvents(command, refs, (member_id, commit_seq), env.wall_ms, blob)
+    return Decision(events, Committed(StoredResults(refs)))
+
+
+def _room(stored: Mapping[tuple[str, int], Offset], env: Envelope) -> int:
+    """How many partitions more the group may have offsets of. Rules 1 had no such limit."""
+    if env.rules_version < 2:  # noqa: PLR2004 - the version in which this came
+        return env.limits.commit_max_partitions
+    return env.limits.group_max_offsets - len(stored)
+
+
+_Stored = OffsetCommitted | OffsetSuperseded
+
+
+def _each(
+    group: Group | None, command: OffsetCommit, env: Envelope
+) -> tuple[tuple[_Stored, ...], tuple[PartitionResult, ...]]:
+    """Every partition on its own, after those before it (O7-O9)."""
+    group_id, generation, wall_ms = command.group_id, command.generation, env.wall_ms
+    member_id, commit_seq = _writer(command)
+    stored = {} if group is None else group.offsets
+    room = _room(stored, env)
+    written: dict[tuple[str, int], OffsetCommitted] = {}
+    events: list[_Stored] = []
+    results: list[PartitionResult] = []
+    for wanted in command.partitions:
+        topic, partition, offset, metadata, end_offset, expected, start_offset = wanted
+        key = (topic, partition)
+        kept = written.get(key) or stored.get(key)
+        late = commit_seq and kept is not None and commit_seq <= kept.commit_seq
+        if metadata or late or expected is not None or command.forward_only:
+            exception = _exception(command, wanted, kept, env)
+            if exception is not None:
+                event, result = exception
+                results.append(result)
+                if event is not None:
+                    events.append(event)
+                continue
+        if kept is None:
+            if room <= 0:
+                message = f"The group has offsets of its {env.limits.group_max_offsets} partitions."
+                results.append(_result(wanted, Error.INVALID_COMMIT_OFFSET_SIZE, message))
+                continue
+            room -= 1
+        written[key] = committed = OffsetCommitted(
+            group_id,
+            topic,
+            partition,
+            offset,
+            metadata,
+            end_offset,
+            member_id,
+            generation,
+            commit_seq,
+            wall_ms,
+            start_offset,
+        )
+        events.append(committed)
+        results.append(PartitionResult(topic, partition, Error.NONE, "", False))
+    return tuple(events), tuple(results)
+
+
+def _decide_atomic(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision:
+    """Everything, or nothing where a partition or the blob is refused or superseded.
+
+    A retry of what was applied finds every partition as it wrote it, and writes nothing.
+    """
+    stored, found = _each(group, command, env)
+    wrong = [r for r in found if r.error is not Error.NONE or r.superseded]
+    blob, late = _blob(group, command)
+    if wrong or late:
+        message = "The commit is atomic, and a newer one stands."
+        if wrong and wrong[0].error is not Error.NONE:
+            message = f"The commit is atomic: {wrong[0].message}"
+        results = tuple(
+            result
+            if result.error is not Error.NONE or result.superseded
+            else _result(wanted, Error.OPERATION_NOT_ATTEMPTED, message)
+            for wanted, result in zip(command.partitions, found, strict=True)
+        )
+        return Decision((), Committed(results))
+    events: list[GroupEvent] = [*stored]
+    if events and blob is not None:
+        events.append(blob)
+    return Decision(tuple(events), Committed(found))
+
+
+def _blob(group: Group | None, command: OffsetCommit) -> tuple[BlobCommitted | None, bool]:
+    """What is to be kept, and whether this member has committed a newer one (gp-O9)."""
+    if command.blob is None:
+        return None, False
+    member_id, commit_seq = _writer(command)
+    kept = Blob() if group is None else group.blob
+    late = kept.member_id == member_id and commit_seq < kept.commit_seq
+    event = BlobCommitted(command.group_id, command.blob, member_id, command.generation, commit_seq)
+    return event, bool(commit_seq) and late
+
+
+def _writer(command: OffsetCommit) -> tuple[str, int]:
+    """Member and number of the commit; a simple one is nobody's (sc-O13)."""
+    return ("", 0) if command.generation < 0 else (command.member_id, command.commit_seq)
+
+
+def _refuse(group: Group | None, command: OffsetCommit) -> Decision | None:
+    """O4, O5, and the generation that the caller expects."""
+    refused = _refuse_caller(group, command)
+    expected = command.expected_generation
+    current = 0 if group is None else group.generation
+    if refused is None and expected is not None and expected != current:
+        return refuse(
+            Error.ILLEGAL_GENERATION, f"The group's generation is {current}, not {expected}."
+        )
+    return refused
+
+
+def _refuse_caller(group: Group | None, command: OffsetCommit) -> Decision | None:
+    """O4 and O5."""
+    simple = command.generation < 0
+    if group is None:
+        if simple:
+            return None
+        return refuse(Error.GROUP_ID_NOT_FOUND, f"There is no group {quoted(command.group_id)}.")
+    if group.phase is Phase.DEAD:
+        return unavailable()
+    if simple and group.phase is Phase.EMPTY:
+        return None
+    stranger = refuse_identity(group, command.member_id, command.group_instance_id)
+    if stranger is not None:
+        return stranger
+    if command.generation != group.generation:
+        return illegal_generation(command.generation, group.generation)
+    if group.phase is Phase.COMPLETING_REBALANCE:
+        return refuse(Error.REBALANCE_IN_PROGRESS, "The new generation has no assignment yet.")
+    return None
+
+
+def _exception(
+    command: OffsetCommit,
+    wanted: PartitionCommit,
+    kept: Offset | OffsetCommitted | None,
+    env: Envelope,
+) -> tuple[OffsetSuperseded | None, PartitionResult] | None:
+    """Why one partition is not simply stored over `kept`: refused, late, or a repetition (O7-O9).
+
+    None where it is stored.
+    """
+    most = env.limits.offset_metadata_max_bytes
+    if len(wanted.metadata.encode()) > most:
+        message = f"An offset's metadata is at most {most} bytes."
+        return None, _result(wanted, Error.OFFSET_METADATA_TOO_LARGE, message)
+    member_id, commit_seq = _writer(command)
+    if commit_seq and kept is not None and kept.member_id == member_id:
+        if commit_seq < kept.commit_seq:
+            return _superseded(command, wanted, kept.offset)
+        if commit_seq == kept.commit_seq:
+            if wanted.offset == kept.offset:
+                return None, _result(wanted, Error.NONE, "")
+            message = f"commit_seq {commit_seq} stored {kept.offset}; new content needs a new one."
+            return None, _result(wanted, Error.INVALID_REQUEST, message)
+    now = -1 if kept is None else kept.offset
+    if wanted.expected_offset is not None and wanted.expected_offset != now:
+        message = f"{_spelled(now)} is stored, not {_spelled(wanted.expected_offset)}."
+        return None, _result(wanted, Error.INVALID_UPDATE_VERSION, message)
+    if command.forward_only and wanted.offset < now:
+        return _superseded(command, wanted, now)
+    return None
+
+
+def _superseded(
+    command: OffsetCommit, wanted: PartitionCommit, kept_offset: int
+) -> tuple[OffsetSuperseded, PartitionResult]:
+    member_id, commit_seq = _writer(command)
+    event = OffsetSuperseded(
+        command.group_id,
+        wanted.topic,
+        wanted.partition,
+        wanted.offset,
+        member_id,
+        commit_seq,
+        kept_offset,
+    )
+    return event, _result(wanted, Error.NONE, "", superseded=True)
+
+
+def _spelled(offset: int) -> str:
+    return "No offset" if offset < 0 else f"Offset {offset}"
+
+
+def _result(
+    wanted: PartitionCommit, error: Error, message: str, *, superseded: bool = False
+) -> PartitionResult:
+    return PartitionResult(wanted.topic, wanted.partition, error, message, superseded)

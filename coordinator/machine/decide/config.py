@@ -1,0 +1,122 @@
+"""AlterGroupConfig (gp-2.14, gp-4.4): a group's own bounds and defaults, kept with the group.
+
+A closed list. A value lies within what the cluster allows; where the cluster's bounds were
+tightened later, what was stored is cut to them (gp-2.14).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from musterd.coordinator.machine.commands import AlterGroupConfig
+from musterd.coordinator.machine.decide.decision import Decision, refuse, unavailable
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import ConfigValue, GroupConfigChanged
+from musterd.coordinator.machine.limits import Limits
+from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.replies import Configured
+from musterd.coordinator.machine.state import Group, Phase
+
+MIN_SESSION_TIMEOUT_MS: Final = "classic.min.session.timeout.ms"
+MAX_SESSION_TIMEOUT_MS: Final = "classic.max.session.timeout.ms"
+INITIAL_DELAY_MS: Final = "classic.initial.rebalance.delay.ms"
+MAX_SIZE: Final = "classic.max.size"
+OFFSETS_RETENTION_MS: Final = "offsets.retention.ms"
+_DIGITS: Final = frozenset("0123456789")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One name of the list: which limit it overrides, and between which it must lie."""
+
+    name: str
+    limit: str
+    low: str | int
+    """A limit by name, or a number."""
+    high: str
+
+    def bounds(self, limits: Limits) -> tuple[int, int]:
+        """The lowest and the highest value under the cluster's limits."""
+        low = self.low if isinstance(self.low, int) else getattr(limits, self.low)
+        return low, getattr(limits, self.high)
+
+
+SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
+    {
+        setting.name: setting
+        for setting in (
+            Setting(INITIAL_DELAY_MS, "initial_delay_ms", 0, "initial_delay_max_ms"),
+            Setting(
+                MAX_SESSION_TIMEOUT_MS,
+                "session_timeout_max_ms",
+                "session_timeout_min_ms",
+                "session_timeout_max_ms",
+            ),
+            Setting(MAX_SIZE, "group_max_members", 1, "group_max_members"),
+            Setting(
+                MIN_SESSION_TIMEOUT_MS,
+                "session_timeout_min_ms",
+                "session_timeout_min_ms",
+                "session_timeout_max_ms",
+            ),
+            Setting(OFFSETS_RETENTION_MS, "offset_retention_ms", 0, "offset_retention_max_ms"),
+        )
+    }
+)
+"""Every setting, by name."""
+
+
+def own_limits(group: Group, limits: Limits) -> Limits:
+    """The limits that count for this group."""
+    own: dict[str, int] = {}
+    for name, value in group.config.items():
+        low, high = SETTINGS[name].bounds(limits)
+        own[SETTINGS[name].limit] = min(max(value, low), high)
+    return replace(limits, **own)
+
+
+def decide_config(group: Group | None, command: AlterGroupConfig, env: Envelope) -> Decision:
+    """Take all of it or nothing; `env` has the cluster's limits. What is so already is no event."""
+    if group is not None and group.phase is Phase.DEAD:
+        return unavailable()
+    before = {} if group is None else group.config
+    after = {name: value for name, value in before.items() if name not in command.removed}
+    for name in command.removed:
+        if name not in SETTINGS:
+            return _invalid(_unknown(name))
+    for name, value in command.settings:
+        wrong = _wrong(name, value, env.limits)
+        if wrong:
+            return _invalid(wrong)
+        after[name] = int(value)
+    low = after.get(MIN_SESSION_TIMEOUT_MS, env.limits.session_timeout_min_ms)
+    high = after.get(MAX_SESSION_TIMEOUT_MS, env.limits.session_timeout_max_ms)
+    if low > high:
+        return _invalid(f"The least session timeout would be {low} ms and the longest {high} ms.")
+    values = tuple(ConfigValue(name, value) for name, value in sorted(after.items()))
+    if after == before:
+        return Decision((), Configured(values))
+    return Decision((GroupConfigChanged(command.group_id, values),), Configured(values))
+
+
+def _wrong(name: str, value: str, limits: Limits) -> str:
+    """What is wrong with a setting; "" where nothing is."""
+    setting = SETTINGS.get(name)
+    if setting is None:
+        return _unknown(name)
+    low, high = setting.bounds(limits)
+    if not (0 < len(value) <= len(str(high)) and _DIGITS.issuperset(value)):
+        return f"{name} is a whole number from {low} to {high}, not {quoted(value[:40])}."
+    if not low <= int(value) <= high:
+        return f"{name} is {low} to {high}, not {int(value)}."
+    return ""
+
+
+def _unknown(name: str) -> str:
+    return f"There is no setting {quoted(name[:80])}; there are {', '.join(SETTINGS)}."
+
+
+def _invalid(message: str) -> Decision:
+    return refuse(Error.INVALID_CONFIG, message)

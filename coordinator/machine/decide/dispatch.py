@@ -1,0 +1,101 @@
+"""`decide` reads the group and never changes it; one file per command family does the work."""
+
+from dataclasses import replace
+from typing import assert_never, cast
+
+from musterd.coordinator.machine.commands import (
+    AlterGroupConfig,
+    CloseRound,
+    DeleteGroup,
+    ExpireMember,
+    ExpireOffsets,
+    GroupCommand,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    OffsetDelete,
+    SyncGroup,
+    TopicsChanged,
+)
+from musterd.coordinator.machine.decide.commit import decide_commit
+from musterd.coordinator.machine.decide.config import decide_config, own_limits
+from musterd.coordinator.machine.decide.decision import Decision
+from musterd.coordinator.machine.decide.delete import (
+    decide_delete,
+    decide_offset_delete,
+    decide_sweep,
+)
+from musterd.coordinator.machine.decide.identity import identity_error
+from musterd.coordinator.machine.decide.join import decide_join
+from musterd.coordinator.machine.decide.leave import decide_expiry, decide_leave
+from musterd.coordinator.machine.decide.requests import refuse_request
+from musterd.coordinator.machine.decide.sync import decide_sync
+from musterd.coordinator.machine.decide.timer import decide_timer
+from musterd.coordinator.machine.decide.topics import decide_topics
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import Refused
+from musterd.coordinator.machine.state import Group, Phase
+
+
+def decide(  # noqa: PLR0912 - one arm per command
+    group: Group | None, command: GroupCommand, env: Envelope
+) -> Decision:
+    """The events that `command` causes and its caller's answer. `group` None: there is none yet."""
+    cluster = env
+    if group is not None and group.config:
+        env = replace(env, limits=own_limits(group, env.limits))
+    refused = refuse_request(command, env.limits, env.rules_version)
+    if refused is not None:
+        return Decision((), refused)
+    match command:
+        case OffsetCommit():
+            return decide_commit(group, command, env)
+        case JoinGroup():
+            return decide_join(group, command, env)
+        case SyncGroup():
+            return decide_sync(group, command, env)
+        case LeaveGroup():
+            return decide_leave(group, command, env)
+        case ExpireMember():
+            return decide_expiry(group, command, env)
+        case CloseRound():
+            return decide_timer(group, command, env)
+        case DeleteGroup():
+            return decide_delete(group, command)
+        case OffsetDelete():
+            return decide_offset_delete(group, command)
+        case ExpireOffsets():
+            return decide_sweep(group, command, env)
+        case TopicsChanged():
+            return decide_topics(group, command, env)
+        case AlterGroupConfig():
+            return decide_config(group, command, cluster)
+        case _:
+            assert_never(command)
+
+
+def would_refuse(group: Group | None, command: GroupCommand, env: Envelope) -> Refused | None:
+    """The refusal `command` would get from this state, without a log entry (architecture 5).
+
+    None where it also removes whom it refuses (gp-J6): that belongs in the log.
+    """
+    decision = decide(group, command, env)
+    refused = isinstance(decision.reply, Refused) and not decision.events
+    return cast("Refused", decision.reply) if refused else None
+
+
+def heartbeat(group: Group | None, member_id: str, generation: int, instance_id: str = "") -> Error:
+    """What a heartbeat is told, from applied state alone (gp-2.4, H2-H6)."""
+    if group is None:
+        return Error.UNKNOWN_MEMBER_ID
+    if group.phase is Phase.DEAD:
+        return Error.COORDINATOR_NOT_AVAILABLE
+    stranger = identity_error(group, member_id, instance_id)
+    if stranger is not Error.NONE:
+        return stranger
+    if generation != group.generation:
+        return Error.ILLEGAL_GENERATION
+    if group.phase is Phase.PREPARING_REBALANCE:
+        return Error.REBALANCE_IN_PROGRESS
+    return Error.NONE

@@ -1,0 +1,1 @@
+"""State as records of the store: keys, values, sizes, and the digest over them."""

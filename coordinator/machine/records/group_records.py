@@ -1,0 +1,458 @@
+"""State as key/value records: what is stored, sent as a snapshot and hashed.
+
+Keys are relative to the shard:
+
+    b"g" + group id           + b"h"                        the group without its maps
+    b"g" + group id           + b"k"                        its overrides of the defaults, if any
+    b"g" + group id           + b"m" + member id            a member
+    b"g" + group id           + b"o" + topic + partition    a stored offset
+    b"g" + group id           + b"p" + member id            an id handed out, not used yet
+    b"g" + group id           + b"r" + round                one of its last rounds (history.py)
+    b"g" + group id           + b"s" + member id            a static member's instance
+    b"g" + group id           + b"t"                        its fencing tokens, if it took any
+    b"g" + group id           + b"u"                        the registry its generation formed under
+    b"g" + group id           + b"v" + member id            its assignment, if it has one
+    b"g" + group id           + b"w"                        since when it is Empty, if known
+    b"g" + group id           + b"x"                        what an application keeps with it
+    b"t" + topic                                            partitions of a topic (shard 0)
+    b"u" + topic                                            when it changed last (shard 0)
+    b"n" + node id                                          the store of a replaced node (shard 0)
+    b"f", b"c"                                              generation floor, shard time; not 0
+
+The group id and the topic of a key carry their length, so the records of one group share a prefix
+with no others. What static members and pending ids added has records of its own: a group without
+them is stored, and hashed, as it was under rules 1. A value is RECORD_VERSION and the dataclass's
+fields in declared order, without what the key says. A member that says when it joined has one field
+and one version more, and so has an offset that says where its partition starts, and a static member
+that took a fencing token of its own.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import NamedTuple, TypeVar, assert_never
+
+from musterd.coordinator.machine.commit_events import CommitEvents
+from musterd.coordinator.machine.events import (
+    AssignmentPublished,
+    BlobCommitted,
+    GenerationFormed,
+    GroupConfigChanged,
+    GroupDeleted,
+    GroupEmptied,
+    GroupEvent,
+    MemberJoined,
+    MemberRejoined,
+    MemberRemoved,
+    MemberReplaced,
+    MemberSynced,
+    OffsetCommitted,
+    OffsetRemoved,
+    OffsetSuperseded,
+    PendingAdded,
+    PendingRemoved,
+    RebalanceStarted,
+    RoundExtended,
+)
+from musterd.coordinator.machine.evolve_history import is_missed, pushed_out
+from musterd.coordinator.machine.history import put_round, take_round
+from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.records.digest import DIGEST_MODULUS, begin_record, end_records
+from musterd.coordinator.machine.records.encoding import (
+    INT_BYTES,
+    Reader,
+    RecordError,
+    put_int,
+    put_text,
+)
+from musterd.coordinator.machine.records.sizes import record_size
+from musterd.coordinator.machine.records.values import (
+    put_assignment,
+    put_blob,
+    put_committed,
+    put_config,
+    put_fence,
+    put_header,
+    put_member,
+    put_number,
+    put_offset,
+    put_static,
+    put_writer,
+    take_assignment,
+    take_blob,
+    take_config,
+    take_fence,
+    take_header,
+    take_member,
+    take_number,
+    take_offset,
+    take_static,
+)
+from musterd.coordinator.machine.state import Blob, Group, Phase, holders, recount
+
+GROUP_PREFIX = b"g"
+TOPIC_PREFIX = b"t"
+TOPIC_CHANGED_PREFIX = b"u"
+NODE_PREFIX = b"n"
+FLOOR_KEY = b"f"
+TIME_KEY = b"c"
+
+HEADER = b"h"
+_MEMBER = b"m"
+_OFFSET = b"o"
+_PENDING = b"p"
+_ROUND = b"r"
+_STATIC = b"s"
+_ASSIGNMENT = b"v"
+_EMPTIED = b"w"
+_BLOB = b"x"
+_CONFIG = b"k"
+_TOPICS = b"u"
+_FENCE = b"t"
+_NO_BLOB = Blob()
+_T = TypeVar("_T")
+
+
+class AssignmentOf(NamedTuple):
+    """Names the record of a member's assignment: apart from the member's, which is often larger."""
+
+    member_id: str
+
+
+class StaticOf(NamedTuple):
+    """Names the record that makes a member static; `kind` tells it from PendingOf."""
+
+    member_id: str
+    kind: bytes = _STATIC
+
+
+class PendingOf(NamedTuple):
+    """Names the record of an id that was handed out."""
+
+    member_id: str
+    kind: bytes = _PENDING
+
+
+class RoundOf(NamedTuple):
+    """Names the record of one of the last rounds."""
+
+    round: int
+
+
+class Own(Enum):
+    """Names a record of the group itself, beside its header."""
+
+    EMPTIED = _EMPTIED
+    BLOB = _BLOB
+    CONFIG = _CONFIG
+    TOPICS = _TOPICS
+    FENCE = _FENCE
+
+
+Ref = None | str | tuple[str, int] | AssignmentOf | StaticOf | PendingOf | RoundOf | Own
+"""One record of a group: None its header, a member id, a (topic, partition), or what it names."""
+
+
+def group_prefix(group_id: str) -> bytes:
+    """What all keys of this group start with, and no other's."""
+    return GROUP_PREFIX + put_text(group_id)
+
+
+def group_key(group_id: str, ref: Ref) -> bytes:
+    """The key of one record of a group."""
+    match ref:
+        case None:
+            return group_prefix(group_id) + HEADER
+        case str():
+            return group_prefix(group_id) + _MEMBER + ref.encode()
+        case AssignmentOf():
+            return group_prefix(group_id) + _ASSIGNMENT + ref.member_id.encode()
+        case StaticOf() | PendingOf():
+            return group_prefix(group_id) + ref.kind + ref.member_id.encode()
+        case RoundOf():
+            return group_prefix(group_id) + _ROUND + put_int(ref.round)
+        case Own():
+            return group_prefix(group_id) + ref.value
+        case (topic, partition):
+            return group_prefix(group_id) + _OFFSET + put_text(topic) + put_int(partition)
+        case _:
+            assert_never(ref)
+
+
+def group_value(group: Group | None, ref: Ref) -> bytes | None:
+    """The value of one record of a group, or None where there is no such record."""
+    if group is None:
+        return None
+    match ref:
+        case None:
+            return put_header(group)
+        case str():
+            return _put_known(group.members.get(ref), put_member)
+        case AssignmentOf():
+            member = group.members.get(ref.member_id)
+            if member is None or not member.assignment:
+                return None
+            return put_assignment(member.assignment)
+        case StaticOf():
+            member = group.members.get(ref.member_id)
+            if member is None or not (member.instance_id or member.replaced_id or member.token):
+                return None
+            return put_static(member)
+        case PendingOf():
+            return _put_known(group.pending.get(ref.member_id), put_number)
+        case RoundOf():
+            kept = group.rebalances.get(ref.round)
+            return None if kept is None else put_round(kept)
+        case Own():
+            return _own_value(group, ref)
+        case _:
+            return _put_known(group.offsets.get(ref), put_offset)
+
+
+class OffsetRecords(NamedTuple):
+    """The records of offsets, in columns: keys, values, and the digest of each record."""
+
+    keys: list[bytes]
+    values: list[bytes]
+    digests: list[int]
+
+
+def offset_records(commit: CommitEvents) -> OffsetRecords:
+    """What `group_key`, `put_offset` and `record_digest` say of each offset, in the same order.
+
+    What they share is put and hashed once: the names of group and topic, and who wrote them.
+    """
+    group = group_prefix(commit.group_id) + _OFFSET
+    topics, partitions = zip(*commit.refs, strict=True)
+    start_of = {topic: group + put_text(topic) for topic in dict.fromkeys(topics)}
+    begun = {topic: begin_record(start, INT_BYTES) for topic, start in start_of.items()}
+    key_ends = list(map(put_int, partitions))
+    writer = put_writer(commit.member_id, commit.generation, commit.commit_seq, commit.wall_ms)
+    columns = (commit.offsets, commit.metadata, commit.end_offsets, commit.start_offsets)
+    values = put_committed(*columns, writer)
+    keys = [start_of[topic] + end for topic, end in zip(topics, key_ends, strict=True)]
+    digests = end_records(map(begun.__getitem__, topics), key_ends, values)
+    return OffsetRecords(keys, values, digests)
+
+
+def _own_value(group: Group, own: Own) -> bytes | None:
+    match own:
+        case Own.EMPTIED:
+            return put_number(group.emptied_wall_ms) if group.emptied_wall_ms else None
+        case Own.BLOB:
+            return None if group.blob == _NO_BLOB else put_blob(group.blob)
+        case Own.CONFIG:
+            return put_config(group.config) if group.config else None
+        case Own.TOPICS:
+            return put_number(group.topics_version) if group.topics_version else None
+        case Own.FENCE:
+            return put_fence(group) if group.fence or group.token else None
+        case _:
+            assert_never(own)
+
+
+def _put_known(value: _T | None, put: Callable[[_T], bytes]) -> bytes | None:
+    return None if value is None else put(value)
+
+
+def group_records(group: Group) -> Iterator[tuple[bytes, bytes]]:
+    """The whole group: its header, then members in join order, offsets, and the rest."""
+    for ref in _refs(group):
+        value = group_value(group, ref)
+        if value is not None:
+            yield group_key(group.group_id, ref), value
+
+
+def _refs(group: Group) -> tuple[Ref, ...]:
+    """Everything that may have a record."""
+    return (
+        None,
+        *group.members,
+        *group.offsets,
+        *map(PendingOf, group.pending),
+        *map(StaticOf, group.members),
+        *map(AssignmentOf, group.members),
+        *map(RoundOf, group.rebalances),
+        *Own,
+    )
+
+
+def touched(  # noqa: PLR0912 - one arm per event
+    group: Group | None, event: GroupEvent
+) -> tuple[Ref, ...]:
+    """Which records `event` may change; `group` is the state before it."""
+    match event:
+        case OffsetCommitted():
+            ref = (event.topic, event.partition)
+            return (None, ref) if group is None else (ref,)
+        case OffsetSuperseded():
+            return ()
+        case OffsetRemoved():
+            return ((event.topic, event.partition),)
+        case BlobCommitted():
+            return (Own.BLOB,)
+        case GroupConfigChanged():
+            return (None, Own.CONFIG) if group is None else (Own.CONFIG,)
+        case GroupDeleted():
+            return () if group is None else _refs(group)
+        case MemberSynced():
+            return (None, event.member_id) if _syncs_last(group) else (event.member_id,)
+        case MemberJoined():
+            return (None, event.member_id, *_beside(group, event))
+        case MemberRemoved():
+            return (None, *_records_of(event.member_id), *_missed(group, event))
+        case MemberReplaced():
+            old, new = _records_of(event.replaced_id), _records_of(event.member_id)
+            return (None, Own.FENCE, *old, *new)
+        case PendingRemoved():
+            return (PendingOf(event.member_id), *_missed(group, event))
+        case PendingAdded():
+            pending = PendingOf(event.member_id)
+            return (None, pending) if group is None else (pending,)
+        case MemberRejoined():
+            return (event.member_id,)
+        case RebalanceStarted() if group is not None:
+            cleared = group.phase is Phase.COMPLETING_REBALANCE
+            cleared_of = map(AssignmentOf, group.members) if cleared else ()
+            return (None, Own.EMPTIED, *cleared_of, *_opened(group, event))
+        case AssignmentPublished() if group is not None:
+            return (None, *map(AssignmentOf, group.members), RoundOf(group.round))
+        case GroupEmptied():
+            return (None, Own.EMPTIED, RoundOf(event.round))
+        case GenerationFormed():
+            syncing = () if group is None else group.synced_by_joining(event)
+            ids = (member.member_id for member in syncing)
+            return (None, Own.TOPICS, Own.FENCE, RoundOf(event.round), *ids)
+        case RoundExtended():
+            return (None,)
+        case RebalanceStarted() | AssignmentPublished():
+            return (None,)
+        case _:
+            assert_never(event)
+
+
+def _syncs_last(group: Group | None) -> bool:
+    """True where one more Sync ends the sync timer, which is in the header."""
+    return (
+        group is not None
+        and group.phase is Phase.STABLE
+        and group.tally.synced + 1 == len(group.members)
+    )
+
+
+def _beside(group: Group | None, event: MemberJoined) -> Iterator[Ref]:
+    """What few joins touch beside the member's own record."""
+    if event.group_instance_id:
+        yield StaticOf(event.member_id)
+    if group is not None and event.member_id in group.pending:
+        yield PendingOf(event.member_id)
+
+
+def _missed(group: Group | None, event: MemberRemoved | PendingRemoved) -> tuple[Ref, ...]:
+    """What a removal touches of it."""
+    return (RoundOf(group.round),) if group is not None and is_missed(group, event) else ()
+
+
+def _opened(group: Group, event: RebalanceStarted) -> tuple[Ref, ...]:
+    """The round before, the new one, those that make room for it."""
+    rounds = (group.round, event.round, *pushed_out(group))
+    return tuple(map(RoundOf, rounds))
+
+
+def _records_of(member_id: str) -> tuple[Ref, ...]:
+    return (member_id, StaticOf(member_id), AssignmentOf(member_id))
+
+
+def group_of_key(key: bytes) -> str:
+    """Whose record a key under GROUP_PREFIX is."""
+    return Reader(key[len(GROUP_PREFIX) :]).text()
+
+
+class GroupLoading:
+    """Groups from their records, which are taken one by one, in key order."""
+
+    __slots__ = ("_group", "_topics")
+
+    def __init__(self) -> None:
+        self._group: Group | None = None
+        self._topics: dict[str, str] = {}
+
+    def take(self, key: bytes, value: bytes, digest: int) -> Group | None:
+        """Take one record with its digest; the group before it, where it is the first of the next.
+
+        Raises RecordError where it cannot be read.
+        """
+        reader = Reader(key[len(GROUP_PREFIX) :])
+        group_id = reader.text()
+        kind = reader.take(1)
+        if kind == HEADER:
+            reader.end()
+            before = self.end()
+            self._group = take_header(group_id, Reader(value))
+            self._group.digest = digest
+            self._group.bytes = record_size(key, value)
+            return before
+        if self._group is None or self._group.group_id != group_id:
+            raise RecordError(f"a record of group {quoted(group_id)} before its header")
+        self._group.bytes += record_size(key, value)
+        _take_part(self._group, kind, reader, value, self._topics)
+        self._group.digest = (self._group.digest + digest) % DIGEST_MODULUS
+        return None
+
+    def end(self) -> Group | None:
+        """The group whose records were taken last; None where there is none."""
+        return None if self._group is None else _finished(self._group)
+
+
+def _take_part(
+    group: Group, kind: bytes, key: Reader, value: bytes, topics: dict[str, str]
+) -> None:
+    """`topics` are the names read so far: offsets share them."""
+    if kind == _MEMBER:
+        member_id = key.rest()
+        group.members[member_id] = take_member(member_id, Reader(value))
+    elif kind == _OFFSET:
+        topic, partition = key.text(), key.integer()
+        key.end()
+        topic = topics.setdefault(topic, topic)
+        group.offsets[topic, partition] = take_offset(Reader(value))
+    elif kind == _ROUND:
+        number = key.integer()
+        key.end()
+        group.rebalances[number] = take_round(value, last=number == group.round)
+    elif kind == _PENDING:
+        group.pending[key.rest()] = take_number(value)
+    elif kind in (_STATIC, _ASSIGNMENT):
+        member = group.members.get(key.rest())
+        if member is None:
+            raise RecordError(f"a record of nobody in group {quoted(group.group_id)}")
+        if kind == _ASSIGNMENT:
+            member.assignment = take_assignment(value)
+        else:
+            take_static(member, Reader(value))
+    else:
+        key.end()
+        _take_own(group, kind, value)
+
+
+def _take_own(group: Group, kind: bytes, value: bytes) -> None:
+    if kind == _EMPTIED:
+        group.emptied_wall_ms = take_number(value)
+    elif kind == _BLOB:
+        group.blob = take_blob(Reader(value))
+    elif kind == _CONFIG:
+        group.config = take_config(Reader(value))
+    elif kind == _TOPICS:
+        group.topics_version = take_number(value)
+    elif kind == _FENCE:
+        take_fence(group, Reader(value))
+    else:
+        raise RecordError(f"a record of unknown kind {kind.hex()}")
+
+
+def _finished(group: Group) -> Group:
+    """Key order is by id; the order of members is state (architecture section 3, rule 2)."""
+    members = sorted(group.members.values(), key=lambda member: member.join_seq)
+    group.members = {member.member_id: member for member in members}
+    group.tally = recount(group)
+    group.instances = holders(group)
+    return group

@@ -1,0 +1,297 @@
+"""The values of records: the forms that are stored, sent and hashed, one pair of functions each.
+
+A field added later makes a form longer under a version of its own; a form never changes.
+"""
+
+from collections.abc import Iterable
+from struct import Struct
+
+from musterd.coordinator.machine.commands import Protocol, RoundTimer
+from musterd.coordinator.machine.quoting import quoted
+from musterd.coordinator.machine.records.encoding import (
+    RECORD_VERSION,
+    Reader,
+    RecordError,
+    put_bytes,
+    put_count,
+    put_int,
+    put_optional,
+    put_text,
+    put_texts,
+)
+from musterd.coordinator.machine.state import Blob, Group, Member, Offset, Phase
+
+_VERSION = bytes((RECORD_VERSION,))
+_LONGER_VERSION = RECORD_VERSION + 1
+"""Of a record with one field more: when a member joined, where an offset's partition starts, a
+static member's own token."""
+_LONGER = bytes((_LONGER_VERSION,))
+_ASKING_VERSION = RECORD_VERSION + 2
+"""Of a member that asked for its assignment by its Join: as the longer one, under any rules."""
+_ASKING = bytes((_ASKING_VERSION,))
+_THREE_INTS = Struct(">qqq")
+_OFFSET = Struct(">BqIB")
+_OFFSET_AND_END = Struct(">BqIBq")
+"""Version, offset, no metadata, no end offset or one."""
+
+
+def put_header(group: Group) -> bytes:
+    """The group without its maps."""
+    return b"".join(
+        (
+            _VERSION,
+            put_text(group.phase.value),
+            put_text(group.protocol_type),
+            put_text(group.protocol_name),
+            put_int(group.generation),
+            put_int(group.round),
+            put_text(group.leader_id),
+            put_int(group.next_join_seq),
+            put_optional(group.timer),
+            put_int(group.deadline_ms),
+            put_int(group.remaining_ms),
+            b"\x01" if group.new_member_added else b"\x00",
+        )
+    )
+
+
+def take_header(group_id: str, reader: Reader) -> Group:
+    """Back from `put_header`."""
+    reader.version()
+    try:
+        phase = Phase(reader.text())
+        group = Group(
+            group_id=group_id,
+            phase=phase,
+            protocol_type=reader.text(),
+            protocol_name=reader.text(),
+            generation=reader.integer(),
+            round=reader.integer(),
+            leader_id=reader.text(),
+            next_join_seq=reader.integer(),
+        )
+        timer = reader.optional()
+        group.timer = None if timer is None else RoundTimer(timer)
+    except ValueError as error:
+        raise RecordError(f"group {quoted(group_id)}: {error}") from error
+    group.deadline_ms = reader.integer()
+    group.remaining_ms = reader.integer()
+    group.new_member_added = reader.flag()
+    reader.end()
+    return group
+
+
+def put_member(member: Member) -> bytes:
+    """A member, without what has records of its own."""
+    parts = [
+        _VERSION,
+        put_text(member.client_id),
+        put_text(member.client_host),
+        put_int(member.session_timeout_ms),
+        put_int(member.rebalance_timeout_ms),
+        put_count(len(member.protocols)),
+    ]
+    for protocol in member.protocols:
+        parts += (put_text(protocol.name), put_bytes(protocol.metadata))
+    parts += (
+        put_texts(member.subscribed_topics),
+        put_int(member.join_seq),
+        put_int(member.joined_round),
+        put_int(member.synced_generation),
+    )
+    if member.joined_ms or member.with_assignment:  # else as ever
+        parts[0] = _ASKING if member.with_assignment else _LONGER
+        parts.append(put_int(member.joined_ms))
+    return b"".join(parts)
+
+
+def take_member(member_id: str, reader: Reader) -> Member:
+    """Back from `put_member`."""
+    version = reader.version(_ASKING_VERSION)
+    member = Member(
+        member_id=member_id,
+        client_id=reader.text(),
+        client_host=reader.text(),
+        session_timeout_ms=reader.integer(),
+        rebalance_timeout_ms=reader.integer(),
+        protocols=tuple(Protocol(reader.text(), reader.blob()) for _ in range(reader.count())),
+        subscribed_topics=reader.texts(),
+        join_seq=reader.integer(),
+        joined_round=reader.integer(),
+        synced_generation=reader.integer(),
+    )
+    if version >= _LONGER_VERSION:
+        member.joined_ms = reader.integer()
+    member.with_assignment = version == _ASKING_VERSION
+    reader.end()
+    return member
+
+
+def put_static(member: Member) -> bytes:
+    """What makes a member static."""
+    version, token = (_LONGER, put_int(member.token)) if member.token else (_VERSION, b"")
+    return version + put_text(member.instance_id) + put_text(member.replaced_id) + token
+
+
+def take_static(member: Member, reader: Reader) -> None:
+    """Back from `put_static`, into the member."""
+    longer = reader.version(_LONGER_VERSION) == _LONGER_VERSION
+    member.instance_id = reader.text()
+    member.replaced_id = reader.text()
+    member.token = reader.integer() if longer else 0
+    reader.end()
+
+
+def put_writer(member_id: str, generation: int, commit_seq: int, wall_ms: int) -> bytes:
+    """What a stored offset says of the commit that wrote it: the same in all its offsets."""
+    return put_text(member_id) + _THREE_INTS.pack(generation, commit_seq, wall_ms)
+
+
+def put_committed(
+    offsets: Iterable[int],
+    metadata: Iterable[str],
+    end_offsets: Iterable[int | None],
+    start_offsets: Iterable[int | None],
+    writer: bytes,
+) -> list[bytes]:
+    """Stored offsets that one commit wrote (`put_writer`), each as `put_offset` puts it."""
+    values = []
+    for offset, text, end, start in zip(offsets, metadata, end_offsets, start_offsets, strict=True):
+        if text or start is not None:
+            values.append(_put_offset(offset, text, end, start, writer))
+        elif end is None:  # the same bytes, and nearly all that is put
+            values.append(_OFFSET.pack(RECORD_VERSION, offset, 0, 0) + writer)
+        else:
+            values.append(_OFFSET_AND_END.pack(RECORD_VERSION, offset, 0, 1, end) + writer)
+    return values
+
+
+def _put_offset(
+    offset: int, metadata: str, end_offset: int | None, start_offset: int | None, writer: bytes
+) -> bytes:
+    version, start = (_VERSION, b"") if start_offset is None else (_LONGER, put_int(start_offset))
+    parts = (version, put_int(offset), put_text(metadata), put_optional(end_offset), writer, start)
+    return b"".join(parts)
+
+
+def put_offset(offset: Offset) -> bytes:
+    """A stored offset."""
+    return _put_offset(
+        offset.offset,
+        offset.metadata,
+        offset.end_offset,
+        offset.start_offset,
+        put_writer(offset.member_id, offset.generation, offset.commit_seq, offset.wall_ms),
+    )
+
+
+def take_offset(reader: Reader) -> Offset:
+    """Back from `put_offset`."""
+    longer = reader.version(_LONGER_VERSION) == _LONGER_VERSION
+    offset = Offset(
+        offset=reader.integer(),
+        metadata=reader.text(),
+        end_offset=reader.optional(),
+        member_id=reader.text(),
+        generation=reader.integer(),
+        commit_seq=reader.integer(),
+        wall_ms=reader.integer(),
+        start_offset=reader.integer() if longer else None,
+    )
+    reader.end()
+    return offset
+
+
+def put_blob(kept: Blob) -> bytes:
+    """What an application keeps with its group."""
+    return b"".join(
+        (
+            _VERSION,
+            put_bytes(kept.blob),
+            put_text(kept.member_id),
+            put_int(kept.generation),
+            put_int(kept.commit_seq),
+        )
+    )
+
+
+def take_blob(reader: Reader) -> Blob:
+    """Back from `put_blob`."""
+    reader.version()
+    kept = Blob(
+        blob=reader.blob(),
+        member_id=reader.text(),
+        generation=reader.integer(),
+        commit_seq=reader.integer(),
+    )
+    reader.end()
+    return kept
+
+
+def put_config(config: dict[str, int]) -> bytes:
+    """By name, whatever the order in which they were set."""
+    pairs = [put_text(name) + put_int(value) for name, value in sorted(config.items())]
+    return _VERSION + put_count(len(pairs)) + b"".join(pairs)
+
+
+def take_config(reader: Reader) -> dict[str, int]:
+    """Back from `put_config`."""
+    reader.version()
+    config = {reader.text(): reader.integer() for _ in range(reader.count())}
+    reader.end()
+    return config
+
+
+def put_fence(group: Group) -> bytes:
+    """The fencing tokens: its generation's, and the last one."""
+    return _VERSION + put_int(group.token) + put_int(group.fence)
+
+
+def take_fence(group: Group, reader: Reader) -> None:
+    """Back from `put_fence`, into the group."""
+    reader.version()
+    group.token = reader.integer()
+    group.fence = reader.integer()
+    reader.end()
+
+
+def put_number(number: int) -> bytes:
+    """The value of a shard-wide record that is one number."""
+    return _VERSION + put_int(number)
+
+
+def take_number(value: bytes) -> int:
+    """Back from `put_number`."""
+    reader = Reader(value)
+    reader.version()
+    number = reader.integer()
+    reader.end()
+    return number
+
+
+def put_assignment(assignment: bytes) -> bytes:
+    """What a member was given."""
+    return _VERSION + put_bytes(assignment)
+
+
+def take_assignment(value: bytes) -> bytes:
+    """Back from `put_assignment`."""
+    reader = Reader(value)
+    reader.version()
+    blob = reader.blob()
+    reader.end()
+    return blob
+
+
+def put_name(name: str) -> bytes:
+    """The value of a shard-wide record that is one text."""
+    return _VERSION + put_text(name)
+
+
+def take_name(value: bytes) -> str:
+    """Back from `put_name`."""
+    reader = Reader(value)
+    reader.version()
+    name = reader.text()
+    reader.end()
+    return name

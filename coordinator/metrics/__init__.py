@@ -1,0 +1,1 @@
+"""The metrics by name, where each is measured, and the page that Prometheus reads."""

@@ -1,0 +1,424 @@
+"""A node's metrics: reads plain counters at scrape time and makes the page's families.
+
+`raft` and `storage` know no Prometheus; this module looks at them. Nothing is kept per scrape, and
+the page can be made in slices: wherever much is read, None is yielded, and the loop may turn.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import ProcessCollector
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+
+from musterd.coordinator.api.admission import Admission
+from musterd.coordinator.api.requests_under_way import Requests
+from musterd.coordinator.api.untaken_answers import Untaken
+from musterd.coordinator.machine.events import Trigger
+from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.metrics.api import ApiMeter
+from musterd.coordinator.metrics.catalog import counter, gauge, histogram
+from musterd.coordinator.metrics.groups import (
+    COMMIT_RESULTS,
+    GROUPS_MAX,
+    OTHER,
+    GroupCounts,
+    GroupMeter,
+    TopicOffsets,
+    abandoned,
+    add_offsets,
+    ownership,
+    workers_died,
+)
+from musterd.coordinator.metrics.grpc import GrpcMetrics
+from musterd.coordinator.metrics.histogram import Histogram
+from musterd.coordinator.metrics.raft import LeaderWatcher, MeasuredLog, MeasuredMachine, Proposals
+from musterd.coordinator.runtime.calls import Desk
+from musterd.coordinator.runtime.growth import StateSize
+from musterd.coordinator.runtime.heartbeats import Heartbeats
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.topic_registry import Topics
+from musterd.raft.contract import NodeId, Role, Room, StateMachine
+
+GROUPS_PER_SLICE: Final = 500
+LOOK_S: Final = 0.05
+"""How often the replicas are looked at, for elections and leaders."""
+OFFSETS_PER_SLICE: Final = 5_000
+"""Offsets looked at between two turns of the loop: 1 to 2 ms."""
+TOPICS_PER_GROUP_MAX: Final = 20
+"""Topics of one group with series of their own; the rest is left out."""
+
+Pages = Iterator[Metric | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a node lets its metrics read."""
+
+    node_id: NodeId
+    version: str
+    data_dir: Path
+    shards: Sequence[Shard]
+    logs: Sequence[MeasuredLog]
+    connected: Callable[[], Mapping[NodeId, bool]]
+    """Peer -> whether its control connection stands."""
+    losses: Callable[[], Mapping[NodeId, int]]
+    """Node -> how often it became known since the start that its store forgot something."""
+    lost: Callable[[], Mapping[NodeId, bool]]
+    """Nodes whose stores forgot something and that some shard has yet to admit."""
+    learner_shards: Callable[[], Mapping[NodeId, int]]
+    """Node -> in how many shards it does not count yet."""
+    tasks: Callable[[], int]
+    """Tasks of the node's loop that have not ended."""
+    unsynced_s: Callable[[], float]
+    """Age of the oldest hard write that is not synced."""
+    topics: Topics
+    heartbeats: Heartbeats
+    admission: Admission
+    desk: Desk
+    untaken: Untaken
+    requests: Callable[[], Iterable[Requests]]
+    """The bytes of those that are under way."""
+    room: Callable[[], Room]
+    """What the node's disk has room for."""
+    reserve: int
+    """Free bytes of the disk below which it is low."""
+    state_size: StateSize
+
+
+@dataclass(slots=True)
+class Timings:
+    """Histograms that the hot path fills."""
+
+    fsync: Histogram = field(default_factory=Histogram)
+    apply: Histogram = field(default_factory=Histogram)
+    queue: Histogram = field(default_factory=Histogram)
+    turn_lag: Histogram = field(default_factory=Histogram)
+
+
+class NodeMetrics:
+    """All metrics of one node; a raft.driver.Participant.
+
+    Construct it early: `machine` wraps the shards that the driver gets, `grpc` is an interceptor
+    of the server. `attach` comes when the node's parts stand. The node lets its store fill
+    `timings.fsync` and its timer `timings.turn_lag`.
+    """
+
+    def __init__(
+        self,
+        groups_max: int = GROUPS_MAX,
+        clock_s: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.grpc = GrpcMetrics(clock_s)
+        self.timings = Timings()
+        self._clock_s = clock_s
+        self._groups_max = groups_max
+        self._process = ProcessCollector(registry=None)
+        self._sources: Sources | None = None
+
+    def machine(self, machine: StateMachine) -> StateMachine:
+        """The state machine, with its `apply` timed."""
+        return MeasuredMachine(machine, self.timings.apply, self._clock_s)
+
+    def attach(self, sources: Sources) -> None:
+        """Begin to measure the node's parts. Once, after every shard has its log."""
+        self._sources = sources
+        self._next_look_s = 0.0
+        self.groups = GroupMeter(sources.shards, self._clock_s, self._groups_max)
+        self.api = ApiMeter(self.groups)
+        self.watcher = LeaderWatcher(sources.logs)
+        self.proposals = [Proposals(self._clock_s) for _ in sources.shards]
+        self.grpc.replied.append(self.api.replied)
+        for shard, proposals in zip(sources.shards, self.proposals, strict=True):
+            shard.observers.append(self.groups.applied)
+            shard.propose = proposals.around(shard.propose)
+            shard.proposer.clock_s = self._clock_s
+            shard.proposer.waited = self.timings.queue.observe
+
+    def before_tick(self, now: float) -> None:
+        """Nothing: raft.driver.Participant."""
+
+    def after_apply(self, now: float) -> None:
+        """Look at the replicas, some twenty times a second. `now` is monotonic, in seconds."""
+        if now >= self._next_look_s:
+            self._next_look_s = now + LOOK_S
+            self.watcher.turn()
+
+    def families(self) -> Pages:
+        """The page. None: let the loop turn."""
+        sources = self._sources
+        if sources is None:
+            return
+        yield from self._node(sources)
+        yield from self._raft(sources)
+        yield from self._coordinator(sources)
+        yield from self._all_groups(sources)
+        yield from self._own_groups(sources)
+        yield from self.grpc.families()
+        yield from self._process.collect()
+
+    # ---- node, disk, consensus
+
+    def _node(self, sources: Sources) -> Pages:
+        info = gauge("muster_build_info")
+        info.add_metric([sources.version, str(sources.node_id)], 1)
+        durability = gauge("muster_config_durability_info")
+        durability.add_metric(["always"], 1)
+        tasks = gauge("muster_asyncio_tasks")
+        tasks.add_metric([], sources.tasks())
+        free = gauge("muster_disk_free_bytes")
+        free.add_metric([], shutil.disk_usage(sources.data_dir).free)
+        reserve = gauge("muster_disk_reserve_bytes")
+        reserve.add_metric([], sources.reserve)
+        room = gauge("muster_disk_room")
+        room.add_metric([], sources.room())
+        log_bytes = gauge("muster_wal_bytes")
+        log_bytes.add_metric([], sum(log.journal.disk_bytes for log in sources.logs))
+        yield from (info, durability, tasks, free, reserve, room, log_bytes)
+        yield _timed("muster_turn_lag_seconds", self.timings.turn_lag)
+        yield _timed("muster_wal_fsync_duration_seconds", self.timings.fsync)
+        unsynced = gauge("muster_wal_unsynced_seconds")
+        unsynced.add_metric([], sources.unsynced_s())
+        yield unsynced
+        yield _timed("muster_apply_duration_seconds", self.timings.apply)
+
+    def _raft(self, sources: Sources) -> Pages:
+        logs = [(str(log.shard), log) for log in sources.logs]
+        gauges: tuple[tuple[str, Callable[[MeasuredLog], float]], ...] = (
+            ("muster_raft_has_leader", lambda log: log.leader_heard),
+            ("muster_raft_is_leader", lambda log: log.role is Role.LEADER),
+            ("muster_raft_term", lambda log: log.term),
+            ("muster_raft_commit_index", lambda log: log.commit_index),
+            ("muster_raft_applied_index", lambda log: log.applied_index),
+            ("muster_raft_snapshot_index", lambda log: log.journal.first_index - 1),
+        )
+        for name, read in gauges:
+            family = gauge(name)
+            for label, log in logs:
+                family.add_metric([label], read(log))
+            yield family
+        yield from self._elections()
+        yield from self._proposals()
+        behind = gauge("muster_raft_peer_match_lag_entries")
+        for label, log in logs:
+            for peer, match_index in log.matches().items():
+                behind.add_metric([label, str(peer)], max(0, log.journal.last_index - match_index))
+        active = gauge("muster_raft_peer_active")
+        for peer, connected in sources.connected().items():
+            active.add_metric([str(peer)], connected)
+        losses = counter("muster_store_losses_total")
+        for node, times in sources.losses().items():
+            losses.add_metric([str(node)], times)
+        lost = gauge("muster_store_lost")
+        for node, has_lost in sources.lost().items():
+            lost.add_metric([str(node)], has_lost)
+        learners = gauge("muster_learner_shards")
+        for node, shards in sources.learner_shards().items():
+            learners.add_metric([str(node)], shards)
+        yield from (losses, lost, learners)
+        quarantined = gauge("muster_shard_quarantined")
+        quarantines = counter("muster_shard_quarantines_total")
+        conflicts = gauge("muster_shard_digest_conflict")
+        for shard in sources.shards:
+            quarantined.add_metric([str(shard.number)], shard.quarantined)
+            quarantines.add_metric([str(shard.number)], shard.quarantines_total)
+            conflicts.add_metric([str(shard.number)], shard.digest_conflict)
+        yield from (behind, active, quarantined, quarantines, conflicts)
+
+    def _elections(self) -> Pages:
+        changes = counter("muster_raft_leader_changes_total")
+        elections = counter("muster_raft_elections_total")
+        for number, seen in self.watcher.seen.items():
+            changes.add_metric([str(number)], seen.changes)
+            elections.add_metric([str(number), "won"], seen.won)
+            elections.add_metric([str(number), "lost"], seen.lost)
+        yield from (changes, elections)
+
+    def _proposals(self) -> Pages:
+        results = counter("muster_raft_proposals_total")
+        pending = gauge("muster_raft_proposals_pending")
+        seconds = histogram("muster_raft_commit_duration_seconds")
+        for number, proposals in enumerate(self.proposals):
+            for result, count in proposals.results.items():
+                results.add_metric([str(number), result], count)
+            pending.add_metric([str(number)], proposals.pending)
+            seconds.add_metric(
+                [str(number)], proposals.seconds.cumulative(), proposals.seconds.total
+            )
+        yield from (results, pending, seconds)
+
+    # ---- the coordinator
+
+    def _state(self, sources: Sources) -> Pages:
+        size = sources.state_size
+        held = gauge("muster_state_bytes")
+        for shard in sources.shards:
+            held.add_metric([str(shard.number)], shard.state.bytes)
+        most = gauge("muster_state_limit_bytes")
+        for what, limit in (
+            ("group", size.limits.group),
+            ("shard", size.limits.shard),
+            ("node", size.limits.node),
+        ):
+            most.add_metric([what], limit)
+        near = gauge("muster_state_groups_near_limit")
+        near.add_metric([], size.near)
+        refused = counter("muster_growth_refused_total")
+        for reason, count in size.refused.items():
+            refused.add_metric([reason], count)
+        yield from (held, most, near, refused)
+
+    def _coordinator(self, sources: Sources) -> Pages:
+        for name, value in (
+            ("muster_calls_active", sources.admission.active),
+            ("muster_calls_parked", sources.desk.parked.used),
+            ("muster_heartbeats_held", sources.heartbeats.held),
+            ("muster_topics", len(sources.topics.all())),
+        ):
+            family = gauge(name)
+            family.add_metric([], value)
+            yield family
+        queue = gauge("muster_coordinator_queue_commands")
+        for shard in sources.shards:
+            queue.add_metric([str(shard.number)], shard.proposer.commands)
+        yield from self._state(sources)
+        beats = counter("muster_heartbeats_total")
+        beats.add_metric([], sources.heartbeats.heard_total)
+        throttled = counter("muster_throttled_requests_total")
+        throttled.add_metric(["active_calls"], sources.admission.refused_total)
+        throttled.add_metric(["parked_calls"], sources.desk.parked.refused_total)
+        waiting = sources.untaken.refused_total + sources.untaken.ended_total
+        throttled.add_metric(["untaken_answers"], waiting)
+        unparsed = sum(requests.refused_total for requests in sources.requests())
+        throttled.add_metric(["request_bytes"], unparsed)
+        shed = sum(shard.proposer.shed_total for shard in sources.shards)
+        throttled.add_metric(["shard_queue"], shed)
+        fenced = counter("muster_fenced_requests_total")
+        for (api, reason), count in self.api.fenced.items():
+            fenced.add_metric([api, reason], count)
+        yield from (queue, beats, throttled, fenced)
+        yield _timed("muster_coordinator_queue_duration_seconds", self.timings.queue)
+        yield _timed("muster_offset_commit_duration_seconds", self.api.commit_seconds)
+        durations = histogram("muster_group_rebalance_duration_seconds")
+        for trigger, seconds in self.groups.durations.items():
+            durations.add_metric([_label(trigger)], seconds.cumulative(), seconds.total)
+        yield durations
+
+    # ---- groups
+
+    def _all_groups(self, sources: Sources) -> Pages:
+        self.groups.choose()
+        yield None
+        states = {(phase, kind): 0 for phase in Phase for kind in ("classic", "simple")}
+        topics = sources.topics.all()
+        total = others = unowned = 0
+        for total, group in enumerate(self.groups.led(), start=1):
+            states[group.phase, "classic" if group.protocol_type else "simple"] += 1
+            if group.group_id not in self.groups.own:
+                others += len(group.members)
+                if workers_died(group):
+                    unowned += abandoned(group, {}, topics)
+                    yield None
+            if total % GROUPS_PER_SLICE == 0:
+                yield None
+        groups = gauge("muster_groups")
+        for (phase, kind), count in states.items():
+            groups.add_metric([phase.value, kind], count)
+        dropped = gauge("muster_metrics_groups_dropped")
+        dropped.add_metric([], max(0, total - self._groups_max))
+        self._other_members, self._other_unowned = others, unowned
+        yield from (groups, dropped)
+
+    def _own_groups(self, sources: Sources) -> Pages:
+        page = _GroupPage()
+        topics = sources.topics.all()
+        for group_id, counts in list(self.groups.own.items()):
+            page.counters(group_id, counts)
+            group = self.groups.find(group_id)
+            if group is not None:
+                page.gauges(group, counts, topics)
+                yield None
+                yield from page.offsets(group)
+        page.counters(OTHER, self.groups.other)
+        page.members.add_metric([OTHER], self._other_members)
+        page.unassigned.add_metric([OTHER], self._other_unowned)
+        yield from page.families()
+        for name, removed in (
+            ("muster_groups_removed_total", self.groups.groups_removed),
+            ("muster_offsets_removed_total", self.groups.offsets_removed),
+        ):
+            family = counter(name)
+            for ending, count in removed.items():
+                family.add_metric([ending.name.lower()], count)
+            yield family
+
+
+class _GroupPage:
+    """The families that have one sample or more per group."""
+
+    def __init__(self) -> None:
+        self.members = gauge("muster_group_members")
+        self.idle = gauge("muster_group_members_idle")
+        self.generation = gauge("muster_group_generation")
+        self.rebalancing = gauge("muster_group_rebalancing")
+        self.unassigned = gauge("muster_group_partitions_unassigned")
+        self.rebalances = counter("muster_group_rebalances_total")
+        self.moved = counter("muster_group_partitions_moved_total")
+        self.expirations = counter("muster_group_member_expirations_total")
+        self.commits = counter("muster_offset_commits_total")
+        self.last_commit = gauge("muster_group_last_commit_timestamp_seconds")
+        self.lag = gauge("muster_group_lag")
+
+    def families(self) -> Iterable[Metric]:
+        """All of them."""
+        return vars(self).values()
+
+    def counters(self, group_id: str, counts: GroupCounts) -> None:
+        """What happened to a group, or to all others."""
+        for trigger in Trigger:
+            self.rebalances.add_metric([group_id, _label(trigger)], counts.rebalances[trigger])
+        for result in COMMIT_RESULTS:
+            self.commits.add_metric([group_id, result], counts.commits[result])
+        self.moved.add_metric([group_id], counts.partitions_moved)
+        self.expirations.add_metric([group_id], counts.expirations)
+
+    def gauges(self, group: Group, counts: GroupCounts, topics: Mapping[str, int]) -> None:
+        """How a group stands now."""
+        name = [group.group_id]
+        rebalancing = group.phase in (Phase.PREPARING_REBALANCE, Phase.COMPLETING_REBALANCE)
+        self.members.add_metric(name, len(group.members))
+        self.generation.add_metric(name, group.generation)
+        self.rebalancing.add_metric(name, rebalancing)
+        owned = ownership(group, counts, topics)
+        if owned is not None:
+            self.idle.add_metric(name, owned.idle_members)
+            self.unassigned.add_metric(name, owned.unassigned)
+
+    def offsets(self, group: Group) -> Pages:
+        """Newest commit and lag by topic."""
+        stored = iter(list(group.offsets.items()))
+        by_topic: dict[str, TopicOffsets] = {}
+        while some := list(islice(stored, OFFSETS_PER_SLICE)):
+            add_offsets(by_topic, some)
+            yield None
+        for topic in nsmallest(TOPICS_PER_GROUP_MAX, by_topic):
+            offsets = by_topic[topic]
+            labels = [group.group_id, topic]
+            self.last_commit.add_metric(labels, offsets.last_commit_ms / 1000)
+            if offsets.lag is not None:
+                self.lag.add_metric(labels, offsets.lag)
+
+
+def _timed(name: str, measured: Histogram) -> HistogramMetricFamily:
+    family = histogram(name)
+    family.add_metric([], measured.cumulative(), measured.total)
+    return family
+
+
+def _label(trigger: Trigger) -> str:
+    return trigger.name.lower()

@@ -1,0 +1,237 @@
+"""`muster init`, `muster serve`, `muster dev`. Exit codes are those of muster.cli.errors."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from muster.cli.errors import CommandError, ExitCode
+from muster.cli.options import Output
+from muster.cli.output import Format, Result, Table, Value, show
+
+DEFAULT_SHARDS = 16
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", help="The node's directory.", show_default=False),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `init`, `serve` and `dev` to `muster`."""
+    app.command("init")(init)
+    app.command("serve")(serve)
+    app.command("dev")(dev)
+
+
+# ---- init
+
+
+def init(
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", metavar="DIR", help="An empty directory.")
+    ],
+    node_id: Annotated[int, typer.Option("--node-id", min=0, help="This node's id.")],
+    cluster_id: Annotated[str, typer.Option("--cluster-id", help="The same on every node.")],
+    nodes: Annotated[
+        str,
+        typer.Option(
+            "--nodes",
+            metavar="COUNT|ID,ID,...",
+            help="All nodes of the cluster: their number (ids from 0) or their ids.",
+        ),
+    ] = "3",
+    shards: Annotated[
+        int, typer.Option("--shards", min=1, help="The same on every node, for ever.")
+    ] = DEFAULT_SHARDS,
+    output: Output = Format.TABLE,
+) -> None:
+    """Give a node its identity: the only way to one. Run it once, on an empty directory."""
+    from musterd.coordinator.node.config import about  # noqa: PLC0415
+    from musterd.coordinator.node.init import initialise  # noqa: PLC0415  # the store is slow to import
+    from musterd.raft.identity import IdentityError  # noqa: PLC0415
+    from musterd.storage.store import StoreError  # noqa: PLC0415
+
+    try:
+        identity = initialise(data_dir, cluster_id, node_id, node_ids(nodes), shards)
+    except IdentityError as error:
+        taken = "already" in str(error)
+        raise CommandError(
+            about(data_dir, error),
+            next_step="`muster serve` starts the node that lives there" if taken else "",
+            exit_code=ExitCode.CONFLICT if taken else ExitCode.USAGE,
+        ) from error
+    except (StoreError, OSError) as error:
+        raise CommandError(
+            about(data_dir, error), next_step="", exit_code=ExitCode.ERROR
+        ) from error
+    document: dict[str, Value] = {
+        "data_dir": str(data_dir),
+        "cluster_id": identity.cluster_id,
+        "node_id": identity.node_id,
+        "nodes": ",".join(str(node) for node in identity.nodes),
+        "shards": identity.shards,
+        "store_uuid": identity.store_uuid.hex(),
+    }
+    row = [document[name] for name in ("node_id", "cluster_id", "shards", "store_uuid", "data_dir")]
+    show(
+        Result(
+            schema="muster.init/v1",
+            document=document,
+            tables=[Table(("NODE", "CLUSTER", "SHARDS", "STORE-UUID", "DATA-DIR"), [row])],
+            items=[document],
+            names=[identity.store_uuid.hex()],
+        ),
+        output,
+    )
+
+
+def node_ids(text: str) -> list[int]:
+    """The ids behind "3" (0, 1, 2) or "1,2,3". Raises CommandError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts):
+        raise CommandError(
+            f"--nodes {text!r} is neither a number nor a list of ids",
+            next_step="give --nodes 3, or --nodes 1,2,3",
+            exit_code=ExitCode.USAGE,
+        )
+    if len(parts) == 1 and "," not in text:
+        return list(range(int(parts[0])))
+    return [int(part) for part in parts]
+
+
+# ---- serve
+
+
+def serve(  # noqa: PLR0917  # typer makes options of them
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings in TOML.")
+    ] = None,
+    data_dir: DataDir = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Client port [127.0.0.1:7070].")
+    ] = None,
+    advertise: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where clients reach this node.")
+    ] = None,
+    peer_listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Port for nodes [127.0.0.1:7170].")
+    ] = None,
+    metrics_listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Metrics page [127.0.0.1:7270]; '' = off."),
+    ] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID=HOST:PORT", help="Another node's peer port; repeatable."),
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Demand client certificates of this CA.")
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option("--insecure", help="Clients beyond loopback may come without TLS."),
+    ] = None,
+    insecure_peers: Annotated[
+        bool | None,
+        typer.Option(
+            "--insecure-peers", help="The peer port beyond loopback; nodes talk without TLS."
+        ),
+    ] = None,
+    insecure_metrics: Annotated[
+        bool | None,
+        typer.Option("--insecure-metrics", help="The metrics page beyond loopback; it has no TLS."),
+    ] = None,
+    log_format: Annotated[str | None, typer.Option(metavar="json|text")] = None,
+    log_level: Annotated[str | None, typer.Option(metavar="LEVEL")] = None,
+    reflection: Annotated[bool | None, typer.Option("--dev", hidden=True)] = None,
+    parent_pid: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run one node in the foreground; SIGTERM hands its leadership over and stops it."""
+    from musterd.coordinator.node.config import ConfigError, load_settings  # noqa: PLC0415
+
+    flags = {
+        "data_dir": data_dir,
+        "listen": listen,
+        "advertise": advertise,
+        "peer_listen": peer_listen,
+        "metrics_listen": metrics_listen,
+        "peers": ",".join(peer) if peer else None,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "tls_ca": tls_ca,
+        "insecure": insecure,
+        "insecure_peers": insecure_peers,
+        "insecure_metrics": insecure_metrics,
+        "log_format": log_format,
+        "log_level": log_level,
+        "dev": reflection,
+        "parent_pid": parent_pid,
+    }
+    try:
+        settings = load_settings(config, flags)
+    except ConfigError as error:
+        raise CommandError(
+            str(error),
+            next_step=error.next_step or "`muster serve --help`",
+            exit_code=ExitCode.USAGE,
+        ) from error
+    from musterd.coordinator.node.serve import run_node  # noqa: PLC0415  # grpc is slow to import
+
+    run_node(settings)
+
+
+# ---- dev
+
+
+def dev(
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=9, help="1, 3, 5, 7 or 9.")] = 3,
+    shards: Annotated[int, typer.Option("--shards", min=1)] = DEFAULT_SHARDS,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="Keep the data here [a temporary directory]."),
+    ] = None,
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65_000,
+            help="First client port; peers 100 higher, metrics 200. 0 = free ports.",
+        ),
+    ] = 7070,
+    output: Output = Format.TABLE,
+    parent_pid: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run a whole cluster on this machine until it is interrupted. For development and tests.
+
+    A line on stdout says that every shard has a leader. The nodes die with this command, however
+    it ends.
+    """
+    from musterd.coordinator.host import OrphanError, die_with  # noqa: PLC0415
+    from musterd.coordinator.node.launcher import DevError, run_dev  # noqa: PLC0415  # grpc is slow to import
+
+    if nodes % 2 == 0:
+        raise CommandError(
+            f"a cluster has 1, 3, 5, 7 or 9 nodes, not {nodes}",
+            next_step="give --nodes 3",
+            exit_code=ExitCode.USAGE,
+        )
+    try:
+        if parent_pid:
+            die_with(parent_pid)
+        run_dev(directory, nodes, shards, port, lambda ready: show(ready, output))
+    except OrphanError as error:
+        raise CommandError(str(error), next_step="", exit_code=ExitCode.ERROR) from error
+    except DevError as error:
+        raise CommandError(
+            str(error), next_step=error.next_step, exit_code=ExitCode.ERROR
+        ) from error
+
+
+if __name__ == "__main__":
+    from muster.cli import main
+
+    main()

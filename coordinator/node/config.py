@@ -1,0 +1,221 @@
+"""Settings of `muster serve`: a TOML file, MUSTER_* variables, flags; flags win."""
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from musterd.coordinator.machine.limits import LIMITS, MIB
+from musterd.coordinator.runtime.growth import StateLimits
+
+DEFAULT_LISTEN = "127.0.0.1:7070"
+DEFAULT_PEER_LISTEN = "127.0.0.1:7170"
+DEFAULT_METRICS_LISTEN = "127.0.0.1:7270"
+PORT_MAX = 65_535
+STATE = StateLimits()
+DISK_RESERVE_BYTES = 256 * MIB
+
+
+class ConfigError(Exception):
+    """A setting is missing or wrong; the message names it and says what would be right.
+
+    `next_step` is what to do about it, where the message does not say it all.
+    """
+
+    def __init__(self, message: str, next_step: str = "") -> None:
+        super().__init__(message)
+        self.next_step = next_step
+
+
+def about(data_dir: Path, error: Exception) -> str:
+    """The error with the directory it is about, once."""
+    text = str(error)
+    return text if str(data_dir) in text else f"{data_dir}: {text}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of "host:port" or "[v6]:port". Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not port.isdigit() or int(port) > PORT_MAX:
+        raise ValueError(f"{address!r} is not host:port")
+    return host, int(port)
+
+
+def is_loopback(address: str) -> bool:
+    """True where only this machine can reach the address."""
+    host, _ = split_address(address)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Settings(BaseSettings):
+    """What a node needs to know beside its identity, which `muster init` wrote."""
+
+    model_config = SettingsConfigDict(env_prefix="MUSTER_", extra="forbid", frozen=True)
+
+    data_dir: Path
+    """Where `muster init` put the node's store."""
+    listen: str = DEFAULT_LISTEN
+    """Client port (gRPC)."""
+    advertise: str = ""
+    """Where clients reach this node, if that is not `listen`."""
+    peer_listen: str = DEFAULT_PEER_LISTEN
+    """Port for the other nodes."""
+    metrics_listen: str = DEFAULT_METRICS_LISTEN
+    """Port of the metrics page; "" switches it off."""
+    peers: Annotated[dict[int, str], NoDecode] = Field(default_factory=dict)
+    """Peer ports of the other nodes by id; as text "1=host:port,2=host:port"."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_ca: Path | None = None
+    """Where given, clients must present a certificate of this CA."""
+    insecure: bool = False
+    """`listen` may be another address than loopback without TLS: anybody there is a client."""
+    insecure_peers: bool = False
+    """`peer_listen` may be another address than loopback, though nodes talk without TLS:
+    whoever reaches it can read every group and pass for a node."""
+    insecure_metrics: bool = False
+    """`metrics_listen` may be another address than loopback: the page names groups and topics."""
+    offset_retention_ms: int = Field(default=LIMITS.offset_retention_ms, ge=0)
+    """Offsets of groups without members are kept so long; 0 = for ever."""
+    state_group_max_bytes: int = Field(default=STATE.group, ge=MIB)
+    """State of one group, as it is weighed (docs/adr/0018): the group grows no more."""
+    state_shard_max_bytes: int = Field(default=STATE.shard, ge=MIB)
+    """State of one shard."""
+    state_node_max_bytes: int = Field(default=STATE.node, ge=MIB)
+    """State of all shards that this node holds: for a node that may take 2 GiB of memory."""
+    disk_reserve_bytes: int = Field(default=DISK_RESERVE_BYTES, ge=0)
+    """With less free on the file system of `data_dir` nothing that grows the state is taken, and
+    with less than a quarter of it no entry at all. 0 switches that off: a full disk ends the node.
+    """
+    dev: bool = False
+    """Server reflection on."""
+    log_format: Literal["json", "text"] = "json"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    parent_pid: int = 0
+    """End when this process ends (Linux): for launchers."""
+
+    @field_validator("peers", mode="before")
+    @classmethod
+    def _parse_peers(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        peers: dict[str, str] = {}
+        for part in filter(None, value.split(",")):
+            node, equals, address = part.partition("=")
+            if not equals or not node.strip().isdigit():
+                raise ValueError(f"{part!r} is not NODE=host:port")
+            peers[node.strip()] = address.strip()
+        return peers
+
+    @field_validator("listen", "peer_listen", "advertise", "metrics_listen")
+    @classmethod
+    def _check_address(cls, value: str) -> str:
+        if value:
+            split_address(value)
+        return value
+
+    @field_validator("peers")
+    @classmethod
+    def _check_peers(cls, value: dict[int, str]) -> dict[int, str]:
+        for address in value.values():
+            split_address(address)
+        return value
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        """What no setting says alone."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key belong together")
+        if not self.listen or not self.peer_listen:
+            raise ValueError("listen and peer_listen cannot be empty")
+        return self
+
+    def check_exposure(self) -> None:
+        """Each port stays on loopback unless its own setting says otherwise (architecture 6).
+
+        Raises ConfigError.
+        """
+        if not (is_loopback(self.listen) or self.tls_cert or self.insecure):
+            raise ConfigError(
+                f"listen {self.listen} is not loopback, and clients would talk without TLS",
+                "give `--tls-cert` and `--tls-key`, or `--insecure` on a network that you trust",
+            )
+        if not (is_loopback(self.peer_listen) or self.insecure_peers):
+            raise ConfigError(
+                f"peer_listen {self.peer_listen} is not loopback, and nodes talk without TLS",
+                "see that only the nodes reach this port (firewall, VPN, encrypted network), then "
+                "give `--insecure-peers`",
+            )
+        page = self.metrics_listen
+        if page and not is_loopback(page) and not self.insecure_metrics:
+            raise ConfigError(
+                f"metrics_listen {page} is not loopback, and the page has no TLS",
+                "see that only Prometheus reaches this port, then give `--insecure-metrics`",
+            )
+
+    @property
+    def state_limits(self) -> StateLimits:
+        """The limits of state in bytes."""
+        return StateLimits(
+            self.state_group_max_bytes, self.state_shard_max_bytes, self.state_node_max_bytes
+        )
+
+    @property
+    def endpoint(self) -> str:
+        """What clients are told."""
+        return self.advertise or self.listen
+
+
+def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
+    """Merge file, environment and flags. Raises ConfigError."""
+    if file is not None and not file.is_file():
+        raise ConfigError(f"{file}: there is no such file")
+
+    class _WithFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            del dotenv_settings, file_secret_settings
+            sources = [init_settings, env_settings]
+            if file is not None:
+                sources.append(TomlConfigSettingsSource(settings_cls, file))
+            return tuple(sources)
+
+    try:
+        merged = _WithFile(**{name: value for name, value in flags.items() if value is not None})
+    except ValidationError as error:
+        raise ConfigError(_sentence(error)) from error
+    except ValueError as error:  # a TOML file that is none
+        raise ConfigError(f"{file}: {error}") from error
+    merged.check_exposure()
+    return merged
+
+
+def _sentence(error: ValidationError) -> str:
+    parts = []
+    for one in error.errors():
+        name = ".".join(str(part) for part in one["loc"]) or "settings"
+        message = one["msg"].removeprefix("Value error, ")
+        parts.append(f"{name}: {message}")
+    return "; ".join(parts)

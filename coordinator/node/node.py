@@ -1,0 +1,525 @@
+"""The composition root: one node of a cluster, from its data directory to its ports."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from random import Random
+from typing import Final
+
+import grpc
+import structlog
+from grpc_reflection.v1alpha import reflection
+
+from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
+from musterd.coordinator.api.admin_service import AdminService, LogView, NodeView
+from musterd.coordinator.api.call_acceptor import Door, open_answers
+from musterd.coordinator.api.group_service import GroupService
+from musterd.coordinator.api.queue_probe import Probe
+from musterd.coordinator.api.server import Health, listen, make_server, server_credentials
+from musterd.coordinator.api.topic_service import TopicService
+from musterd.coordinator.api.turn_pacing import Pace
+from musterd.coordinator.host import calm_collector, freeze_heap, give_memory_back
+from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
+from musterd.coordinator.integrity.quarantine import Quarantine
+from musterd.coordinator.integrity.verify import Frozen, Verifier
+from musterd.coordinator.metrics.http_page import MetricsPage
+from musterd.coordinator.metrics.node import NodeMetrics, Sources
+from musterd.coordinator.node.assembly import Assembly, assemble
+from musterd.coordinator.node.config import ConfigError, Settings, split_address
+from musterd.coordinator.node.process_end import ends_within
+from musterd.coordinator.node.room_watch import RoomWatch
+from musterd.coordinator.runtime.coordinator_state import Standing
+from musterd.coordinator.runtime.retention import Retention
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.timeouts import (
+    CHECKPOINT_INTERVAL_MS,
+    DRAIN_MS_MAX,
+    ORPHAN_HOLD_MS,
+    STOP_GRACE_MS,
+    STORE_CLOSE_MS_MAX,
+    TRIM_INTERVAL_MS,
+)
+from musterd.raft.contract import NodeId, ShardId
+from musterd.raft.identity import Identity
+from musterd.raft.peers import Loss
+from musterd.raft.runner import LoopRunner
+from musterd.raft.transport import PeerHub
+from musterd.storage import export_cursor
+from musterd.storage.rocks import RocksStore
+from musterd.storage.store import HungStoreError, StoreError
+
+log = structlog.get_logger()
+
+VERSION: Final = version("muster-coordinator")
+MS: Final = 1_000
+READY_POLL_S: Final = 0.1
+STILL_READY_POLL_S: Final = 0.5
+DRAIN_POLL_S: Final = 0.01
+EXPORT_POLL_S: Final = 5.0
+
+
+class Node:
+    """One running node: `start`, then `stop`. `failed` is set where it cannot go on."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Open the store and load every shard; call it on the loop that will run the node.
+
+        Raises StoreError, CorruptStoreError, IdentityError, ConfigError where the peers are not
+        those of the directory's node.
+        """
+        calm_collector()
+        self.settings = settings
+        self._loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[BaseException] = self._loop.create_future()
+        self.metrics = NodeMetrics()
+        self._store = RocksStore(settings.data_dir, self._post, time.monotonic, self._store_failed)
+        try:
+            self._assemble()
+        except BaseException as error:
+            try:
+                self._store.close()
+            except StoreError as later:
+                error.add_note(str(later))
+            raise
+
+    def _assemble(self) -> None:
+        settings, rng = self.settings, Random()  # noqa: S311  # jitter, no secret
+        addresses = {node: split_address(at) for node, at in settings.peers.items()}
+        self._hub = PeerHub(addresses, self._fail, rng)
+        self.assembly: Assembly = assemble(
+            self._store,
+            self._hub,
+            settings.endpoint,
+            rng,
+            self.metrics.machine,
+            Retention(settings.offset_retention_ms),
+            settings.state_limits,
+        )
+        self.driver = self.assembly.driver
+        _check_peers(self.driver.identity, settings.peers)
+        self._hub.attach(self.driver)
+        self._room = RoomWatch(
+            settings.data_dir,
+            settings.disk_reserve_bytes,
+            self.driver,
+            self.assembly.state_size,
+        )
+        self.driver.book.refusal_observers.append(_log_refusal)
+        self._losses = {NodeId(node): 0 for node in self.driver.identity.nodes}
+        self.driver.loss_observers.append(self._store_lost)
+        pace = Pace(self.assembly.core.admission)
+        self._runner = LoopRunner(self.driver, self._fail, pace.rest_s)
+        self._untaken = open_answers()
+        self._attach_metrics()
+        self.driver.start()
+        freeze_heap()
+        core = self.assembly.core
+        own = self.driver.identity.node_id
+        self._peers = PeerCheckpoints(
+            [NodeId(peer) for peer in self.driver.identity.peers],
+            core.directory,
+            _channel_credentials(settings),
+            self.driver.book.store_uuid,
+        )
+        self._verifier = Verifier(own, self.assembly.shards, self, self._peers)
+        self.quarantine = Quarantine(self.assembly.shards, self._verifier)
+        self._probe = Probe(core.admission, settings.data_dir)
+        interceptors = (self._probe, self.metrics.grpc)
+        self._server = make_server(interceptors, reuse_port=settings.dev)
+        self._door = Door(
+            self._server,
+            core.admission,
+            self._untaken,
+            self.assembly.desk.large,
+            interceptors,
+            self._task_ended,
+        )
+        self._health = Health(self._server)
+        self._page = MetricsPage(self.metrics.families)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _attach_metrics(self) -> None:
+        core = self.assembly.core
+        self.metrics.attach(
+            Sources(
+                node_id=NodeId(self.driver.identity.node_id),
+                version=VERSION,
+                data_dir=self.settings.data_dir,
+                shards=self.assembly.shards,
+                logs=[self.driver.replicas[s.number] for s in self.assembly.shards],
+                connected=lambda: {
+                    NodeId(peer): peer in self.driver.connected_nodes
+                    for peer in self.driver.identity.peers
+                },
+                losses=lambda: self._losses,
+                lost=lambda: {
+                    NodeId(node): self._has_lost(node) for node in self.driver.identity.nodes
+                },
+                learner_shards=lambda: {
+                    NodeId(node): self.driver.book.learner_shards(node)
+                    for node in self.driver.identity.nodes
+                },
+                tasks=lambda: len(asyncio.all_tasks(self._loop)),
+                unsynced_s=lambda: self.driver.unsynced_s,
+                room=lambda: self.driver.room,
+                reserve=self.settings.disk_reserve_bytes,
+                state_size=self.assembly.state_size,
+                topics=core.topics,
+                heartbeats=core.heartbeats,
+                admission=core.admission,
+                desk=self.assembly.desk,
+                untaken=self._untaken,
+                requests=lambda: (self._door.requests, self._door.heartbeats),
+            )
+        )
+        self._store.sync_observers.append(self.metrics.timings.fsync.observe)
+        self._runner.lag_observers.append(self.metrics.timings.turn_lag.observe)
+        self._runner.lag_observers.append(self._timer_fired)
+        self.assembly.turns.joins = core.admission.joins
+
+    def _timer_fired(self, late_s: float) -> None:
+        self.assembly.turns.timer_fired(late_s)
+        self._room.look(self._loop.time())
+        if self.driver.disk_is_lost:
+            self._fail(self._hung_error())
+        self.metrics.after_apply(self._loop.time())
+        self._runner.wake()  # shards' time moves with these turns
+
+    # ---- start
+
+    async def start(self) -> None:
+        """Listen on every port and run. Raises OSError where a port cannot be had."""
+        try:
+            await self._listen()
+        except BaseException:
+            await self._close()
+            raise
+        self._tasks = [
+            asyncio.create_task(self._follow_readiness()),
+            asyncio.create_task(self._compare_checkpoints()),
+            asyncio.create_task(self._follow_exporter()),
+            asyncio.create_task(_trim()),
+        ]
+        for task in self._tasks:
+            task.add_done_callback(self._task_ended)
+        log.info(
+            "serving",
+            node=self.driver.identity.node_id,
+            cluster=self.driver.identity.cluster_id,
+            endpoint=self.settings.endpoint,
+            shards=self.driver.identity.shards,
+            version=VERSION,
+        )
+
+    async def _listen(self) -> None:
+        settings, core = self.settings, self.assembly.core
+        self._runner.start()
+        await self._hub.start(sockets=[_socket(settings.peer_listen, settings.dev)])
+        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(
+            GroupService(core),
+            self._door,  # type: ignore[arg-type]  # as far as generated code knows, a server
+        )
+        admin_pb2_grpc.add_TopicsServicer_to_server(
+            TopicService(core),
+            self._door,  # type: ignore[arg-type]  # the same
+        )
+        admin = AdminService(core, self, self._verifier)
+        admin_pb2_grpc.add_AdminServicer_to_server(
+            admin,
+            self._door,  # type: ignore[arg-type]  # the same
+        )
+        if settings.dev:
+            names = [
+                service.full_name
+                for file in (group_pb2, admin_pb2)
+                for service in file.DESCRIPTOR.services_by_name.values()
+            ]
+            reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._server)
+        credentials = server_credentials(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        listen(self._server, settings.listen, credentials)
+        self._probe.listen(self._server)
+        await self._server.start()
+        self._door.start()
+        self._probe.start(self._task_ended)
+        await self._health.start()
+        if settings.metrics_listen:
+            await self._page.start_on(_socket(settings.metrics_listen, settings.dev))
+
+    # ---- stop
+
+    async def stop(self) -> None:
+        """Hand leadership over, tell callers where it went, close everything (interfaces 3)."""
+        log.info("draining", led=len(self.driver.led()))
+        await self._health.stop()
+        if self.driver.connected_nodes:
+            self.driver.drain()
+            await self._wait(lambda: not self.driver.led(), DRAIN_MS_MAX)
+            await self._wait(
+                lambda: not any(shard.orphaned for shard in self.assembly.shards), ORPHAN_HOLD_MS
+            )
+        log.info("stopping", led=len(self.driver.led()))
+        for shard in self.assembly.shards:
+            shard.close()
+        self.assembly.core.heartbeats.release()
+        await self._close()
+
+    async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._probe.stop()
+        await self._server.stop(STOP_GRACE_MS / MS)
+        await self._door.stop()
+        await self._page.stop()
+        await self._peers.close()
+        self._runner.stop()
+        await self._hub.close()
+        patience_s = 0 if self.driver.disk_hangs else STORE_CLOSE_MS_MAX / MS
+        with ends_within(patience_s, self._hung_error()):
+            self._store.close()
+
+    async def _wait(self, holds: Callable[[], bool], timeout_ms: int) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / MS):
+                while not holds():  # noqa: ASYNC110  # the core has no events to wait on
+                    await asyncio.sleep(DRAIN_POLL_S)
+
+    # ---- what may end the node
+
+    def _post(self, call: Callable[[], None]) -> None:
+        """From the sync thread to the loop."""
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits for it
+            self._loop.call_soon_threadsafe(call)
+
+    def _store_failed(self, error: StoreError) -> None:
+        self._post(lambda: self._fail(error))
+
+    def _store_lost(self, node: int, loss: Loss) -> None:
+        """A store forgot what it had synced, or an operator accepted that (raft/lives.py)."""
+        if loss.accepted:
+            log.warning("the loss of a node's store was accepted", node=node)
+            return
+        self._losses[NodeId(node)] += 1
+        log.error(
+            "a node's store forgot what it had synced: it counts again when every other node "
+            "has noted that and it holds the log",
+            node=node,
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    def _hung_error(self) -> HungStoreError:
+        return HungStoreError(f"{self.settings.data_dir}: a sync does not end: the disk hangs")
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail(error)
+
+    # ---- while it runs
+
+    async def _follow_readiness(self) -> None:
+        awaited: list[int] = []
+        while True:
+            if awaited != self.driver.book.awaited:
+                awaited = self.driver.book.awaited
+                _log_awaited(awaited)
+            ready = not self.driver.disk_hangs
+            ready = ready and all(self._is_ready(shard) for shard in self.assembly.shards)
+            await self._health.set_ready(ready=ready)
+            await asyncio.sleep(STILL_READY_POLL_S if ready else READY_POLL_S)
+
+    def _is_ready(self, shard: Shard) -> bool:
+        """A leader is known; this replica has applied and loaded what it knows to be committed."""
+        replica = shard.log
+        if replica.leader is None or replica.applied_index < replica.commit_index:
+            return False
+        if replica.loading:
+            return False
+        leads = replica.leader == self.driver.identity.node_id
+        return not leads or shard.standing is Standing.SERVING
+
+    async def _compare_checkpoints(self) -> None:
+        while True:
+            await asyncio.sleep(CHECKPOINT_INTERVAL_MS / MS)
+            await self._peers.refresh()
+            self.quarantine.judge()
+
+    async def _follow_exporter(self) -> None:
+        """Trimming of the logs waits for what an exporter has not read (replay.md section 1)."""
+        complained = ""
+        while True:
+            shards: Mapping[int, int] = {}
+            try:
+                cursor = export_cursor.read(self.settings.data_dir, time.time())
+            except export_cursor.CursorError as error:
+                if str(error) != complained:
+                    complained = str(error)
+                    log.warning("the exporter's cursor holds nothing", error=complained)
+            else:
+                identity = self.driver.identity
+                if cursor and (cursor.cluster_id, cursor.node) == (
+                    identity.cluster_id,
+                    identity.node_id,
+                ):
+                    shards = cursor.shards
+            for number, replica in self.driver.replicas.items():
+                replica.journal.export_floor = shards.get(number)
+            await asyncio.sleep(EXPORT_POLL_S)
+
+    # ---- coordinator.admin.ClusterView
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return self.driver.identity.cluster_id
+
+    @property
+    def node_id(self) -> int:
+        """This node's id."""
+        return self.driver.identity.node_id
+
+    @property
+    def store_uuid(self) -> bytes:
+        """The store that this node lives in."""
+        return self.driver.identity.store_uuid
+
+    def nodes(self) -> Sequence[NodeView]:
+        """Every node of the cluster, by id."""
+        return [self._view(node) for node in self.driver.identity.nodes]
+
+    def refused(self) -> Sequence[NodeView]:
+        """Stores that were refused at the door under the id of a node that is not connected."""
+        return [
+            NodeView(node, "", self.settings.peers.get(node, ""), store_uuid.hex(), False, "")
+            for node, store_uuid in self.driver.book.refused_stores.items()
+            if self.driver.book.store_uuid(node) != store_uuid
+            and node not in self.driver.connected_nodes
+        ]
+
+    def awaited(self) -> Sequence[int]:
+        """Nodes that this one waits for before it counts anywhere."""
+        return self.driver.book.awaited
+
+    def refusals(self) -> Mapping[str, str]:
+        """Who was turned away at the peer port, or turned this node away, and why."""
+        return self.driver.book.refusals
+
+    def log(self, shard: int) -> LogView:
+        """Where a shard's log begins and ends here."""
+        journal = self.driver.replicas[ShardId(shard)].journal
+        return LogView(journal.first_index, journal.last_index)
+
+    def _view(self, node: int) -> NodeView:
+        own = node == self.node_id
+        store_uuid = self.driver.book.store_uuid(node)
+        learner_shards = self.driver.book.learner_shards(node)
+        return NodeView(
+            node_id=node,
+            endpoint=self.assembly.core.directory.endpoint(NodeId(node)),
+            peer_endpoint=self.settings.peer_listen if own else self.settings.peers[node],
+            store_uuid=store_uuid.hex() if store_uuid else "",
+            connected=own or node in self.driver.connected_nodes,
+            version=VERSION if own else "",
+            learner_shards=learner_shards,
+            lost=self._has_lost(node),
+            awaits=self._away(node) if learner_shards else (),
+        )
+
+    def _has_lost(self, node: int) -> bool:
+        """Whether a node's store forgot something and some shard has yet to admit it."""
+        book = self.driver.book
+        return book.loss(node) is not None and book.learner_shards(node) > 0
+
+    def _away(self, but: int) -> list[int]:
+        """Every node but one that is neither this one nor connected to it."""
+        here = (but, self.node_id, *self.driver.connected_nodes)
+        return [node for node in self.driver.identity.nodes if node not in here]
+
+    async def accept_loss(self) -> bool:
+        """Let this node's store count though it forgot something; see ClusterView."""
+        if not self.driver.accept_loss():
+            return False
+        epoch = self._store.hard_epoch
+        while self._store.synced_epoch < epoch:  # noqa: ASYNC110  # as long as the caller waits
+            await asyncio.sleep(DRAIN_POLL_S)
+        return True
+
+    # ---- coordinator.verify.Disk
+
+    def freeze(self, shard: int) -> Frozen | None:
+        """What is stored of a shard now; None where the disk asks to wait."""
+        self._store.write()
+        if self._store.pending_bytes:
+            return None
+        replica = self.driver.replicas[ShardId(shard)]
+        return Frozen(replica.stored(), self.assembly.shards[shard].state.digest)
+
+
+def _check_peers(own: Identity, given: dict[int, str]) -> None:
+    """The directory says whose peers are wanted. Raises ConfigError."""
+    missing = [node for node in own.peers if node not in given]
+    unknown = [node for node in given if node not in own.peers]
+    if not missing and not unknown:
+        return
+    wrong = (
+        f"--peer names node {unknown[0]}"
+        if unknown
+        else f"--peer {missing[0]}=HOST:PORT is missing"
+    )
+    raise ConfigError(
+        f"this is the data directory of node {own.node_id} of cluster {own.cluster_id!r}, whose "
+        f"peers are {list(own.peers)}: {wrong}"
+    )
+
+
+def _log_refusal(who: str, reason: str) -> None:
+    log.warning("peer refused", who=who, reason=reason)
+
+
+def _log_awaited(awaited: list[int]) -> None:
+    """The first start of a cluster takes all nodes, once (raft/introduction.py)."""
+    if awaited:
+        log.info("first start: waiting for nodes that must meet this one once", nodes=awaited)
+    else:
+        log.info("first start complete: every node knows this one")
+
+
+async def _trim() -> None:
+    while True:
+        await asyncio.to_thread(give_memory_back)
+        await asyncio.sleep(TRIM_INTERVAL_MS / MS)
+
+
+def _socket(address: str, reuse_port: bool) -> socket.socket:
+    """A bound socket. Raises OSError that names the address."""
+    host, port = split_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuse_port:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise OSError(f"the port {address} cannot be had: {error}") from error
+    bound.setblocking(False)
+    return bound
+
+
+def _channel_credentials(settings: Settings) -> grpc.ChannelCredentials | None:
+    """How this node calls the others' client ports, which have the same settings."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    root = settings.tls_ca or settings.tls_cert
+    return grpc.ssl_channel_credentials(
+        root_certificates=root.read_bytes(),
+        private_key=settings.tls_key.read_bytes(),
+        certificate_chain=settings.tls_cert.read_bytes(),
+    )

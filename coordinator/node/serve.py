@@ -1,0 +1,109 @@
+"""`muster serve`: logging, signals, exit codes around one node."""
+
+import asyncio
+import logging
+import signal
+import sys
+
+import structlog
+
+from muster.cli.errors import CommandError, ExitCode
+from musterd.coordinator.codec import UnknownFormatError
+from musterd.coordinator.host import OrphanError, die_with, raise_open_files, tidy_heaps
+from musterd.coordinator.machine.records.encoding import RecordError
+from musterd.coordinator.node.config import ConfigError, Settings, about
+from musterd.coordinator.node.node import Node
+from musterd.coordinator.node.process_end import end_at_once
+from musterd.raft.identity import IdentityError
+from musterd.storage.rocks import MissingStoreError
+from musterd.storage.store import REBUILD, CorruptStoreError, StoreError
+
+log = structlog.get_logger()
+
+
+def set_up_logging(settings: Settings) -> None:
+    """Lines on stderr: JSON, or text for people."""
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if settings.log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[settings.log_level.upper()]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def run_node(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT. Raises CommandError where the node cannot start or go on."""
+    set_up_logging(settings)
+    try:
+        if settings.parent_pid:
+            die_with(settings.parent_pid)
+        raise_open_files()
+        tidy_heaps()
+        asyncio.run(_run(settings))
+    except (IdentityError, MissingStoreError) as error:
+        raise CommandError(
+            about(settings.data_dir, error),
+            next_step="run `muster init` once on an empty directory, then serve",
+            exit_code=ExitCode.USAGE,
+        ) from error
+    except ConfigError as error:
+        raise CommandError(
+            about(settings.data_dir, error),
+            next_step="correct the setting; `muster serve --help`",
+            exit_code=ExitCode.USAGE,
+        ) from error
+    except CorruptStoreError as error:
+        raise CommandError(
+            about(settings.data_dir, error), next_step="", exit_code=ExitCode.ERROR
+        ) from error
+    except (RecordError, UnknownFormatError) as error:
+        raise CommandError(
+            about(settings.data_dir, error),
+            next_step=f"if a newer version wrote this, install it. Else: {REBUILD}",
+            exit_code=ExitCode.ERROR,
+        ) from error
+    except OrphanError as error:
+        raise CommandError(str(error), next_step="", exit_code=ExitCode.ERROR) from error
+    except (StoreError, OSError) as error:
+        raise CommandError(
+            f"the node cannot run: {error}",
+            next_step="see that the ports are free, the files can be read, and the data directory "
+            "is writable and unused",
+            exit_code=ExitCode.ERROR,
+        ) from error
+
+
+async def _run(settings: Settings) -> None:
+    node = Node(settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop_or_die, stop)
+    await node.start()
+    node.failed.add_done_callback(_end_at_once)
+    await stop.wait()
+    await node.stop()
+
+
+def _end_at_once(failed: asyncio.Future[BaseException]) -> None:
+    """What is in memory may be ahead of the disk: nothing is handed over, the process ends."""
+    end_at_once(failed.result())
+
+
+def _stop_or_die(stop: asyncio.Event) -> None:
+    """The first signal drains, the second ends at once."""
+    if stop.is_set():
+        end_at_once()
+    stop.set()

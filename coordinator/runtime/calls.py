@@ -1,0 +1,135 @@
+"""One request on its way through the core: answered exactly once, or abandoned by its caller."""
+
+from collections.abc import Callable
+from typing import Final
+
+from musterd.coordinator.machine.commands import Command
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.runtime.answers import Answer, Respond
+from musterd.coordinator.runtime.disconnect_detector import BreakMeter
+from musterd.coordinator.runtime.large_commits import LargeWork
+from musterd.coordinator.runtime.sessions import Liveness, MemberKey
+
+
+class Budget:
+    """A counted maximum over the whole node, such as the parked calls."""
+
+    __slots__ = ("limit", "name", "refused_total", "used")
+
+    def __init__(self, name: str, limit: int) -> None:
+        self.name: Final = name
+        self.limit: Final = limit
+        self.used = 0
+        self.refused_total = 0
+
+    def take(self) -> bool:
+        """Take one; False where none is left."""
+        if self.used >= self.limit:
+            self.refused_total += 1
+            return False
+        self.used += 1
+        return True
+
+    def give(self) -> None:
+        """Give one back."""
+        self.used -= 1
+
+
+class Desk:
+    """What a node's shards share of their callers: how many are held, how many break off.
+
+    And how much of what large commands of theirs take is under way.
+    """
+
+    __slots__ = ("breaks", "large", "parked")
+
+    def __init__(self) -> None:
+        self.breaks: Final = BreakMeter()
+        self.large: Final = LargeWork()
+        self.parked: Final = Budget("parked calls", LIMITS.max_parked_calls)
+
+
+class Call:
+    """A command and whom to answer.
+
+    A Join or Sync *holds* its member: from its arrival to its end the member's session does not
+    run, whether it is in the log or parked. The end is told to `liveness` as what it was, a reply
+    or a break.
+    """
+
+    __slots__ = (
+        "_desk",
+        "_respond",
+        "broken",
+        "command",
+        "ended",
+        "held",
+        "liveness",
+        "on_park",
+    )
+
+    def __init__(
+        self,
+        command: Command,
+        respond: Respond,
+        liveness: Liveness,
+        desk: Desk,
+        on_park: Callable[[], None] | None = None,
+    ) -> None:
+        self.command = command
+        self.liveness = liveness
+        self.held: MemberKey | None = None
+        self.ended = False
+        self.broken = False
+        self.on_park = on_park
+        self._respond = respond
+        self._desk = desk
+
+    def hold(self, key: MemberKey) -> bool:
+        """Hold the member's session while this call lasts; False where too many are held."""
+        if not self._desk.parked.take():
+            return False
+        self._desk.breaks.opened()
+        self.held = key
+        self.liveness.call_opened(key)
+        return True
+
+    def parking(self) -> None:
+        """The answer will be long in coming.
+
+        The call is no longer active work (`on_park` is told once).
+        """
+        told, self.on_park = self.on_park, None
+        if told is not None:
+            told()
+
+    def narrow(self, command: Command, widen: Callable[[Answer], Answer]) -> None:
+        """Ask for less: `command` goes into the log, and `widen` makes its answer the whole one."""
+        respond = self._respond
+        self.command = command
+        self._respond = lambda answer: respond(widen(answer))
+
+    def answer(self, answer: Answer) -> None:
+        """End with a reply. A second end changes nothing: the caller may have gone in between."""
+        if not self.ended:
+            self._end(replied=True)
+            self._respond(answer)
+
+    def abandon(self) -> None:
+        """The caller is gone.
+
+        Un-park, but keep the member (cancel is not leave, group-protocol 2.16).
+        """
+        if not self.ended:
+            self.broken = True
+            self._end(replied=False)
+
+    def _end(self, *, replied: bool) -> None:
+        self.ended = True
+        if self.held is not None:
+            key, liveness = self.held, self.liveness
+            self._desk.parked.give()
+            self._desk.breaks.closed()
+            liveness.call_closed(key, replied=replied)
+            if not replied:
+                self._desk.breaks.broke(lambda: liveness.heard(key))

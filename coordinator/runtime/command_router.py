@@ -1,0 +1,226 @@
+"""How a serving shard takes a request of a group: park it, refuse it, or put it into the log.
+
+Refusing without an entry (architecture 5): what the applied state already rejects, with none of the
+group's commands under way, is refused once a quorum has confirmed that this node still leads.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from musterd.coordinator.machine import heartbeat, is_noop_join, is_noop_sync, would_refuse
+from musterd.coordinator.machine.commands import (
+    AlterGroupConfig,
+    Command,
+    DeleteGroup,
+    GroupCommand,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    OffsetDelete,
+    SyncGroup,
+)
+from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.envelope import Envelope
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.limits import LIMITS
+from musterd.coordinator.machine.replies import Refused
+from musterd.coordinator.machine.shard_state import ShardState
+from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.runtime.answers import NotHere, Shed
+from musterd.coordinator.runtime.calls import Call
+from musterd.coordinator.runtime.growth import (
+    NO_GROWTH,
+    Growth,
+    StateSize,
+    growth_of,
+    refuse_for_room,
+    remainder,
+)
+from musterd.coordinator.runtime.proposer import Proposer
+from musterd.coordinator.runtime.sessions import Liveness, MemberKey
+from musterd.raft.contract import Room
+
+GroupRequest = (
+    JoinGroup
+    | SyncGroup
+    | LeaveGroup
+    | OffsetCommit
+    | DeleteGroup
+    | OffsetDelete
+    | AlterGroupConfig
+)
+
+
+class Led(Protocol):
+    """What the intake asks of its shard."""
+
+    state: ShardState
+    liveness: Liveness
+    proposer: Proposer
+    state_size: StateSize
+
+    @property
+    def room(self) -> Room:
+        """What the disks have room for."""
+        ...
+
+    def envelope(self) -> Envelope:
+        """What a command decided now would be told."""
+        ...
+
+    def elsewhere(self) -> NotHere:
+        """Who coordinates this shard."""
+        ...
+
+    def park(self, call: Call) -> None:
+        """Hold a Join or Sync until an event answers it."""
+        ...
+
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """ReadIndex: whether this node still leads, with all that is committed applied."""
+        ...
+
+    def wake(self) -> None:
+        """Ask for a turn soon."""
+        ...
+
+
+_NO_ROOM = Refused(
+    Error.INVALID_REQUEST,
+    f"This group would be one more than the {LIMITS.shard_max_groups} that a shard holds "
+    "(shard_max_groups): delete groups that are not needed, or use a name that falls into another "
+    "shard.",
+)
+
+
+class Intake:
+    """The way into one shard, while it serves."""
+
+    def __init__(self, shard: Led) -> None:
+        self._shard = shard
+
+    def take(self, call: Call, command: GroupRequest, size: int) -> None:
+        """Take a validated request whose encoding is at most `size` bytes."""
+        shard = self._shard
+        group = shard.state.groups.get(command.group_id)
+        plain = isinstance(command, OffsetCommit) and self._is_plain(group, command)
+        if not _hold(call, command):
+            call.answer(Shed("parked calls"))
+        elif group is None and _creates(command) and _is_full(shard.state):
+            call.answer(_NO_ROOM)
+        elif plain or shard.proposer.busy(command.group_id):
+            self.offer(call, size)
+        elif _waits_again(group, command):
+            shard.park(call)
+        elif self._refusal(command) is not None:
+            self._confirm_refusal(call, command, size)
+        else:
+            self.offer(call, size)
+
+    def offer(self, call: Call, size: int) -> None:
+        """Put the command into the queue for the next entry, shed it, or refuse it for its growth.
+
+        The one place where growth is refused. Where only some partitions of a commit grow, the rest
+        is stored.
+        """
+        shard = self._shard
+        growth = growth_of(shard.state, call.command)
+        refusal = self._no_room(call.command, growth)
+        if refusal is not None:
+            group = shard.state.groups.get(getattr(call.command, "group_id", ""))
+            rest = remainder(group, call.command, refusal) if shard.room < Room.NONE else None
+            if rest is None:
+                call.answer(refusal)
+                return
+            call.narrow(rest.command, rest.merged)
+            growth = NO_GROWTH
+        shed = shard.proposer.offer(
+            call.command, size, call, growth.size, _deleted(shard.state, call.command)
+        )
+        if shed is not None:
+            call.answer(Shed(shed))
+        else:
+            self._shard.wake()
+
+    def _no_room(self, command: Command, growth: Growth) -> Refused | None:
+        shard = self._shard
+        refusal = refuse_for_room(shard.room, growth)
+        if refusal is not None:
+            shard.state_size.refused["disk"] += 1
+        if refusal is not None or not growth.size:
+            return refusal
+        group_id = getattr(command, "group_id", "")
+        group, proposer = shard.state.groups.get(group_id), shard.proposer
+        held = (group.bytes if group else 0) + proposer.reserved_of(group_id)
+        shard.state_size.note(group_id, held + growth.size)
+        return shard.state_size.refusal(growth, held, shard.state.bytes + proposer.reserved)
+
+    def _is_plain(self, group: Group | None, command: OffsetCommit) -> bool:
+        """True where this state would not refuse the commit as a whole: nothing more need be asked.
+
+        A commit is a sign of life when it comes, not only when it is applied (gp-H12).
+        """
+        if command.generation < 0:
+            nobody = not command.member_id and not command.group_instance_id
+            return nobody and (group is None or group.phase is Phase.EMPTY)
+        standing = heartbeat(
+            group, command.member_id, command.generation, command.group_instance_id
+        )
+        if standing not in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
+            return False
+        self._shard.liveness.heard(MemberKey(command.group_id, command.member_id))
+        return group is not None and group.phase is not Phase.COMPLETING_REBALANCE
+
+    def _refusal(self, command: GroupCommand) -> Refused | None:
+        group = self._shard.state.groups.get(command.group_id)
+        return would_refuse(group, command, self._shard.envelope())
+
+    def _confirm_refusal(self, call: Call, command: GroupCommand, size: int) -> None:
+        def confirmed(still_leader: bool) -> None:
+            if call.ended:
+                return
+            if not still_leader:
+                call.answer(self._shard.elsewhere())
+                return
+            refusal = self._refusal(command)
+            if refusal is None or self._shard.proposer.busy(command.group_id):
+                self.offer(call, size)  # something moved: the log decides
+                return
+            call.answer(refusal)
+
+        self._shard.confirm(confirmed)
+
+
+def _hold(call: Call, command: GroupRequest) -> bool:
+    """A Join or Sync holds its member's session from its arrival on; False: too many are held."""
+    if isinstance(command, JoinGroup):
+        return call.hold(MemberKey(command.group_id, joining_id(command)))
+    if isinstance(command, SyncGroup):
+        return call.hold(MemberKey(command.group_id, command.member_id))
+    return True
+
+
+def _creates(command: GroupRequest) -> bool:
+    """True where the command makes its group, if there is none."""
+    if isinstance(command, OffsetCommit):
+        return command.generation < 0
+    if isinstance(command, AlterGroupConfig):
+        return bool(command.settings)
+    return isinstance(command, JoinGroup) and not command.member_id
+
+
+def _deleted(state: ShardState, command: Command) -> int:
+    """How many offsets go with a group that is deleted."""
+    group = state.groups.get(command.group_id) if isinstance(command, DeleteGroup) else None
+    return 0 if group is None else len(group.offsets)
+
+
+def _is_full(state: ShardState) -> bool:
+    return len(state.groups) >= LIMITS.shard_max_groups
+
+
+def _waits_again(group: Group | None, command: GroupCommand) -> bool:
+    """True where the member has joined (synced) already: the log has nothing to add."""
+    if isinstance(command, JoinGroup):
+        return is_noop_join(group, command)
+    return isinstance(command, SyncGroup) and is_noop_sync(group, command)

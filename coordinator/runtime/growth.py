@@ -1,0 +1,285 @@
+"""What a command adds to the state, and whether there is room for it: asked before the log, once.
+
+A command grows the state or it does not. What grows it is refused where a limit in bytes is reached
+(of the group, the shard, the node), or where the disks of a majority are low. What does not grow it
+passes: leaves, deletions, timers, heartbeats, fetches, commits over offsets that are there. What a
+group that is there goes on with (a Sync, members that join again) passes the limits by a tenth, so
+that a group at its limit can still rebalance (docs/adr/0018).
+
+Sizes are those of coordinator/machine/records/sizes.py. What is proposed and not applied is counted
+as reserved (proposer.py), so a shard exceeds its limit by no more than the tenth, and by what
+offsets that are there gain from other members' ids and from larger numbers: 300 bytes each at most.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from musterd.coordinator.machine.commands import (
+    AlterGroupConfig,
+    Command,
+    CreateTopic,
+    JoinGroup,
+    OffsetCommit,
+    PartitionCommit,
+    SyncGroup,
+)
+from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.limits import MIB
+from musterd.coordinator.machine.records.sizes import RECORD_BYTES
+from musterd.coordinator.machine.replies import Committed, PartitionResult, Refused
+from musterd.coordinator.machine.shard_state import ShardState
+from musterd.coordinator.machine.state import Group, Member, metadata_bytes
+from musterd.coordinator.runtime.answers import Answer
+from musterd.raft.contract import Room
+
+HEADER_BYTES: Final = RECORD_BYTES + 512
+"""Of a group without anything: phase, ids and names, numbers, and since when it is Empty."""
+
+OFFSET_BYTES: Final = RECORD_BYTES + 80
+"""Of an offset beside its names: the numbers of its value."""
+
+MEMBER_BYTES: Final = 3 * RECORD_BYTES + 256
+"""Of a member beside its names and metadata: its own record, its assignment's, a static one's."""
+
+ROUND_BYTES: Final = RECORD_BYTES + 1_024
+"""Of a round in the history, as they mostly are."""
+
+SETTING_BYTES: Final = 64
+TOPIC_BYTES: Final = 2 * (RECORD_BYTES + 16)
+
+WARN_SHARE: Final = 0.8
+"""Of a limit: from here on the node warns."""
+
+GOES_ON_SHARE: Final = 1.1
+"""Of a limit: so far reaches what a group that is there goes on with."""
+
+NEAR_UNTIL_SHARE: Final = 0.9
+"""Of where a group begins to be near its limit, so that none is told of again and again."""
+
+NEAR_MAX: Final = 1_000
+"""Groups near their limit that are counted."""
+
+
+class Growth(NamedTuple):
+    """What a command adds at most, in bytes; 0 where it does not grow the state."""
+
+    size: int
+    goes_on: bool = False
+    """A group that is there needs it to go on."""
+
+
+NO_GROWTH: Final = Growth(0)
+
+
+def growth_of(state: ShardState, command: Command) -> Growth:
+    """What `command` would add to `state`."""
+    match command:
+        case OffsetCommit():
+            return Growth(_of_commit(state.groups.get(command.group_id), command))
+        case JoinGroup():
+            return _of_join(state.groups.get(command.group_id), command)
+        case SyncGroup():
+            return _of_sync(state.groups.get(command.group_id), command)
+        case AlterGroupConfig():
+            group = state.groups.get(command.group_id)
+            known = group.config if group else {}
+            added = sum(setting.name not in known for setting in command.settings)
+            header = HEADER_BYTES if group is None and added else 0
+            return Growth(header + added * (RECORD_BYTES + SETTING_BYTES))
+        case CreateTopic():
+            new = command.name not in state.topics
+            return Growth(new * (TOPIC_BYTES + 2 * len(command.name.encode())))
+        case _:
+            return NO_GROWTH
+
+
+def _of_commit(group: Group | None, command: OffsetCommit) -> int:
+    size = 0
+    if group is None:
+        size += HEADER_BYTES
+    stored = {} if group is None else group.offsets
+    each = OFFSET_BYTES + len(command.group_id.encode()) + len(command.member_id.encode())
+    for one in command.partitions:
+        kept = stored.get((one.topic, one.partition))
+        if kept is None:
+            size += each + len(one.topic.encode()) + len(one.metadata.encode())
+        elif one.metadata:
+            size += _longer(one.metadata, kept.metadata)
+    if command.blob:
+        kept_blob = group.blob.blob if group else b""
+        record = 0 if kept_blob else RECORD_BYTES + 300
+        size += record + max(0, len(command.blob) - len(kept_blob))
+    return size
+
+
+def _longer(new: str, old: str) -> int:
+    return max(0, len(new.encode()) - len(old.encode()))
+
+
+def _of_join(group: Group | None, command: JoinGroup) -> Growth:
+    new = metadata_bytes(command.protocols, command.subscribed_topics)
+    member = _known(group, command)
+    if member is not None:
+        more = new - metadata_bytes(member.protocols, member.subscribed_topics)
+        return Growth(ROUND_BYTES + max(0, more), goes_on=more <= 0)
+    names = 3 * len(joining_id(command).encode()) + len(command.group_instance_id.encode())
+    hosts = len(command.client_id.encode()) + len(command.client_host.encode())
+    keys = 3 * len(command.group_id.encode())
+    header = HEADER_BYTES if group is None else 0
+    return Growth(header + ROUND_BYTES + MEMBER_BYTES + new + names + hosts + keys)
+
+
+def _known(group: Group | None, command: JoinGroup) -> Member | None:
+    """The member that joins again, or whose place a static one takes."""
+    if group is None:
+        return None
+    member_id = command.member_id or group.instances.get(command.group_instance_id, "")
+    return group.members.get(member_id)
+
+
+def _of_sync(group: Group | None, command: SyncGroup) -> Growth:
+    if group is None or not command.assignments:
+        return NO_GROWTH
+    held = sum(len(member.assignment) for member in group.members.values())
+    more = sum(len(one.assignment) for one in command.assignments) - held
+    return Growth(max(0, more), goes_on=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StateLimits:
+    """How much state a node keeps, in bytes as sizes.py weighs it: of a group, a shard, in all."""
+
+    group: int = 64 * MIB
+    shard: int = 256 * MIB
+    node: int = 512 * MIB
+
+
+class StateSize:
+    """The node's state by shard: applied, and reserved by what its leaders have proposed."""
+
+    def __init__(self, limits: StateLimits | None = None) -> None:
+        self.limits = limits or StateLimits()
+        self.shards: list[Callable[[], int]] = []
+        """Of each shard of the node: applied and reserved bytes."""
+        self.groups: list[Callable[[str], int]] = []
+        """The same of a group, of each shard of the node; 0 where it does not lead the group."""
+        self.refused: dict[str, int] = dict.fromkeys(("group", "shard", "node", "disk"), 0)
+        """How much growth was refused for each limit, in commands."""
+        self._near: dict[str, bool] = {}
+        """Groups that this node leads at 80 % of their limit, and whether that was told."""
+
+    @property
+    def near(self) -> int:
+        """How many groups that this node leads have come to 80 % of their limit, 1,000 at most."""
+        return len(self._near)
+
+    def newly_near(self) -> list[str]:
+        """Those of them that were not given before."""
+        new = [group_id for group_id, told in self._near.items() if not told]
+        self._near.update(dict.fromkeys(new, True))
+        return new
+
+    def forget_far(self) -> None:
+        """Count no group that is well below its limit by now, or gone, or led elsewhere."""
+        for group_id in list(self._near):
+            used = max((size(group_id) for size in self.groups), default=0)
+            if not warned(used, int(self.limits.group * NEAR_UNTIL_SHARE)):
+                del self._near[group_id]
+
+    @property
+    def used(self) -> int:
+        """Of all shards."""
+        return sum(size() for size in self.shards)
+
+    def refusal(self, growth: Growth, group: int, shard: int) -> Refused | None:
+        """Why so much more has no place; `group` and `shard` are what they weigh by now."""
+        limits = self.limits
+        for what, used, most in (
+            ("group", group, limits.group),
+            ("shard", shard, limits.shard),
+            ("node", self.used, limits.node),
+        ):
+            allowed = int(most * GOES_ON_SHARE) if growth.goes_on else most
+            if used + growth.size > allowed:
+                self.refused[what] += 1
+                return _at_limit(what, most)
+        return None
+
+    def note(self, group_id: str, used: int) -> None:
+        """What a group weighs by now, where it is asked to grow."""
+        if not warned(used, self.limits.group):
+            self._near.pop(group_id, None)
+        elif group_id in self._near or len(self._near) < NEAR_MAX:
+            self._near.setdefault(group_id, False)
+
+
+def _at_limit(what: str, most: int) -> Refused:
+    return Refused(
+        Error.POLICY_VIOLATION,
+        f"The {what} holds its {most} bytes of state (state_{what}_max_bytes): nothing was stored. "
+        "Delete groups or offsets that are not needed, or raise the limit on every node.",
+    )
+
+
+_LOW: Final = Refused(
+    Error.KAFKA_STORAGE_ERROR,
+    "The disks of the nodes are low: nothing that grows the state is taken until there is room "
+    "(disk_reserve_bytes).",
+)
+_FULL: Final = Refused(
+    Error.KAFKA_STORAGE_ERROR,
+    "The disks of the nodes are full: nothing is taken until there is room (disk_reserve_bytes).",
+)
+
+
+def refuse_for_room(room: Room, growth: Growth) -> Refused | None:
+    """Why the disks have no room for a command that adds so much."""
+    if room is Room.NONE:
+        return _FULL
+    if room is Room.LOW and growth.size and not growth.goes_on:
+        return _LOW
+    return None
+
+
+class Remainder(NamedTuple):
+    """A commit without the partitions that would grow the state."""
+
+    command: OffsetCommit
+    refused: tuple[PartitionResult | None, ...]
+    """None where the log will answer."""
+
+    def merged(self, answer: Answer) -> Answer:
+        """One result per partition of the request, in its order."""
+        if not isinstance(answer, Committed):
+            return answer
+        rest = iter(answer.partitions)
+        return Committed(tuple(next(rest) if one is None else one for one in self.refused))
+
+
+def remainder(group: Group | None, command: Command, refusal: Refused) -> Remainder | None:
+    """What is left of a commit where only some of its partitions grow; None: it is all or none.
+
+    An atomic one is refused as a whole, and so is one with a blob that grows.
+    """
+    if not isinstance(command, OffsetCommit) or command.atomic or group is None:
+        return None
+    refused = tuple(_refused(group, one, refusal) for one in command.partitions)
+    kept = tuple(one for one, no in zip(command.partitions, refused, strict=True) if no is None)
+    if not kept:
+        return None
+    rest = Remainder(replace(command, partitions=kept), refused)
+    return None if _of_commit(group, rest.command) else rest
+
+
+def _refused(group: Group, one: PartitionCommit, refusal: Refused) -> PartitionResult | None:
+    kept = group.offsets.get((one.topic, one.partition))
+    if kept is not None and not _longer(one.metadata, kept.metadata):
+        return None
+    return PartitionResult(one.topic, one.partition, refusal.error, refusal.message, False)
+
+
+def warned(used: int, most: int) -> bool:
+    """Whether so much of a limit is used that somebody should know."""
+    return used >= most * WARN_SHARE

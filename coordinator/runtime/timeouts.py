@@ -1,0 +1,137 @@
+"""Every wait of the server that is not a member's own: who waits, for what, how long.
+
+The table with its reasons is docs/timeouts.md; a test compares that table and its inequalities
+with this file. All values are integer milliseconds.
+"""
+
+from typing import Final
+
+from musterd.coordinator.machine.limits import LIMITS
+
+LOADING_HOLD_MS: Final = 1_000
+"""Calls that meet a new leader before its no-op is applied wait this long (group-protocol 2.0.2
+step 6)."""
+
+FIND_COORDINATOR_HOLD_MS: Final = 1_000
+"""FindCoordinator waits this long for a leader of a later term (group-protocol 2.1)."""
+
+PARK_MS_MAX: Final = LIMITS.park_max_ms
+"""The longest park of a Join or Sync; then REBALANCE_IN_PROGRESS with park_again (group-protocol
+2.16). A Join that waits for its assignment, too, is parked twice."""
+
+HEARTBEAT_INTERVAL_MS: Final = LIMITS.heartbeat_interval_ms
+"""How long a heartbeat is held, unless a session in the call is shorter than three of these."""
+
+DISCONNECT_GRACE_MS: Final = LIMITS.disconnect_grace_ms
+"""What a member keeps of its session when its only call breaks off (architecture 3 rule 5)."""
+
+FIRING_RETRY_MS: Final = 500
+"""A proposed timer firing that had no effect is proposed again after this (group-protocol 4.1)."""
+
+JOINS_HOLD_MS: Final = 20_000
+"""While Joins come as when a fleet starts, a group that forms waits so much longer than its initial
+delay for members that may be among them."""
+
+JOINS_LOOK_MS: Final = 100
+"""So often it is looked whether they still come."""
+
+FIRST_HEARTBEAT_MS: Final = 20_000
+"""A member whose group's first round was held so has so much longer than its session until it is
+heard for the first time: its answer may lie unread as long as its Join did."""
+
+JOINS_FOLLOW_MS: Final = 250
+"""A first round that was held waits so long for a member to follow the last one, and once more
+where one came since the machine prolonged the round."""
+
+MANY_JOINS_MS: Final = 500
+"""Joins of many groups came within it (coordinator/api/admission.py)."""
+
+HERD_MS: Final = 1_000
+"""So recently more came than the node takes at once: it is a herd, and nobody's session runs, as a
+member's Join may be among those that wait unread."""
+
+JOINS_MS_MAX: Final = 60_000
+"""Many Joins or a herd count for so long in all. Time without gives it back, so that whoever goes
+on for longer holds up rounds, and stops sessions, for half of the time at most."""
+
+SHARD_TIME_STEP_MS_MAX: Final = 100
+"""Shard time advances by at most this much in one turn (architecture 3 rule 1)."""
+
+LAG_FORGIVEN_MS: Final = 200
+"""A turn that is later than this extends every session by its lag (architecture 3 rule 1)."""
+
+BREAK_WINDOW_MS: Final = 1_000
+"""Held calls that break within this window are counted together."""
+
+REQUEST_MS_MAX: Final = 500
+"""A call whose request has not come by then gives its place among the active calls to others."""
+
+UNTAKEN_MS_MAX: Final = 10_000
+"""A call whose answer its caller has not taken by then is ended."""
+
+UNTAKEN_ROOM_MS: Final = 1_000
+"""A node that has too many bytes of answers waiting ends those that have waited for so long."""
+
+UNTAKEN_LOOK_MS: Final = 500
+"""How often the answers that nobody takes, and the commits that wait, are looked at."""
+
+COMMIT_WAIT_MS_MAX: Final = 1_000
+"""A large commit waits so long to be parsed while the node holds enough of them."""
+
+READ_REST_MS: Final = 10
+"""Between two slices of long reads, while other calls come (api/cooperative_yield.py)."""
+
+READ_BUSY_MS: Final = 50
+"""A call came so recently."""
+
+PROBE_INTERVAL_MS: Final = 20
+"""A busy node measures so often how long a call waits to be taken (api/queue_probe.py)."""
+
+PROBE_ANSWER_MS: Final = 5_000
+"""A probe that is not taken by then is given up, and the next one sent."""
+
+WAIT_MS_MAX: Final = 250
+"""While calls wait longer than that to be taken, new ones are refused."""
+
+REST_MS_MAX: Final = 5
+"""Under load the next turn waits so long while the loop takes in calls (api/turn_pacing.py)."""
+
+LARGE_WAITING_MS: Final = 500
+"""A shard that was told to wait with a large command keeps its turn for so long, unless it asks
+again (coordinator/runtime/large_commits.py)."""
+
+LARGE_STALLED_MS: Final = 2_000
+"""Large commands of a shard that moved none for so long keep nothing from other shards."""
+
+ORPHAN_HOLD_MS: Final = 200
+"""After a demotion, parked calls wait this long for the new leader's name to put into their
+answer."""
+
+CHECKPOINT_INTERVAL_MS: Final = 10_000
+"""How often a leader proposes a Checkpoint for a shard that has moved (architecture 3 rule 9)."""
+
+CHECKPOINT_ON_DEMAND_MS: Final = 1_000
+"""Verify waits this long for fresh checkpoints of the shards that its node leads."""
+
+SWEEP_INTERVAL_MS: Final = 600_000
+"""How often a leader looks for offsets and groups that retention takes (group-protocol 4.5)."""
+
+TRIM_INTERVAL_MS: Final = 60_000
+"""How often a node returns free memory to the system (coordinator/host.py)."""
+
+TRANSFER_HOLD_MS: Final = 2_000
+"""TransferLeader waits this long for the other node to lead."""
+
+DRAIN_MS_MAX: Final = 3_000
+"""SIGTERM: leadership is handed over within this, or the node stops without it (raft-layer section
+7)."""
+
+STOP_GRACE_MS: Final = 1_000
+"""SIGTERM: calls that are still open after the drain get this long before they are cut."""
+
+STORE_CLOSE_MS_MAX: Final = 8_000
+"""SIGTERM: the store's last sync gets this long before the process ends without it; none where a
+sync has hung before."""
+
+PEER_CHECKPOINT_CALL_MS: Final = 2_000
+"""Deadline of one node's question to another about its checkpoints."""

@@ -1,0 +1,145 @@
+"""The topic registry: applied on shard 0, read on every node from its own copy (architecture 6)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.replies import PartitionResult, Refused
+from musterd.coordinator.machine.state import Group
+from musterd.coordinator.machine.subscriptions import named_topics
+
+BEHIND: Final = Refused(
+    Error.COORDINATOR_LOAD_IN_PROGRESS,
+    "This node's copy of the topics is behind: repeat the request.",
+)
+"""Instead of "there is no such topic", from a node that cannot know (Kafka's retriable 14)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A commit without its partitions that do not exist.
+
+    `results` has None where the log will answer.
+    """
+
+    remainder: OffsetCommit | None
+    refused: tuple[PartitionResult | None, ...]
+
+    @property
+    def results(self) -> tuple[PartitionResult, ...]:
+        """The refusals alone, in the order of the request."""
+        return tuple(result for result in self.refused if result is not None)
+
+    def merge(self, answered: Sequence[PartitionResult]) -> tuple[PartitionResult, ...]:
+        """One result per partition of the request, in its order."""
+        rest = iter(answered)
+        return tuple(next(rest) if result is None else result for result in self.refused)
+
+
+class Topics:
+    """This node's copy.
+
+    It may lag behind shard 0's leader: topics only grow, so what it knows is true. What it does not
+    know may exist all the same, unless the copy `is_current`: a node can lead other shards long
+    before its replica of shard 0 has arrived.
+    """
+
+    def __init__(
+        self,
+        registry: Callable[[], Mapping[str, int]],
+        version: Callable[[], int],
+        current: Callable[[], bool],
+    ) -> None:
+        """`registry` gives the applied topics of shard 0 (name -> partition count).
+
+        `version` is their topics_version, `current` whether shard 0's replica here is.
+        """
+        self._registry = registry
+        self._version = version
+        self._current = current
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what is not known here does not exist, or was made within the last second.
+
+        Where it is not, nobody may be told that there is no such topic: `BEHIND`.
+        """
+        return self._current()
+
+    def is_behind(self, group: Group) -> bool:
+        """True where the group's generation formed under a later version than is known here.
+
+        Then what `counts_for` says would be too little: another node formed it.
+        """
+        return self._version() < group.topics_version
+
+    @property
+    def number(self) -> int:
+        """How many topics are known here."""
+        return len(self._registry())
+
+    def all(self) -> Mapping[str, int]:
+        """Every topic with its partition count, by name."""
+        return dict(sorted(self._registry().items()))
+
+    def count(self, name: str) -> int | None:
+        """The partition count of a topic; None where it is not known here."""
+        return self._registry().get(name)
+
+    def split(self, command: OffsetCommit) -> Split:
+        """Refuse, before anything is proposed, what does not exist here (group-protocol O2).
+
+        Where nothing remains, or nothing was there, the coordinator is not consulted (gp-0.4).
+        """
+        registry = self._registry()
+        refused = tuple(_refuse(partition, registry) for partition in command.partitions)
+        if command.atomic and any(refused):
+            pairs = zip(command.partitions, refused, strict=True)
+            return Split(None, tuple(result or _left_out(p) for p, result in pairs))
+        kept = tuple(
+            partition
+            for partition, result in zip(command.partitions, refused, strict=True)
+            if result is None
+        )
+        if not kept:
+            return Split(None, refused)
+        if len(kept) == len(refused):
+            return Split(command, refused)
+        return Split(replace(command, partitions=kept), refused)
+
+    def unknown(self, topic: str, partition: int) -> str | None:
+        """Why there is no such partition, as far as is known here; None where there is."""
+        return _why(topic, partition, self._registry())
+
+    def counts_for(self, group: Group) -> dict[str, int]:
+        """Partition counts of the topics that exist and that a member subscribes to."""
+        registry = self._registry()
+        return {name: registry[name] for name in sorted(named_topics(group) & registry.keys())}
+
+
+def _refuse(partition: PartitionCommit, registry: Mapping[str, int]) -> PartitionResult | None:
+    message = _why(partition.topic, partition.partition, registry)
+    if message is None:
+        return None
+    return PartitionResult(
+        partition.topic, partition.partition, Error.UNKNOWN_TOPIC_OR_PARTITION, message, False
+    )
+
+
+def _why(topic: str, partition: int, registry: Mapping[str, int]) -> str | None:
+    count = registry.get(topic)
+    if count is None:
+        return f"There is no topic {topic!r}: create it first."
+    if partition < count:
+        return None
+    return f"Topic {topic!r} has {count} partitions: add some first."
+
+
+def _left_out(partition: PartitionCommit) -> PartitionResult:
+    """Of an atomic commit, beside a partition that does not exist."""
+    message = "The commit is atomic, and another partition of it does not exist."
+    return PartitionResult(
+        partition.topic, partition.partition, Error.OPERATION_NOT_ATTEMPTED, message, False
+    )

@@ -1,0 +1,1 @@
+"""The server and its tools. Its folders are those of the repository's root."""
