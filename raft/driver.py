@@ -49,7 +49,7 @@ class Participant(Protocol):
 
 
 class Driver:
-    """One node: its store, replicas, timers and queues. Implements raft.core.Host."""
+    """One node: its store, replicas, timers and queues. Implements `Host` (raft/core.py)."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Driver:
             replica.set_first_deadline(delay + int(self.rng.random() * spread))
         self.mark_all()
 
-    # raft.core.Host.
+    # Host (raft/core.py).
 
     def post(self, shard: ShardId, node: int, message: Message, hold: bool) -> None:
         """Queue a message of `shard` for `node`."""
@@ -276,7 +276,7 @@ class Driver:
     def _told_of_loss(self, peer: int, message: Message) -> None:
         """A peer knows that this store forgot something: it counts anew, as of a life above all.
 
-        Raises CodecError for a life that is too far ahead (raft.codec.Reach).
+        Raises CodecError for a life that is too far ahead (`Reach` in raft/codec.py).
         """
         own, store = self.identity.node_id, self.store
         if message["life"] != store.life:

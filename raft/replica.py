@@ -47,7 +47,7 @@ class Replica(Ticking):
         """An election deadline that was put off once because this node stood still."""
         super().__init__(host, shard, journal, machine)
 
-    # raft.contract.ReplicatedLog.
+    # ReplicatedLog (raft/contract.py).
 
     @property
     def shard(self) -> ShardId:
@@ -257,7 +257,7 @@ class Replica(Ticking):
     def receive(self, node: int, message: Message) -> None:
         """One decoded message from a peer. The driver ticks the shard afterwards.
 
-        Raises CodecError for a term that is too far ahead (raft.codec.Reach).
+        Raises CodecError for a term that is too far ahead (`Reach` in raft/codec.py).
         """
         self._reach.check(f"shard {self._shard}: a message of term", self._term, message["term"])
         self._SyncObj__onMessageReceived(self._by_id[node], message)

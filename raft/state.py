@@ -12,7 +12,7 @@ _STATE = Family.STATE
 
 
 class ShardBatch:
-    """musterd.raft.contract.StateBatch: the pending write, with this shard's prefixes."""
+    """A `StateBatch`: the pending write, with this shard's prefixes."""
 
     __slots__ = ("_applied_key", "_meta", "_prefix", "_store")
 

@@ -241,7 +241,7 @@ class _Connection(asyncio.Protocol):
 
 
 class PeerHub:
-    """All connections of one node. Implements raft.driver.Link."""
+    """All connections of one node. Implements `Link` (raft/driver.py)."""
 
     def __init__(
         self,
@@ -317,7 +317,7 @@ class PeerHub:
         for connection in open_ones:
             connection.abort()
 
-    # raft.driver.Link.
+    # Link (raft/driver.py).
 
     def send(self, node: int, frame: bytes, bulk: bool) -> bool:
         """Queue one frame on a connection; False where there is none or its buffer is full."""

@@ -145,7 +145,7 @@ class Voting(Core):
         self._election_deadline = max(self._election_deadline, self._clock() + wait)
 
     def _rank(self, node: int) -> int:
-        """Place of `node` among the successors of this shard's leader; 0 is raft.driver's choice.
+        """Place of `node` among the successors of this shard's leader; 0 is the driver's choice.
 
         Two replicas may see it differently for a moment: then both stand, or neither, for once.
         """

@@ -97,7 +97,7 @@ class MemorySnapshot:
 
 
 class MemoryStore:
-    """musterd.storage.store.Store without a disk.
+    """A `Store` without a disk.
 
     `on_write(epoch)` is called for each written epoch, so that a simulated disk can call
     `sync(epoch)` later. `stall_writes` makes the next so many `write()` calls report a stall;

@@ -243,7 +243,7 @@ class RocksStore:
         self._close_db()
         return CorruptStoreError(f"{self._path}: {what}")
 
-    # storage.store.Store.
+    # Store (storage/store.py).
 
     @property
     def batch(self) -> Batch:

@@ -11,6 +11,8 @@ from tests import turns
 from tests.conformance import plugin
 from tests.conformance.ledger import TESTDATA
 
+MUSTERD = Path(__file__).parents[1] / "musterd"
+
 # Read when grpc is imported. Its handlers kill the child of a fork now and then, and PySpark forks
 # (Popen with preexec_fn) to start its JVM: test_forks.py.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -65,3 +67,18 @@ def golden(record_property: Callable[[str, object], None], rewrite: bool) -> Cal
             record_property(plugin.PROPERTY, path.relative_to(TESTDATA).as_posix())
 
     return ran
+
+
+@pytest.fixture(scope="session")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder: modules and packages of his own, with the names of our folders.
+
+    Who imports one instead of ours ends with its name.
+    """
+    folder = tmp_path_factory.mktemp("strangers")
+    names = sorted(path.name for path in MUSTERD.iterdir() if path.is_symlink())
+    for number, name in enumerate(names):
+        module = folder / name / "__init__.py" if number % 2 else folder / f"{name}.py"
+        module.parent.mkdir(exist_ok=True)
+        module.write_text(f"raise ImportError('the user has a {name} of his own')\n")
+    return folder

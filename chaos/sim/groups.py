@@ -63,7 +63,7 @@ class GroupsChecker:
 
 
 class WatchedShard:
-    """musterd.coordinator.runtime.shard.Shard with the checker looking on."""
+    """A `Shard` with the checker looking on."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which simulated world each broken build is sought in; the builds are those of chaos.mutants.
+"""Which simulated world each broken build is sought in; the builds are those of chaos/mutants.
 
 The simulator must catch each, by a promise that is made for the missing rule, on a seed that the
 shipped build passes, or it proves nothing.

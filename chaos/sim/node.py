@@ -504,7 +504,7 @@ class SimNode:
     def _sync_failed(self) -> None:
         """Nothing is synced or written any more, and the process ends a few passes later.
 
-        As storage.rocks and coordinator.serve do it: an fsync is never tried again.
+        As storage/rocks.py and coordinator/node/serve.py do it: an fsync is never tried again.
         """
         self.world.count("eio")
         self.store.fail_writes = self.sync_failed = True
@@ -519,7 +519,7 @@ class SimNode:
     # -- network
 
     def send(self, node: int, frame: bytes, bulk: bool) -> bool:
-        """musterd.raft.driver.Link: hand a frame to the network, or die before it."""
+        """`Link`: hand a frame to the network, or die before it."""
         if self.crash_after_sends is not None:
             if self.crash_after_sends == 0:
                 raise PowerCutError("crash_after_send")
@@ -543,7 +543,7 @@ class SimNode:
         return has_vote
 
     def hang_up(self, node: int) -> None:
-        """musterd.raft.driver.Link: the peer's store was replaced."""
+        """`Link`: the peer's store was replaced."""
         self.world.schedule(0.0, self.world.net.disconnect, self.number, node)
         self.world.schedule(0.05, self.world.net.connect, self.number, node)
 

@@ -80,7 +80,7 @@ def make_core(
     heartbeats: Heartbeats,
     peers: Callable[[], Mapping[int, str]],
 ) -> Core:
-    """What coordinator.assembly puts together, over a simulated node's shards."""
+    """What coordinator/node/assembly.py puts together, over a simulated node's shards."""
     directory = Directory(NodeId(number), endpoint(number), peers)
     registry = shards[0]
     return Core(

@@ -91,7 +91,7 @@ class Scenario:
     """A node that went down is up again at the latest after so long."""
     latency_s: float = 0.004
     members: int = 0
-    """So many members of consumer groups, on coordinator.shard; 0: plain commands."""
+    """So many members of consumer groups, on shards of the coordinator; 0: plain commands."""
     repeats: float = 0.15
     """How many commits of members arrive once more, up to three seconds later."""
     statics: bool = False

@@ -13,7 +13,7 @@ from struct import Struct
 from musterd.storage.store import Family
 
 Op = tuple[int, Family, bytes, bytes]
-"""Kind, family, key, value: as storage.memory keeps them."""
+"""Kind, family, key, value: as storage/memory.py keeps them."""
 
 _HEAD = Struct(">II")
 """Length and crc32 of what follows."""

@@ -28,7 +28,7 @@ class Replaying:
         hold_percent: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """Start it; see chaos.world.replayer for what the numbers mean. Raises WorldError."""
+        """Start it; chaos/world/replayer.py says what the numbers mean. Raises WorldError."""
         ports = world.network.proxy_ports(len(world.nodes))
         nodes = dict(zip(world.endpoints, ports, strict=True))
         self.endpoints = list(nodes.values())

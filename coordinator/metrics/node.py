@@ -102,7 +102,7 @@ class Timings:
 
 
 class NodeMetrics:
-    """All metrics of one node; a raft.driver.Participant.
+    """All metrics of one node; a `Participant` of raft/driver.py.
 
     Construct it early: `machine` wraps the shards that the driver gets, `grpc` is an interceptor
     of the server. `attach` comes when the node's parts stand. The node lets its store fill
@@ -141,7 +141,7 @@ class NodeMetrics:
             shard.proposer.waited = self.timings.queue.observe
 
     def before_tick(self, now: float) -> None:
-        """Nothing: raft.driver.Participant."""
+        """Nothing to do for a `Participant` that measures only."""
 
     def after_apply(self, now: float) -> None:
         """Look at the replicas, some twenty times a second. `now` is monotonic, in seconds."""

@@ -55,7 +55,7 @@ def assemble(
 ) -> Assembly:
     """Open `store` and build everything on it; `wrap` may measure the state machines.
 
-    Raises what raft.driver.Driver raises: CorruptStoreError, IdentityError.
+    Raises what raft's `Driver` raises: CorruptStoreError, IdentityError.
     """
     desk = Desk()
     state_size = StateSize(limits)

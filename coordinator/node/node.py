@@ -372,7 +372,7 @@ class Node:
                 replica.journal.export_floor = shards.get(number)
             await asyncio.sleep(EXPORT_POLL_S)
 
-    # ---- coordinator.admin.ClusterView
+    # ---- ClusterView, of api/admin_service.py
 
     @property
     def cluster_id(self) -> str:
@@ -450,7 +450,7 @@ class Node:
             await asyncio.sleep(DRAIN_POLL_S)
         return True
 
-    # ---- coordinator.verify.Disk
+    # ---- Disk, of integrity/verify.py
 
     def freeze(self, shard: int) -> Frozen | None:
         """What is stored of a shard now; None where the disk asks to wait."""

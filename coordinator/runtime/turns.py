@@ -18,7 +18,7 @@ time and the watch for a quorum going at rest."""
 
 
 class Turns:
-    """musterd.raft.driver.Participant: takes in what was delivered, fires timers, closes entries.
+    """A `Participant` of the driver: takes in what was delivered, fires timers, closes entries.
 
     `loop_round` counts the node's own timer: each firing is a full round of the loop, in which
     everything delivered before it was handled (liveness.py).

@@ -83,7 +83,7 @@ def test_free_ports_are_different_and_outside_the_kernels_range() -> None:
 def test_a_child_dies_when_its_parent_is_killed() -> None:
     """`kill -9` of a benchmark leaves no node behind."""
     code = (
-        "import subprocess, sys, time; from chaos.child import command_with_parent;"
+        "import subprocess, sys, time; from musterd.chaos.child import command_with_parent;"
         "child = subprocess.Popen(command_with_parent([sys.executable, '-c',"
         " 'import time; time.sleep(600)'])); print(child.pid, flush=True); time.sleep(600)"
     )

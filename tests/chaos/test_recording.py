@@ -146,8 +146,8 @@ def test_what_was_begun_by_a_process_that_is_killed_is_in_the_file(tmp_path):
     program = f"""
 import os, signal, sys
 from pathlib import Path
-from chaos.history import Key
-from chaos.recording import Recorder
+from musterd.chaos.history import Key
+from musterd.chaos.recording import Recorder
 recorder = Recorder(Path({str(path)!r}), "w1")
 for value in range(100):
     recorder.invoke("w1", "commit", Key("g", "t", 0), value=value)

@@ -19,10 +19,11 @@ NODE = """
     import asyncio, functools, os, sys, threading
     from pathlib import Path
 
-    import coordinator.ending, coordinator.node, raft.driver
-    from chaos.mutants.unit import install_named
+    import musterd.raft.driver
+    from musterd.chaos.mutants.unit import install_named
+    from musterd.coordinator.node import node, process_end
     from muster.cli import main
-    from storage.rocks import RocksStore
+    from musterd.storage.rocks import RocksStore
 
     folder, ports, stall_ms, end_ms, kept = sys.argv[1:]
 
@@ -48,8 +49,8 @@ NODE = """
 
     install_named()
     RocksStore._open = open_hung
-    raft.driver.RaftSettings = functools.partial(
-        raft.driver.RaftSettings, sync_stall_ms=int(stall_ms), sync_end_ms=int(end_ms)
+    musterd.raft.driver.RaftSettings = functools.partial(
+        musterd.raft.driver.RaftSettings, sync_stall_ms=int(stall_ms), sync_end_ms=int(end_ms)
     )
 
     def kept_by_the_kernel(code):
@@ -57,9 +58,9 @@ NODE = """
         threading.Event().wait()
 
     if kept != "free":
-        coordinator.ending.os = type("Os", (), {**vars(os), "_exit": kept_by_the_kernel})
+        process_end.os = type("Os", (), {**vars(os), "_exit": kept_by_the_kernel})
     if kept == "drains":
-        coordinator.node.Node._close = lambda _node: asyncio.Event().wait()
+        node.Node._close = lambda _node: asyncio.Event().wait()
     names = ("listen", "peer-listen", "metrics-listen")
     addresses = [f"--{n}=127.0.0.1:{p}" for n, p in zip(names, ports.split(","), strict=True)]
     sys.argv = ["muster", "serve", f"--data-dir={folder}", *addresses]
@@ -266,7 +267,7 @@ def test_a_node_whose_sync_hangs_is_not_ready(tmp_path):
 
 SHUT = """
     import socket
-    from coordinator.ending import shut_sockets
+    from musterd.coordinator.node.process_end import shut_sockets
 
     server = socket.create_server(("127.0.0.1", 0))
     six = socket.create_server(("::1", 0), family=socket.AF_INET6) if socket.has_ipv6 else None

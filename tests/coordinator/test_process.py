@@ -10,7 +10,7 @@ import pytest
 from musterd.coordinator import host
 
 FREED = """
-    from coordinator.process import give_memory_back
+    from musterd.coordinator.host import give_memory_back
 
     def resident_kib():
         with open("/proc/self/status") as status:
@@ -24,7 +24,7 @@ FREED = """
 """
 ARENAS = """
     import ctypes, threading
-    from coordinator.process import tidy_heaps
+    from musterd.coordinator.host import tidy_heaps
 
     tidy_heaps()
     libc = ctypes.CDLL(None)
@@ -44,7 +44,7 @@ ARENAS = """
 """
 LARGE = """
     import ctypes
-    from coordinator.process import tidy_heaps
+    from musterd.coordinator.host import tidy_heaps
 
     tidy_heaps()
     libc = ctypes.CDLL(None)
@@ -63,7 +63,7 @@ LARGE = """
 """
 GARBAGE = """
     import gc, weakref
-    from coordinator.process import calm_collector, freeze_loaded
+    from musterd.coordinator.host import calm_collector, freeze_loaded
 
     class Call:
         pass
@@ -82,7 +82,7 @@ GARBAGE = """
 
 COLLECTED = """
     import gc
-    from coordinator.process import calm_collector
+    from musterd.coordinator.host import calm_collector
 
     calm_collector()
     looked_at = []
@@ -158,7 +158,7 @@ NODE = """
     import os, sys
     from pathlib import Path
 
-    import coordinator.assembly, coordinator.node, coordinator.serve, coordinator.wall_clock
+    from musterd.coordinator.node import assembly, node, serve, wall_clock
     from muster.cli import main
 
     def told_of(module, name, most=9):
@@ -171,11 +171,11 @@ NODE = """
 
         setattr(module, name, call)
 
-    told_of(coordinator.serve, "tidy_heaps")
-    told_of(coordinator.node, "calm_collector")
-    told_of(coordinator.assembly, "freeze_loaded")
-    told_of(coordinator.node, "give_memory_back")
-    told_of(coordinator.wall_clock.WallClock, "now_ms", most=1)
+    told_of(serve, "tidy_heaps")
+    told_of(node, "calm_collector")
+    told_of(assembly, "freeze_loaded")
+    told_of(node, "give_memory_back")
+    told_of(wall_clock.WallClock, "now_ms", most=1)
     folder = sys.argv[1]
     addresses = [f"--{one}=127.0.0.1:0" for one in ("listen", "peer-listen", "metrics-listen")]
     sys.argv = ["muster", "serve", f"--data-dir={folder}", *addresses]

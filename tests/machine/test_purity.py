@@ -388,7 +388,7 @@ def test_modules_that_differ_between_pythons_are_not_imported(source):
         "import time",
         "from datetime import datetime",
         "from os import environ",
-        "import coordinator.codec",
+        "import musterd.coordinator.codec",
         "x = hash('a')",
         "x = 1 / 2",
         "x = 0.5",

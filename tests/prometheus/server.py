@@ -18,7 +18,7 @@ READY_S_MAX = 30.0
 SCRAPE_S = 1
 TIED = """
 import os, sys
-from coordinator.process import die_with
+from musterd.coordinator.host import die_with
 die_with(int(sys.argv[1]))
 os.execv(sys.argv[2], sys.argv[2:])
 """

@@ -89,9 +89,9 @@ def test_with_no_java_at_all_the_error_says_what_to_install(tmp_path, monkeypatc
 def test_spark_starts_on_the_java_from_the_index(tmp_path):
     """The fallback is worth nothing if Spark does not come up on it."""
     script = (
-        "from replay import java\n"
+        "from musterd.replay import java\n"
         "java._homes = lambda environ: iter(())\n"
-        "from replay.session import start_session\n"
+        "from musterd.replay.session import start_session\n"
         "spark = start_session(shuffle_partitions=2)\n"
         "print(spark.range(3).count(), spark._jvm.System.getProperty('java.home'))\n"
         "spark.stop()\n"

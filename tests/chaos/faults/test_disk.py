@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.processes, pytest.mark.faults]
 OWNER = """
 import json, sys
 from pathlib import Path
-from chaos.world.disk import LoopDisks
-from chaos.world.keeping import Keeping
-from chaos.world.limits import CpuLimit, WriteLimit
+from musterd.chaos.world.disk import LoopDisks
+from musterd.chaos.world.keeping import Keeping
+from musterd.chaos.world.limits import CpuLimit, WriteLimit
 keeping = Keeping()
 disks = LoopDisks(keeping, 64)
 disks.prepare(0, Path(sys.argv[1]) / "node-0")

@@ -30,11 +30,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path) -> tuple[int, dict[str, object], RunResult]:
+def run(folder: Path, strangers: Path) -> tuple[int, dict[str, object], RunResult]:
     """Exit code, what it printed, and its result."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "muster.cli", "chaos", "run", "--minutes", "0.35"),
+            *(sys.executable, "-P", "-m", "muster.cli", "chaos", "run", "--minutes", "0.35"),
             *("--seed", "3", "--to", str(folder), "-o", "json", "--network", "proxy"),
             *("--fault", "kill_leader", "--fault", "isolate_leader"),
             *("--workload", "W1", "--workload", "W4"),
@@ -42,7 +42,8 @@ def run(folder: Path) -> tuple[int, dict[str, object], RunResult]:
         capture_output=True,
         timeout=RUN_S_MAX,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        cwd=strangers,
+        env={**os.environ, "PYTHONPATH": str(strangers)},
     )
     assert done.stdout, done.stderr.decode()
     return done.returncode, json.loads(done.stdout), results.read(folder)

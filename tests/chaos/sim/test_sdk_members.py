@@ -56,8 +56,8 @@ def test_a_schedule_that_must_be_run_removes_nobody(scenario: Scenario) -> None:
 def test_one_seed_is_one_run_whatever_the_hash_seed() -> None:
     """Two processes with other hash seeds see every frame, count and fault alike."""
     program = (
-        "from chaos.sim.sdk_scenarios import SDK_COOPERATIVE as s\n"
-        "from chaos.sim.simulation import Simulation\n"
+        "from musterd.chaos.sim.sdk_scenarios import SDK_COOPERATIVE as s\n"
+        "from musterd.chaos.sim.simulation import Simulation\n"
         "sim = Simulation(s, 4); lines = []; sim.trace = lines.append; r = sim.run()\n"
         "print(r.events, r.counts, sorted(r.faults.items())); print('\\n'.join(lines))"
     )

@@ -1,6 +1,6 @@
 """A process at one place of a network, which tries what can be reached from there.
 
-Run by chaos.child.Child. It echoes TCP on port 9001 and counts UDP datagrams on port 9000; verbs
+A `Child` (chaos/child.py): echoes TCP on port 9001, counts UDP datagrams on port 9000; verbs
 are the functions of `Prober`.
 """
 

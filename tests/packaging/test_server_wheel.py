@@ -1,0 +1,136 @@
+"""The server's wheel: everything is `musterd`, and a user's modules of other names hide nothing."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINKS = {path.name for path in (ROOT / "musterd").iterdir() if path.is_symlink()}
+WAIT_S = 120
+OLD_IMPORT = re.compile(
+    rf"^\W*(?:from|import) (?:{'|'.join(sorted(LINKS))})\b(?! import \w+ as )", re.MULTILINE
+)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """Client and server, built here, offline, by the backend that is installed."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for source in (ROOT, ROOT / "packaging" / "client"):
+        subprocess.run(
+            [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+            cwd=source,
+            check=True,
+            capture_output=True,
+        )
+    return sorted(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheels, tmp_path_factory):
+    """A folder with both wheels; what they need is in this interpreter's own folder."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--target", str(folder), *map(str, wheels)], check=True)
+    return folder
+
+
+@pytest.fixture
+def muster(installed, strangers):
+    """Runs a command where the user stands: beside his modules, which PYTHONPATH names first."""
+
+    def run(*arguments, code=0):
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(strangers), str(installed)))}
+        done = subprocess.run(
+            [str(installed / "bin" / "muster"), *map(str, arguments)],
+            cwd=strangers,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_the_wheel_holds_musterd_and_nothing_else(wheels):
+    """Every file of the linked folders is there, data among them, and no top-level name besides."""
+    (path,) = [one for one in wheels if one.name.startswith("muster_coordinator-")]
+    with zipfile.ZipFile(path) as opened:
+        names = {name for name in opened.namelist() if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in names} == {"musterd"}
+    listed = subprocess.check_output(["git", "ls-files", *sorted(LINKS)], cwd=ROOT, text=True)
+    assert {f"musterd/{name}" for name in listed.splitlines()} <= names
+
+
+def test_nothing_in_the_tree_imports_a_folder_by_its_own_name():
+    """`import raft` works in a checkout and loads a second copy of each module, once `musterd.raft`
+    is loaded; in an installation it does not work at all. Code in strings counts.
+    """
+    listed = subprocess.check_output(["git", "ls-files", "*.py", "*.md"], cwd=ROOT, text=True)
+    found = {
+        name: match[0]
+        for name in listed.splitlines()
+        if (ROOT / name).is_file() and (match := OLD_IMPORT.search((ROOT / name).read_text()))
+    }
+    assert found == {}
+
+
+def test_every_command_says_its_help_beside_a_users_modules(muster):
+    """Each of them is loaded for that, `muster chaos run` and the like too."""
+    shown = muster("--help")
+    commands = re.findall(r"^  ([a-z]+) ", shown.split("Commands:")[1], re.MULTILINE)
+    assert {"serve", "dev", "export", "replay", "demo", "chaos", "group"} <= set(commands)
+    for command in commands:
+        muster(command, "--help")
+    for command in ("run", "sim", "replay-seed", "soak", "report"):
+        muster("chaos", command, "--help")
+
+
+@pytest.mark.processes
+def test_a_cluster_its_export_and_its_replay_work_beside_a_users_modules(
+    muster, installed, strangers, tmp_path
+):
+    """`init`, `dev` and its nodes, client commands, `export`, `replay` by both engines, `chaos`.
+
+    `demo` and `chaos run` start beside the same modules in their own tests.
+    """
+    init = ("--cluster-id=c", "--node-id=0", "--nodes=1", "--shards=2")
+    muster("init", f"--data-dir={tmp_path / 'own'}", *init)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(strangers), str(installed)))}
+    data = tmp_path / "data"
+    flags = ("--nodes=1", "--shards=2", "--port=0", f"--dir={data}", "-o", "jsonl")
+    with subprocess.Popen(
+        [str(installed / "bin" / "muster"), "dev", *flags],
+        cwd=strangers,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as dev:
+        try:
+            line = dev.stdout.readline()
+            assert line, dev.stderr.read()
+            bootstrap = f"--bootstrap={json.loads(line)['bootstrap']}"
+            muster("cluster", "status", bootstrap)
+            muster("topic", "create", "t", "--partitions=2", bootstrap)
+            assert json.loads(muster("topic", "list", bootstrap, "-o", "json"))
+        finally:
+            dev.terminate()
+            dev.communicate(timeout=WAIT_S)
+    node = data / "node-0"
+    muster("export", f"--data-dir={node}", f"--to={tmp_path / 'export'}")
+    for engine in ("local", "spark"):
+        to = tmp_path / engine
+        muster("replay", f"--input={tmp_path / 'export'}", f"--to={to}", f"--engine={engine}")
+    muster("chaos", "replay-seed", "groups-fifo:1", "--quiet")
