@@ -12,9 +12,9 @@ import time
 from bench.loops_core import tune_gc
 from bench.raw import TOPIC
 from muster.client import Client
-from muster.consumer import Group
 from muster.errors import MusterError
-from muster.listener import RebalanceListener
+from muster.group.group import Group
+from muster.group.rebalance_listener import RebalanceListener
 from muster.types import Assignment
 from musterd.chaos import child
 

@@ -20,8 +20,8 @@ import psutil
 from bench.raw import SESSION_MAX_MS, Pool, shard_of
 from bench.report import Report
 from muster.client import Client
-from muster.consumer import Group
 from muster.errors import MusterError
+from muster.group.group import Group
 from muster.types import TopicPartition
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 from muster.v1 import group_pb2 as pb

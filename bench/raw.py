@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import grpc.aio
 
 from muster import timeouts
-from muster.backoff import shed_delay_ms
+from muster.net.backoff import shed_delay_ms
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
 
 TOPIC = "bench"

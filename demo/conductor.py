@@ -20,7 +20,6 @@ from musterd.demo import child
 from musterd.demo.checks import run_checks
 from musterd.demo.checks.base import Check
 from musterd.demo.corpus import Corpus, CorpusError, count_alone, read_corpus
-from musterd.demo.crew import WORKER, Crew
 from musterd.demo.evidence import Evidence, Trail
 from musterd.demo.faults import Faults
 from musterd.demo.history import Historian, HistoryError
@@ -41,6 +40,7 @@ from musterd.demo.tokens import table_digest
 from musterd.demo.view import NodeScene, Scene, View, WorkerScene
 from musterd.demo.watch import Standing, Watch
 from musterd.demo.worker import WorkerSettings
+from musterd.demo.worker_processes import WORKER, Crew
 
 TICK_S = 0.1
 LOOK_S = 0.5

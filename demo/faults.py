@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 
 from musterd.coordinator.node.launcher import DevCluster, DevError
-from musterd.demo.crew import Crew
 from musterd.demo.evidence import Evidence, NodeKill, NodeRestart, Trail, WorkerAdded, WorkerKill
 from musterd.demo.ledger import Ledger
 from musterd.demo.plan import GROUP
 from musterd.demo.watch import Watch
+from musterd.demo.worker_processes import Crew
 
 POLL_S = 0.02
 

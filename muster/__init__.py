@@ -8,23 +8,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from muster.admin.rebalances import Rebalance as Rebalance
     from muster.assignors import Assignor as Assignor
     from muster.assignors import FunctionAssignor as FunctionAssignor
     from muster.assignors import Subscriber as Subscriber
-    from muster.ballot import Leader as Leader
     from muster.client import Client as Client
-    from muster.consumer import Group as Group
-    from muster.election import Election as Election
-    from muster.election import Leadership as Leadership
+    from muster.election.election import Election as Election
+    from muster.election.election import Leadership as Leadership
+    from muster.election.election_state import Leader as Leader
     from muster.errors import ErrorCode as ErrorCode
     from muster.errors import MusterError as MusterError
-    from muster.listener import RebalanceListener as RebalanceListener
-    from muster.nodes import Tls as Tls
-    from muster.partitions import Partition as Partition
-    from muster.rebalances import Rebalance as Rebalance
-    from muster.task_group import Tasks as Tasks
-    from muster.task_store import Definition as Definition
-    from muster.task_work import Task as Task
+    from muster.group.group import Group as Group
+    from muster.group.partition_tasks import Partition as Partition
+    from muster.group.rebalance_listener import RebalanceListener as RebalanceListener
+    from muster.net.nodes import Tls as Tls
+    from muster.tasks.task_group import Tasks as Tasks
+    from muster.tasks.task_store import Definition as Definition
+    from muster.tasks.task_work import Task as Task
     from muster.types import Assignment as Assignment
     from muster.types import CommitResult as CommitResult
     from muster.types import Committed as Committed
@@ -41,20 +41,20 @@ _HOMES = {
     "Assignor": "assignors",
     "FunctionAssignor": "assignors",
     "Subscriber": "assignors",
-    "Leader": "ballot",
+    "Leader": "election.election_state",
     "Client": "client",
-    "Group": "consumer",
-    "Election": "election",
-    "Leadership": "election",
+    "Group": "group.group",
+    "Election": "election.election",
+    "Leadership": "election.election",
     "ErrorCode": "errors",
     "MusterError": "errors",
-    "RebalanceListener": "listener",
-    "Tls": "nodes",
-    "Partition": "partitions",
-    "Tasks": "task_group",
-    "Definition": "task_store",
-    "Task": "task_work",
-    "Rebalance": "rebalances",
+    "RebalanceListener": "group.rebalance_listener",
+    "Tls": "net.nodes",
+    "Partition": "group.partition_tasks",
+    "Tasks": "tasks.task_group",
+    "Definition": "tasks.task_store",
+    "Task": "tasks.task_work",
+    "Rebalance": "admin.rebalances",
     "Assignment": "types",
     "CommitResult": "types",
     "Committed": "types",

@@ -5,31 +5,32 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from muster import admin, timeouts
-from muster.actions import MemberConfig
+from muster import timeouts
+from muster.admin import topics
+from muster.admin.deletions import delete_groups, delete_offsets
+from muster.admin.group_settings import alter_group_settings, group_settings, kick_members
+from muster.admin.rebalances import KEPT, Rebalance
 from muster.assignors import Assignor, Choice, resolve
-from muster.ballot import Ballot
-from muster.calls import COMMIT, Caller
-from muster.committer import CoordinatorHook
-from muster.consumer import Group, GroupOptions
-from muster.discovery import Discovery, Routes
-from muster.election import Election
+from muster.election.election import Election
+from muster.election.election_state import Ballot
 from muster.errors import GroupClosed, InvalidConfig, MusterError
-from muster.heartbeats import Heartbeats
-from muster.kinds import Kind
-from muster.listener import SILENT, RebalanceListener
-from muster.managed import Calls, ManagedGroup
-from muster.nodes import Nodes, Tls, parse_endpoints
-from muster.offsets import Offsets, commit_request, fetch, partition_results
-from muster.operating import alter_group_settings, group_settings, kick_members
-from muster.pings import Pings
-from muster.rebalances import KEPT, Rebalance
-from muster.registry import Registry
-from muster.removals import delete_groups, delete_offsets
-from muster.rounds import JoinOptions, UserData
-from muster.task_group import OnLost, Tasks
-from muster.task_shares import ASSIGNOR, TaskKind
-from muster.task_store import TaskStore
+from muster.group.actions import MemberConfig
+from muster.group.committer import CoordinatorHook
+from muster.group.group import Group, GroupOptions
+from muster.group.group_kind import Kind
+from muster.group.heartbeats import Heartbeats
+from muster.group.managed_group import Calls, ManagedGroup
+from muster.group.membership_calls import JoinOptions, UserData
+from muster.group.offsets import Offsets, commit_request, fetch, partition_results
+from muster.group.rebalance_listener import SILENT, RebalanceListener
+from muster.net.calls import COMMIT, Caller
+from muster.net.discovery import Discovery, Routes
+from muster.net.nodes import Nodes, Tls, parse_endpoints
+from muster.net.pings import Pings
+from muster.net.topic_registry import Registry
+from muster.tasks.task_group import OnLost, Tasks
+from muster.tasks.task_shares import ASSIGNOR, TaskKind
+from muster.tasks.task_store import TaskStore
 from muster.types import (
     CommitResult,
     Committed,
@@ -122,13 +123,13 @@ class Client:
             InvalidTopic: the name is not possible.
         """
         core = self._opened()
-        return await admin.create_topic(
+        return await topics.create_topic(
             core.caller, name, partitions, exist_ok=exist_ok, timeout_ms=self._timeout_ms
         )
 
     async def topics(self) -> list[Topic]:
         """Every topic of the registry, by name, as the node asked knows it."""
-        return await admin.list_topics(self._opened().caller, self._timeout_ms)
+        return await topics.list_topics(self._opened().caller, self._timeout_ms)
 
     async def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """These topics.
@@ -136,7 +137,7 @@ class Client:
         Raises:
             UnknownTopicOrPartition: one of them does not exist, as far as the node asked knows.
         """
-        return await admin.describe_topics(self._opened().caller, names, self._timeout_ms)
+        return await topics.describe_topics(self._opened().caller, names, self._timeout_ms)
 
     async def add_partitions(self, name: str, partitions: int) -> Topic:
         """Raise a topic's count to this total.
@@ -146,7 +147,7 @@ class Client:
             UnknownTopicOrPartition: there is no such topic.
         """
         core = self._opened()
-        return await admin.add_partitions(core.caller, name, partitions, self._timeout_ms)
+        return await topics.add_partitions(core.caller, name, partitions, self._timeout_ms)
 
     # ---- groups
 
@@ -347,7 +348,7 @@ class Client:
             GroupIdNotFound: there is no such group.
             InvalidRequest: `most` is not 1 to 32.
         """
-        return await admin.rebalances(self._opened().caller, group_id, most, self._timeout_ms)
+        return await topics.rebalances(self._opened().caller, group_id, most, self._timeout_ms)
 
     async def delete_groups(self, group_ids: Collection[str]) -> dict[str, MusterError | None]:
         """Delete groups without members, each with all its offsets; a group on its own.

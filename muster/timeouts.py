@@ -38,7 +38,7 @@ one that the server may park: see PING_MS."""
 PING_MS = 100
 PING_MS_MAX = 150
 """A node where a call may be parked is asked whether it is alive, first after so long, then after
-pauses that grow to the longest (muster/pings.py)."""
+pauses that grow to the longest (muster/net/pings.py)."""
 
 PING_SILENCE_MS = 300
 """A node that leaves this unanswered for so long is suspect."""

@@ -11,19 +11,19 @@ from random import Random
 from typing import Protocol
 
 from muster.v1 import peer_pb2 as pb
-from musterd.raft import codec, hello, introduction, seams
+from musterd.raft import codec, hello, pysyncobj_pin, store_introduction
 from musterd.raft.codec import CodecError, Message
 from musterd.raft.contract import NodeId, Room, ShardId, StateMachine
-from musterd.raft.core import SECOND_MS
+from musterd.raft.disk_room import Rooms
+from musterd.raft.durable_mark import MarkBook
 from musterd.raft.identity import Identity, load_identity
 from musterd.raft.journal import Journal
 from musterd.raft.lives import PeerLives
-from musterd.raft.marks import MarkBook
 from musterd.raft.outbox import DriverStats, Link, Outbox
 from musterd.raft.peers import Loss, PeerBook, Replacement
 from musterd.raft.progress import PeerBudget
-from musterd.raft.replica import Replica
-from musterd.raft.rooms import Rooms
+from musterd.raft.replica.pysyncobj_adapter import SECOND_MS
+from musterd.raft.replica.replica import Replica
 from musterd.raft.settings import RaftSettings
 from musterd.raft.sync_watch import SyncWatch
 from musterd.storage.invariant import invariant
@@ -32,7 +32,7 @@ from musterd.storage.store import Store
 __all__ = ["Driver", "DriverStats", "Link", "Participant"]
 
 
-_OF_STORES = introduction.KINDS | {"store_lost"}
+_OF_STORES = store_introduction.KINDS | {"store_lost"}
 """Messages about stores, not shards."""
 
 
@@ -49,7 +49,7 @@ class Participant(Protocol):
 
 
 class Driver:
-    """One node: its store, replicas, timers and queues. Implements `Host` (raft/core.py)."""
+    """One node: its store, replicas, timers and queues. A `Host` (pysyncobj_adapter.py)."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Driver:
         self._reach = codec.Reach()
         self._tag = codec.sender_tag(self.identity.store_uuid)
         self._outbox = Outbox(link, self.sender, self.settings, self.stats)
-        self._introduction = introduction.Introduction(
+        self._introduction = store_introduction.Introduction(
             self.book, self._post_for_store, self._seconds(self.settings.introduce_ms)
         )
         self._dirty: dict[ShardId, None] = {}
@@ -125,7 +125,7 @@ class Driver:
 
     def start(self) -> None:
         """Load all state machines and set the first election deadlines."""
-        seams.use_clock(self.clock)
+        pysyncobj_pin.use_clock(self.clock)
         for replica in self.replicas.values():
             replica.load()
         self._set_first_deadlines()
@@ -143,7 +143,7 @@ class Driver:
             replica.set_first_deadline(delay + int(self.rng.random() * spread))
         self.mark_all()
 
-    # Host (raft/core.py).
+    # Host (raft/replica/pysyncobj_adapter.py).
 
     def post(self, shard: ShardId, node: int, message: Message, hold: bool) -> None:
         """Queue a message of `shard` for `node`."""
@@ -312,7 +312,7 @@ class Driver:
 
     def connected(self, node: int) -> None:
         """The control connection to `node` stands."""
-        seams.use_clock(self.clock)
+        pysyncobj_pin.use_clock(self.clock)
         self._connected_at[node] = self.clock()
         for replica in self.replicas.values():
             replica.peer_connected(node)
@@ -325,7 +325,7 @@ class Driver:
         """A connection to `node` broke. The control connection's break is silence of a leader."""
         if not control:
             return
-        seams.use_clock(self.clock)
+        pysyncobj_pin.use_clock(self.clock)
         self._connected_at.pop(node, None)
         self.rooms.forget(node)
         self.stats.leaders_lost += 1
@@ -371,7 +371,7 @@ class Driver:
 
     def receive(self, node: int, frame: bytes) -> None:
         """Deliver one frame from `node`. Raises CodecError: close the connection then."""
-        seams.use_clock(self.clock)
+        pysyncobj_pin.use_clock(self.clock)
         sender, messages = codec.decode_frame(frame)
         if not self._is_heard(node, sender):
             # Who forgot something may know of a loss of this store all the same, and nobody else.
@@ -433,7 +433,7 @@ class Driver:
             return
         if said.node == self.identity.node_id:
             return
-        seams.use_clock(self.clock)
+        pysyncobj_pin.use_clock(self.clock)
         self.link.hang_up(said.node)
         self._start_anew(said.node)
         self._wake()
@@ -442,7 +442,7 @@ class Driver:
 
     def turn(self) -> None:
         """One turn of all shards that have work."""
-        seams.use_clock(self.clock)
+        pysyncobj_pin.use_clock(self.clock)
         self._in_turn, self.urgent = True, False
         try:
             now = self.clock()
@@ -529,7 +529,7 @@ class Driver:
     def timer(self) -> float:
         """Do what is due; returns in how many seconds to call again at the latest."""
         now = self.clock()
-        seams.use_clock(self.clock)
+        pysyncobj_pin.use_clock(self.clock)
         self._look_at_clock(now)
         wait = self._seconds(self.settings.timer_ms)
         for shard, replica in self.replicas.items():

@@ -2,7 +2,7 @@
 
 A disk may lie, lose the end of what it had synced, or be put back from an older copy. Then the
 replica on it has forgotten entries that it acknowledged, and maybe its term and its vote. Raft is
-unsafe with such a voter, as it is with a wiped one (raft/introduction.py), but here the store's
+unsafe with such a voter, as it is with a wiped one (store_introduction.py), but here the store's
 uuid is the right one. So each store counts its starts, its *life*, on the disk before the first
 hello; each frame names the life and the epoch up to which its sender's disk has everything, and
 each node sends one to all where that has risen, since a follower has nothing else to tell them; and

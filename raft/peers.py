@@ -2,7 +2,7 @@
 
 A wiped node must not vote (architecture.md section 6). Each node remembers the store uuid of every
 peer it has met and refuses another one; a store that its peers do not know yet is silent
-(raft/introduction.py). After `muster cluster replace-node` the new uuid may
+(raft/store_introduction.py). After `muster cluster replace-node` the new uuid may
 connect, but it is a *learner*: in each shard it counts towards a quorum again only when that
 shard's log has admitted it.
 
@@ -129,7 +129,7 @@ class PeerBook:
         self._vouchers: set[int] = set()
         """Peers that said that they have this node's store on their disk."""
         self.introduced = False
-        """Whether this node's store may count at all; see raft/introduction.py."""
+        """Whether this node's store may count at all; see raft/store_introduction.py."""
         self._admissions: dict[tuple[int, int], Admission] = {}
         """By shard and node, the last one in the log."""
         self._admitted: dict[tuple[int, int], Admission] = {}

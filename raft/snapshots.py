@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from musterd.raft.codec import Message, decode_pairs, encode_pairs
 from musterd.raft.contract import Examination, NodeId, ShardId
-from musterd.raft.core import SECOND_MS, Host
 from musterd.raft.journal import Entry, Journal
+from musterd.raft.replica.pysyncobj_adapter import SECOND_MS, Host
 from musterd.storage import keys
 from musterd.storage.invariant import BrokenInvariantError, invariant
 from musterd.storage.store import Family, Store

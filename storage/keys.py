@@ -18,7 +18,7 @@ LIFE = b"l"
 """META: how often the store was opened since it was made, and how far it reached each time
 (storage/life.py); the store's own."""
 INTRODUCED = b"k"
-"""META: present once every peer has this store's uuid on its disk (raft/introduction.py)."""
+"""META: present once every peer has this store's uuid on its disk (raft/store_introduction.py)."""
 
 
 def log_key(shard: int, index: int) -> bytes:

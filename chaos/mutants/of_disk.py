@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Container
 
-import musterd.raft.applying
 import musterd.raft.driver
-import musterd.raft.replication
+import musterd.raft.replica.applying
+import musterd.raft.replica.replication
 from musterd.chaos.mutants.build import Build
 from musterd.raft.codec import Message
 from musterd.raft.contract import ShardId
 from musterd.raft.journal import Journal, JournalMark
 from musterd.raft.outbox import Outbox
-from musterd.raft.replica import Replica
+from musterd.raft.replica.replica import Replica
 from musterd.raft.snapshots import Arriving, Snapshots
 from musterd.raft.state import ShardBatch
 from musterd.storage.store import Store
@@ -135,7 +135,7 @@ BUILDS = (
     Build(
         "applied_ahead",
         LateState.__doc__ or "",
-        ((musterd.raft.applying, "ShardBatch", LateState),),
+        ((musterd.raft.replica.applying, "ShardBatch", LateState),),
     ),
     Build(
         "hung_leader",
@@ -150,6 +150,6 @@ BUILDS = (
     Build(
         "half_snapshot",
         HalfSnapshots.__doc__ or "",
-        ((musterd.raft.replication, "Snapshots", HalfSnapshots),),
+        ((musterd.raft.replica.replication, "Snapshots", HalfSnapshots),),
     ),
 )

@@ -11,7 +11,7 @@ from musterd.chaos.mutants.build import Build
 from musterd.coordinator.node.node import READY_POLL_S, Node
 from musterd.raft.codec import Message
 from musterd.raft.driver import Driver
-from musterd.raft.replica import Replica
+from musterd.raft.replica.replica import Replica
 from musterd.raft.sync_watch import SyncWatch
 
 

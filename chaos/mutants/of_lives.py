@@ -7,7 +7,7 @@ from musterd.raft.codec import COUNT_END, Message
 from musterd.raft.driver import Driver
 from musterd.raft.lives import PeerLives
 from musterd.raft.peers import Admission
-from musterd.raft.replica import Replica
+from musterd.raft.replica.replica import Replica
 from musterd.storage.store import Store
 
 _told_of_loss = Driver._told_of_loss

@@ -5,7 +5,7 @@ from typing import Any
 
 import musterd.coordinator.integrity.verify
 import musterd.raft.driver
-import musterd.raft.replication
+import musterd.raft.replica.replication
 from musterd.chaos.mutants.build import Build
 from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
 from musterd.coordinator.integrity.verify import Verifier
@@ -13,8 +13,8 @@ from musterd.coordinator.runtime.persist import CheckpointRecord
 from musterd.coordinator.runtime.shard import Shard
 from musterd.raft.codec import Message
 from musterd.raft.contract import NodeId
-from musterd.raft.core import PeerNode
-from musterd.raft.replica import Replica
+from musterd.raft.replica.pysyncobj_adapter import PeerNode
+from musterd.raft.replica.replica import Replica
 from musterd.raft.snapshots import Arriving, Snapshots
 
 
@@ -134,17 +134,17 @@ BUILDS = (
     Build(
         "copies_of_copies_vote",
         NamingTheLeader.__doc__ or "",
-        ((musterd.raft.replication, "Snapshots", NamingTheLeader),),
+        ((musterd.raft.replica.replication, "Snapshots", NamingTheLeader),),
     ),
     Build(
         "own_state_dropped",
         DroppingItsOwn.__doc__ or "",
-        ((musterd.raft.replication, "Snapshots", DroppingItsOwn),),
+        ((musterd.raft.replica.replication, "Snapshots", DroppingItsOwn),),
     ),
     Build(
         "unread_state_installed",
         InstallingUnread.__doc__ or "",
-        ((musterd.raft.replication, "Snapshots", InstallingUnread),),
+        ((musterd.raft.replica.replication, "Snapshots", InstallingUnread),),
     ),
     Build(
         "older_agreement_decides",

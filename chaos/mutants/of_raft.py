@@ -7,15 +7,15 @@ from typing import Any
 import musterd.raft.codec
 import musterd.raft.driver
 import musterd.raft.lives
-import musterd.raft.ticking
+import musterd.raft.replica.ticking
 from muster.v1 import peer_pb2 as pb
 from musterd.chaos.mutants.build import Build
 from musterd.raft.admission import Admitting
 from musterd.raft.codec import Message
-from musterd.raft.core import LEADER, NEVER, PeerNode
 from musterd.raft.lives import PeerLives
 from musterd.raft.peers import Admission, PeerBook, Replacement
-from musterd.raft.replica import Replica
+from musterd.raft.replica.pysyncobj_adapter import LEADER, NEVER, PeerNode
+from musterd.raft.replica.replica import Replica
 
 
 class WithoutTruncationGuard(Replica):
@@ -208,12 +208,12 @@ BUILDS = (
     Build(
         "loss_noted_by_all",
         WithoutEveryVoter.__doc__ or "",
-        ((musterd.raft.ticking, "Admitting", WithoutEveryVoter),),
+        ((musterd.raft.replica.ticking, "Admitting", WithoutEveryVoter),),
     ),
     Build(
         "loss_log_held",
         WithoutNewcomersLog.__doc__ or "",
-        ((musterd.raft.ticking, "Admitting", WithoutNewcomersLog),),
+        ((musterd.raft.replica.ticking, "Admitting", WithoutNewcomersLog),),
     ),
     _replica("forgotten_match", WithoutForgettingTheMatch),
     Build(

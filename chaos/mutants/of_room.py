@@ -9,8 +9,8 @@ from musterd.coordinator.runtime.growth import Growth, StateSize
 from musterd.coordinator.runtime.proposer import Proposer
 from musterd.raft.codec import Message
 from musterd.raft.contract import Room
-from musterd.raft.replica import Replica
-from musterd.raft.rooms import Rooms
+from musterd.raft.disk_room import Rooms
+from musterd.raft.replica.replica import Replica
 
 
 def _never_refused(_self: StateSize, _growth: Growth, _group: int, _shard: int) -> None:

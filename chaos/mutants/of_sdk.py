@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import muster.consumer
-import muster.membership
+import muster.group.group
+import muster.group.membership
 import musterd.coordinator.runtime.calls
-from muster.membership import Membership, State
-from muster.nodes import Nodes
-from muster.session import Session
+from muster.group.membership import Membership, State
+from muster.group.session import Session
+from muster.net.nodes import Nodes
 from musterd.chaos.mutants.build import Build
 from musterd.coordinator.machine.commands import OffsetCommit
 from musterd.coordinator.machine.decide import commit
@@ -80,18 +80,18 @@ def _any_member(group: Group | None, command: OffsetCommit) -> Decision | None:
 
 
 BUILDS = (
-    Build("eager_keeps", KeepsAll.__doc__ or "", ((muster.consumer, "Membership", KeepsAll),)),
+    Build("eager_keeps", KeepsAll.__doc__ or "", ((muster.group.group, "Membership", KeepsAll),)),
     Build(
         "cooperative_gives_all",
         GivesAllUp.__doc__ or "",
-        ((muster.consumer, "Membership", GivesAllUp),),
+        ((muster.group.group, "Membership", GivesAllUp),),
     ),
     Build(
         "withheld",
         _nothing_withheld.__doc__ or "",
-        ((muster.membership, "withheld", _nothing_withheld),),
+        ((muster.group.membership, "withheld", _nothing_withheld),),
     ),
-    Build("doubtless", Doubtless.__doc__ or "", ((muster.consumer, "Session", Doubtless),)),
+    Build("doubtless", Doubtless.__doc__ or "", ((muster.group.group, "Session", Doubtless),)),
     Build("zombie_fence", _any_member.__doc__ or "", ((commit, "_refuse", _any_member),)),
     Build(
         "mass_break",
@@ -106,6 +106,6 @@ UNIT_BUILDS = (
         _one_channel.__doc__ or "",
         ((Nodes, "take_channel", _one_channel),),
     ),
-    Build("roundless", Roundless.__doc__ or "", ((muster.consumer, "Session", Roundless),)),
+    Build("roundless", Roundless.__doc__ or "", ((muster.group.group, "Session", Roundless),)),
 )
 """What unit tests alone can see."""

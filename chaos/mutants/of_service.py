@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
-import muster.assigning
+import muster.group.assignor_thread
 import musterd.coordinator.api.admission
 import musterd.coordinator.api.call_acceptor
 import musterd.coordinator.api.translate
@@ -20,13 +20,13 @@ import musterd.coordinator.runtime.heartbeats
 import musterd.coordinator.runtime.persist
 import musterd.coordinator.runtime.proposer
 from muster import timeouts
-from muster.actions import Assign, Assigned
-from muster.admin import topic_errors
-from muster.assigning import AssignorThread
-from muster.calls import _Call
-from muster.discovery import Routes, _Search
-from muster.membership import shared
-from muster.registry import Registry
+from muster.admin.topics import topic_errors
+from muster.group.actions import Assign, Assigned
+from muster.group.assignor_thread import AssignorThread
+from muster.group.membership import shared
+from muster.net.calls import _Call
+from muster.net.discovery import Routes, _Search
+from muster.net.topic_registry import Registry
 from muster.types import Coordinator
 from muster.v1 import group_pb2
 from musterd.chaos.mutants.build import Build
@@ -347,7 +347,7 @@ BUILDS = (
     Build(
         "assignor_unlimited",
         "Waits for an assignor for as long as it takes.",
-        ((muster.assigning, "asyncio", _Endless),),
+        ((muster.group.assignor_thread, "asyncio", _Endless),),
     ),
     Build(
         "death_unseen",

@@ -40,31 +40,31 @@ SEED = 0
 """Of pytest-randomly: what a test draws is the same in every hunt."""
 PLAY_S_MAX = 900.0
 
-_QUARANTINE = "tests/coordinator/test_quarantine.py"
+_QUARANTINE = "tests/coordinator/integrity/test_quarantine.py"
 _REBUILD = "tests/raft/test_rebuild.py"
 _LIVES = "tests/raft/test_lives.py"
-_ROUNDS = "tests/raft/test_rounds.py"
+_ROUNDS = "tests/raft/test_heartbeat_rounds.py"
 _BAD_FRAMES = "tests/raft/test_bad_frames.py"
 _SYNC_STALL = "tests/raft/test_sync_stall.py"
-_ENDING = "tests/coordinator/test_ending.py"
-_GROWTH = "tests/coordinator/test_growth.py"
-_ROOM = "tests/raft/test_room.py"
+_ENDING = "tests/coordinator/node/test_process_end.py"
+_GROWTH = "tests/coordinator/runtime/test_growth.py"
+_ROOM = "tests/raft/test_disk_room.py"
 _SUSPEND = "tests/client/test_suspend.py"
-_UNTAKEN = "tests/coordinator/test_untaken.py"
-_HEARTBEATS = "tests/coordinator/test_heartbeats.py"
+_UNTAKEN = "tests/coordinator/api/test_untaken_answers.py"
+_HEARTBEATS = "tests/coordinator/runtime/test_heartbeats.py"
 _SHARD_LIMITS = "tests/limits/test_shard.py"
-_DOOR = "tests/coordinator/test_door.py"
+_DOOR = "tests/coordinator/api/test_call_acceptor.py"
 _DISCOVERY = "tests/client/test_discovery.py"
 _FLEET = "tests/client/test_fleet.py"
-_LIVENESS = "tests/coordinator/test_liveness.py"
-_SERVICE = "tests/coordinator/test_service.py"
+_LIVENESS = "tests/coordinator/runtime/test_sessions.py"
+_SERVICE = "tests/coordinator/api/test_group_service.py"
 _OWN_ASSIGNORS = "tests/client/test_own_assignors.py"
-_GROUP_METRICS = "tests/coordinator/test_group_metrics.py"
-_LARGE = "tests/coordinator/test_large_work.py"
-_RECEIVED = "tests/coordinator/test_received.py"
-_PAGES = "tests/coordinator/test_pages.py"
+_GROUP_METRICS = "tests/coordinator/metrics/test_groups.py"
+_LARGE = "tests/coordinator/runtime/test_large_commits.py"
+_RECEIVED = "tests/coordinator/api/test_requests_under_way.py"
+_PAGES = "tests/coordinator/api/test_paging.py"
 _LARGE_AT_ONCE = (
-    "tests/coordinator/test_service.py::"
+    "tests/coordinator/api/test_group_service.py::"
     "test_large_commits_are_read_and_answered_one_in_a_pass_of_the_loop"
 )
 _HERD = f"{_DOOR}::test_a_herd_of_joins_keeps_no_question_for_a_coordinator_out"
@@ -88,11 +88,11 @@ _LONG_QUEUE = (
     f"{_SHARD_LIMITS}::test_a_turn_closes_entries_over_a_part_of_a_long_queue_and_asks_for_the_next"
 )
 _GROWS = (
-    "tests/coordinator/test_process.py"
+    "tests/coordinator/test_host.py"
     "::test_only_what_stays_and_comes_fast_counts_as_growth[100-0.5-True]"
 )
 _FIRST_HEARTBEAT = (
-    "tests/coordinator/test_shard.py"
+    "tests/coordinator/runtime/test_shard.py"
     "::test_members_that_start_with_many_have_longer_to_be_heard_for_the_first_time"
 )
 _DEAFENS = f"{_LIVES}::test_a_hello_that_was_on_its_way_when_the_life_changed_deafens_nobody"
@@ -257,11 +257,11 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "answers_kept": (f"{_SHARD_LIMITS}::test_bytes_of_answers_that_a_node_keeps[over]",),
     "turn_without_end": (_LONG_QUEUE,),
     "loaded_at_once": tuple(
-        f"tests/coordinator/test_persist.py::test_loading_in_slices_gives_the_same_shard[{records}]"
+        f"tests/coordinator/runtime/test_persist.py::test_loading_in_slices_gives_the_same_shard[{records}]"
         for records in (1, 3)
     ),
     "limits_unannounced": (
-        "tests/coordinator/test_room.py::test_80_percent_of_a_limit_are_logged_and_that_it_is_over",
+        "tests/coordinator/node/test_room_watch.py::test_80_percent_of_a_limit_are_logged_and_that_it_is_over",
     ),
     "growth_collected": (_GROWS,),
     "first_heartbeat_hurried": (

@@ -17,7 +17,7 @@ from musterd.chaos.world.choose import Wanted
 if TYPE_CHECKING:
     from musterd.chaos.run.result import FaultClass, RunResult, Spread
     from musterd.chaos.run.schedule import Schedule
-    from musterd.chaos.run.stage import Stage
+    from musterd.chaos.run.target_cluster import Stage
 
 SCHEMA = "muster.chaos.run/v1"
 MINUTES_MAX = 24 * 60.0
@@ -141,7 +141,7 @@ def _stage(
 ) -> "Stage":
     from musterd.chaos.faults.catalog import kinds  # noqa: PLC0415  # grpc is slow
     from musterd.chaos.run.installation import Installation  # noqa: PLC0415
-    from musterd.chaos.run.stage import OwnWorld  # noqa: PLC0415
+    from musterd.chaos.run.target_cluster import OwnWorld  # noqa: PLC0415
     from musterd.chaos.world.choose import choose_network  # noqa: PLC0415
 
     if bootstrap:

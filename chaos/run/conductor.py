@@ -12,12 +12,12 @@ from pathlib import Path
 
 from musterd.chaos.history import FaultSpan, Side
 from musterd.chaos.recording import SUFFIX, Recorder
-from musterd.chaos.run.crew import Crew, CrewError, Where
 from musterd.chaos.run.result import FaultRun
 from musterd.chaos.run.schedule import Schedule, Step
-from musterd.chaos.run.stage import Stage
 from musterd.chaos.run.states import states_of
+from musterd.chaos.run.target_cluster import Stage
 from musterd.chaos.run.view import View
+from musterd.chaos.run.worker_processes import Crew, CrewError, Where
 from musterd.chaos.workloads.catalog import REBALANCE_MS, SESSION_MS, Job, Plan
 from musterd.chaos.world.errors import WorldError
 from musterd.coordinator.runtime.routing import shard_of

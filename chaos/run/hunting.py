@@ -23,7 +23,7 @@ from musterd.chaos.run.drills import DEMANDED, DRILLS, PROMISES, Drill
 from musterd.chaos.run.judging import Occasion, judge
 from musterd.chaos.run.machine import describe
 from musterd.chaos.run.result import Judgement, RunResult
-from musterd.chaos.run.stage import OwnWorld
+from musterd.chaos.run.target_cluster import OwnWorld
 from musterd.chaos.workloads.catalog import Setting
 from musterd.chaos.world.disk import SIZE_MB, LoopDisks
 from musterd.chaos.world.errors import WorldError

@@ -16,7 +16,7 @@ from musterd.chaos.faults.contract import Injected
 from musterd.chaos.run import verifying
 from musterd.chaos.run.cli import TRANSFER
 from musterd.chaos.run.schedule import Kind
-from musterd.chaos.run.stage import Done, Healed, Stage, StageError
+from musterd.chaos.run.target_cluster import Done, Healed, Stage, StageError
 from musterd.chaos.world import settling
 
 CALL_S = 2.0

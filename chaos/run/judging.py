@@ -15,7 +15,7 @@ from musterd.chaos.run.conductor import FINISHED, Played
 from musterd.chaos.run.minima import expired, too_little, unseen
 from musterd.chaos.run.moves import rebalancing
 from musterd.chaos.run.notes import notes_of
-from musterd.chaos.run.occasions import no_occasion
+from musterd.chaos.run.observable_invariants import no_occasion
 from musterd.chaos.run.owning import gaps_of, judge_owned
 from musterd.chaos.run.probes import (
     MS_NS,

@@ -15,7 +15,7 @@ from musterd.chaos.run.judging import Occasion, judge
 from musterd.chaos.run.machine import describe
 from musterd.chaos.run.result import RunResult
 from musterd.chaos.run.schedule import Schedule, ScheduleError
-from musterd.chaos.run.stage import Stage
+from musterd.chaos.run.target_cluster import Stage
 from musterd.chaos.run.view import make_view
 from musterd.chaos.workloads.catalog import DUPLICATED, NO_COPIES, Setting, names, plan
 

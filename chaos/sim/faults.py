@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from musterd.chaos.sim import full_disks, gentle, hung_disks
+from musterd.chaos.sim import full_disks, harmless_faults, hung_disks
 from musterd.chaos.sim.network import CLIENTS, Network
 from musterd.chaos.sim.schedule import Draws, Planned, Struck
 from musterd.raft.contract import Room
@@ -221,7 +221,7 @@ class Faults:
             "leader_sync_hangs": lambda: hung_disks.hang(self),
             "disks_full": lambda: full_disks.fill(self),
         }
-        self._kinds = {**kinds, **gentle.kinds(self)}
+        self._kinds = {**kinds, **harmless_faults.kinds(self)}
 
     def start(self) -> None:
         """Raises KeyError where a planned fault is of no known kind."""

@@ -6,8 +6,8 @@ one of a whole call: so it costs the messages of a read of that group alone, who
 
 from collections.abc import Collection, Sequence
 
-from muster.calls import FETCH, Caller, Method, raise_status
 from muster.errors import ErrorCode
+from muster.net.calls import FETCH, Caller, Method, raise_status
 from muster.types import Coordinator, TopicPartition
 from muster.v1 import errors_pb2, group_pb2
 

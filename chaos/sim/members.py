@@ -9,9 +9,10 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from muster.calls import JOIN
+from muster.net.calls import JOIN
 from muster.v1 import group_pb2
 from musterd.chaos.sim import punctual, removals
+from musterd.chaos.sim.call_ledger import Unanswered
 from musterd.chaos.sim.groups import GroupsApp, GroupsChecker, joins_at
 from musterd.chaos.sim.ledger import Ledger
 from musterd.chaos.sim.ownership import Ownerships
@@ -20,7 +21,6 @@ from musterd.chaos.sim.rpc import ClientNet
 from musterd.chaos.sim.sdk import Bystander, Worker, group_in
 from musterd.chaos.sim.served import Rounds, Served
 from musterd.chaos.sim.stale_joins import NOTHING, StaleJoins
-from musterd.chaos.sim.unanswered import Unanswered
 from musterd.coordinator.api.handler import Core
 from musterd.coordinator.machine.commands import (
     Assignment,
@@ -175,7 +175,7 @@ class Members:
         if self.net is not None:
             Bystander(self).start()
             if self.world.scenario.operated:
-                from musterd.chaos.sim.operated import Terminal  # noqa: PLC0415 - it names this module
+                from musterd.chaos.sim.sdk_operator import Terminal  # noqa: PLC0415 - it names this module
 
                 Terminal(self).start()
         for number in range(self.world.scenario.members):

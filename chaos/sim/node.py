@@ -25,7 +25,7 @@ from musterd.raft.identity import Identity, load_identity, write_identity
 from musterd.raft.journal import Entry, Journal
 from musterd.raft.lives import PeerLife
 from musterd.raft.peers import decode_admission
-from musterd.raft.replica import Replica
+from musterd.raft.replica.replica import Replica
 from musterd.raft.settings import RaftSettings
 from musterd.storage import keys
 from musterd.storage.clock import steady_s

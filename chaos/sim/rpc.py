@@ -1,9 +1,9 @@
 """Clients' calls over the simulated network: connections, requests and answers as bytes.
 
-Stands in for gRPC between the shipped SDK (`muster.nodes.Nodes` with channels of this file) and the
-shipped servicers (server.py). As on HTTP/2 the messages of a connection may overtake each other,
-and a connection that lost one of them breaks: at once, or seconds later, and until then its calls
-hang. A proxy in between may deliver a request twice, the second time late or at another node.
+Stands in for gRPC between the shipped SDK (`Nodes` of muster/net with channels of this file) and
+the shipped servicers (server.py). As on HTTP/2 the messages of a connection may overtake each
+other, and a connection that lost one of them breaks: at once, or seconds later, and until then its
+calls hang. A proxy in between may deliver a request twice, the second time late or at another node.
 """
 
 import asyncio
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from muster import tasks, timeouts
-from muster.nodes import Nodes, _keep_open
+from muster import timeouts
+from muster.net import background_tasks
+from muster.net.nodes import Nodes, _keep_open
 from musterd.chaos.sim.network import CLIENTS
 
 if TYPE_CHECKING:
@@ -439,7 +440,7 @@ class SimNodes(Nodes):
         if channel is None:
             made: Any = SimChannel(self._loop, self._net, self._client, endpoint)
             self._channels[endpoint] = channel = made
-            self._keepers[endpoint] = tasks.start(_keep_open(made))
+            self._keepers[endpoint] = background_tasks.start(_keep_open(made))
         return channel
 
 

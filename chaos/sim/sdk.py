@@ -11,16 +11,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import muster.any_node
-import muster.calls
-import muster.clock
-import muster.consumer
-import muster.discovery
-import muster.heartbeats
+import muster.group.group
+import muster.group.heartbeats
+import muster.net.any_node_call
+import muster.net.calls
+import muster.net.discovery
+import muster.net.sleep_clock
 import musterd.coordinator.api.group_service
-from muster.calls import Caller
 from muster.client import Client
-from muster.discovery import Discovery, Routes
 from muster.errors import (
     CoordinatorNotAvailable,
     FencedInstanceId,
@@ -33,11 +31,13 @@ from muster.errors import (
     UnknownMemberId,
     UnknownTopicOrPartition,
 )
-from muster.heartbeats import Heartbeats
-from muster.listener import RebalanceListener
-from muster.membership import State
-from muster.pings import Pings
-from muster.registry import Registry
+from muster.group.heartbeats import Heartbeats
+from muster.group.membership import State
+from muster.group.rebalance_listener import RebalanceListener
+from muster.net.calls import Caller
+from muster.net.discovery import Discovery, Routes
+from muster.net.pings import Pings
+from muster.net.topic_registry import Registry
 from muster.types import Assignment, TopicPartition
 from musterd.chaos.sim import many_groups
 from musterd.chaos.sim.groups import GroupsChecker
@@ -89,11 +89,19 @@ def _slept_s() -> float:
 def drawn_by(rng: Random) -> Iterator[None]:
     """Inside, everything that the SDK and the frontend draw comes from `rng`."""
     draws: Any = _Draws(rng)
-    drawing = (muster.any_node, muster.calls, muster.consumer, muster.discovery, muster.heartbeats)
+    drawing = (
+        muster.net.any_node_call,
+        muster.net.calls,
+        muster.group.group,
+        muster.net.discovery,
+        muster.group.heartbeats,
+    )
     seams: list[tuple[Any, str, Any]] = [(module, "random", draws) for module in drawing]
-    seams += [(module, "secrets", draws) for module in (muster.consumer, muster.heartbeats)]
+    seams += [
+        (module, "secrets", draws) for module in (muster.group.group, muster.group.heartbeats)
+    ]
     seams.append((musterd.coordinator.api.group_service, "uuid4", draws.uuid4))
-    seams.append((muster.clock, "slept_s", _slept_s))
+    seams.append((muster.net.sleep_clock, "slept_s", _slept_s))
     before = [(module, name, getattr(module, name)) for module, name, _ in seams]
     for module, name, value in seams:
         setattr(module, name, value)

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from musterd.raft.contract import Role, ShardId
-from musterd.raft.replica import Replica
+from musterd.raft.replica.replica import Replica
 from musterd.storage import keys
 from musterd.storage.memory import MemoryStore
 from musterd.storage.store import Family

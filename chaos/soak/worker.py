@@ -12,7 +12,7 @@ import gc
 import muster
 from musterd.chaos import child
 from musterd.chaos.soak.plan import Seat
-from musterd.chaos.soak.seats import Member, Tally
+from musterd.chaos.soak.soak_members import Member, Tally
 
 
 def live_tasks() -> int:

@@ -11,7 +11,7 @@ import pydantic
 
 from muster import Client, timeouts
 from muster.cli.connection import tls
-from musterd.chaos.workloads.notebook import Notebook
+from musterd.chaos.workloads.operation_log import Notebook
 from musterd.chaos.workloads.raw import RawNodes
 from musterd.chaos.workloads.track import Track
 

@@ -14,8 +14,8 @@ from muster.errors import (
 )
 from musterd.chaos.history import SUPERSEDED, Key, Outcome
 from musterd.chaos.workloads.base import Settings, Values, Worker
-from musterd.chaos.workloads.notebook import Note, Notebook, Own
 from musterd.chaos.workloads.offsets import answered_by
+from musterd.chaos.workloads.operation_log import Note, Notebook, Own
 from musterd.chaos.workloads.outcomes import Before, name_of
 from musterd.chaos.workloads.store import StoreClient
 

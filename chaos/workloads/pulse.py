@@ -16,7 +16,7 @@ from collections.abc import Collection
 from muster.errors import ErrorCode
 from musterd.chaos.history import Generation, Key
 from musterd.chaos.workloads.base import Settings, Values, Worker
-from musterd.chaos.workloads.notebook import Notebook
+from musterd.chaos.workloads.operation_log import Notebook
 from musterd.chaos.workloads.raw import Membership, Pass, RawNodes
 
 SESSION_MS = 30_000

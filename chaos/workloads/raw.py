@@ -15,10 +15,10 @@ from typing import Self
 import grpc
 
 from muster.errors import ErrorCode
-from muster.nodes import CHANNEL_OPTIONS, Tls
+from muster.net.nodes import CHANNEL_OPTIONS, Tls
 from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
 from musterd.chaos.history import SUPERSEDED, Key, Outcome
-from musterd.chaos.workloads.notebook import Note, Notebook
+from musterd.chaos.workloads.operation_log import Note, Notebook
 from musterd.chaos.workloads.outcomes import name_of, of_code, of_rpc
 
 ATTEMPT_S = 2.0

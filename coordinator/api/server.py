@@ -22,7 +22,7 @@ READY: Final = "muster.ready"
 
 STREAMS_PER_CONNECTION_MAX: Final = 1_024
 """One connection's calls at a time; more wait in the client, where they cost this node nothing. A
-process with more members than that has more connections (muster/nodes.py, docs/adr/0017)."""
+process with more members than that has more connections (muster/net/nodes.py, docs/adr/0017)."""
 
 WATCHES_MAX: Final = 1_024
 """Calls that watch this node's health."""

@@ -483,7 +483,7 @@ def _log_refusal(who: str, reason: str) -> None:
 
 
 def _log_awaited(awaited: list[int]) -> None:
-    """The first start of a cluster takes all nodes, once (raft/introduction.py)."""
+    """The first start of a cluster takes all nodes, once (raft/store_introduction.py)."""
     if awaited:
         log.info("first start: waiting for nodes that must meet this one once", nodes=awaited)
     else:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from muster.admin.rebalances import KEPT, Rebalance, Who, rebalances_of
 from muster.cli.connection import Connection
 from muster.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -13,7 +14,6 @@ from muster.cli.options import (
     Timeout,
 )
 from muster.cli.output import Format, Result, Table, Value, line, rfc3339, show
-from muster.rebalances import KEPT, Rebalance, Who, rebalances_of
 from muster.v1.admin_pb2 import DescribeRebalancesRequest
 
 COLUMNS = (

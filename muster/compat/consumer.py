@@ -9,12 +9,12 @@ from typing import Any, Self, TypeVar
 
 from muster import timeouts
 from muster.compat.background import BACKGROUND
+from muster.compat.callback_dispatcher import Callback, Teller
 from muster.compat.config import parse
 from muster.compat.member import Kind, Member
-from muster.compat.teller import Callback, Teller
 from muster.compat.types import OFFSET_INVALID, TopicPartition
-from muster.consumer import Group
 from muster.errors import GroupClosed, IllegalGeneration, InvalidRequest, RequestTimedOut
+from muster.group.group import Group
 
 T = TypeVar("T")
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from muster import tasks
 from muster.client import Client
 from muster.compat.background import BACKGROUND
 from muster.compat.config import Settings
 from muster.compat.types import TopicPartition
-from muster.consumer import Group
 from muster.errors import GroupClosed, MusterError
-from muster.listener import RebalanceListener
+from muster.group.group import Group
+from muster.group.rebalance_listener import RebalanceListener
+from muster.net import background_tasks
 from muster.types import Assignment
 
 log = logging.getLogger("muster")
@@ -123,7 +123,7 @@ class Member(RebalanceListener):
             self._settings.group_id, topics, listener=self, **self._settings.group
         )
         self.group = group
-        self._driver = tasks.start(self._drive(group))
+        self._driver = background_tasks.start(self._drive(group))
 
     async def leave(self) -> None:
         """Give everything up: what is told meanwhile has to be taken from the mailbox."""
@@ -153,7 +153,7 @@ class Member(RebalanceListener):
     def abandon_soon(self) -> None:
         """Called in the loop, for a consumer that was dropped."""
         log.warning("group %s: a consumer was dropped without close()", self._settings.group_id)
-        self._end = tasks.start(self.abandon())
+        self._end = background_tasks.start(self.abandon())
 
     # ---- the listener's part
 
@@ -197,7 +197,7 @@ class Member(RebalanceListener):
 
     def commit_soon(self, offsets: Sequence[TopicPartition]) -> None:
         """Called in the loop. The outcome goes to `on_commit` through the mailbox, or to a log."""
-        task = tasks.start(self._commit_later(offsets))
+        task = background_tasks.start(self._commit_later(offsets))
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)
 

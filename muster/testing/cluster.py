@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.message import Message
 
 from muster.errors import ErrorCode
-from muster.offsets import PARTITIONS_MAX
+from muster.group.offsets import PARTITIONS_MAX
 from muster.testing.groups import Group, join_refusal, status, sync_refusal
 from muster.types import TopicPartition
 from muster.v1 import admin_pb2, errors_pb2, group_pb2

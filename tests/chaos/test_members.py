@@ -12,7 +12,7 @@ from musterd.chaos.check import lost
 from musterd.chaos.history import Key
 from musterd.chaos.merging import read_folder
 from musterd.chaos.workloads.kinds import KINDS
-from musterd.chaos.workloads.notebook import Notebook
+from musterd.chaos.workloads.operation_log import Notebook
 from musterd.chaos.workloads.raw import RawNodes
 from tests.chaos.briefs import brief
 from tests.coordinator.local import until

@@ -10,7 +10,7 @@ from muster.v1 import admin_pb2
 from musterd.chaos.history import Key, Operation, Outcome
 from musterd.chaos.merging import read_folder
 from musterd.chaos.workloads.kinds import KINDS
-from musterd.chaos.workloads.notebook import Notebook
+from musterd.chaos.workloads.operation_log import Notebook
 from musterd.chaos.workloads.raw import RawNodes
 from musterd.coordinator.api.offset_fetch import Fetching
 from tests.chaos.briefs import brief

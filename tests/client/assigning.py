@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from muster.assignors import Subscriber, checked_shares, resolve, withheld
-from muster.embedded import decode_subscription, encode_subscription
+from muster.group.consumer_protocol import decode_subscription, encode_subscription
 from muster.types import TopicPartition
 from muster.v1 import group_pb2
 

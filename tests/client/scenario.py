@@ -24,7 +24,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from muster.actions import (
+from muster.assignors import resolve
+from muster.errors import ErrorCode
+from muster.group.actions import (
     AbandonCalls,
     Action,
     Claim,
@@ -55,10 +57,8 @@ from muster.actions import (
     SyncRefused,
     TimerFired,
 )
-from muster.assignors import resolve
-from muster.embedded import decode_assignment, encode_assignment, encode_subscription
-from muster.errors import ErrorCode
-from muster.membership import Membership
+from muster.group.consumer_protocol import decode_assignment, encode_assignment, encode_subscription
+from muster.group.membership import Membership
 from muster.types import TopicPartition
 
 

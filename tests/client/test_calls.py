@@ -6,7 +6,6 @@ import grpc
 import pytest
 
 from muster import Client, TopicPartition, timeouts
-from muster.discovery import Routes
 from muster.errors import (
     CallFailed,
     CoordinatorNotAvailable,
@@ -17,6 +16,7 @@ from muster.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
+from muster.net.discovery import Routes
 from muster.testing import Abort, Hang, LoseAnswer, Refuse
 from muster.testing import cluster as cluster_module
 from muster.types import Coordinator, Counters, OffsetAndMetadata
@@ -331,7 +331,7 @@ async def test_a_process_may_have_more_members_than_a_connection_has_calls(
     """The round of their group waits for the Join of each: it must not wait in the client."""
     options = (*cluster_module._SERVER_OPTIONS, ("grpc.max_concurrent_streams", 8))
     monkeypatch.setattr("muster.testing.cluster._SERVER_OPTIONS", options)
-    monkeypatch.setattr("muster.nodes.PATIENT_CALLS_MAX", 6)
+    monkeypatch.setattr("muster.net.nodes.PATIENT_CALLS_MAX", 6)
     async with open_cluster(1, initial_delay_ms=1_000) as (cluster, client):
         members = [client.group("g", ["t"]) for _ in range(20)]
         stable = [asyncio.create_task(member.next_assignment()) for member in members]

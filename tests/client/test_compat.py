@@ -11,7 +11,6 @@ import grpc
 import pytest
 
 import muster
-from muster import clock
 from muster.compat import OFFSET_INVALID, Consumer, TopicPartition
 from muster.errors import (
     ErrorCode,
@@ -22,6 +21,7 @@ from muster.errors import (
     InvalidRequest,
     UnknownTopicOrPartition,
 )
+from muster.net import sleep_clock
 from muster.testing import Abort, Cluster, Refuse
 
 T = [TopicPartition("t", i) for i in range(4)]
@@ -275,8 +275,8 @@ def test_an_assignment_is_not_told_after_sleep_until_a_heartbeat_is_answered(
         served.do(served.cluster.script, "Heartbeat", *SILENT)
         consumer.subscribe(["t"], **told.callbacks())
         until(lambda: consumer._member.mailbox._news)
-        slept_s = clock.slept_s() + 3
-        monkeypatch.setattr(clock, "slept_s", lambda: slept_s)
+        slept_s = sleep_clock.slept_s() + 3
+        monkeypatch.setattr(sleep_clock, "slept_s", lambda: slept_s)
         assert consumer._member.withholds
         consumer.poll(0.1)
         assert told.lines == []

@@ -6,8 +6,8 @@ import pytest
 
 from muster import Partition, TopicPartition
 from muster.assignors import Subscriber
-from muster.embedded import decode_subscription
 from muster.errors import ErrorCode, IllegalGeneration, RebalanceInProgress
+from muster.group.consumer_protocol import decode_subscription
 from muster.testing import Refuse
 from tests.client.listening import Journal
 

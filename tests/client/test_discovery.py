@@ -8,10 +8,12 @@ import itertools
 import grpc
 import pytest
 
-from muster import TopicPartition, backoff, calls, discovery, offsets, timeouts
-from muster.discovery import Routes
+from muster import TopicPartition, timeouts
 from muster.errors import InvalidGroupId
-from muster.nodes import NODES_MAX
+from muster.group import offsets
+from muster.net import backoff, calls, discovery
+from muster.net.discovery import Routes
+from muster.net.nodes import NODES_MAX
 from muster.testing import Hang
 from muster.types import Coordinator, Counters
 from muster.v1 import errors_pb2, group_pb2
@@ -404,7 +406,7 @@ class Silent:
         """There is one."""
 
     def unary(self, _endpoint, _path, _parse, request, _timeout_ms):
-        """As `muster.nodes.Nodes` has it."""
+        """As `muster.net.nodes.Nodes` has it."""
         loop = asyncio.get_running_loop()
         asked = [key.group_id for key in group_pb2.FindCoordinatorRequest.FromString(request).keys]
         self.questions.append(asked)

@@ -11,8 +11,14 @@ import sys
 from pathlib import Path
 
 import muster
-from muster.task_store import CHANGES_MAX, DEFINITION_BYTES_MAX, DEFINITIONS, PROGRESS, TASKS_MAX
-from muster.task_work import METADATA_BYTES_MAX
+from muster.tasks.task_store import (
+    CHANGES_MAX,
+    DEFINITION_BYTES_MAX,
+    DEFINITIONS,
+    PROGRESS,
+    TASKS_MAX,
+)
+from muster.tasks.task_work import METADATA_BYTES_MAX
 
 DOCS = Path(__file__).parents[2] / "docs"
 SESSION_MS = 4_000

@@ -6,9 +6,7 @@ import contextlib
 import pytest
 
 import muster
-from muster import clock, rounds
-from muster.ballot import VALUE_BYTES_MAX
-from muster.embedded import encode_subscription
+from muster.election.election_state import VALUE_BYTES_MAX
 from muster.errors import (
     ErrorCode,
     GroupClosed,
@@ -16,6 +14,9 @@ from muster.errors import (
     InconsistentGroupProtocol,
     InvalidConfig,
 )
+from muster.group import membership_calls
+from muster.group.consumer_protocol import encode_subscription
+from muster.net import sleep_clock
 from muster.testing import Refuse
 from muster.v1 import group_pb2
 
@@ -187,9 +188,9 @@ async def test_a_leader_that_hears_nothing_stops_before_its_session_can_be_over(
         member = group.members[election.leader.member_id]
         cluster.hang(1)
         await term.lost.wait()
-        assert election.lease_end <= clock.steady_s()
+        assert election.lease_end <= sleep_clock.steady_s()
         assert (
-            election.lease_end - clock.slept_s() < member.heard_at + session_ms / 1000
+            election.lease_end - sleep_clock.slept_s() < member.heard_at + session_ms / 1000
         )  # what `is_held` goes by
         assert term.reason == "the lease ran out: nothing was acknowledged"
         assert not term.is_held
@@ -310,7 +311,7 @@ async def test_the_client_closes_what_is_open(open_cluster):
 
 async def test_a_join_that_waited_for_long_is_followed_by_a_sync(open_cluster, monkeypatch):
     """A lease counts from the call that brought it: of a Join that was parked it may be over."""
-    monkeypatch.setattr(rounds, "_since_ms", lambda _: 9_000)
+    monkeypatch.setattr(membership_calls, "_since_ms", lambda _: 9_000)
     async with open_cluster(1) as (cluster, client):
         await client.election("e", "http://one").lead()
         async with client.election("e") as second:

@@ -5,8 +5,9 @@ import asyncio
 import grpc
 import pytest
 
-from muster import backoff, calls, timeouts
+from muster import timeouts
 from muster.errors import UnknownTopicOrPartition
+from muster.net import backoff, calls
 from muster.testing import Abort, Hang
 from muster.types import Coordinator
 

@@ -7,7 +7,7 @@ import grpc
 
 from muster import TopicPartition, timeouts
 from muster.errors import ErrorCode
-from muster.heartbeats import Pulse, _Beat
+from muster.group.heartbeats import Pulse, _Beat
 from muster.testing import Abort, Cluster, Hang, Refuse
 from muster.types import Coordinator
 from tests.client.listening import Calls

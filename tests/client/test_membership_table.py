@@ -7,9 +7,9 @@ import itertools
 
 import pytest
 
-from muster.actions import Fail, Give, Lose, Revoke, SendJoin, SendSync, StartTimer
 from muster.errors import ErrorCode
-from muster.membership import State
+from muster.group.actions import Fail, Give, Lose, Revoke, SendJoin, SendSync, StartTimer
+from muster.group.membership import State
 from tests.client.scenario import World
 
 UNKNOWN = 4711

@@ -6,8 +6,8 @@ import pytest
 
 from muster import Assignment, Committed, CommittedOffset, TopicPartition
 from muster.errors import IllegalGeneration, RebalanceInProgress, RequestTimedOut
-from muster.partitions import PartitionTasks
-from muster.places import Places
+from muster.group.partition_positions import Places
+from muster.group.partition_tasks import PartitionTasks
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -5,9 +5,10 @@ import asyncio
 import grpc
 import pytest
 
-from muster import pings, timeouts
-from muster.discovery import Routes
-from muster.pings import KEYS_MAX, OWN_LAG_S, Pings
+from muster import timeouts
+from muster.net import pings
+from muster.net.discovery import Routes
+from muster.net.pings import KEYS_MAX, OWN_LAG_S, Pings
 from muster.types import Counters
 from muster.v1 import errors_pb2, group_pb2
 
@@ -22,7 +23,7 @@ class Nodes:
         self._answers = answers
 
     def unary(self, _endpoint, _path, _parse, request, _timeout_ms):
-        """As `muster.nodes.Nodes` has it."""
+        """As `muster.net.nodes.Nodes` has it."""
         question = group_pb2.FindCoordinatorRequest.FromString(request)
         self.asked.append([key.group_id for key in question.keys])
         call = asyncio.get_running_loop().create_future()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.rebalances import Rebalance, rebalances_of
+from muster.admin.rebalances import Rebalance, rebalances_of
 from muster.v1.admin_pb2 import DescribeRebalancesResponse as Response
 from muster.v1.log_pb2 import RemovalCause, Trigger
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from muster import Partition, TopicPartition, partitions
+from muster import Partition, TopicPartition
 from muster.errors import (
     ErrorCode,
     IllegalGeneration,
@@ -17,6 +17,7 @@ from muster.errors import (
     OffsetMetadataTooLarge,
     UnknownTopicOrPartition,
 )
+from muster.group import partition_tasks
 from muster.testing import Hang, Refuse
 from tests.client.listening import Journal
 
@@ -264,7 +265,7 @@ async def test_what_is_committed_while_an_earlier_part_is_on_its_way_goes_out(
     open_cluster, monkeypatch
 ):
     """Two commits for two partitions: the second waits, and its task is a record further then."""
-    monkeypatch.setattr(partitions, "COMMIT_BYTES", 1)
+    monkeypatch.setattr(partition_tasks, "COMMIT_BYTES", 1)
     async with open_cluster(1, topics={"t": 2}) as (cluster, client):
         group = client.group("g", ["t"], commit_interval_ms=50)
         cluster.script("OffsetCommit", Hang())

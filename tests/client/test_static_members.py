@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from muster import TopicPartition
-from muster.actions import JoinAnswered, SendJoin, SendSync, Start
-from muster.embedded import decode_assignment, encode_subscription
 from muster.errors import FencedInstanceId, InvalidConfig
+from muster.group.actions import JoinAnswered, SendJoin, SendSync, Start
+from muster.group.consumer_protocol import decode_assignment, encode_subscription
 from muster.testing import groups
 from tests.client.listening import Journal
 from tests.client.scenario import membership

@@ -5,9 +5,10 @@ import asyncio
 import grpc
 import pytest
 
-from muster import TopicPartition, clock
+from muster import TopicPartition
 from muster.errors import IllegalGeneration
-from muster.session import Moment, Session
+from muster.group.session import Moment, Session
+from muster.net import sleep_clock
 from muster.testing import Abort
 from tests.client.listening import Journal
 
@@ -24,8 +25,8 @@ SILENT = [Abort(grpc.StatusCode.RESOURCE_EXHAUSTED)] * 200
 @pytest.fixture
 def sleep(monkeypatch):
     """Have the machine sleep: CLOCK_BOOTTIME goes on, the loop's clock does not."""
-    slept_s = clock.slept_s()
-    monkeypatch.setattr(clock, "slept_s", lambda: slept_s)
+    slept_s = sleep_clock.slept_s()
+    monkeypatch.setattr(sleep_clock, "slept_s", lambda: slept_s)
 
     def sleep_for(seconds):
         nonlocal slept_s

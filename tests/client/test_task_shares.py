@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.actions import JoinAnswered
 from muster.assignors import Subscriber, checked_shares, withheld
-from muster.embedded import (
+from muster.errors import InconsistentGroupProtocol
+from muster.group.actions import JoinAnswered
+from muster.group.consumer_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from muster.errors import InconsistentGroupProtocol
-from muster.task_shares import ASSIGNOR, TaskKind
-from muster.task_store import PROGRESS, Definition, TaskSet
+from muster.tasks.task_shares import ASSIGNOR, TaskKind
+from muster.tasks.task_store import PROGRESS, Definition, TaskSet
 from muster.types import TopicPartition
 
 SLOTS = st.sets(st.integers(0, 20), max_size=12)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from muster import tasks
+from muster.net import background_tasks
 
 
 async def test_what_a_background_task_raises_reaches_the_loops_handler():
@@ -13,8 +13,8 @@ async def test_what_a_background_task_raises_reaches_the_loops_handler():
     async def fail():
         raise LookupError("x")
 
-    failing = tasks.start(fail())
-    quiet = tasks.start(asyncio.sleep(3600))
+    failing = background_tasks.start(fail())
+    quiet = background_tasks.start(asyncio.sleep(3600))
     quiet.cancel()
     await asyncio.wait([failing, quiet])
     await asyncio.sleep(0)

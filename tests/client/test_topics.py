@@ -20,7 +20,7 @@ from muster.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from muster.nodes import Tls, parse_endpoints
+from muster.net.nodes import Tls, parse_endpoints
 from muster.testing import Abort, Cluster, Hang, LoseAnswer, Refuse
 from muster.v1 import admin_pb2, errors_pb2
 

@@ -10,8 +10,8 @@ from tests.conformance.ledger import Book
 RUNNERS = (
     "tests/client/test_assignors_golden.py",
     "tests/client/test_membership_golden.py",
-    "tests/coordinator/test_calls_golden.py",
-    "tests/coordinator/test_liveness.py",
+    "tests/coordinator/runtime/test_calls_golden.py",
+    "tests/coordinator/runtime/test_sessions.py",
     "tests/machine/test_golden.py",
 )
 

@@ -9,8 +9,8 @@ import asyncio
 import sys
 
 import muster.client
-from muster import clock
-from muster.nodes import Nodes
+from muster.net import sleep_clock
+from muster.net.nodes import Nodes
 
 LOOK_S = 0.005
 SLEPT_S = 1.0
@@ -45,8 +45,8 @@ async def work(partition):
 
 async def watch():
     """Until its machine has slept."""
-    before_s = clock.slept_s()
-    while clock.slept_s() - before_s < SLEPT_S:
+    before_s = sleep_clock.slept_s()
+    while sleep_clock.slept_s() - before_s < SLEPT_S:
         await asyncio.sleep(LOOK_S)
     tell("slept")
 

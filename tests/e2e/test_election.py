@@ -9,7 +9,7 @@ import time
 import pytest
 
 import muster
-from muster.election import LEASE_OF_SESSION
+from muster.election.election import LEASE_OF_SESSION
 from tests.client.test_docs_groups import DOCS, Program, a_killed_and_a_stopped_leader
 from tests.e2e.test_sdk import dev_cluster
 

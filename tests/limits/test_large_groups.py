@@ -17,9 +17,9 @@ from musterd.coordinator.machine.commands import CreateTopic
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.state import MEMBER_OVERHEAD_BYTES, TOPIC_OVERHEAD_BYTES, Phase
 from musterd.raft.contract import ENTRY_BYTES_MAX
+from tests.coordinator.api.test_group_service import joining
 from tests.coordinator.fakes import nonce
 from tests.coordinator.local import local_node, until
-from tests.coordinator.test_service import joining
 from tests.limits.rows import limit
 from tests.limits.test_wire import run
 

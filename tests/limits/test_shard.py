@@ -36,7 +36,7 @@ from musterd.coordinator.runtime.proposer import (
 from musterd.coordinator.runtime.timeouts import UNTAKEN_ROOM_MS
 from musterd.raft.contract import ENTRY_BYTES_MAX
 from tests.coordinator.fakes import Rig, commit, id_of, join
-from tests.coordinator.test_heartbeats import Held
+from tests.coordinator.runtime.test_heartbeats import Held
 from tests.limits.rows import ENTRY, limit
 
 

@@ -10,7 +10,7 @@ from musterd.coordinator.runtime.heartbeats import BeatAnswer
 from musterd.coordinator.runtime.retention import RETENTION, Sweep
 from musterd.coordinator.runtime.sessions import Liveness, MemberKey
 from tests.coordinator.fakes import Rig, join
-from tests.coordinator.test_heartbeats import Held
+from tests.coordinator.runtime.test_heartbeats import Held
 from tests.limits.rows import limit
 from tests.limits.test_machine import Shard, commit
 from tests.machine.printing import WALL_MS

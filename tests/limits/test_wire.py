@@ -11,8 +11,8 @@ from musterd.coordinator.api.requests_under_way import REQUEST_BYTES_MAX
 from musterd.coordinator.api.server import make_server
 from musterd.coordinator.api.translate import COMMAND_MARGIN_BYTES
 from musterd.coordinator.machine.limits import LIMITS
+from tests.coordinator.api.test_group_service import joining, with_topic
 from tests.coordinator.local import local_node
-from tests.coordinator.test_service import joining, with_topic
 from tests.limits.rows import limit
 
 TEST_S = 60

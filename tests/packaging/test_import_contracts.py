@@ -20,7 +20,10 @@ BREAKS = {
         "time",
     ),
     "storage imports nobody": ("musterd.storage.rocks", "musterd.replay.fold"),
-    "raft imports storage and nobody else": ("musterd.raft.replica", "musterd.export.layout"),
+    "raft imports storage and nobody else": (
+        "musterd.raft.replica.replica",
+        "musterd.export.layout",
+    ),
     "raft knows the wire and not the SDK's code": ("musterd.raft.hello", "muster.errors"),
     "the SDK imports its generated code only": ("muster.client", "musterd.demo.pace"),
     "pysyncobj lives in raft only": ("musterd.demo.pace", "pysyncobj"),

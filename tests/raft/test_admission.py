@@ -134,8 +134,8 @@ def test_a_replaced_node_and_a_lagging_one_cannot_elect_a_leader_without_an_ackn
 
 def test_without_the_admission_rule_that_scenario_loses_the_entry(monkeypatch):
     """The test above would fail on a build that counts everybody: it tests something."""
-    monkeypatch.setattr("musterd.raft.replica.Replica._counts", lambda self, peer: True)
-    monkeypatch.setattr("musterd.raft.replica.Replica.learner", False)
+    monkeypatch.setattr("musterd.raft.replica.replica.Replica._counts", lambda self, peer: True)
+    monkeypatch.setattr("musterd.raft.replica.replica.Replica.learner", False)
     cluster = MemoryCluster()
     _, bystander = lost_quorum(cluster)
     cluster.nodes[2].start()

@@ -8,7 +8,7 @@ S1 of the one before; a majority still lacks it.
 import pytest
 
 import musterd.raft.driver
-from musterd.raft.replica import Replica
+from musterd.raft.replica.replica import Replica
 from tests.raft.flaws.hand import HEARTBEAT_S, Options
 from tests.raft.flaws.hand_replica import ReplicaGroup
 

@@ -3,7 +3,7 @@
 import pytest
 
 from musterd.raft.contract import Role
-from musterd.raft.core import PeerNode
+from musterd.raft.replica.pysyncobj_adapter import PeerNode
 from musterd.storage import keys
 from musterd.storage.store import Family
 from tests.raft.memory_cluster import SMALL, MemoryCluster

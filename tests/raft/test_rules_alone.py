@@ -12,8 +12,8 @@ from pysyncobj.syncobj import SyncObj
 import musterd.raft.driver
 from musterd.raft import codec
 from musterd.raft.codec import Message
-from musterd.raft.core import PeerNode
-from musterd.raft.replica import Replica
+from musterd.raft.replica.pysyncobj_adapter import PeerNode
+from musterd.raft.replica.replica import Replica
 from tests.raft.flaws.hand import HEARTBEAT_S, Options
 from tests.raft.flaws.hand_replica import SHARD, ReplicaGroup
 

@@ -10,7 +10,7 @@ from musterd.chaos.faults.choosing import one_of, some_of
 from musterd.chaos.run.conductor import Conductor
 from musterd.chaos.run.installation import Installation
 from musterd.chaos.run.schedule import Schedule
-from musterd.chaos.run.stage import OwnWorld
+from musterd.chaos.run.target_cluster import OwnWorld
 from musterd.chaos.run.view import PlainView
 from musterd.chaos.workloads.catalog import Setting, plan
 from musterd.chaos.world.loopback import Loopback

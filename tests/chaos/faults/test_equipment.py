@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from musterd.chaos.world import cgroups, limits
+from musterd.chaos.world.all_equipment import outfit
 from musterd.chaos.world.clock import HOUR_S, TRUE_TIME, FakeClock
 from musterd.chaos.world.keeping import Keeping
 from musterd.chaos.world.limits import CpuLimit, MemoryLimit
-from musterd.chaos.world.outfit import outfit
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 

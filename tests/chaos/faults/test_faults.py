@@ -17,11 +17,11 @@ from musterd.chaos.faults.contract import Group, create, reason_missing
 from musterd.chaos.faults.disk import ENDS_S, _room, _syncs
 from musterd.chaos.faults.resources import _refused_growth, _untaken
 from musterd.chaos.world import waiting
+from musterd.chaos.world.all_equipment import outfit
 from musterd.chaos.world.clock import FakeClock
 from musterd.chaos.world.disk import LoopDisks
 from musterd.chaos.world.limits import CpuLimit, MemoryLimit, WriteLimit, open_files
 from musterd.chaos.world.loopback import Loopback
-from musterd.chaos.world.outfit import outfit
 from musterd.chaos.world.world import World
 from musterd.raft.contract import Room
 from tests.chaos.faults import apart

@@ -9,8 +9,8 @@ import pytest
 from musterd.chaos.faults.contract import create, reason_missing
 from musterd.chaos.faults.disk import LeaderFsyncHangs
 from musterd.chaos.mutants.installed import BrokenBuild
+from musterd.chaos.world.all_equipment import outfit
 from musterd.chaos.world.loopback import Loopback
-from musterd.chaos.world.outfit import outfit
 from musterd.chaos.world.world import World
 from tests.chaos.faults.load import TOPIC, Load
 

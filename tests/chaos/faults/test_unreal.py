@@ -14,7 +14,7 @@ from musterd.chaos.faults import clock, damage, disk, load, resources, watched
 from musterd.chaos.faults.catalog import kinds
 from musterd.chaos.faults.contract import FaultError, Group, create
 from musterd.chaos.faults.watched import Watched
-from musterd.chaos.run.stage import Healed, OwnWorld
+from musterd.chaos.run.target_cluster import Healed, OwnWorld
 from musterd.chaos.world.errors import WorldError
 from musterd.chaos.world.loopback import Loopback
 

@@ -7,7 +7,7 @@ import pytest
 from musterd.chaos.run.cli import _faults
 from musterd.chaos.run.conductor import Conductor
 from musterd.chaos.run.judging import classes
-from musterd.chaos.run.stage import Healed
+from musterd.chaos.run.target_cluster import Healed
 from tests.chaos.check.made import expected
 from tests.chaos.report import made_up
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from musterd.chaos.run.conductor import Conductor
-from musterd.chaos.run.stage import OwnWorld
+from musterd.chaos.run.target_cluster import OwnWorld
 
 
 def test_each_node_that_answers_leaves_its_view_and_its_metrics_page(tmp_path):

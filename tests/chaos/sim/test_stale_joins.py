@@ -6,7 +6,7 @@ In each world here member a holds partition 0 since generation 1, and generation
 from collections.abc import Iterable
 from dataclasses import replace
 
-from muster.calls import JOIN
+from muster.net.calls import JOIN
 from muster.v1 import group_pb2
 from musterd.chaos.sim.checks import ShardChecker
 from musterd.chaos.sim.mutants import MUTANTS

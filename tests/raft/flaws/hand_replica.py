@@ -22,10 +22,10 @@ from musterd.raft.contract import (
     StateBatch,
     StateView,
 )
-from musterd.raft.core import NEVER, PeerNode
 from musterd.raft.driver import Driver
 from musterd.raft.identity import Identity, write_identity
-from musterd.raft.replica import Replica
+from musterd.raft.replica.pysyncobj_adapter import NEVER, PeerNode
+from musterd.raft.replica.replica import Replica
 from musterd.raft.settings import RaftSettings
 from musterd.storage import keys
 from musterd.storage.memory import MemoryStore
@@ -97,7 +97,7 @@ class _Node:
 
 
 class ReplicaGroup(Group):
-    """musterd.raft.replica.Replica by hand."""
+    """musterd.raft.replica.replica.Replica by hand."""
 
     stock = False
 

@@ -7,8 +7,8 @@ import pytest
 import musterd.raft.driver
 from musterd.chaos.mutants.of_raft import WithoutSnapshotCommitCap, WithoutTruncationGuard
 from musterd.raft.codec import Message
-from musterd.raft.core import FOLLOWER, PeerNode
-from musterd.raft.replica import Replica
+from musterd.raft.replica.pysyncobj_adapter import FOLLOWER, PeerNode
+from musterd.raft.replica.replica import Replica
 from tests.raft.flaws import (
     test_leadership_flaws,
     test_log_flaws,

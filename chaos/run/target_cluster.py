@@ -1,0 +1,255 @@
+"""What a run plays on; here a world of its own (`installation` has the user's)."""
+
+import contextlib
+import random
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from musterd.chaos.faults import catalog
+from musterd.chaos.faults.contract import Fault, Injected, create, reason_missing
+from musterd.chaos.run.schedule import Kind
+from musterd.chaos.world.all_equipment import outfit
+from musterd.chaos.world.equipment import Equipment
+from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.network import Network
+from musterd.chaos.world.replaying import Replaying
+from musterd.chaos.world.world import World
+
+COPIED_PERCENT = 30.0
+"""So many requests of chaos-W12 are sent again, within 5 s."""
+
+
+class StageError(WorldError):
+    """The cluster is not as a run needs it, or a fault could not be made; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A fault that was injected."""
+
+    injected: Injected
+    quorum: bool
+    verified: bool = True
+    """False: that something broke says a command of the user's, and nothing can be seen of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """What had been seen of a fault, by the time it was healed."""
+
+    effect: str = ""
+    """For people; "": nothing was looked for."""
+    unreal: str = ""
+    """Why no effect was visible; "" where one was, or none was looked for."""
+
+
+class Stage(ABC):
+    """As the conductor uses it. Everything is called from one thread."""
+
+    network: str
+    """`netns`, `proxy`, `loopback`, or `own`: the user's."""
+    shards: int
+    nodes: dict[str, int]
+    """Node ids by client address."""
+    beside: dict[str, int]
+    """Node ids by addresses that no fault cuts."""
+    duplicating: tuple[str, ...] = ()
+    hosts: int = 1
+    """Places for clients."""
+    own: bool = True
+    """Whether it was started for this run, and goes with it."""
+    secure: bool = False
+    """Whether its nodes speak TLS, see `workloads.base.Brief.secure`."""
+    probed: frozenset[int] = frozenset()
+    """Shards that probes commit to. The first fault of each kind hits a node that leads one of
+    them, where there is a choice: else nothing would say what that kind costs. Later ones do not
+    look at what a node leads, so that those that only follow are hit, too."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Start it, or find it. Raises WorldError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave nothing behind that the run started; may be called twice."""
+
+    @abstractmethod
+    def kinds(self) -> list[Kind]:
+        """The faults that it can have."""
+
+    @abstractmethod
+    def skipped(self) -> Mapping[str, str]:
+        """The ones that it cannot have, and why."""
+
+    @abstractmethod
+    def inject(self, kind: str, seed: int) -> Done:
+        """Raises WorldError; `heal` undoes what was done until then."""
+
+    @abstractmethod
+    def heal(self) -> Healed:
+        """Undo what the last `inject` did; nothing where there is nothing. Raises WorldError."""
+
+    @abstractmethod
+    def unsettled(self) -> str:
+        """Say what is missing until all nodes run, agree on leaders and have caught up; or ""."""
+
+    @abstractmethod
+    def bind(self, host: int) -> Callable[[list[str]], list[str]]:
+        """Makes command lines run at a place for clients."""
+
+    @abstractmethod
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Create it, known to every node when this returns; fine where it exists."""
+
+    def data_dirs(self) -> list[Path]:
+        """Of the nodes that run, where this machine can read them."""
+        return []
+
+    def copies(self) -> Mapping[str, float]:
+        """What the proxy that sends requests twice has counted."""
+        return {}
+
+    def keep_logs(self, folder: Path) -> None:
+        """Copy what nodes have logged, where the run can see it."""
+        del folder
+
+    def keep_views(self, folder: Path) -> None:
+        """Write down how each node stands, where the run cannot go on."""
+        del folder
+
+    @property
+    def disk(self) -> Path | None:
+        """Where nodes keep their data; None: not known."""
+        return None
+
+
+class OwnWorld(Stage):
+    """Nodes started for this run, in a network that can be broken."""
+
+    def __init__(
+        self,
+        nodes: int,
+        network: Network,
+        wanted: Sequence[str] = (),
+        seed: int = 0,
+        more: Sequence[Equipment] = (),
+    ) -> None:
+        """`wanted`: kinds of faults, none = all; `seed`: of copies of requests, of hash seeds.
+
+        `more`: equipment beside that which the faults need.
+        """
+        self.network = network.name
+        self._seed = seed
+        self._replaying: Replaying | None = None
+        needed = {need for one in wanted for need in type(create(one)).needs}
+        kits = outfit() if not wanted or not needed <= network.provides else ()
+        self.world = World(nodes, network=network, equipment=(*more, *kits), seed=seed)
+        self.shards = self.world.shards
+        self.nodes = {node.endpoint: n for n, node in self.world.nodes.items()}
+        self.beside = {node.addresses.control: n for n, node in self.world.nodes.items()}
+        self.hosts = max(1, len(network.clients))
+        self._wanted = list(wanted)
+        self._fault: Fault | None = None
+        self._met: set[str] = set()
+        """Kinds of faults that were injected before."""
+
+    def open(self) -> None:
+        """Init and start every node, wait until every shard serves; then the replaying proxy."""
+        self.world.__enter__()
+        self._replaying = Replaying(self.world, percent=COPIED_PERCENT, seed=self._seed)
+        self.duplicating = tuple(self._replaying.endpoints)
+
+    def close(self) -> None:
+        """Kill what runs, remove the data and the network."""
+        if self._replaying is not None:
+            self._replaying.close()
+            self._replaying = None
+        self.world.close()
+
+    def kinds(self) -> list[Kind]:
+        """Of the registry, those that are wanted and possible here."""
+        return [
+            Kind(name, kind.weight, kind.hold_s)
+            for name, kind in catalog.kinds().items()
+            if self._is_wanted(name, kind) and not reason_missing(kind, self.world)
+        ]
+
+    def skipped(self) -> Mapping[str, str]:
+        """Of the registry, those that are wanted and not possible."""
+        return {
+            name: reason
+            for name, kind in catalog.kinds().items()
+            if self._is_wanted(name, kind) and (reason := reason_missing(kind, self.world))
+        }
+
+    def _is_wanted(self, name: str, kind: type[Fault]) -> bool:
+        return name in self._wanted if self._wanted else kind.weight > 0
+
+    def inject(self, kind: str, seed: int) -> Done:
+        """By the registry."""
+        self._fault = create(kind)
+        self.world.probed = frozenset() if kind in self._met else self.probed
+        self._met.add(kind)
+        return Done(
+            self._fault.inject(self.world, random.Random(seed)), type(self._fault).keeps_quorum
+        )
+
+    def heal(self) -> Healed:
+        """The fault heals itself."""
+        if self._fault is None:
+            return Healed()
+        self._fault.heal(self.world)
+        healed = Healed(self._fault.effect(), self._fault.unreal())
+        self._fault = None
+        return healed
+
+    def unsettled(self) -> str:
+        """As the world says, with all nodes up. Raises WorldError where one has ended."""
+        for node_id, node in self.world.nodes.items():
+            if not node.running:
+                tail = self.world.log_tail(node_id)
+                raise StageError(f"node {node_id} does not run and no fault is active\n{tail}")
+        return self.world.unsettled()
+
+    def bind(self, host: int) -> Callable[[list[str]], list[str]]:
+        """At a host of clients."""
+        return lambda argv: self.world.client_command(argv, host)
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """By the world."""
+        self.world.create_topic(name, partitions)
+
+    def data_dirs(self) -> list[Path]:
+        """Of all that run, but for those whose records a fault has made wrong."""
+        nodes = self.world.nodes
+        return [nodes[one].folder for one in self.world.running() if one not in self.world.changed]
+
+    def copies(self) -> Mapping[str, float]:
+        """All methods together: passed, copied, held, and the copies' outcomes."""
+        if self._replaying is None:
+            return {}
+        counts: Counter[str] = Counter()
+        for name, count in self._replaying.counts().items():
+            counts[name.partition(" ")[2]] += count
+        return dict(counts)
+
+    def keep_logs(self, folder: Path) -> None:
+        """One file per node."""
+        for path in self.world.folder.glob("node-*.log"):
+            (folder / path.name).write_bytes(path.read_bytes())
+
+    def keep_views(self, folder: Path) -> None:
+        """What DescribeCluster says, and the metrics page, of each node that answers."""
+        for node_id, view in self.world.views().items():
+            (folder / f"node-{node_id}.view.txt").write_text(str(view))
+            with contextlib.suppress(OSError):
+                page = self.world.metrics(node_id)
+                (folder / f"node-{node_id}.metrics.txt").write_text(page)
+
+    @property
+    def disk(self) -> Path:
+        """The world's folder."""
+        return self.world.folder

@@ -1,0 +1,135 @@
+"""The topic registry, and what a group's coordinator says of it."""
+
+from collections.abc import Collection
+
+from muster.admin.rebalances import KEPT, Rebalance, rebalances_of
+from muster.errors import (
+    ErrorCode,
+    InvalidPartitions,
+    InvalidRequest,
+    MusterError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+    error_from_status,
+)
+from muster.net.any_node_call import call_any
+from muster.net.calls import DESCRIBE_REBALANCES, Caller, raise_status
+from muster.types import Topic
+from muster.v1 import admin_pb2, errors_pb2
+
+PARTITIONS_PER_TOPIC_MAX = 2**31 - 1
+
+
+def _topic(message: admin_pb2.Topic) -> Topic:
+    return Topic(message.name, message.partitions)
+
+
+async def create_topic(
+    caller: Caller, name: str, partitions: int, *, exist_ok: bool, timeout_ms: float
+) -> Topic:
+    """See `Client.create_topic`."""
+    response = await call_any(
+        caller,
+        "/muster.v1.Topics/CreateTopic",
+        admin_pb2.CreateTopicResponse.FromString,
+        lambda r: r.status,
+        admin_pb2.CreateTopicRequest(name=name, partitions=_checked_count(partitions)),
+        timeout_ms,
+        is_sure=lambda r: exist_ok or r.created or int(r.status.code) != ErrorCode.NONE,
+    )
+    raise_status(response.status)
+    if not response.created and not exist_ok:
+        raise TopicAlreadyExists(
+            f"topic {name!r} exists with {response.topic.partitions} partitions"
+        )
+    return _topic(response.topic)
+
+
+async def list_topics(caller: Caller, timeout_ms: float) -> list[Topic]:
+    """See `Client.topics`."""
+    response = await call_any(
+        caller,
+        "/muster.v1.Topics/ListTopics",
+        admin_pb2.ListTopicsResponse.FromString,
+        lambda r: r.status,
+        admin_pb2.ListTopicsRequest(),
+        timeout_ms,
+    )
+    raise_status(response.status)
+    return sorted((_topic(t) for t in response.topics), key=lambda t: t.name)
+
+
+async def describe_topics(
+    caller: Caller, names: Collection[str], timeout_ms: float
+) -> dict[str, Topic]:
+    """See `Client.describe_topics`."""
+    response = await _described(caller, names, timeout_ms)
+    for result in response.results:
+        raise_status(result.status)
+    found = {result.name: _topic(result.topic) for result in response.results}
+    missing = sorted(set(names) - found.keys())
+    if missing:
+        raise UnknownTopicOrPartition(f"no topic {missing[0]!r}")
+    return found
+
+
+async def topic_errors(
+    caller: Caller, names: Collection[str], timeout_ms: float
+) -> dict[str, MusterError | None]:
+    """Of each of these topics what is wrong with it, or None where it exists."""
+    response = await _described(caller, names, timeout_ms)
+    said = {result.name: result.status for result in response.results}
+    unknown = errors_pb2.Status(code=errors_pb2.UNKNOWN_TOPIC_OR_PARTITION)
+    return {
+        name: None if int(status.code) == ErrorCode.NONE else error_from_status(status)
+        for name, status in ((name, said.get(name, unknown)) for name in names)
+    }
+
+
+async def _described(
+    caller: Caller, names: Collection[str], timeout_ms: float
+) -> admin_pb2.DescribeTopicsResponse:
+    response = await call_any(
+        caller,
+        "/muster.v1.Topics/DescribeTopics",
+        admin_pb2.DescribeTopicsResponse.FromString,
+        lambda r: r.status,
+        admin_pb2.DescribeTopicsRequest(names=sorted(names)),
+        timeout_ms,
+    )
+    raise_status(response.status)
+    return response
+
+
+async def add_partitions(caller: Caller, name: str, partitions: int, timeout_ms: float) -> Topic:
+    """See `Client.add_partitions`."""
+    response = await call_any(
+        caller,
+        "/muster.v1.Topics/AddPartitions",
+        admin_pb2.AddPartitionsResponse.FromString,
+        lambda r: r.status,
+        admin_pb2.AddPartitionsRequest(name=name, partitions=_checked_count(partitions)),
+        timeout_ms,
+    )
+    raise_status(response.status)
+    return _topic(response.topic)
+
+
+async def rebalances(
+    caller: Caller, group_id: str, most: int, timeout_ms: float
+) -> list[Rebalance]:
+    """See `Client.rebalances`."""
+    if not 0 < most <= KEPT:
+        raise InvalidRequest(f"1 to {KEPT} rebalances are there to be asked for, not {most}")
+    request = admin_pb2.DescribeRebalancesRequest(group_id=group_id, max_rebalances=most)
+    answer, _ = await caller.call(
+        group_id, DESCRIBE_REBALANCES, request.SerializeToString(), timeout_ms=timeout_ms
+    )
+    raise_status(answer.status)
+    return rebalances_of(answer)
+
+
+def _checked_count(partitions: int) -> int:
+    if not 0 < partitions <= PARTITIONS_PER_TOPIC_MAX:
+        raise InvalidPartitions(f"{partitions} partitions are not possible; at least 1")
+    return partitions

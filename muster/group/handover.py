@@ -1,0 +1,140 @@
+"""Handing an assignment over to the user, and taking it back, one step after the other."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from muster.group.committer import maybe
+from muster.group.partition_positions import Places
+from muster.group.partition_tasks import PartitionTasks
+from muster.group.rebalance_listener import RebalanceListener
+from muster.types import Assignment, TopicPartition
+
+if TYPE_CHECKING:
+    from muster.group.group import Group
+
+Told = Callable[["Group", Assignment], Awaitable[None] | None]
+
+
+class Handover:
+    """What the user has of a member's assignments: listener, tasks, a place in each partition.
+
+    The order is Kafka's (group-protocol rules, section 6.9): tasks end, buffered commits go out,
+    then `revoked`, then the partitions are free; `assigned`, then tasks start. A loss may come
+    while a revocation goes on, and ends it.
+    """
+
+    def __init__(
+        self,
+        group: "Group",
+        listener: RebalanceListener,
+        *,
+        held: Callable[[], Assignment | None],
+        in_doubt: Callable[[], bool],
+        timeout_ms: int,
+    ) -> None:
+        self.places = Places(in_doubt)
+        self.runner: PartitionTasks | None = None
+        self.offered: Assignment | None = None
+        """After `assigned`, until it is over."""
+        self.releasing: Assignment | None = None
+        """What is being taken back now."""
+        self._group = group
+        self._listener = listener
+        self._held = held
+        self._timeout_ms = timeout_ms
+        self._lock = asyncio.Lock()  # the user is told one thing after the other
+        self._told: frozenset[TopicPartition] = frozenset()  # in `assigned`, and not taken back
+        self._lost: Assignment | None = None
+
+    async def give(self, assignment: Assignment) -> bool:
+        """Tell of what is new. Whether it is on offer now.
+
+        Raises:
+            Exception: what the listener raised.
+        """
+        async with self._lock:
+            if not self._stands(assignment):
+                return False
+            new = tuple(key for key in assignment.partitions if key not in self._told)
+            self._told |= frozenset(new)
+            whole = len(new) == len(assignment.partitions)
+            told = assignment if whole else replace(assignment, partitions=new)
+            await maybe(self._listener.assigned(self._group, told))
+            if not self._stands(assignment):
+                return False
+            self.offered = assignment
+            return True
+
+    def _stands(self, assignment: Assignment) -> bool:
+        return self._held() is assignment and self.releasing is None
+
+    def begin_to_take(self, assignment: Assignment, *, lost: bool) -> bool:
+        """It is not on offer any more. Whether `take` has to be called: once per revocation."""
+        if lost:
+            self._lost = assignment
+            if self.runner is not None:
+                self.runner.lose()
+        self.offered = None
+        if self.releasing is not None:
+            return False
+        self.releasing = assignment
+        return True
+
+    async def take(self, assignment: Assignment, everything: Callable[[], bool]) -> None:
+        """Stop the tasks, flush, tell the user.
+
+        Raises:
+            Exception: what the listener raised, or `on_coordinator_change` before the last commit.
+        """
+        try:
+            async with self._lock:
+                if self._lost is None:
+                    await self._revoke(assignment, everything=everything())
+                if self._lost is not None:
+                    await self._lose(self._lost)
+        finally:
+            self._lost = self.releasing = None
+
+    async def _revoke(self, assignment: Assignment, *, everything: bool) -> None:
+        """Everything, or in a cooperative round what moves: of that, what the user was told of."""
+        gone = assignment.partitions
+        failed = None
+        try:
+            await self._end_tasks(gone, everything=everything)
+        except Exception as error:  # noqa: BLE001 - on_coordinator_change's: raised below
+            failed = error  # the tasks have ended, and the user is told that, too
+        if not everything:
+            told = tuple(key for key in gone if key in self._told)
+            assignment = replace(assignment, partitions=told)
+        if self._lost is None and (everything or assignment.partitions):
+            await maybe(self._listener.revoked(self._group, assignment))
+        if everything:
+            self._forget()
+        else:
+            self._told -= frozenset(gone)
+            self.places.drop(gone)
+        if failed is not None:
+            raise failed
+
+    async def _lose(self, assignment: Assignment) -> None:
+        await self._end_tasks((), everything=True)
+        if assignment.partitions:
+            await maybe(self._listener.lost(self._group, assignment))
+        self._forget()
+
+    def _forget(self) -> None:
+        self._told = frozenset()
+        self.places.clear()
+
+    async def _end_tasks(self, keys: Collection[TopicPartition], *, everything: bool) -> None:
+        if self.runner is None:
+            return
+        if everything:
+            try:
+                await self.runner.stop(self._timeout_ms)
+            finally:
+                self.runner = None
+        else:
+            await self.runner.take(keys, self._timeout_ms)

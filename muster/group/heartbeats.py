@@ -1,0 +1,463 @@
+"""One heartbeat call per client and coordinator, carrying all members that this client has there.
+
+The coordinator holds the call for an interval of its choice and answers at once when a member must
+act. A newer call (`call_seq`) releases the older one, so a member that comes or changes is heard
+within HEARTBEAT_GAP_MS, with many members within HEARTBEAT_GAP_MS_MAX or a third of that interval,
+and nothing is ever cancelled in normal running. A member that was told to act sits out the rest of
+its interval, so that the others' call is held again.
+"""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable
+
+import grpc
+
+from muster import timeouts
+from muster.errors import ErrorCode
+from muster.group.actions import Identity, Refusal
+from muster.group.session import Moment, Session
+from muster.net import background_tasks, backoff, sleep_clock
+from muster.net.calls import Caller
+from muster.net.discovery import Want, coordinator_of
+from muster.net.nodes import NODES_MAX
+from muster.types import Coordinator
+from muster.v1 import errors_pb2, group_pb2
+
+_PATH = "/muster.v1.GroupCoordinator/Heartbeat"
+SESSION_SHARE = 5
+"""A member that comes is in a call within a fifth of its session."""
+EARLY_MS = 25
+"""An answer without news sooner than this is met with a pause: no server makes a client spin."""
+
+_ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_SIGN_OF_LIFE = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
+_BROKEN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+Answered = Callable[[Identity, Refusal], None]
+
+
+class Pulse:
+    """One member that is kept alive."""
+
+    def __init__(
+        self,
+        beats: "Heartbeats",
+        group_id: str,
+        identity: Identity,
+        answered: Answered,
+        instance_id: str,
+        session: Session,
+    ) -> None:
+        self.group_id = group_id
+        self.session = session
+        self.identity = identity
+        self.instance_id = instance_id
+        self.answered = answered
+        self.due_at = 0.0
+        self.failures = 0
+        self.beat: _Beat | None = None
+        self.acknowledged_at: float | None = None
+        """When the last call that was taken as a sign of life was sent (`sleep_clock.steady_s`)."""
+        self.broken_at: float | None = None
+        """When a connection broke under a call, where nothing was acknowledged since; so, too."""
+        self._beats = beats
+        self._want: Want | None = None
+        self._anew_at = sleep_clock.steady_s()
+        self._unwatch = beats.caller.routes.watch(group_id, self._on_route)
+        self._on_route()
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether the next answer matters more than that the call is held."""
+        return self.broken_at is not None or self.session.in_doubt
+
+    def stop(self) -> None:
+        """No more heartbeats for this one; what is still answered is dropped."""
+        self._unwatch()
+        self.found()
+        if self.beat is not None:
+            self.beat.remove(self)
+            self.beat = None
+
+    def search(self, known: Coordinator | None) -> None:
+        """The coordinator is quiet, gone or wrong: ask others beside it."""
+        if self._want is None:
+            self._want = self._beats.caller.discovery.want(
+                self.group_id, known=known, wake=self.found
+            )
+
+    def begin_anew(self) -> None:
+        """Where nobody answered for a session, once in each: whoever answers next is right.
+
+        A term that is known may never come again, as after a cluster was set up anew.
+        """
+        now = sleep_clock.steady_s()
+        unheard_s = now - max(self.acknowledged_at or self._anew_at, self._anew_at)
+        if unheard_s * 1000 >= self.session.timeout_ms:
+            self._anew_at = now
+            self._beats.caller.discovery.forget(self.group_id)
+
+    def found(self) -> None:
+        """An answer came, from whomever: no search any more."""
+        if self._want is not None:
+            self._want.close()
+            self._want = None
+
+    def _on_route(self) -> None:
+        coordinator = self._beats.caller.routes.get(self.group_id)
+        if coordinator is None:
+            self.search(None)
+            return
+        self.found()
+        self.failures = 0
+        self.due_at = 0.0
+        beat = self._beats.beat(coordinator.endpoint)
+        if self.beat is not None and self.beat is not beat:
+            self.beat.remove(self)
+        self.beat = beat
+        beat.add(self)
+
+
+class Heartbeats:
+    """All members of one client."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.client_nonce = secrets.token_hex(16)
+        self._call_seq = 0
+        self._beats: dict[str, _Beat] = {}
+        self._intervals_ms: dict[str, int] = {}
+
+    def keep(
+        self,
+        group_id: str,
+        identity: Identity,
+        answered: Answered,
+        session: Session,
+        instance_id: str = "",
+    ) -> Pulse:
+        """Keep a member alive until `stop` is called on what this returns.
+
+        Args:
+            group_id: the group.
+            identity: the member and its generation.
+            answered: called with each outcome that concerns the membership (not with NONE, nor with
+                what a search for another coordinator mends).
+            session: told of each answer to a member.
+            instance_id: of a static member.
+        """
+        return Pulse(self, group_id, identity, answered, instance_id, session)
+
+    def beat(self, endpoint: str) -> "_Beat":
+        """The one call to an endpoint."""
+        beat = self._beats.get(endpoint)
+        if beat is None:
+            beat = self._beats[endpoint] = _Beat(self, endpoint)
+        return beat
+
+    def drop(self, endpoint: str, beat: "_Beat") -> None:
+        """A call that carries nobody is over."""
+        if self._beats.get(endpoint) is beat:
+            del self._beats[endpoint]
+
+    def interval_ms(self, endpoint: str) -> int:
+        """For how long a node holds a call, as it said last."""
+        return self._intervals_ms.get(endpoint, timeouts.HEARTBEAT_INTERVAL_MS)
+
+    def learn(self, endpoint: str, interval_ms: int) -> None:
+        """Take what a node said; a busy one holds calls for longer."""
+        if endpoint not in self._intervals_ms and len(self._intervals_ms) >= NODES_MAX:
+            self._intervals_ms.clear()
+        self._intervals_ms[endpoint] = min(
+            max(interval_ms, timeouts.HEARTBEAT_INTERVAL_MS_MIN),
+            timeouts.HEARTBEAT_INTERVAL_MS_MAX,
+        )
+
+    def next_seq(self) -> int:
+        """Rises over all endpoints."""
+        self._call_seq += 1
+        return self._call_seq
+
+    async def close(self) -> None:
+        """Cancel what is in flight. Members should have left before."""
+        await asyncio.gather(*(beat.close() for beat in list(self._beats.values())))
+
+
+class _Call:
+    """One heartbeat in flight."""
+
+    def __init__(self, pulses: list[Pulse], task: "asyncio.Task[_Answer]", now: float) -> None:
+        self.pulses = {pulse: pulse.identity for pulse in pulses}
+        self.task = task
+        self.started_at = now
+        self.sent = Moment.now()
+
+
+_Answer = group_pb2.HeartbeatResponse | grpc.aio.AioRpcError
+
+
+class _Beat:
+    """The members at one endpoint and the calls that carry them; a task while there are any."""
+
+    def __init__(self, beats: Heartbeats, endpoint: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._beats = beats
+        self._counters = beats.caller.counters
+        self._endpoint = endpoint
+        self._pulses: dict[Pulse, None] = {}
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._current: _Call | None = None
+        self._older: set[asyncio.Task[_Answer]] = set()
+        self._suspect_at: float | None = None
+        self._start_at = 0.0
+        self._early = 0
+
+    @property
+    def _interval_ms(self) -> int:
+        return self._beats.interval_ms(self._endpoint)
+
+    def add(self, pulse: Pulse) -> None:
+        self._pulses[pulse] = None
+        soon_s = pulse.session.timeout_ms / SESSION_SHARE / 1000
+        self._start_at = min(self._start_at, self._loop.time() + soon_s)
+        self._news.set()
+        if self._task is None or self._task.done():
+            self._task = background_tasks.start(self._run())
+
+    def remove(self, pulse: Pulse) -> None:
+        self._pulses.pop(pulse, None)
+        self._news.set()
+
+    async def close(self) -> None:
+        self._pulses.clear()
+        self._news.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=timeouts.HEARTBEAT_END_MS / 1000)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    # ---- the loop
+
+    async def _run(self) -> None:
+        try:
+            # A call whose members leave is answered when they have left: gRPC keeps some of each
+            # call that is cancelled.
+            while self._pulses or self._current is not None:
+                self._news.clear()
+                self._call_if_due()
+                self._suspect_if_due()
+                await self._wait()
+                if self._current is not None and self._current.task.done():
+                    call, self._current = self._current, None
+                    self._on_answer(call)
+        finally:
+            self._beats.drop(self._endpoint, self)
+            if self._current is not None:
+                self._current.task.cancel()
+                self._current = None
+            for task in list(self._older):
+                task.cancel()
+
+    def _uncovered(self, now: float) -> list[Pulse]:
+        """Members that are due and not in the call that is held."""
+        held = self._current.pulses if self._current else {}
+        return [p for p in self._pulses if p not in held and p.due_at <= now]
+
+    def _call_if_due(self) -> None:
+        now = self._loop.time()
+        due = self._uncovered(now)
+        if not due or now < self._start_at:
+            return
+        if self._current is not None:
+            due = [p for p in self._current.pulses if p in self._pulses] + due
+            self._set_aside()
+        # A held call says nothing until its interval is over, and a lease may be shorter than that.
+        at_once = any(pulse.is_doubted for pulse in due)
+        many_ms = 0 if at_once else timeouts.HEARTBEAT_GAP_EACH_MS * len(due)
+        most_ms = min(timeouts.HEARTBEAT_GAP_MS_MAX, self._interval_ms // 3)
+        gap_ms = max(timeouts.HEARTBEAT_GAP_MS, min(many_ms, most_ms))
+        self._start_at = now + gap_ms / 1000
+        self._suspect_at = now + self._patience_s
+        self._counters.calls += 1
+        self._counters.attempts += 1
+        task = asyncio.create_task(self._call(due, at_once=at_once))
+        task.add_done_callback(lambda _: self._news.set())
+        self._current = _Call(due, task, now)
+
+    def _set_aside(self) -> None:
+        """The newest call becomes an older one: it ends by itself, and tells the interval."""
+        if self._current is not None:
+            self._older.add(self._current.task)
+            self._current.task.add_done_callback(self._on_older)
+            self._current = self._suspect_at = None
+
+    def _on_older(self, task: "asyncio.Task[_Answer]") -> None:
+        self._older.discard(task)
+        if not task.cancelled():
+            answer = task.result()
+            if isinstance(answer, group_pb2.HeartbeatResponse):
+                self._learn(answer)
+
+    def _learn(self, answer: group_pb2.HeartbeatResponse) -> None:
+        """Also of a call that a newer one released: it may have been called too early for that."""
+        self._beats.learn(self._endpoint, answer.interval_ms)
+        if self._current is not None and self._suspect_at is not None:
+            self._suspect_at = self._current.started_at + self._patience_s
+            self._news.set()
+
+    @property
+    def _patience_s(self) -> float:
+        """After so long without an answer a call is suspect."""
+        return (self._interval_ms + timeouts.SUSPECT_MS) / 1000
+
+    async def _call(self, due: list[Pulse], *, at_once: bool) -> _Answer:
+        members = [
+            group_pb2.HeartbeatRequest.Member(
+                group_id=p.group_id,
+                member_id=p.identity.member_id,
+                generation=p.identity.generation,
+                group_instance_id=p.instance_id,
+            )
+            for p in due
+        ]
+        request = group_pb2.HeartbeatRequest(
+            client_nonce=self._beats.client_nonce,
+            call_seq=self._beats.next_seq(),
+            members=members,
+            at_once=at_once,
+        )
+        call = self._beats.caller.nodes.unary(
+            self._endpoint,
+            _PATH,
+            group_pb2.HeartbeatResponse.FromString,
+            request.SerializeToString(),
+            self._interval_ms + timeouts.HEARTBEAT_MARGIN_MS,
+        )
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            return error
+        finally:
+            if not call.done():
+                call.cancel()
+
+    def _suspect_if_due(self) -> None:
+        """Quiet for longer than it may be held: ask others beside it, and call once more here.
+
+        A newer call releases the older one, so this costs nothing where it was only slow; and a
+        call that went astray does not keep a member silent until its deadline.
+        """
+        if self._current is None or self._suspect_at is None:
+            return
+        if self._loop.time() >= self._suspect_at:
+            self._counters.unanswered += bool(self._pulses)
+            call = self._current
+            self._set_aside()
+            self._search(call)
+            self._call_if_due()
+
+    async def _wait(self) -> None:
+        now = self._loop.time()
+        held = self._current.pulses if self._current else {}
+        times = [max(p.due_at, self._start_at) for p in self._pulses if p not in held]
+        if self._current is not None and self._suspect_at is not None:
+            times.append(self._suspect_at)
+        timer = self._loop.call_at(max(now, min(times)), self._news.set) if times else None
+        try:
+            await self._news.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    # ---- answers
+
+    def _on_answer(self, call: _Call) -> None:
+        if call.task.cancelled():
+            return
+        answer = call.task.result()
+        if isinstance(answer, grpc.aio.AioRpcError):
+            self._on_rpc_error(call, answer.code())
+            return
+        self._learn(answer)
+        if answer.superseded:
+            return  # by another call under this nonce; the members go into the next one
+        by_member = {(r.group_id, r.member_id): r.status for r in answer.results}
+        any_news = False
+        for pulse, identity in call.pulses.items():
+            status = by_member.get((pulse.group_id, identity.member_id))
+            if pulse in self._pulses and pulse.identity == identity and status is not None:
+                any_news |= self._on_status(pulse, status)
+                if int(status.code) in _SIGN_OF_LIFE:
+                    if int(status.code) == ErrorCode.REBALANCE_IN_PROGRESS:
+                        pulse.session.round_began()
+                    any_news |= pulse.is_doubted
+                    pulse.acknowledged_at, pulse.broken_at = call.sent.at_s, None
+                    pulse.session.heard(call.sent)
+        self._pause_if_early(call, any_news=any_news)
+
+    def _pause_if_early(self, call: _Call, *, any_news: bool) -> None:
+        now = self._loop.time()
+        if any_news or now - call.started_at >= EARLY_MS / 1000:
+            self._early = 0
+            return
+        self._early += 1
+        delay_ms = backoff.CALL.delay_ms(self._early, random.random)
+        self._start_at = max(self._start_at, now + delay_ms / 1000)
+
+    def _on_status(self, pulse: Pulse, status: errors_pb2.Status) -> bool:
+        """Take one member's outcome; whether it was news."""
+        code = int(status.code)
+        now = self._loop.time()
+        if code == ErrorCode.NONE:
+            pulse.found()
+            pulse.failures = 0
+            pulse.due_at = now
+            return False
+        if code in _ELSEWHERE or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self._retry_later(pulse)
+            if code in _ELSEWHERE:
+                self._on_elsewhere(pulse, status)
+            return True
+        pulse.found()
+        pulse.due_at = now + self._interval_ms / 1000
+        pulse.answered(pulse.identity, Refusal(code, status.message, retriable=status.retriable))
+        return True
+
+    def _on_elsewhere(self, pulse: Pulse, status: errors_pb2.Status) -> None:
+        self._counters.not_coordinator += 1
+        routes = self._beats.caller.routes
+        known = routes.get(pulse.group_id)
+        hint = coordinator_of(status.coordinator)
+        denied = known if known is not None and known.endpoint == self._endpoint else None
+        elsewhere = hint.endpoint != self._endpoint
+        if not (elsewhere and routes.learn(pulse.group_id, hint, denied=denied)):
+            pulse.search(known)
+
+    def _on_rpc_error(self, call: _Call, code: grpc.StatusCode) -> None:
+        match code:
+            case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
+                self._counters.connections_lost += 1
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._counters.deadlines += 1
+            case grpc.StatusCode.RESOURCE_EXHAUSTED:
+                self._counters.overloaded += 1
+        for pulse in call.pulses:
+            if pulse in self._pulses:
+                self._retry_later(pulse)
+                if code in _BROKEN and pulse.broken_at is None:
+                    pulse.broken_at = sleep_clock.steady_s()
+        if code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+            self._search(call)
+
+    def _retry_later(self, pulse: Pulse) -> None:
+        pulse.failures += 1
+        delay_ms = backoff.CALL.delay_ms(pulse.failures, random.random)
+        pulse.due_at = self._loop.time() + delay_ms / 1000
+        pulse.begin_anew()
+
+    def _search(self, call: _Call) -> None:
+        for pulse in call.pulses:
+            if pulse in self._pulses:
+                pulse.search(self._beats.caller.routes.get(pulse.group_id))

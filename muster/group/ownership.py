@@ -1,0 +1,59 @@
+"""What a member may do with a partition now, by what its membership says it holds."""
+
+from collections.abc import Iterable
+
+from muster.errors import IllegalGeneration, RebalanceInProgress
+from muster.group.membership import Membership, State
+from muster.group.offsets import Offsets
+from muster.types import Assignment, TopicPartition
+
+
+def owned(machine: Membership, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """These, if all of them are held.
+
+    Raises:
+        IllegalGeneration: one of them is not.
+    """
+    wanted = list(partitions)
+    for partition in wanted:
+        if partition not in machine.held_since:
+            raise IllegalGeneration(f"{partition} is not owned by this member now")
+    return wanted
+
+
+def committable(machine: Membership, assignment: Assignment | None, offsets: Offsets) -> Assignment:
+    """The assignment to commit under, for work that was done under this one (None = the current).
+
+    Raises:
+        IllegalGeneration: that one is over, for one of the partitions at least.
+        RebalanceInProgress: there is none now, or the round is about to bring another one.
+    """
+    held = machine.held
+    under = assignment or held or machine.assignment
+    if under is None:
+        raise RebalanceInProgress("this member has no assignment now")
+    if held is None or under.member_id != held.member_id:
+        raise IllegalGeneration(f"the assignment of generation {under.generation} is over")
+    since = machine.held_since
+    mine = frozenset(assignment.partitions) if assignment else since.keys()
+    for partition in offsets:
+        if partition not in mine:
+            raise IllegalGeneration(
+                f"{partition} is not in the assignment of generation {under.generation}"
+            )
+        if since.get(partition, under.generation + 1) > under.generation:
+            raise IllegalGeneration(
+                f"the assignment of generation {under.generation} is over for {partition}"
+            )
+    if machine.state is State.SYNCING:
+        raise RebalanceInProgress("a round is about to end; commit under the next assignment")
+    return held
+
+
+def was_kept(machine: Membership, sent_under: Assignment, offsets: Offsets) -> bool:
+    """Whether these partitions were kept beyond the generation that a commit was sent under."""
+    since = machine.held_since
+    return bool(since) and all(
+        since.get(partition, sent_under.generation + 1) <= sent_under.generation
+        for partition in offsets
+    )

@@ -1,0 +1,1 @@
+"""Channels to the nodes, who coordinates a group, and one call until it is answered."""

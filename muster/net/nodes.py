@@ -1,0 +1,293 @@
+"""The cluster's nodes as this process sees them: a channel to each, kept open.
+
+Thousands of calls that are parked have more channels, each with a connection of its own.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+import grpc
+from google.protobuf.message import Message
+
+from muster import timeouts
+from muster.errors import InvalidConfig
+from muster.net import background_tasks
+
+NODES_MAX = 64
+"""That the user gives, that the cluster names, and that hints name besides: each."""
+
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+"""Of an answer, the server's limit too (architecture.md 5)."""
+
+REQUEST_BYTES_MAX = 1_536 * 1024
+"""The same of a request."""
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.initial_reconnect_backoff_ms", timeouts.RECONNECT_FIRST_MS),
+    ("grpc.min_reconnect_backoff_ms", timeouts.RECONNECT_FIRST_MS),
+    ("grpc.max_reconnect_backoff_ms", timeouts.RECONNECT_MS_MAX),
+    ("grpc.keepalive_time_ms", timeouts.KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", timeouts.KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    # Retries are this SDK's own: only it knows terms, hints and what is idempotent.
+    ("grpc.enable_retries", 0),
+)
+
+PATIENT_CALLS_MAX = 800
+"""Calls that a server may park, on one connection; more go by others. A server lets a connection
+have 1,024 calls at a time, and all members of a group may be of this process."""
+
+_ITS_OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
+
+Response_co = TypeVar("Response_co", bound=Message, covariant=True)
+
+
+class Answers(Protocol[Response_co]):
+    """How to read a response: `FromString` of its class."""
+
+    def __call__(self, data: bytes, /) -> Response_co:
+        """Parse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files for connections.
+
+    Without `ca` the system's authorities count; without `cert` and `key` the client shows no
+    certificate.
+    """
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """Read the files now.
+
+        Raises:
+            InvalidConfig: a file cannot be read, or only one of `cert` and `key` is given.
+        """
+        if bool(self.cert) != bool(self.key):
+            raise InvalidConfig("tls: cert and key go together")
+        try:
+            ca, cert, key = (
+                Path(name).read_bytes() if name else None for name in (self.ca, self.cert, self.key)
+            )
+        except OSError as error:
+            raise InvalidConfig(f"tls: {error}") from error
+        return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+def parse_endpoints(given: str | Sequence[str]) -> tuple[str, ...]:
+    """`"h:p,h:p"` or a list of `"h:p"`, in order, each once.
+
+    Raises:
+        InvalidConfig: none, too many, or one that is not host:port.
+    """
+    several = given.split(",") if isinstance(given, str) else given
+    endpoints = tuple(dict.fromkeys(one.strip() for one in several if one.strip()))
+    if not endpoints or len(endpoints) > NODES_MAX:
+        raise InvalidConfig(f"give 1 to {NODES_MAX} addresses as host:port, not {given!r}")
+    for endpoint in endpoints:
+        host, _, port = endpoint.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) <= 65535:  # noqa: PLR2004 - a port
+            raise InvalidConfig(f"{endpoint!r} is not host:port")
+    return endpoints
+
+
+class Nodes:
+    """Channels by endpoint: opened when a node is learned, closed when it is gone."""
+
+    def __init__(self, bootstrap: Iterable[str], tls: Tls | None, token: str) -> None:
+        self._credentials = tls.credentials() if tls else None
+        self.metadata: tuple[tuple[str, str], ...] = (
+            (("authorization", f"Bearer {token}"),) if token else ()
+        )
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._calls: dict[tuple[str, str, int], Callable[..., object]] = {}
+        """By endpoint, path, and which of its channels."""
+        self._more: dict[str, list[grpc.aio.Channel]] = {}
+        """Of an endpoint, the channels beside its first one."""
+        self._patient: dict[str, list[int]] = {}
+        """Of an endpoint, how many calls are parked by each channel."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._bootstrap = tuple(bootstrap)
+        self._learned: tuple[str, ...] = ()
+        self._ready_now: frozenset[str] | None = None
+        self.closed = False
+        """Whether calls that are cancelled were so because of that."""
+        for endpoint in self._bootstrap:
+            self._open(endpoint)
+
+    def endpoints(self) -> tuple[str, ...]:
+        """What the cluster said of itself; before that, what the user gave."""
+        return self._learned or self._bootstrap
+
+    def order(self, avoid: str = "") -> list[str]:
+        """Whom to ask: connected ones first, the one to avoid last.
+
+        The addresses that the user gave come after those that the cluster names, so that a cluster
+        which advertises an address that cannot be reached from here can still be asked.
+        """
+        known = dict.fromkeys((*self._learned, *self._bootstrap))
+        ready = self._ready()
+        return sorted(known, key=lambda e: (e == avoid, e not in ready))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection to a node stands."""
+        return bool(self._ready())
+
+    def others_count(self, avoid: str) -> int:
+        """How many nodes there are besides one."""
+        return sum(endpoint != avoid for endpoint in self.endpoints())
+
+    def learn(self, endpoints: Iterable[str]) -> None:
+        """Take the cluster's own list: open channels to new nodes, close those of gone ones.
+
+        A node that has just started names those that it has heard of already: one that is connected
+        is there all the same.
+        """
+        named = [endpoint for endpoint in endpoints if endpoint]
+        if not named:
+            return
+        there = [endpoint for endpoint in self._learned if endpoint in self._ready()]
+        learned = tuple(dict.fromkeys((*named, *there)))[:NODES_MAX]
+        if set(learned) == set(self._learned):
+            return
+        for endpoint in set(self._learned) - set(learned) - set(self._bootstrap):
+            self._drop(endpoint)
+        self._learned = learned
+        for endpoint in learned:
+            self._open(endpoint)
+
+    def unary(
+        self,
+        endpoint: str,
+        path: str,
+        parse: Answers[Response_co],
+        request: bytes,
+        timeout_ms: float,
+        number: int = 0,
+    ) -> "grpc.aio.UnaryUnaryCall[bytes, Response_co]":
+        """Start one call. The request goes out as it is, so that a retry is byte-equal.
+
+        `number`: which of the node's channels, as `take_channel` said.
+        """
+        start: Callable[..., object] | None = self._calls.get((endpoint, path, number))
+        if start is None:
+            start = self._channel(endpoint, number).unary_unary(
+                path, request_serializer=bytes, response_deserializer=parse
+            )
+            self._calls[endpoint, path, number] = start
+        call = start(request, timeout=timeout_ms / 1000, metadata=self.metadata or None)
+        return cast("grpc.aio.UnaryUnaryCall[bytes, Response_co]", call)
+
+    def take_channel(self, endpoint: str) -> int:
+        """Which channel has room for a call that may be parked; to be given back when that ends."""
+        taken = self._patient.setdefault(endpoint, [0])
+        number = next((n for n, calls in enumerate(taken) if calls < PATIENT_CALLS_MAX), len(taken))
+        if number == len(taken):
+            taken.append(0)
+        taken[number] += 1
+        return number
+
+    def give_channel(self, endpoint: str, number: int) -> None:
+        """Such a call has ended."""
+        taken = self._patient[endpoint]
+        taken[number] -= 1
+        if not any(taken):
+            del self._patient[endpoint]
+
+    def _channel(self, endpoint: str, number: int) -> grpc.aio.Channel:
+        first = self._open(endpoint)
+        more = self._more.setdefault(endpoint, []) if number else []
+        while len(more) < number:
+            more.append(self._connect(endpoint, (*CHANNEL_OPTIONS, _ITS_OWN_CONNECTION)))
+        return more[number - 1] if number else first
+
+    def _connect(self, endpoint: str, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
+        if self._credentials:
+            return grpc.aio.secure_channel(endpoint, self._credentials, options)
+        return grpc.aio.insecure_channel(endpoint, options)
+
+    def _open(self, endpoint: str) -> grpc.aio.Channel:
+        """The channel to a node; also to one that a hint named before the node list did."""
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            strays = self._channels.keys() - set(self._learned) - set(self._bootstrap)
+            if len(strays) >= NODES_MAX:
+                self._drop(strays.pop())
+            channel = self._connect(endpoint, CHANNEL_OPTIONS)
+            self._channels[endpoint] = channel
+            self._keepers[endpoint] = background_tasks.start(_keep_open(channel))
+        return channel
+
+    def _ready(self) -> frozenset[str]:
+        """Whose connection stands; looked at once in a turn of the loop: thousands may ask."""
+        if self._ready_now is None:
+            self._ready_now = frozenset(
+                endpoint
+                for endpoint, channel in self._channels.items()
+                if channel.get_state() is grpc.ChannelConnectivity.READY
+            )
+            asyncio.get_running_loop().call_soon(self._look_again)
+        return self._ready_now
+
+    def _look_again(self) -> None:
+        self._ready_now = None
+
+    def _drop(self, endpoint: str) -> None:
+        channel = self._channels.pop(endpoint, None)
+        keeper = self._keepers.pop(endpoint, None)
+        for key in [key for key in self._calls if key[0] == endpoint]:
+            del self._calls[key]
+        grace_s = timeouts.COMMIT_ATTEMPT_MS / 1000
+        if channel is not None and keeper is not None:
+            self._close_soon(_close(channel, keeper, grace_s))
+        for one in self._more.pop(endpoint, ()):
+            self._close_soon(one.close(grace_s))
+
+    def _close_soon(self, closing: Coroutine[Any, Any, None]) -> None:
+        task = background_tasks.start(closing)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close every channel; calls still open are cancelled."""
+        self.closed = True
+        for endpoint in list(self._channels):
+            channel, keeper = self._channels.pop(endpoint), self._keepers.pop(endpoint)
+            await _close(channel, keeper, None)
+        for channel in (one for more in self._more.values() for one in more):
+            await channel.close(None)
+        self._more.clear()
+        self._calls.clear()
+        for task in list(self._closing):
+            await task
+
+
+async def _keep_open(channel: grpc.aio.Channel) -> None:
+    """A channel without its connection goes idle; connect at once, not with the next call."""
+    state = channel.get_state(try_to_connect=True)
+    while state is not grpc.ChannelConnectivity.SHUTDOWN:
+        await channel.wait_for_state_change(state)
+        state = channel.get_state(try_to_connect=True)
+
+
+async def _close(
+    channel: grpc.aio.Channel, keeper: "asyncio.Task[None]", grace_s: float | None
+) -> None:
+    await channel.close(grace_s)
+    # The close ends its wait. Cancelled, it would leave gRPC with an answer that it keeps, with
+    # this loop, for ever, or that it brings when the loop is closed.
+    _, unanswered = await asyncio.wait([keeper], timeout=timeouts.CHANNEL_END_MS / 1000)
+    if unanswered:
+        keeper.cancel()
+        await asyncio.wait([keeper])

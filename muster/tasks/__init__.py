@@ -1,0 +1,1 @@
+"""Named tasks instead of partitions: what there is to do, who does it, and doing it."""

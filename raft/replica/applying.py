@@ -1,0 +1,244 @@
+# ruff: noqa: N802 - overrides carry the names of PySyncObj, and call its private methods
+"""Applying: committed entries, and states that arrive as snapshots, become the machine's state.
+
+Sources: thesis sections 3.5 and 5.1; raft-layer.md sections 4 ("applyLogEntries") and 6.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from musterd.raft.contract import (
+    Applied,
+    NodeId,
+    Outcome,
+    Role,
+    SetAsideState,
+    ShardId,
+    StateMachine,
+)
+from musterd.raft.journal import KIND_ADMITTED, KIND_COMMAND, KIND_NOOP, Entry, Journal
+from musterd.raft.peers import Admission, decode_admission
+from musterd.raft.replica.pysyncobj_adapter import LEADER, Host, PeerNode
+from musterd.raft.replica.replication import Replication
+from musterd.raft.state import ShardBatch, ShardView
+from musterd.storage.invariant import BrokenInvariantError, invariant
+
+_APPLY_READ = 64
+"""Entries that one read of the journal hands to the apply loop."""
+
+
+class Applying(Replication):
+    """What a replica does with what is committed."""
+
+    def __init__(self, host: Host, shard: ShardId, journal: Journal, machine: StateMachine) -> None:
+        self._machine = machine
+        self._waiting: dict[int, tuple[int, int, Callable[[Outcome], None]]] = {}
+        """By index, the proposals that wait: term, bytes, whom to tell."""
+        self._waiting_bytes = 0
+        self._loading: Iterator[None] | None = None
+        self._reload_epoch: int | None = None
+        self._promoted = False
+        """Whether this leader has applied its own no-op."""
+        self._rebuild_at = 0.0
+        self._applying: Entry | None = None
+        super().__init__(host, shard, journal, machine.examine)
+        self._batch = ShardBatch(host.store, shard, self._snapshots.local_id)
+        self._rebuilding = bool(self._snapshots.trusted)
+        self._applied = self._commit = max(1, self._snapshots.applied_index)
+        self._announce_unapplied(self._log.last_index)
+
+    @property
+    def _reloading(self) -> bool:
+        return self._loading is not None or self._reload_epoch is not None
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._reloading or super()._is_behind
+
+    def _SyncObj__applyLogEntries(self) -> bool:
+        """Apply what is committed, at most so many entries and milliseconds in one tick.
+
+        One entry, or one slice of a load, at least, unless the turn's time was over before.
+        """
+        if self._host.apply_over:
+            return False
+        if self._reloading and not self._continue_reload():
+            return False
+        if self._rebuilding:
+            return False
+        if self._commit <= self._applied:
+            return False
+        deadline = self._host.apply_until
+        left = self._settings.apply_entries
+        while left > 0 and self._applied < self._commit:
+            count = min(left, self._commit - self._applied, _APPLY_READ)
+            for entry in self._log.read(self._applied + 1, count, self._settings.message_bytes):
+                self._apply(entry)
+                left -= 1
+                if self._clock() > deadline:
+                    left = 0
+                    break
+        self._keep_applied()
+        return False
+
+    def _keep_applied(self) -> None:
+        """State and applied index travel in one batch; soft, since the log can be applied again."""
+        self._snapshots.applied_index = self._applied
+        self._batch.put_applied(self._applied)
+
+    def _apply(self, entry: Entry) -> None:
+        command, index, term = entry
+        invariant(index == self._applied + 1, f"entry {index} applied after {self._applied}")
+        self._applying = entry
+        result = self._SyncObj__doApplyCommand(command)
+        self._applied = index
+        if command[0] == KIND_ADMITTED:
+            self._announce_unapplied(self._log.last_index)
+        waiting = self._waiting.pop(index, None)
+        if waiting is not None:
+            self._waiting_bytes -= waiting[1]
+            invariant(waiting[0] == term, f"entry {index} is not the one that was proposed")
+            waiting[2](Applied(index, term, result))
+        own_noop = self._state == LEADER and index == self._noop_index
+        if own_noop and not self._promoted:
+            self._promoted = True
+            self._machine.role_changed(Role.LEADER, self._term)
+
+    def _SyncObj__doApplyCommand(self, command: bytes) -> object:
+        """By kind. What a machine raises stops the process: better than diverging."""
+        entry = self._applying
+        if entry is None:
+            raise BrokenInvariantError("commands are applied by applyLogEntries only")
+        kind = command[0]
+        if kind == KIND_COMMAND:
+            return self._machine.apply(entry[1], entry[2], command[1:], self._batch)
+        if kind == KIND_ADMITTED:
+            self._admit(decode_admission(command[1:]))
+        elif kind != KIND_NOOP:
+            raise BrokenInvariantError(
+                f"shard {self._shard}: entry {entry[1]} is of kind {kind}, "
+                "which this version does not know: install the version that wrote it"
+            )
+        return None
+
+    def _admit(self, admission: Admission) -> None:
+        """A ReplicaAdmitted entry is committed, or came with a snapshot."""
+        was_learner = self.learner
+        self._book.admit(self._shard, admission)
+        self._begin_to_vote(admission, was_learner)
+
+    def _SyncObj__tryLogCompaction(self) -> None:
+        """State is on disk with its applied index, so the log's front may go when it is long."""
+        self._log.trim(self._applied)
+
+    # Installing a snapshot.
+
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N803 - PySyncObj's name
+        """The last chunk has arrived: one small batch makes its state ours."""
+        invariant(clearJournal, "the base loads a dump only for a snapshot that arrived")
+        arrived = self._snapshots.take_arrived()
+        _, index, term = arrived.entry
+        self._verified = index
+        again = self._rebuilding and index == self._applied
+        if index <= self._applied and not again:  # pso-F5c: never an older state over a newer one
+            return
+        self._rebuilding = False
+        if not self._log.matches(index, term):
+            self._log.reset(arrived.entry)
+        self._snapshots.flip(arrived)
+        for admission in arrived.admissions:
+            self._admit(decode_admission(admission))
+        self._applied = index
+        self._announce_unapplied(self._log.last_index)
+        self._commit = max(self._commit, index)
+        self._batch = ShardBatch(self._host.store, self._shard, self._snapshots.local_id)
+        self._loading = None
+        self._reload_epoch = self._host.store.pending_epoch
+        self._host.mark(self._shard)
+
+    def _continue_reload(self) -> bool:
+        """Load the installed state in slices; True when the machine is up to date."""
+        store = self._host.store
+        if self._reload_epoch is not None:
+            if store.written_epoch < self._reload_epoch:
+                store.write()
+            if store.written_epoch < self._reload_epoch:
+                return False
+            self._reload_epoch = None
+            self._loading = self._reload()
+            self._snapshots.drop_old()
+        while self._loading is not None:
+            if next(self._loading, self) is self:
+                self._loading = None
+            elif self._clock() > self._host.apply_until:
+                return False
+        return True
+
+    def stored(self) -> ShardView:
+        """What is written of this shard; a scan begun now stays at this moment."""
+        return ShardView(self._host.store, self._shard, self._snapshots.local_id, self._applied)
+
+    def _reload(self) -> Iterator[None] | None:
+        return self._machine.reload(self.stored())
+
+    def load(self) -> None:
+        """At start, before the first turn: let the machine load its state, all of it."""
+        for _ in self._reload() or ():
+            pass
+
+    # A state that is wrong.
+
+    def rebuild(self, trusted: Collection[NodeId]) -> None:
+        """Take the whole state anew from a leader among `trusted`; see the contract."""
+        self._snapshots.distrust(trusted)
+        self._rebuilding = True
+        self._host.mark(self._shard)
+
+    @property
+    def distrusted(self) -> bool:
+        """Whether the applied state is known to be wrong; see the contract."""
+        return self._rebuilding
+
+    @property
+    def copy_of(self) -> NodeId | None:
+        """Whose state the applied one is an unconfirmed copy of; see the contract."""
+        return self._snapshots.copy_of
+
+    def confirm_copy(self) -> None:
+        """The applied state is this node's own from now on; see the contract."""
+        self._snapshots.confirm()
+
+    @property
+    def differing(self) -> Mapping[NodeId, int]:
+        """Whose states differ from this one while no majority agrees; see the contract."""
+        return self._snapshots.differing
+
+    def note_differing(self, notes: Mapping[NodeId, int]) -> None:
+        """Set the state here aside where one of theirs replaces it; see the contract."""
+        if self._snapshots.note_differing(notes):
+            self._host.mark(self._shard)
+
+    @property
+    def set_aside(self) -> SetAsideState | None:
+        """A state that was replaced without a verdict; see the contract."""
+        aside = self._snapshots.set_aside
+        if aside is None:
+            return None
+        view = ShardView(self._host.store, self._shard, aside.local_id, aside.applied_index)
+        return SetAsideState(view, aside.noted_index)
+
+    def drop_set_aside(self) -> None:
+        """A majority has agreed since; see the contract."""
+        self._snapshots.drop_set_aside()
+
+    def _trusts(self, peer: PeerNode) -> bool:
+        """Whether this state, where it is wrong, may be replaced by that of `peer`."""
+        return not self._rebuilding or peer.id in self._snapshots.trusted
+
+    def _ask_for_state(self) -> None:
+        now = self._clock()
+        if self._leader is None or self._reloading or now < self._rebuild_at:
+            return
+        if not self._trusts(self._leader):
+            return
+        self._rebuild_at = now + self._ms(self._settings.resend_ms)
+        self._send_node(self._leader, {"type": "snapshot_wanted", "term": self._term})

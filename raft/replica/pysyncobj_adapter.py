@@ -1,0 +1,264 @@
+# ruff: noqa: N802 - overrides carry the names of PySyncObj, and call its private methods
+"""The one place that knows PySyncObj's private names: a typed face of `SyncObj` for the overrides.
+
+PySyncObj's core keeps what is sound in it: roles, terms and votes, the vote-grant rule, appending
+and cutting, the commit rule (majority and current term), the no-op of a new leader, time-outs.
+"""
+
+from collections.abc import Callable
+from operator import attrgetter
+from random import Random
+from typing import Any, Protocol
+
+from pysyncobj.config import SyncObjConf
+from pysyncobj.node import Node
+from pysyncobj.syncobj import SyncObj
+from pysyncobj.transport import Transport
+
+from musterd.raft import pysyncobj_pin
+from musterd.raft.codec import Message
+from musterd.raft.contract import ENTRY_BYTES_MAX, ShardId
+from musterd.raft.disk_room import Rooms
+from musterd.raft.identity import Identity
+from musterd.raft.journal import Journal
+from musterd.raft.peers import PeerBook
+from musterd.raft.progress import PeerBudget
+from musterd.raft.settings import RaftSettings
+from musterd.storage.invariant import invariant
+from musterd.storage.store import Store
+
+FOLLOWER, CANDIDATE, LEADER = range(3)
+"""PySyncObj's role numbers."""
+
+SECOND_MS = 1000
+NEVER = float("inf")
+
+
+class PeerNode(Node):
+    """A node by its number; the hash is the number itself, cheap and the same everywhere."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return int(self._id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PeerNode) and self._id == other._id
+
+    def __str__(self) -> str:
+        return str(self._id)
+
+
+class Host(Protocol):
+    """What a replica needs of the node it lives on: the driver."""
+
+    identity: Identity
+    store: Store
+    book: PeerBook
+    settings: RaftSettings
+    clock: Callable[[], float]
+    rng: Random
+    apply_until: float
+    """When this turn's shards have applied enough, on the node's clock."""
+    apply_over: bool
+    """That they have, and this shard's turn comes first in the next one."""
+    rooms: Rooms
+
+    @property
+    def disk_hangs(self) -> bool:
+        """Whether a sync takes so long that this node leads nothing until it returns."""
+        ...
+
+    def post(self, shard: ShardId, node: int, message: Message, hold: bool) -> None:
+        """Queue a message; `hold`: it leaves only when all that is pending now is synced."""
+        ...
+
+    def mark(self, shard: ShardId) -> None:
+        """The shard has work: tick it in the next turn."""
+        ...
+
+    def budget(self, node: int) -> PeerBudget:
+        """Bytes in flight to a peer, over all shards."""
+        ...
+
+    def take_snapshot_slot(self) -> bool:
+        """Whether one more snapshot may be sent now; give it back with `free_snapshot_slot`."""
+        ...
+
+    def free_snapshot_slot(self) -> None:
+        """A transfer has ended."""
+        ...
+
+
+class _Outbox(Transport):
+    """What SyncObj believes is its network: queues at the host."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, [])
+        self.deliver: Callable[[Node, Message], None] = _nowhere
+
+    def send(self, node: Node, message: Message) -> bool:
+        self.deliver(node, message)
+        return True
+
+    def destroy(self) -> None:
+        self.deliver = _nowhere
+
+
+def _nowhere(_node: Node, _message: Message) -> None:
+    """SyncObj sends nothing while it is constructed."""
+
+
+_UNBINDING = frozenset(
+    {"append_entries", "snapshot_chunk", "pre_vote", "pre_vote_reply", "timeout_now"}
+)
+"""Messages that promise nothing which a crash could take back.
+
+`timeout_now` tells a follower to stand in a later term, with its own log; of its sender it says
+that it leads its term, and that was synced before it asked for votes.
+"""
+
+
+def _private(name: str) -> Any:
+    """A private attribute of SyncObj under a readable name, typed where it is declared."""
+
+    def write(self: object, value: object) -> None:
+        setattr(self, name, value)
+
+    return property(attrgetter(name), write)
+
+
+class Core(SyncObj):
+    """SyncObj over our journal, clock and outbox, with its private state under typed names."""
+
+    _state: int = _private("_SyncObj__raftState")
+    _term: int = _private("_SyncObj__raftCurrentTerm")
+    _voted_for: int | None = _private("_SyncObj__votedForNodeId")
+    _leader: PeerNode | None = _private("_SyncObj__raftLeader")
+    _base_log: Journal = _private("_SyncObj__raftLog")
+    _commit: int = _private("_SyncObj__raftCommitIndex")
+    _applied: int = _private("_SyncObj__raftLastApplied")
+    _match: dict[PeerNode, int] = _private("_SyncObj__raftMatchIndex")
+    _next: dict[PeerNode, int] = _private("_SyncObj__raftNextIndex")
+    _last_response: dict[PeerNode, float] = _private("_SyncObj__lastResponseTime")
+    _election_deadline: float = _private("_SyncObj__raftElectionDeadline")
+    _heartbeat_due: float = _private("_SyncObj__newAppendEntriesTime")
+    _transfer_in_progress: bool = _private("_SyncObj__transferInProgress")
+    _noop_index: int | None = _private("_SyncObj__noopIDx")
+    _connected: set[PeerNode] = _private("_SyncObj__connectedNodes")
+    _outbox: _Outbox = _private("_SyncObj__transport")
+    _needs_dump: bool = _private("_SyncObj__needLoadDumpFile")
+    _serializer: Any = _private("_SyncObj__serializer")
+
+    def __init__(self, host: Host, shard: ShardId, journal: Journal) -> None:
+        self._host = host
+        self._shard = shard
+        self._log = journal
+        self._settings = host.settings
+        self._clock = host.clock
+        self._book = host.book
+        self._me = PeerNode(host.identity.node_id)
+        self._peers = tuple(PeerNode(node) for node in host.identity.peers)
+        self._by_id = {int(peer.id): peer for peer in self._peers}
+        # SyncObj's constructor reads every attribute of its class once; these it sets only later.
+        self._heartbeat_due = 0.0
+        self._needs_dump = False
+        pysyncobj_pin.use_clock(host.clock)
+        super().__init__(
+            self._me, self._peers, conf=_pysyncobj_conf(host.settings), transport=_Outbox()
+        )
+        self._outbox.deliver = self._send_node
+        self._base_log = journal
+        self._term = journal.getCurrentTerm()
+        self._voted_for = journal.getVotedForNodeId()
+        self._needs_dump = False
+        self._started = host.clock()
+
+    # Helpers for all layers.
+
+    @property
+    def _quorum(self) -> int:
+        return (len(self._peers) + 1) // 2 + 1
+
+    def _counts(self, peer: PeerNode) -> bool:
+        """Whether `peer` may vote and acknowledge in this shard.
+
+        Not if it is a replaced node that the shard has yet to admit (architecture.md section 6).
+        """
+        return self._book.counts(self._shard, peer.id)
+
+    def _hold(self, message: Message) -> bool:
+        """Whether a message waits for the sync of what was pending when it was made.
+
+        Durability rule 2: all but a leader's append, a pre-vote and the request to take over, which
+        claim nothing about the disk and bind nobody: the vote behind them waits. (The answer to an
+        append decides for itself, see `_reply`; what it claims early is durable.)
+        """
+        return message["type"] not in _UNBINDING
+
+    def _send_node(self, node: Node, message: Message) -> None:
+        self._host.post(self._shard, node.id, message, self._hold(message))
+
+    def _ms(self, milliseconds: int) -> float:
+        return milliseconds / SECOND_MS
+
+    def _last_log(self) -> tuple[int, int]:
+        """(term, index) of the newest entry: the order of "up-to-date" (thesis section 3.6.1)."""
+        return self._log.last_term, self._log.last_index
+
+    def _append_own(self, command: bytes) -> int:
+        """Append one entry as the leader; returns its index."""
+        invariant(self._state == LEADER, "only a leader appends")
+        index = self._log.last_index + 1
+        self._log.add(command, index, self._term)
+        return index
+
+    # PySyncObj's methods that are called but not overridden.
+
+    def _set_term(self, term: int, voted_for: int | None) -> None:
+        self._SyncObj__setCurrentTerm(term, voted_for)
+
+    def _become_leader(self) -> None:
+        self._SyncObj__onBecomeLeader()
+
+    def _SyncObj__generateRaftTimeout(self) -> float:
+        """The node's own generator, so that a run can be repeated."""
+        low, high = self._settings.election_min_ms, self._settings.election_max_ms
+        return self._ms(low) + self._ms(high - low) * self._host.rng.random()
+
+    def _SyncObj__getEntries(
+        self,
+        fromIDx: int | None,  # noqa: N803 - PySyncObj's name
+        count: int | None = None,
+        maxSizeBytes: int | None = None,  # noqa: N803 - PySyncObj's name
+    ) -> Any:
+        """Bounded: the base asks for one entry, or whether there is one and another behind it.
+
+        The second must come however long the first is: without it the base would not cut.
+        """
+        log = self._log
+        if fromIDx is None or not log.first_index <= fromIDx <= log.last_index:
+            return []
+        wanted = 2 if count is None else count
+        return log.read(fromIDx, wanted, maxSizeBytes or wanted * ENTRY_BYTES_MAX)
+
+
+def _pysyncobj_conf(settings: RaftSettings) -> SyncObjConf:
+    conf = SyncObjConf(
+        autoTick=False,
+        raftMinTimeout=settings.election_min_ms / SECOND_MS,
+        raftMaxTimeout=settings.election_max_ms / SECOND_MS,
+        appendEntriesPeriod=settings.heartbeat_ms / SECOND_MS,
+        leaderFallbackTimeout=settings.quorum_ms / SECOND_MS,
+        connectionTimeout=10,
+        appendEntriesUseBatch=True,
+        appendEntriesBatchSizeBytes=1 << 20,
+        logCompactionMinEntries=2000,
+        logCompactionMinTime=10**9,
+        dynamicMembershipChange=False,
+        journalFile=None,
+        fullDumpFile=None,
+        useFork=False,
+    )
+    conf.validate()
+    return conf

@@ -1,0 +1,246 @@
+# ruff: noqa: N802, SLF001 - overrides carry the names of PySyncObj, and call its private methods
+"""Ticks: what a replica does when it is its turn, around one tick of PySyncObj's core.
+
+Sources: thesis sections 3.10 and 6.4; raft-layer.md sections 3 (races that the fuzzer found) and 4.
+"""
+
+from collections.abc import Collection
+
+from pysyncobj.syncobj import SyncObj
+
+from musterd.raft.admission import Admitting
+from musterd.raft.codec import Message
+from musterd.raft.contract import NodeId, ShardId, StateMachine, Unknown
+from musterd.raft.journal import KIND_ADMITTED, Journal
+from musterd.raft.peers import Admission
+from musterd.raft.replica.applying import Applying
+from musterd.raft.replica.pysyncobj_adapter import FOLLOWER, LEADER, NEVER, Host, PeerNode
+from musterd.storage.invariant import invariant
+
+_APPENDING = frozenset({"append_entries", "next_node_idx"})
+
+
+class Ticking(Applying):
+    """Turns of a follower, of a leader, and of the only node of its cluster."""
+
+    def __init__(self, host: Host, shard: ShardId, journal: Journal, machine: StateMachine) -> None:
+        self._transfer: tuple[PeerNode, float, bool] | None = None
+        """Handing over to whom, until when, and whether it was asked to stand."""
+        self._uncapped: dict[PeerNode, int] = {}
+        """The match indexes during a tick, in which the base sees lower ones."""
+        self._admitting = Admitting()
+        self._admit_at = 0.0
+        super().__init__(host, shard, journal, machine)
+
+    def wants_tick(self, message: Message, term: int) -> bool:
+        """Whether a tick could do anything now that `message` was received, in `term` until then.
+
+        Nearly all that arrives at rest are heartbeats and their answers, and nothing follows from
+        them: a tick would look at everything and change nothing. What is due by time comes with the
+        driver's timer, what waits for the disk with its sync.
+        """
+        if message["type"] not in _APPENDING or self._term != term:
+            return True
+        if self._commit > self._applied or self._reloading or self._rebuilding:
+            return True
+        if self._state != LEADER:
+            return self._state != FOLLOWER or bool(message.get("entries"))
+        last = self._log.last_index
+        return (
+            self._commit < last
+            or not self._promoted
+            or self._round_wanted
+            or self._transfer is not None
+            or len(self._reads) > 0
+            or any(self._next[peer] <= last for peer in self._peers)
+        )
+
+    def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: N803 - PySyncObj's name
+        invariant(timeToWait == 0.0, "a tick never waits")
+        if self._state != LEADER and not self._peers:
+            self._elect_alone()
+        if self._state != LEADER:
+            self._tick_unled()
+        elif self._peers:
+            self._tick_leading()
+        else:
+            self._tick_alone()
+        if self._state == LEADER:
+            self._tick_led()
+        elif self._rebuilding:
+            self._ask_for_state()
+
+    def _tick_led(self) -> None:
+        if self._transfer is not None:
+            self._tick_transfer()
+        elif self._rebuilding:
+            self._give_way()
+        if self._promoted and self._peers:
+            self._admit_newcomers()
+        if self._reads:
+            quorum_seq = self._quorum_seq() if self._peers else self._seq + 1
+            self._reads.advance(quorum_seq, self._applied)
+
+    def _tick_leading(self) -> None:
+        """Tick the base with the followers' match capped (durability rule 3).
+
+        The base counts the leader itself for every index it has. So each follower's match is at
+        most what is durable here, and nothing for those that do not count: the base then commits
+        min(majority, own durable index).
+
+        The base steps down where no majority answered within `quorum_ms`, however old the answers
+        were: a leader that was stopped itself shall have the time to ask, and none of what it stood
+        still counts (`stood_still`). But who answered nothing in time for twice as long does not
+        count: a leader that may say nothing (`quorum_heard`) shall not keep others from leading.
+        """
+        durable = self._durable_cap()
+        silent_before = self._clock() - 2 * self._ms(self._settings.quorum_ms)
+        real = self._match
+        capped = {}
+        for peer in self._peers:
+            if self._counts(peer):
+                capped[peer] = min(real[peer], durable)
+                silent = self._progress[peer].answered_at < silent_before
+            else:
+                capped[peer] = 0
+                silent = True
+            if silent:
+                self._last_response[peer] = -NEVER
+        self._match, self._uncapped = capped, real
+        try:
+            SyncObj._onTick(self, 0)
+        finally:
+            if self._match is capped:
+                self._match = self._uncapped
+            self._uncapped = {}
+
+    def _durable_cap(self) -> int:
+        """Durability rule 3: a leader commits at most its own durable index."""
+        return self._log.durable_index()
+
+    def _tick_alone(self) -> None:
+        """A cluster of one: what is durable here is committed (durability rule 7)."""
+        durable = self._durable_cap()
+        if durable > self._commit and self._log.term_at(durable) == self._term:
+            self._commit = durable
+        self._SyncObj__applyLogEntries()
+        if self._clock() > self._heartbeat_due:
+            self._SyncObj__sendAppendEntries()
+        self._checkCommandsToApply()
+        self._SyncObj__tryLogCompaction()
+
+    def _checkCommandsToApply(self) -> None:
+        """Proposals append at once, so only the sending is left.
+
+        Nothing is forwarded: clients are told who leads.
+        """
+        if self._state == LEADER:
+            self._send_due()
+
+    def rebuild(self, trusted: Collection[NodeId]) -> None:
+        """Begin no hand-over, and end the one that runs, to a node that is not trusted."""
+        super().rebuild(trusted)
+        if self._transfer is not None and not self._trusts(self._transfer[0]):
+            self._transfer = None
+
+    def _begin_transfer(self, target: PeerNode) -> None:
+        deadline = self._clock() + self._ms(self._settings.transfer_ms)
+        self._transfer = (target, deadline, False)
+        self._host.mark(self._shard)
+
+    def _give_way(self) -> None:
+        """A leader whose state is wrong serves nobody: whoever has its log shall lead instead.
+
+        It stood because nobody else could. A follower whose state is wrong too declines, so the
+        choice is drawn anew each time.
+        """
+        last = self._log.last_index
+        able = [
+            peer
+            for peer in self._peers
+            if peer in self._connected
+            and self._counts(peer)
+            and self._trusts(peer)
+            and self._match[peer] == last
+        ]
+        if able:
+            self._begin_transfer(self._host.rng.choice(able))
+
+    def _tick_transfer(self) -> None:
+        """Hand over when the target has everything; go on leading where that takes too long."""
+        if self._transfer is None:
+            return
+        target, deadline, asked = self._transfer
+        if self._clock() > deadline or target not in self._connected:
+            self._transfer = None
+        elif not asked and self._match[target] == self._log.last_index:
+            self._transfer = (target, deadline, True)
+            self._send_node(target, {"type": "timeout_now", "term": self._term})
+
+    def _admit_newcomers(self) -> None:
+        """Bring replaced and forgetful nodes back into the quorum, step by step (raft/peers.py)."""
+        now = self._clock()
+        if now < self._admit_at:
+            return
+        self._admit_at = now + self._ms(self._settings.admission_ms)
+        newcomers = self._book.newcomers(self._shard)
+        if not newcomers:
+            return
+        holds = {peer.id: self._match[peer] for peer in self._peers}
+        for node, store_uuid, life in newcomers:
+            voters = [
+                holds[peer.id]
+                for peer in self._peers
+                if self._counts(peer) or self._admitting.counts_elsewhere(peer.id)
+            ]
+            held_by_voters = min([*voters, self._durable_cap()])
+            step = self._admitting.next_step(node, store_uuid, life, held_by_voters, holds[node])
+            if step is None:
+                continue
+            admission = Admission(
+                node, store_uuid, self._term, self._me.id, effective=step, life=life
+            )
+            index = self._append_own(bytes((KIND_ADMITTED,)) + admission.encode())
+            if not step:
+                self._book.announce(self._shard, admission)
+            self._admitting.appended(admission, index)
+            self._send_wanted = True
+            self._host.mark(self._shard)
+
+    def _SyncObj__setState(self, newState: int) -> None:  # noqa: N803 - PySyncObj's name
+        old = self._state
+        SyncObj._SyncObj__setState(self, newState)
+        if old != LEADER and newState == LEADER:
+            self._promoted = False
+            self._transfer = None
+            self._admitting.restart()
+            self._rounds.restart()
+            # Nobody is heard yet; so long may the first answer take (`_tick_leading`).
+            heard_at = self._clock() - self._ms(self._settings.quorum_ms)
+            for peer in self._peers:
+                progress = self._progress[peer]
+                progress.clear()
+                progress.heard_at = progress.answered_at = heard_at
+        elif old == LEADER and newState != LEADER:
+            self._forget_own_lead()
+            self._demote()
+
+    def _forget_own_lead(self) -> None:
+        """The base does so too, but only after callers were told who leads in the later term."""
+        if self._leader == self._me:
+            self._leader = None
+
+    def _demote(self) -> None:
+        """Leadership is lost: what waited has an unknown outcome (pso-F16, F17)."""
+        self._election_deadline = self._clock() + self._SyncObj__generateRaftTimeout()
+        self._promoted, self._transfer = False, None
+        if self._book.newcomers(self._shard):
+            self._announce_unapplied(self._log.last_index)  # what it was about to admit, too
+        self._snapshots.cancel_all()
+        for peer in self._peers:
+            self._progress[peer].clear()
+        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
+        for _, _, done in waiting.values():
+            done(Unknown())
+        self._reads.fail()
+        self._machine.role_changed(self.role, self._term)

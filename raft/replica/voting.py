@@ -1,0 +1,355 @@
+# ruff: noqa: SLF001 - overrides carry the names of PySyncObj, and call its private methods
+"""Elections: pre-vote, sticky voters, one vote per voter and term, broken links as silence.
+
+Sources: thesis sections 3.4 and 3.6 (elections), 9.6 (pre-vote), 4.2.3 (voters that hear a leader
+ignore candidates), 3.10 (transfer); raft-layer.md sections 1 (pso-F2, F7, F8, F8b, F16) and 4.
+"""
+
+from pysyncobj.node import Node
+from pysyncobj.syncobj import SyncObj
+
+from musterd.raft.codec import Message
+from musterd.raft.contract import NodeId, Role, Room, ShardId
+from musterd.raft.journal import Journal
+from musterd.raft.replica.pysyncobj_adapter import (
+    CANDIDATE,
+    FOLLOWER,
+    LEADER,
+    NEVER,
+    Core,
+    Host,
+    PeerNode,
+)
+
+_ROLES = {FOLLOWER: Role.FOLLOWER, CANDIDATE: Role.CANDIDATE, LEADER: Role.LEADER}
+_STANDING = frozenset({"pre_vote", "request_vote"})
+_QUICK_RETRIES = 5
+"""So many pre-votes in a row follow each other sooner than by an election timeout."""
+_SKIPPED_TERMS = 1 << 20
+_PASSED_OVER_MAX = 3
+"""So many elections a replica whose state is wrong leaves to the others."""
+
+
+class Voting(Core):
+    """How a replica gains and gives up leadership."""
+
+    def __init__(self, host: Host, shard: ShardId, journal: Journal) -> None:
+        self._votes_term = -1
+        self._votes_from: set[int] = set()
+        self._pre_vote_term: int | None = None
+        """The term that the running pre-vote is about."""
+        self._pre_votes_from: set[int] = set()
+        self._pre_votes_asked = 0
+        """How many pre-votes it began since a leader was heard."""
+        self._refused_pre_vote: tuple[PeerNode, Message, float] | None = None
+        """Whom a pre-vote was refused only because the leader lives, and when."""
+        self._pre_vote_won: int | None = None
+        """The term in which this replica may stand: a majority would vote for it."""
+        self._force_term: int | None = None
+        """The term of an election that a leadership transfer asked for."""
+        self._contact: float | None = None
+        """When the leader was last heard."""
+        self._told_commit = 0
+        """The commit index that the leader stated last, whatever of it this replica holds."""
+        self._rebuilding = False
+        """Its applied state is wrong and all of it is awaited from the leader."""
+        self._passed_over = 0
+        """How many elections it left to the others since a leader was heard."""
+        super().__init__(host, shard, journal)
+
+    @property
+    def role(self) -> Role:
+        """LEARNER while the shard has yet to admit this node."""
+        if self._state != LEADER and self.learner:
+            return Role.LEARNER
+        return _ROLES[self._state]
+
+    @property
+    def learner(self) -> bool:
+        """Whether its node was replaced and this shard has not admitted it: no votes yet."""
+        return self._book.is_learner(self._shard)
+
+    @property
+    def _abstains(self) -> bool:
+        """Whether it declines to lead: a learner, one whose state is wrong or whose disk hangs."""
+        return self.learner or self._rebuilding or self._keeps_out
+
+    @property
+    def _keeps_out(self) -> bool:
+        """Whether it takes no part in elections: a vote would not leave before its disk returns."""
+        return self._host.disk_hangs
+
+    def _waits_for_others(self) -> bool:
+        """Whether this election is left to others.
+
+        A replica whose state is wrong leaves a few to them. Then it stands all the same, since its
+        log may be the only one that is long enough; as a leader it gives way (ticking.py).
+        So does one whose loss was accepted, until it is admitted: others may have what it lost. And
+        one whose disk has no room.
+        """
+        if self.learner or self._keeps_out:
+            return True
+        fit = not self._rebuilding and self._host.rooms.own is not Room.NONE
+        if fit and self._book.is_admitted(self._shard, self._me.id):
+            return False
+        self._passed_over += 1
+        return self._passed_over <= _PASSED_OVER_MAX
+
+    # Standing for election.
+
+    def _may_elect(self, now: float) -> bool:
+        """The election deadline has passed: whether the base may start an election in this tick."""
+        if self._waits_for_others():
+            self._pre_vote_term = self._pre_vote_won = None
+            self._election_deadline = now + self._SyncObj__generateRaftTimeout()
+            return False
+        next_term = self._term + 1
+        if self._transfer_in_progress:
+            self._force_term = next_term
+            return True
+        if self._pre_vote_won == next_term:
+            self._pre_vote_won = None
+            return True
+        self._start_pre_vote(now)
+        return False
+
+    def _start_pre_vote(self, now: float) -> None:
+        self._election_deadline = now + self._pre_vote_wait()
+        self._pre_vote_won = None
+        self._pre_vote_term, self._pre_votes_from = self._term + 1, set()
+        last_term, last_index = self._last_log()
+        for peer in self._peers:
+            self._send_node(
+                peer,
+                {
+                    "type": "pre_vote",
+                    "term": self._term,
+                    "next_term": self._term + 1,
+                    "last_log_index": last_index,
+                    "last_log_term": last_term,
+                },
+            )
+
+    def _pre_vote_wait(self) -> float:
+        """How long this pre-vote is waited for: seconds. Answers that come later still count."""
+        timeout = self._SyncObj__generateRaftTimeout()
+        retries, self._pre_votes_asked = self._pre_votes_asked, self._pre_votes_asked + 1
+        if retries >= _QUICK_RETRIES:
+            return timeout
+        soon = self._ms(self._settings.pre_vote_retry_ms << retries)
+        return min(timeout, soon * (0.75 + self._host.rng.random() / 2))
+
+    def _leave_it_to(self, peer: PeerNode, next_term: int) -> None:
+        """Who would vote for another does not stand beside it, or the votes would split.
+
+        Where both have asked, the one that comes first in the shard's order of successors goes on.
+        """
+        asks = next_term in (self._pre_vote_term, self._pre_vote_won)
+        if asks and self._rank(self._me.id) < self._rank(peer.id):
+            return
+        self._pre_vote_term = self._pre_vote_won = None
+        low, high = self._settings.bystander_min_ms, self._settings.bystander_max_ms
+        wait = self._ms(low) + self._ms(high - low) * self._host.rng.random()
+        self._election_deadline = max(self._election_deadline, self._clock() + wait)
+
+    def _rank(self, node: int) -> int:
+        """Place of `node` among the successors of this shard's leader; 0 is the driver's choice.
+
+        Two replicas may see it differently for a moment: then both stand, or neither, for once.
+        """
+        gone = None if self._leader is None else self._leader.id
+        survivors = [one for one in self._host.identity.nodes if one != gone]
+        if node not in survivors:
+            return len(survivors)
+        return (survivors.index(NodeId(node)) - self._shard) % len(survivors)
+
+    def _on_pre_vote(self, peer: PeerNode, message: Message) -> None:
+        if self._keeps_out:
+            return
+        could = (
+            message["next_term"] > self._term
+            and (message["last_log_term"], message["last_log_index"]) >= self._last_log()
+        )
+        granted = could and not self._sticky()
+        self._refused_pre_vote = None
+        if granted:
+            self._leave_it_to(peer, message["next_term"])
+        elif could:
+            self._refused_pre_vote = (peer, message, self._clock())
+        self._send_node(
+            peer,
+            {
+                "type": "pre_vote_reply",
+                "term": self._term,
+                "next_term": message["next_term"],
+                "granted": granted,
+            },
+        )
+
+    def _on_pre_vote_reply(self, peer: PeerNode, message: Message) -> None:
+        if message["term"] > self._term:
+            self._step_down(message["term"])
+            return
+        next_term = self._term + 1
+        current = self._pre_vote_term == message["next_term"] == next_term
+        if not message["granted"] or not current or self._state == LEADER:
+            return
+        self._pre_votes_from.add(peer.id)
+        if len(self._pre_votes_from) + 1 >= self._quorum:
+            self._pre_vote_term, self._pre_vote_won = None, next_term
+            self._election_deadline = 0.0
+
+    def _sticky(self) -> bool:
+        """Whether candidates are ignored: a leader is alive, or was before this start."""
+        if self._state == LEADER:
+            return True
+        now, quiet = self._clock(), self._ms(self._settings.election_min_ms)
+        if now < self._started + quiet:
+            return True
+        return self._contact is not None and now < self._contact + quiet
+
+    def leader_lost(self, node: int, delay_ms: float) -> None:
+        """The control connection to `node` broke: if it leads us, that is silence.
+
+        Ask for votes after `delay_ms`; voters that still hear the leader refuse (raft-layer.md
+        section 7). Whoever was refused for that by this one, a moment ago, is answered again.
+        """
+        if self._state == LEADER or self._leader is None or self._leader.id != node:
+            return
+        self._contact = None
+        self._pre_votes_asked = 0
+        now = self._clock()
+        if delay_ms > 0:
+            self._election_deadline = min(self._election_deadline, now + delay_ms / 1000)
+        else:
+            self._election_deadline = 0.0
+            self._host.mark(self._shard)
+        refused, self._refused_pre_vote = self._refused_pre_vote, None
+        if refused is not None and now - refused[2] <= self._ms(self._settings.bystander_max_ms):
+            self._on_pre_vote(refused[0], refused[1])
+
+    def set_first_deadline(self, delay_ms: int) -> None:
+        """After a start: when to ask for votes for the first time."""
+        self._election_deadline = self._clock() + self._ms(delay_ms)
+
+    def _send_node(self, node: Node, message: Message) -> None:
+        """Mark the election that a transfer asked for (thesis section 4.2.3).
+
+        Voters answer it although they hear the leader.
+        """
+        if message["type"] == "request_vote" and self._force_term == message["term"]:
+            message["force"] = True
+        super()._send_node(node, message)
+
+    # Votes.
+
+    def _on_voting(self, peer: PeerNode, message: Message) -> None:
+        """Handle vote messages; who counts, and who is answered, raft/peers.py says."""
+        if not self._answers(peer, message):
+            return
+        kind = message["type"]
+        if kind == "pre_vote":
+            self._on_pre_vote(peer, message)
+        elif kind == "pre_vote_reply":
+            self._on_pre_vote_reply(peer, message)
+        elif kind == "request_vote":
+            self._on_request_vote(peer, message)
+        else:
+            self._on_vote(peer, message)
+
+    def _answers(self, peer: PeerNode, message: Message) -> bool:
+        """Whether this replica hears `peer` as a voter or candidate.
+
+        Whoever does not count here is neither heard nor answered, and a learner answers nobody. But
+        between the two entries of an admission one side may have the first one alone:
+
+        - A voter answers a candidate in the store that its log announces. No learner stands, so
+          that one has the second entry.
+        - A learner whose store its log announces answers candidates of later terms. Only one that
+          has the second entry counts the answer.
+        """
+        stands = message["type"] in _STANDING
+        if self.learner:
+            announced = self._book.announced_itself(self._shard)
+            if not stands or announced is None:
+                return False
+            term = message["next_term" if message["type"] == "pre_vote" else "term"]
+            if term <= announced.term:
+                return False
+        announces = stands and self._book.is_announced(self._shard, peer.id)
+        return announces or self._counts(peer)
+
+    def _on_request_vote(self, peer: PeerNode, message: Message) -> None:
+        term = message["term"]
+        if term < self._term:
+            self._reject(peer)
+            return
+        if term > self._term and not message.get("force") and self._sticky():
+            return
+        if term == self._term and self._voted_for == peer.id and self._state == FOLLOWER:
+            self._send_node(peer, {"type": "response_vote", "term": term})  # pso-F8b: ask again
+            return
+        SyncObj._SyncObj__onMessageReceived(self, peer, message)
+
+    def _on_vote(self, peer: PeerNode, message: Message) -> None:
+        term = message["term"]
+        if term > self._term:
+            self._step_down(term)
+            return
+        if term < self._term or self._state != CANDIDATE:
+            return
+        if self._votes_term != term:
+            self._votes_term, self._votes_from = term, set()
+        if self._is_repeated_vote(peer):
+            return
+        self._votes_from.add(peer.id)
+        SyncObj._SyncObj__onMessageReceived(self, peer, message)
+
+    def _is_repeated_vote(self, peer: PeerNode) -> bool:
+        """One vote per voter and term (pso-F7)."""
+        return peer.id in self._votes_from
+
+    def _reject(self, peer: PeerNode) -> None:
+        """Tell a deposed leader or late candidate the newer term (pso-F3)."""
+        self._send_node(peer, {"type": "term_reject", "term": self._term})
+
+    def _step_down(self, term: int) -> None:
+        """A newer term exists (thesis section 3.3): follow nobody until its leader is heard."""
+        if term > self._term:
+            self._set_term(term, None)
+        self._leader = None
+        self._SyncObj__setState(FOLLOWER)
+
+    # Ticking without leadership.
+
+    def _tick_unled(self) -> None:
+        """A base tick of a follower or candidate, in which it stands only if that was decided here.
+
+        The base reads the clock again inside its tick and might start an election that the pre-vote
+        has not allowed yet, so its deadline is hidden meanwhile.
+        """
+        elect = False
+        if self._election_deadline < self._clock():
+            elect = self._may_elect(self._clock())
+        hidden = self._election_deadline
+        if not elect:
+            self._election_deadline = NEVER
+        try:
+            SyncObj._onTick(self, 0)
+        finally:
+            if not elect and self._election_deadline == NEVER:
+                self._election_deadline = hidden
+
+    def skip_terms(self) -> None:
+        """Go on in a term above all in which this replica may have voted and forgotten it."""
+        self._step_down(self._term + _SKIPPED_TERMS)
+
+    def _elect_alone(self) -> None:
+        """The only node of its cluster: its own vote is the majority.
+
+        Nothing is acknowledged before term, vote and no-op are synced, because the durable index
+        caps the commit.
+        """
+        self._set_term(self._term + 1, self._me.id)
+        self._SyncObj__setState(CANDIDATE)
+        self._become_leader()

@@ -1,0 +1,77 @@
+"""Processes that are disturbed come back, also where the disturbing ends meanwhile."""
+
+import io
+import random
+from types import SimpleNamespace
+
+from musterd.chaos.run.worker_processes import Crew
+from musterd.chaos.workloads.catalog import Disturbance, Job
+
+AT_ONCE = Disturbance("restart", (0.0, 0.0), (0.0, 0.0))
+
+
+class Process:
+    """A child that ends when the test says so."""
+
+    def __init__(self):
+        self.sent, self.code, self.answers = [], None, []
+        self.process = SimpleNamespace(poll=lambda: self.code)
+
+    def send(self, verb, **_):
+        self.sent.append(verb)
+        self.answers.append({verb: True})
+
+    def read(self, _timeout_s):
+        return self.answers.pop(0)
+
+    def ready(self, _timeout_s):
+        return {}
+
+    def close(self):
+        self.process = None
+
+
+class Rehearsed(Crew):
+    """Its processes are `Process`es, the newest one last in `lives`."""
+
+    def __init__(self, folder):
+        where = SimpleNamespace(hosts=1, secure=False)
+        super().__init__(folder, where, 1, SimpleNamespace(record=lambda _: None))
+        self._rng = random.Random(1)
+        self.lives = []
+
+    def _start(self, hand):
+        hand.lives += 1
+        hand.child, hand.state, hand.due_s = Process(), "up", None
+        hand.log = io.StringIO()
+        self.lives.append(hand.child)
+
+
+def being_restarted(tmp_path):
+    """A crew of one that was told to end, and has not yet."""
+    crew = Rehearsed(tmp_path)
+    crew.start([Job("W5-static-0", "members", {}, AT_ONCE)])
+    crew.disturbing = True
+    while not crew.lives[0].sent:
+        crew.tick()
+    return crew
+
+
+def test_a_process_that_is_ending_is_told_so_once(tmp_path):
+    """However long it takes: its last moment stays where it is."""
+    crew = being_restarted(tmp_path)
+    until_s = crew._hands[0].until_s
+    for _ in range(5):
+        crew.tick()
+    assert crew.lives[0].sent == ["end"]
+    assert crew._hands[0].until_s == until_s
+
+
+def test_a_process_that_was_ending_when_calm_was_asked_for_comes_back(tmp_path):
+    """It was waited for in vain, and the run failed for it."""
+    crew = being_restarted(tmp_path)
+    crew.disturbing = False
+    crew.tick()
+    crew.lives[0].code = 0
+    assert crew.calm(5.0)
+    assert [one.sent for one in crew.lives] == [["end"], ["calm"]]

@@ -1,0 +1,266 @@
+"""The seams between raft/ and PySyncObj: what we name exists, what we override is reached.
+
+If this file fails after a new PySyncObj: read `METHODS` first, it says which methods changed.
+"""
+
+import ast
+import hashlib
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import pysyncobj
+import pytest
+from pysyncobj import SyncObj
+from pysyncobj.syncobj import SyncObjConf
+
+import musterd.raft
+from musterd.raft import pysyncobj_pin
+from musterd.raft.journal import Journal
+from musterd.raft.replica.replica import Replica
+from musterd.raft.snapshots import Snapshots
+from tests.raft.flaws.hand import Options
+from tests.raft.flaws.hand_replica import ReplicaGroup
+
+LAYERS = tuple(layer for layer in Replica.__mro__ if layer.__module__.startswith("raft."))
+RAFT = Path(musterd.raft.__file__).parent
+OVERRIDES = {
+    "_SyncObj__onMessageReceived",
+    "_SyncObj__sendNextNodeIdx",
+    "_SyncObj__sendAppendEntries",
+    "_SyncObj__setState",
+    "_SyncObj__applyLogEntries",
+    "_SyncObj__doApplyCommand",
+    "_SyncObj__tryLogCompaction",
+    "_SyncObj__loadDumpFile",
+    "_SyncObj__generateRaftTimeout",
+    "_SyncObj__getEntries",
+    "_onTick",
+    "_checkCommandsToApply",
+    "transferLeadership",
+}
+METHODS = {
+    "_SyncObj__applyLogEntries": "073db677773b",
+    "_SyncObj__doApplyCommand": "1ea7aa506e95",
+    "_SyncObj__generateRaftTimeout": "92ed37d3620e",
+    "_SyncObj__getEntries": "e29c4b33293b",
+    "_SyncObj__loadDumpFile": "ec66e83905de",
+    "_SyncObj__onBecomeLeader": "5a3fd97bc17d",
+    "_SyncObj__onMessageReceived": "ddfe34b6c028",
+    "_SyncObj__onNodeConnected": "2655afb481b4",
+    "_SyncObj__onNodeDisconnected": "a81c0475ba22",
+    "_SyncObj__sendAppendEntries": "9cb9073128c3",
+    "_SyncObj__sendNextNodeIdx": "68aaeefc267b",
+    "_SyncObj__setCurrentTerm": "0ad5bf456ac0",
+    "_SyncObj__setState": "2c1f239f7bd7",
+    "_SyncObj__tryLogCompaction": "c2f8a0ec14cc",
+    "_checkCommandsToApply": "a386a8079361",
+    "_onTick": "cc9eb08232d0",
+    "doTick": "bef78c2ba06d",
+    "transferLeadership": "c3ac67963962",
+}
+"""The methods that raft/ overrides or calls, and the sha256 of their source, cut to 12 digits."""
+
+
+def _private_names() -> set[str]:
+    found: set[str] = set()
+    for file in RAFT.glob("*.py"):
+        found.update(re.findall(r"_SyncObj__\w+", file.read_text()))
+    return found
+
+
+def _base_methods() -> dict[str, FunctionType]:
+    return {n: f for n, f in vars(SyncObj).items() if isinstance(f, FunctionType)}
+
+
+def test_every_private_name_exists_in_syncobj() -> None:
+    """A mangled name is a method of SyncObj or an attribute that its constructor sets."""
+    methods = _base_methods()
+    constructor = inspect.getsource(SyncObj.__init__)
+    names = _private_names()
+    missing = {
+        name
+        for name in names
+        if name not in methods and f"self.__{name.removeprefix('_SyncObj__')} = " not in constructor
+    }
+    assert len(names) > 25
+    assert not missing
+
+
+def test_private_names_stand_in_code_that_can_be_checked() -> None:
+    """No private name is put together at run time."""
+    for file in RAFT.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(v.value for v in node.values if isinstance(v, ast.Constant))
+                assert "_SyncObj__" not in text, f"{file.name}:{node.lineno}"
+
+
+def test_the_overrides_are_those_that_are_meant() -> None:
+    """Whatever raft/ defines under a name of SyncObj is a known override, none by accident."""
+    base = set(dir(SyncObj)) - set(dir(object))
+    defined = {
+        name
+        for layer in LAYERS
+        for name in vars(layer)
+        if name in base and not (name.startswith("__") and name.endswith("__"))
+    }
+    assert defined == OVERRIDES
+
+
+def test_no_attribute_of_ours_hides_one_of_syncobj() -> None:
+    """Instance attributes that raft/ adds have names that SyncObj does not use."""
+    conf = SyncObjConf(autoTick=False)
+    pysyncobj_pin.use_clock(lambda: 1.0)
+
+    class Quiet(pysyncobj.transport.Transport):
+        ready = True
+
+    stock = SyncObj("a:1", [], conf=conf, transport=Quiet(None, None, []))
+    theirs = set(vars(stock)) | set(dir(SyncObj))
+    assigned: set[str] = set()
+    for file in ("core", "voting", "replication", "replica"):
+        for node in ast.walk(ast.parse((RAFT / f"{file}.py").read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                owner = node.value
+                if isinstance(owner, ast.Name) and owner.id == "self":
+                    assigned.add(node.attr)
+    assert len(assigned) > 20
+    assert not assigned & theirs
+
+
+@pytest.mark.parametrize("name", sorted(OVERRIDES))
+def test_an_override_takes_what_the_original_takes(name: str) -> None:
+    """Parameter names, order and defaults are those that SyncObj's own calls rely on."""
+    layer = next(layer for layer in LAYERS if name in vars(layer))
+    ours = inspect.signature(vars(layer)[name]).parameters.values()
+    theirs = inspect.signature(vars(SyncObj)[name]).parameters.values()
+    assert [(p.name, p.default, p.kind) for p in ours] == [
+        (p.name, p.default, p.kind) for p in theirs
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_method_that_matters_is_the_one_that_was_read(name: str) -> None:
+    """Diagnosis for a new release: which of the methods that raft/ leans on changed."""
+    source = inspect.getsource(vars(SyncObj)[name])
+    assert hashlib.sha256(source.encode()).hexdigest()[:12] == METHODS[name]
+
+
+def _reached(monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], set[str]]:
+    """(overrides that ran, those of them that SyncObj's own code called) in one life of a group."""
+    ran: set[str] = set()
+    from_base: set[str] = set()
+
+    def spy(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def seen(*args: Any, **kwargs: Any) -> Any:
+            ran.add(name)
+            if sys._getframe(1).f_globals["__name__"] == "pysyncobj.syncobj":
+                from_base.add(name)
+            return real(*args, **kwargs)
+
+        return seen
+
+    for layer in LAYERS:
+        for name in OVERRIDES & set(vars(layer)):
+            monkeypatch.setattr(layer, name, spy(name, vars(layer)[name]))
+    g = ReplicaGroup(Options(snapshot_chunk_bytes=64))
+    g.elect(0)
+    g.replicate(0, [1, 2])
+    g.isolate(2)
+    g.propose(0, 20)
+    g.replicate(0, [1], 6)
+    g.compact(0)
+    g.connect(0, 2)
+    g.set_next_index(0, 2, 2)
+    assert g.until(lambda: g.replicate(0, [1, 2], 1), lambda: g.history(2) == g.history(0))
+    g.replica(0)._transferLeadership([], None)
+    g.replicate(0, [1, 2])
+    return ran, from_base
+
+
+def test_every_override_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elections, commits, a snapshot and a transfer run through all of them."""
+    ran, _ = _reached(monkeypatch)
+    assert ran == OVERRIDES
+
+
+def test_syncobj_itself_calls_the_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The base's calls land in ours: name mangling does what section 4 of the notes says."""
+    _, from_base = _reached(monkeypatch)
+    called_by_us = {"_SyncObj__onMessageReceived", "_SyncObj__doApplyCommand"}
+    assert from_base == OVERRIDES - called_by_us
+
+
+def test_the_transport_that_syncobj_knows_delivers_to_the_override() -> None:
+    """The callback that SyncObj's constructor hands out is ours, should anything ever use it."""
+    g = ReplicaGroup(Options())
+    callback = g.replica(0)._outbox._onMessageReceivedCallback
+    assert callback.__func__ is Replica._SyncObj__onMessageReceived
+
+
+def _base_calls(attribute: str) -> set[str]:
+    """Methods that the code of SyncObj which can still run calls on one of its parts."""
+    dead = OVERRIDES - {"_SyncObj__onMessageReceived", "_onTick", "_SyncObj__setState"}
+    found: set[str] = set()
+    for name, method in _base_methods().items():
+        if name not in dead and name != "__init__":
+            found.update(re.findall(rf"self\.__{attribute}\.(\w+)\(", inspect.getsource(method)))
+    return found
+
+
+def test_our_journal_has_what_the_rest_of_syncobj_calls() -> None:
+    """Every call on the log that is left in the base lands in raft/journal.py."""
+    timers = {"onOneSecondTimer", "_destroy"}  # PySyncObj's own, harmless or never reached
+    calls = _base_calls("raftLog")
+    assert {"add", "setRaftCommitIndex", "deleteEntriesFrom"} <= calls
+    assert calls - timers <= set(vars(Journal))
+
+
+def test_our_snapshots_have_what_the_rest_of_syncobj_calls() -> None:
+    """Of the serializer only the receiving end is left in the base."""
+    assert _base_calls("serializer") == {"setTransmissionData"}
+    assert "setTransmissionData" in vars(Snapshots)
+
+
+def test_the_gate_refuses_another_version() -> None:
+    """A neighbouring release is turned away, and the message says what to install."""
+    with pytest.raises(pysyncobj_pin.WrongPySyncObjError, match=r"pip install pysyncobj==0\.3\.17"):
+        pysyncobj_pin.check("0.3.16", Path(pysyncobj.syncobj.__file__))
+
+
+def test_the_gate_refuses_another_file(tmp_path: Path) -> None:
+    """One added space in syncobj.py is enough."""
+    copy = tmp_path / "syncobj.py"
+    copy.write_bytes(Path(pysyncobj.syncobj.__file__).read_bytes())
+    pysyncobj_pin.check(pysyncobj_pin.REQUIRED_VERSION, copy)
+    copy.write_bytes(copy.read_bytes() + b" ")
+    with pytest.raises(pysyncobj_pin.WrongPySyncObjError, match="is not the file"):
+        pysyncobj_pin.check(pysyncobj_pin.REQUIRED_VERSION, copy)
+
+
+def test_nothing_in_raft_can_be_imported_beside_another_pysyncobj(tmp_path: Path) -> None:
+    """With a patched library on the path, importing the replica fails: there is no way around."""
+    package = Path(pysyncobj.__file__).parent
+    shutil.copytree(package, tmp_path / "pysyncobj")
+    with (tmp_path / "pysyncobj" / "syncobj.py").open("a") as file:
+        file.write("\n# patched\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", "import musterd.raft.replica.replica"],
+        env=environment,
+        cwd=RAFT.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert "WrongPySyncObjError" in done.stderr
