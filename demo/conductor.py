@@ -40,7 +40,7 @@ from musterd.demo.tokens import table_digest
 from musterd.demo.view import NodeScene, Scene, View, WorkerScene
 from musterd.demo.watch import Standing, Watch
 from musterd.demo.worker import WorkerSettings
-from musterd.demo.worker_processes import WORKER, Crew
+from musterd.demo.worker_processes import WORKER, WorkerProcesses
 
 TICK_S = 0.1
 LOOK_S = 0.5
@@ -314,7 +314,7 @@ class Conductor:
 
     # ---- small things
 
-    def _make_crew(self) -> Crew:
+    def _make_crew(self) -> WorkerProcesses:
         settings = WorkerSettings(
             name="",
             bootstrap=self.cluster.bootstrap,
@@ -327,7 +327,9 @@ class Conductor:
             parent_pid=os.getpid(),
             session_timeout_ms=SESSION_TIMEOUT_MS,
         )
-        return Crew(settings, self.worker, self.plan.folder, self.trail.hear, self._trouble)
+        return WorkerProcesses(
+            settings, self.worker, self.plan.folder, self.trail.hear, self._trouble
+        )
 
     def _trouble(self, sentence: str) -> None:
         self.evidence.trouble.append(sentence)

@@ -10,7 +10,7 @@ from musterd.demo.evidence import Evidence, NodeKill, NodeRestart, Trail, Worker
 from musterd.demo.ledger import Ledger
 from musterd.demo.plan import GROUP
 from musterd.demo.watch import Watch
-from musterd.demo.worker_processes import Crew
+from musterd.demo.worker_processes import WorkerProcesses
 
 POLL_S = 0.02
 
@@ -24,7 +24,7 @@ class Faults:
     def __init__(
         self,
         cluster: DevCluster,
-        crew: Crew,
+        crew: WorkerProcesses,
         watch: Watch,
         ledger: Ledger,
         trail: Trail,

@@ -21,7 +21,7 @@ END_S_MAX = 30.0
 
 
 @dataclass(eq=False, slots=True)
-class Hand:
+class WorkerProcess:
     """One worker process."""
 
     name: str
@@ -37,7 +37,7 @@ class Hand:
 
 
 @dataclass(slots=True)
-class Crew:
+class WorkerProcesses:
     """Starts workers, paces them, listens to them, ends them.
 
     Args:
@@ -53,11 +53,11 @@ class Crew:
     folder: Path
     hear: Callable[[str, WorkerEvent], None]
     trouble: Callable[[str], None]
-    hands: dict[str, Hand] = field(default_factory=dict)
+    hands: dict[str, WorkerProcess] = field(default_factory=dict)
     dismissed: bool = False
     _pace: bytes = b""
 
-    async def start(self) -> Hand:
+    async def start(self) -> WorkerProcess:
         """Start one more worker; it joins by itself."""
         name = f"worker-{len(self.hands) + 1}"
         settings = msgspec.structs.replace(self.settings, name=name, parent_pid=os.getpid())
@@ -75,7 +75,7 @@ class Crew:
                 env=child.environment(),
                 limit=LINE_BYTES_MAX,
             )
-        hand = self.hands[name] = Hand(name, process)
+        hand = self.hands[name] = WorkerProcess(name, process)
         hand.listening = asyncio.create_task(self._listen(hand))
         self._write(hand, self._pace)
         return hand
@@ -124,17 +124,17 @@ class Crew:
 
     # ---- inside
 
-    def _write(self, hand: Hand, line: bytes) -> None:
+    def _write(self, hand: WorkerProcess, line: bytes) -> None:
         stdin = hand.process.stdin
         if line and hand.running and stdin is not None and not stdin.is_closing():
             stdin.write(line)
 
-    async def _reap(self, hand: Hand) -> None:
+    async def _reap(self, hand: WorkerProcess) -> None:
         if hand.listening is not None:
             await asyncio.wait([hand.listening])
         hand.exit_status = await hand.process.wait()
 
-    async def _listen(self, hand: Hand) -> None:
+    async def _listen(self, hand: WorkerProcess) -> None:
         stdout = hand.process.stdout
         try:
             while stdout is not None and (line := await stdout.readline()).endswith(b"\n"):

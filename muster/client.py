@@ -12,14 +12,14 @@ from muster.admin.group_settings import alter_group_settings, group_settings, ki
 from muster.admin.rebalances import KEPT, Rebalance
 from muster.assignors import Assignor, Choice, resolve
 from muster.election.election import Election
-from muster.election.election_state import Ballot
+from muster.election.election_state import ElectionState
 from muster.errors import GroupClosed, InvalidConfig, MusterError
 from muster.group.actions import MemberConfig
 from muster.group.committer import CoordinatorHook
 from muster.group.group import Group, GroupOptions
-from muster.group.group_kind import Kind
+from muster.group.group_kind import GroupKind
 from muster.group.heartbeats import Heartbeats
-from muster.group.managed_group import Calls, ManagedGroup
+from muster.group.managed_group import CallbackListener, ManagedGroup
 from muster.group.membership_calls import JoinOptions, UserData
 from muster.group.offsets import Offsets, commit_request, fetch, partition_results
 from muster.group.rebalance_listener import SILENT, RebalanceListener
@@ -27,7 +27,7 @@ from muster.net.calls import COMMIT, Caller
 from muster.net.discovery import Discovery, Routes
 from muster.net.nodes import Nodes, Tls, parse_endpoints
 from muster.net.pings import Pings
-from muster.net.topic_registry import Registry
+from muster.net.topic_registry import TopicRegistry
 from muster.tasks.task_group import OnLost, Tasks
 from muster.tasks.task_shares import ASSIGNOR, TaskKind
 from muster.tasks.task_store import TaskStore
@@ -225,7 +225,7 @@ class Client:
                 stops by itself after 0.9 of this.
         """
 
-        def make(election: Election, ballot: Ballot) -> ManagedGroup:
+        def make(election: Election, ballot: ElectionState) -> ManagedGroup:
             join = self._managed(name, ballot, resolve("cooperative-sticky"), session_timeout_ms)
             join = replace(
                 join,
@@ -234,7 +234,7 @@ class Client:
                 user_data=ballot.statement,
             )
             return self._manage(
-                join, listener=Calls(revoked=election.on_revoked, lost=election.on_lost)
+                join, listener=CallbackListener(revoked=election.on_revoked, lost=election.on_lost)
             )
 
         return Election(name, value, session_timeout_ms, make)
@@ -269,7 +269,7 @@ class Client:
             return self._manage(
                 join,
                 commit_interval_ms=commit_interval_ms,
-                listener=Calls(tasks.on_assigned, tasks.on_revoked, tasks.on_lost),
+                listener=CallbackListener(tasks.on_assigned, tasks.on_revoked, tasks.on_lost),
             )
 
         store = TaskStore(
@@ -283,7 +283,7 @@ class Client:
     def _managed(
         self,
         group_id: str,
-        kind: Kind,
+        kind: GroupKind,
         assignors: tuple[Assignor, ...],
         session_timeout_ms: int,
         group_instance_id: str = "",
@@ -453,7 +453,7 @@ class _Core:
         self.discovery = Discovery(self.nodes, routes, counters)
         self.pings = Pings(self.nodes, routes, counters)
         self.caller = Caller(self.nodes, routes, self.discovery, self.pings, counters)
-        self.registry = Registry(self.caller)
+        self.registry = TopicRegistry(self.caller)
         self.heartbeats = Heartbeats(self.caller)
 
     async def close(self) -> None:

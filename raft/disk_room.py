@@ -3,7 +3,7 @@
 from musterd.raft.contract import Room
 
 
-class Rooms:
+class DiskRoom:
     """The node's own, and what connected peers said last of theirs."""
 
     def __init__(self) -> None:

@@ -14,8 +14,8 @@ from muster.v1 import peer_pb2 as pb
 from musterd.raft import codec, hello, pysyncobj_pin, store_introduction
 from musterd.raft.codec import CodecError, Message
 from musterd.raft.contract import NodeId, Room, ShardId, StateMachine
-from musterd.raft.disk_room import Rooms
-from musterd.raft.durable_mark import MarkBook
+from musterd.raft.disk_room import DiskRoom
+from musterd.raft.durable_mark import DurableMark
 from musterd.raft.identity import Identity, load_identity
 from musterd.raft.journal import Journal
 from musterd.raft.lives import PeerLives
@@ -80,7 +80,7 @@ class Driver:
         """The turn that is wanted serves an election: whoever gives turns shall not delay it."""
         self.client_endpoint = ""
         self.draining = False
-        self.rooms = Rooms()
+        self.rooms = DiskRoom()
         self._budgets = {node: PeerBudget(self.settings.peer_bytes) for node in self.identity.peers}
         self._snapshot_slots = self.settings.snapshot_sends
         self.run_id = uuid.uuid4().bytes
@@ -91,7 +91,7 @@ class Driver:
         self._reach = codec.Reach()
         self._tag = codec.sender_tag(self.identity.store_uuid)
         self._outbox = Outbox(link, self.sender, self.settings, self.stats)
-        self._introduction = store_introduction.Introduction(
+        self._introduction = store_introduction.StoreIntroduction(
             self.book, self._post_for_store, self._seconds(self.settings.introduce_ms)
         )
         self._dirty: dict[ShardId, None] = {}
@@ -114,7 +114,7 @@ class Driver:
             shard = ShardId(number)
             journal = Journal(store, shard, self.settings)
             self.replicas[shard] = Replica(self, shard, journal, machines(shard))
-        self._marks = MarkBook(
+        self._marks = DurableMark(
             store, self.identity, {s: r.journal for s, r in self.replicas.items()}
         )
         self._marks.check()

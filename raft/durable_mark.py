@@ -13,7 +13,7 @@ from musterd.raft.journal import Journal, JournalMark
 from musterd.storage.store import CorruptStoreError, Store
 
 
-class MarkBook:
+class DurableMark:
     """Checks the mark once, then keeps it fresh."""
 
     def __init__(self, store: Store, identity: Identity, journals: dict[ShardId, Journal]) -> None:

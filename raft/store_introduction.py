@@ -46,7 +46,7 @@ Post = Callable[[int, Message, bool], None]
 """To which node, what, and whether it waits for the sync of all that is pending."""
 
 
-class Introduction:
+class StoreIntroduction:
     """One node's side of it: asks while its own store is new, and answers those that ask."""
 
     def __init__(self, book: PeerBook, post: Post, interval_s: float) -> None:

@@ -12,8 +12,8 @@ import musterd.coordinator.runtime.shard_time
 import musterd.coordinator.runtime.topic_registry
 from muster.v1.group_pb2 import OffsetFetchRequest, OffsetFetchResponse
 from musterd.chaos.mutants.build import Build
-from musterd.coordinator.api.handler import Core
-from musterd.coordinator.api.offset_fetch import Fetching
+from musterd.coordinator.api.handler import Coordination
+from musterd.coordinator.api.offset_fetch import OffsetFetch
 from musterd.coordinator.machine.commands import JoinGroup, OffsetCommit
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
@@ -21,15 +21,15 @@ from musterd.coordinator.machine.replies import Committed, PartitionResult
 from musterd.coordinator.machine.state import Group
 from musterd.coordinator.runtime.answers import Loading, NotHere
 from musterd.coordinator.runtime.calls import Call
-from musterd.coordinator.runtime.command_router import GroupRequest, Intake, _waits_again
-from musterd.coordinator.runtime.coordinator_state import Standing
-from musterd.coordinator.runtime.sessions import Liveness, MemberKey
+from musterd.coordinator.runtime.command_router import CommandRouter, GroupRequest, _waits_again
+from musterd.coordinator.runtime.coordinator_state import CoordinatorState
+from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.shard_time import ShardTime
 from musterd.coordinator.runtime.waiters import Barrier
 
 
-class HastyIntake(Intake):
+class HastyIntake(CommandRouter):
     """Says that a commit is stored as soon as it is asked for."""
 
     def offer(self, call: Call, size: int) -> None:
@@ -43,7 +43,7 @@ class HastyIntake(Intake):
             call.answer(Committed(tuple(done)))
 
 
-class ForgetfulIntake(Intake):
+class ForgetfulIntake(CommandRouter):
     """Loses the repeated Join of a member that had joined under the leader before."""
 
     def take(self, call: Call, command: GroupRequest, size: int) -> None:
@@ -57,7 +57,7 @@ class ForgetfulIntake(Intake):
         super().take(call, command, size)
 
 
-class Impatient(Liveness):
+class Impatient(Sessions):
     """A new leader gives the members a tenth of their sessions to find it."""
 
     def promote(self, groups: Iterable[Group], time_ms: int) -> None:
@@ -66,7 +66,7 @@ class Impatient(Liveness):
             self._ends.arm(key, self._clock_ms + session.timeout_ms // 10)
 
 
-class Lingering(Liveness):
+class Lingering(Sessions):
     """Keeps its deadlines while others lead, and runs them without a quorum, too."""
 
     def __init__(self) -> None:
@@ -103,15 +103,15 @@ class Restarted(ShardTime):
         super().restart(0)
 
 
-class Believing(Core):
+class Believing(Coordination):
     """Asks no quorum, and waits for nothing."""
 
     async def confirmed(self, shard: Shard, *, settled: bool = False) -> NotHere | Loading | None:
         del settled
-        return shard.elsewhere() if shard.standing is Standing.ELSEWHERE else None
+        return shard.elsewhere() if shard.coordinator_state is CoordinatorState.ELSEWHERE else None
 
 
-class BelievingFetching(Fetching):
+class BelievingFetching(OffsetFetch):
     """Answers a fetch of many groups by what it has, unless it has heard of another leader."""
 
     async def fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -125,17 +125,17 @@ BUILDS = (
     Build(
         "ack_before_commit",
         HastyIntake.__doc__ or "",
-        ((musterd.coordinator.runtime.shard, "Intake", HastyIntake),),
+        ((musterd.coordinator.runtime.shard, "CommandRouter", HastyIntake),),
     ),
     Build(
         "parked_join",
         ForgetfulIntake.__doc__ or "",
-        ((musterd.coordinator.runtime.shard, "Intake", ForgetfulIntake),),
+        ((musterd.coordinator.runtime.shard, "CommandRouter", ForgetfulIntake),),
     ),
     Build(
         "session_start",
         Impatient.__doc__ or "",
-        ((musterd.coordinator.runtime.shard, "Liveness", Impatient),),
+        ((musterd.coordinator.runtime.shard, "Sessions", Impatient),),
     ),
     Build(
         "sleepless_clock",
@@ -145,7 +145,7 @@ BUILDS = (
     Build(
         "deposed_expiry",
         Lingering.__doc__ or "",
-        ((musterd.coordinator.runtime.shard, "Liveness", Lingering),),
+        ((musterd.coordinator.runtime.shard, "Sessions", Lingering),),
     ),
     Build(
         "shard_time_cap",
@@ -165,6 +165,6 @@ BUILDS = (
     Build(
         "read_of_many",
         BelievingFetching.__doc__ or "",
-        ((musterd.coordinator.api.group_service, "Fetching", BelievingFetching),),
+        ((musterd.coordinator.api.group_service, "OffsetFetch", BelievingFetching),),
     ),
 )

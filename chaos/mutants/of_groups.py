@@ -10,7 +10,7 @@ from musterd.coordinator.machine.decide import sync
 from musterd.coordinator.machine.envelope import Envelope
 from musterd.coordinator.machine.events import AssignmentPublished, RebalanceStarted, Trigger
 from musterd.coordinator.machine.state import Group
-from musterd.coordinator.runtime.sessions import Liveness, MemberKey
+from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 
 _evolve = import_module(
     "musterd.coordinator.machine.evolve"
@@ -31,7 +31,7 @@ def _give_nothing(group: Group, command: SyncGroup, env: Envelope) -> Assignment
     return _publish(group, replace(command, assignments=given), env)
 
 
-class Endless(Liveness):
+class Endless(Sessions):
     """Ends no session, and closes no round that a member is missing from."""
 
     def sessions_due(self) -> list[MemberKey]:
@@ -64,7 +64,7 @@ BUILDS = (
     Build(
         "endless",
         Endless.__doc__ or "",
-        ((musterd.coordinator.runtime.shard, "Liveness", Endless),),
+        ((musterd.coordinator.runtime.shard, "Sessions", Endless),),
     ),
     Build(
         "unnoted_leave",

@@ -9,7 +9,7 @@ from musterd.coordinator.runtime.growth import Growth, StateSize
 from musterd.coordinator.runtime.proposer import Proposer
 from musterd.raft.codec import Message
 from musterd.raft.contract import Room
-from musterd.raft.disk_room import Rooms
+from musterd.raft.disk_room import DiskRoom
 from musterd.raft.replica.replica import Replica
 
 
@@ -31,7 +31,7 @@ class WithoutReservation(Proposer):
         return super().offer(command, size, call, offsets=offsets)
 
 
-def _has_room(_self: Rooms, _node: int) -> Room:
+def _has_room(_self: DiskRoom, _node: int) -> Room:
     return Room.ENOUGH
 
 
@@ -56,7 +56,7 @@ BUILDS = (
     Build(
         "low_unheard",
         "A leader does not hear what followers say of their disks.",
-        ((Rooms, "of", _has_room),),
+        ((DiskRoom, "of", _has_room),),
     ),
 )
 """Caught by unit tests."""

@@ -15,7 +15,7 @@ from musterd.coordinator.machine.commands import OffsetCommit
 from musterd.coordinator.machine.decide import commit
 from musterd.coordinator.machine.decide.decision import Decision
 from musterd.coordinator.machine.state import Group
-from musterd.coordinator.runtime.disconnect_detector import BreakMeter
+from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 
 
 class KeepsAll(Membership):
@@ -47,7 +47,7 @@ def _nothing_withheld(_shares: object, _subscribers: object) -> frozenset[Any]:
     return frozenset()
 
 
-class NeverForgiving(BreakMeter):
+class NeverForgiving(DisconnectDetector):
     """Takes every broken call for a death, however many break at once."""
 
     def broke(self, forgive: Callable[[], None]) -> None:
@@ -96,7 +96,7 @@ BUILDS = (
     Build(
         "mass_break",
         NeverForgiving.__doc__ or "",
-        ((musterd.coordinator.runtime.calls, "BreakMeter", NeverForgiving),),
+        ((musterd.coordinator.runtime.calls, "DisconnectDetector", NeverForgiving),),
     ),
 )
 

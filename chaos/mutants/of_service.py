@@ -26,38 +26,38 @@ from muster.group.assignor_thread import AssignorThread
 from muster.group.membership import shared
 from muster.net.calls import _Call
 from muster.net.discovery import Routes, _Search
-from muster.net.topic_registry import Registry
+from muster.net.topic_registry import TopicRegistry as ClientTopics
 from muster.types import Coordinator
 from muster.v1 import group_pb2
 from musterd.chaos.mutants.build import Build
 from musterd.coordinator.api.admission import Admission, Kind
-from musterd.coordinator.api.call_acceptor import Door
+from musterd.coordinator.api.call_acceptor import CallAcceptor
 from musterd.coordinator.api.cooperative_yield import Slices
 from musterd.coordinator.api.group_service import GroupService
 from musterd.coordinator.api.requests_under_way import ParseQueue, Requests
-from musterd.coordinator.api.untaken_answers import Untaken
+from musterd.coordinator.api.untaken_answers import UntakenAnswers
 from musterd.coordinator.machine.commands import CloseRound, Command, JoinGroup
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.machine.state import Group
 from musterd.coordinator.runtime.heartbeats import Beat, Heartbeats, HeldCall, _Places
 from musterd.coordinator.runtime.large_commits import Share
-from musterd.coordinator.runtime.sessions import Arrivals, Liveness
-from musterd.coordinator.runtime.topic_registry import Topics
+from musterd.coordinator.runtime.sessions import Arrivals, Sessions
+from musterd.coordinator.runtime.topic_registry import TopicRegistry
 
 
-def _answers_whoever_asks(_self: Untaken, _peer: str) -> bool:
+def _answers_whoever_asks(_self: UntakenAnswers, _peer: str) -> bool:
     return False
 
 
-async def _goes_on(_self: Untaken, _peer: str) -> bool:
+async def _goes_on(_self: UntakenAnswers, _peer: str) -> bool:
     return True
 
 
-async def _only_parses(self: Door, _method: str, _peer: str, size: int) -> str:
+async def _only_parses(self: CallAcceptor, _method: str, _peer: str, size: int) -> str:
     return "" if await self._parse_queue.turn(size) else "waited too long"
 
 
-def _ends_nothing(_self: Untaken) -> None:
+def _ends_nothing(_self: UntakenAnswers) -> None:
     """Answers wait for as long as their connection lives."""
 
 
@@ -108,13 +108,13 @@ def _suspects_all(self: _Call[Any]) -> None:
     self._suspect_at = self._loop.time() + timeouts.SUSPECT_MS / 1000
 
 
-async def _alone(self: Registry, names: Collection[str], timeout_ms: float) -> None:
+async def _alone(self: ClientTopics, names: Collection[str], timeout_ms: float) -> None:
     for error in (await topic_errors(self._caller, names, timeout_ms)).values():
         if error is not None:
             raise error
 
 
-def _waits_for_nobody(_self: Liveness, _closing: CloseRound) -> bool:
+def _waits_for_nobody(_self: Sessions, _closing: CloseRound) -> bool:
     return False
 
 
@@ -141,7 +141,7 @@ class _Endless:
         return await awaited
 
 
-def _forms_like_others(_liveness: Liveness, _group: Group) -> None:
+def _forms_like_others(_sessions: Sessions, _group: Group) -> None:
     """Whether its first round was held does not count."""
 
 
@@ -184,17 +184,17 @@ BUILDS = (
     Build(
         "unread_answers",
         "Makes answers for who does not read them.",
-        ((Untaken, "refuses", _answers_whoever_asks), (Untaken, "few", _goes_on)),
+        ((UntakenAnswers, "refuses", _answers_whoever_asks), (UntakenAnswers, "few", _goes_on)),
     ),
     Build(
         "reads_past_the_door",
         "Bounds the reads of a connection that the door takes, and not those of gRPC's own loop.",
-        ((Door, "_wait_to_parse", _only_parses),),
+        ((CallAcceptor, "_wait_to_parse", _only_parses),),
     ),
     Build(
         "unread_calls",
         "Ends no call whose answer is not taken.",
-        ((Untaken, "look", _ends_nothing),),
+        ((UntakenAnswers, "look", _ends_nothing),),
     ),
     Build(
         "strangers_held",
@@ -229,12 +229,12 @@ BUILDS = (
     Build(
         "topics_unshared",
         "Each member of a client looks for its topics alone.",
-        ((Registry, "require", _alone),),
+        ((ClientTopics, "require", _alone),),
     ),
     Build(
         "herd_unheeded",
         "Closes the first round of a group while members of it wait at the door.",
-        ((Liveness, "_may_wait", _waits_for_nobody),),
+        ((Sessions, "_may_wait", _waits_for_nobody),),
     ),
     Build(
         "assignment_unlogged",
@@ -287,7 +287,7 @@ BUILDS = (
     Build(
         "first_heartbeat_hurried",
         "Gives the members of a fleet that starts no longer than a session for a first heartbeat.",
-        ((Liveness, "formed", _forms_like_others),),
+        ((Sessions, "formed", _forms_like_others),),
     ),
     Build(
         "fleet_unnoticed",
@@ -337,7 +337,7 @@ BUILDS = (
     Build(
         "unknown_topic",
         "Says that a topic does not exist because its own copy has not arrived yet.",
-        ((Topics, "is_current", True),),
+        ((TopicRegistry, "is_current", True),),
     ),
     Build(
         "assignor_on_the_loop",

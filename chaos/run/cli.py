@@ -17,7 +17,7 @@ from musterd.chaos.world.choose import Wanted
 if TYPE_CHECKING:
     from musterd.chaos.run.result import FaultClass, RunResult, Spread
     from musterd.chaos.run.schedule import Schedule
-    from musterd.chaos.run.target_cluster import Stage
+    from musterd.chaos.run.target_cluster import TargetCluster
 
 SCHEMA = "muster.chaos.run/v1"
 MINUTES_MAX = 24 * 60.0
@@ -138,7 +138,7 @@ def _check(
 
 def _stage(
     nodes: int, seed: int, faults: list[str], network: Wanted, bootstrap: str, on_fault: str
-) -> "Stage":
+) -> "TargetCluster":
     from musterd.chaos.faults.catalog import kinds  # noqa: PLC0415  # grpc is slow
     from musterd.chaos.run.installation import Installation  # noqa: PLC0415
     from musterd.chaos.run.target_cluster import OwnWorld  # noqa: PLC0415
@@ -159,7 +159,7 @@ def _stage(
 
 
 def _run(
-    stage: "Stage",
+    stage: "TargetCluster",
     given: "Schedule | None",
     seed: int,
     minutes: float,

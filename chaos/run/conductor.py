@@ -15,9 +15,9 @@ from musterd.chaos.recording import SUFFIX, Recorder
 from musterd.chaos.run.result import FaultRun
 from musterd.chaos.run.schedule import Schedule, Step
 from musterd.chaos.run.states import states_of
-from musterd.chaos.run.target_cluster import Stage
+from musterd.chaos.run.target_cluster import TargetCluster
 from musterd.chaos.run.view import View
-from musterd.chaos.run.worker_processes import Crew, CrewError, Where
+from musterd.chaos.run.worker_processes import Where, WorkerProcesses, WorkerProcessesError
 from musterd.chaos.workloads.catalog import REBALANCE_MS, SESSION_MS, Job, Plan
 from musterd.chaos.world.errors import WorldError
 from musterd.coordinator.runtime.routing import shard_of
@@ -73,7 +73,7 @@ class Conductor:
 
     def __init__(
         self,
-        stage: Stage,
+        stage: TargetCluster,
         plan: Plan,
         schedule: Schedule,
         folder: Path,
@@ -99,7 +99,7 @@ class Conductor:
         """The whole run. An interrupt ends it early and in good order, a second one at once."""
         path = self.folder / "history" / f"conductor{SUFFIX}"
         with Recorder(path, "conductor") as self._recorder:
-            self.crew = Crew(self.folder, self._where(), self.seed, self._recorder)
+            self.crew = WorkerProcesses(self.folder, self._where(), self.seed, self._recorder)
             try:
                 self._play()
             finally:
@@ -121,7 +121,7 @@ class Conductor:
                     raise
                 self.played.ended = INTERRUPTED
                 self.view.say("interrupted: healing, then judging what there is; again = at once")
-            except (WorldError, CrewError) as error:
+            except (WorldError, WorkerProcessesError) as error:
                 self._give_up(error)
 
     def _go(self) -> None:

@@ -16,7 +16,7 @@ from musterd.chaos.faults.contract import Injected
 from musterd.chaos.run import verifying
 from musterd.chaos.run.cli import TRANSFER
 from musterd.chaos.run.schedule import Kind
-from musterd.chaos.run.target_cluster import Done, Healed, Stage, StageError
+from musterd.chaos.run.target_cluster import Done, Healed, TargetCluster, TargetClusterError
 from musterd.chaos.world import settling
 
 CALL_S = 2.0
@@ -26,7 +26,7 @@ HOOK_S_MAX = 60.0
 
 
 @dataclass
-class Installation(Stage):
+class Installation(TargetCluster):
     """A cluster of the user's. Nothing on it is destroyed.
 
     Its faults are the user's own command, and leadership that is handed over by the admin API.
@@ -61,7 +61,7 @@ class Installation(Stage):
         self.nodes = {node.endpoint: node.node_id for node in view.nodes if node.endpoint}
         self.beside = dict(self.nodes)
         if len(self.nodes) != len(view.nodes):
-            raise StageError("not every node has told its address yet; wait until all are up")
+            raise TargetClusterError("not every node has told its address; wait until all are up")
         self._wait(lambda: not self.unsettled(), 60.0, "every node up, every shard led")
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Installation(Stage):
             return Done(Injected((target,), told), quorum=True, verified=False)
         told = verifying.seen(self._views, node, before)
         if not told:
-            raise StageError(
+            raise TargetClusterError(
                 f"{self.command} exits with 0, and {target} goes on: it answers and leads what it "
                 f"led {verifying.VERIFY_S:.0f} s later"
             )
@@ -159,7 +159,8 @@ class Installation(Stage):
                 moved += status.code == errors_pb2.NONE
                 refused = status.message or refused
         if not moved:
-            raise StageError(f"node {leader} handed no shard over: {refused or 'it leads none'}")
+            why = refused or "it leads none"
+            raise TargetClusterError(f"node {leader} handed no shard over: {why}")
         detail = f"{moved} of {len(led)} shards handed over"
         return Done(Injected((f"node-{leader}",), detail), quorum=True)
 
@@ -169,7 +170,7 @@ class Installation(Stage):
             for node, view in self._views().items()
         }
         if not leads:
-            raise StageError("no node answers, so none can be chosen for a fault")
+            raise TargetClusterError("no node answers, so none can be chosen for a fault")
         leader = max(sorted(leads), key=lambda node: len(leads[node]))
         if "leader" in kind:
             return leader
@@ -184,10 +185,10 @@ class Installation(Stage):
         try:
             done = subprocess.run(argv, timeout=HOOK_S_MAX, capture_output=True, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise StageError(f"{shlex.join(argv)}: {error}") from error
+            raise TargetClusterError(f"{shlex.join(argv)}: {error}") from error
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip()[-500:]
-            raise StageError(f"{shlex.join(argv)} exits with {done.returncode}: {said}")
+            raise TargetClusterError(f"{shlex.join(argv)} exits with {done.returncode}: {said}")
 
     def _first_view(self) -> admin_pb2.DescribeClusterResponse:
         for at in self.bootstrap:
@@ -200,7 +201,8 @@ class Installation(Stage):
                 "without TLS; if it speaks TLS, name its authority's certificate in MUSTER_TLS_CA"
             )
         )
-        raise StageError(f"none of {', '.join(self.bootstrap)} answers {how}: {self._failed}")
+        asked = ", ".join(self.bootstrap)
+        raise TargetClusterError(f"none of {asked} answers {how}: {self._failed}")
 
     def _channel(self, at: str) -> grpc.Channel:
         if self._credentials is None:
@@ -226,5 +228,5 @@ class Installation(Stage):
         deadline = time.monotonic() + timeout_s
         while not holds():
             if time.monotonic() > deadline:
-                raise StageError(f"not within {timeout_s:.0f} s: {what}")
+                raise TargetClusterError(f"not within {timeout_s:.0f} s: {what}")
             time.sleep(0.25)

@@ -22,7 +22,7 @@ COPIED_PERCENT = 30.0
 """So many requests of chaos-W12 are sent again, within 5 s."""
 
 
-class StageError(WorldError):
+class TargetClusterError(WorldError):
     """The cluster is not as a run needs it, or a fault could not be made; the message says why."""
 
 
@@ -46,7 +46,7 @@ class Healed:
     """Why no effect was visible; "" where one was, or none was looked for."""
 
 
-class Stage(ABC):
+class TargetCluster(ABC):
     """As the conductor uses it. Everything is called from one thread."""
 
     network: str
@@ -126,7 +126,7 @@ class Stage(ABC):
         return None
 
 
-class OwnWorld(Stage):
+class OwnWorld(TargetCluster):
     """Nodes started for this run, in a network that can be broken."""
 
     def __init__(
@@ -211,7 +211,9 @@ class OwnWorld(Stage):
         for node_id, node in self.world.nodes.items():
             if not node.running:
                 tail = self.world.log_tail(node_id)
-                raise StageError(f"node {node_id} does not run and no fault is active\n{tail}")
+                raise TargetClusterError(
+                    f"node {node_id} does not run and no fault is active\n{tail}"
+                )
         return self.world.unsettled()
 
     def bind(self, host: int) -> Callable[[list[str]], list[str]]:

@@ -15,7 +15,7 @@ from musterd.chaos.run.judging import Occasion, judge
 from musterd.chaos.run.machine import describe
 from musterd.chaos.run.result import RunResult
 from musterd.chaos.run.schedule import Schedule, ScheduleError
-from musterd.chaos.run.target_cluster import Stage
+from musterd.chaos.run.target_cluster import TargetCluster
 from musterd.chaos.run.view import make_view
 from musterd.chaos.workloads.catalog import DUPLICATED, NO_COPIES, Setting, names, plan
 
@@ -23,7 +23,7 @@ PREFIX = "muster-chaos"
 
 
 def run_whole(
-    stage: Stage,
+    stage: TargetCluster,
     folder: Path,
     *,
     started: datetime,
@@ -98,7 +98,7 @@ def at_work(workloads: Sequence[str], *, copies: bool) -> tuple[list[str], list[
     return rest, [f"{DUPLICATED} is left out: {NO_COPIES}"]
 
 
-def _schedule(stage: Stage, given: Schedule | None, seed: int, minutes: float) -> Schedule:
+def _schedule(stage: TargetCluster, given: Schedule | None, seed: int, minutes: float) -> Schedule:
     possible = {kind.name: kind for kind in stage.kinds()}
     if given is not None:
         impossible = sorted({step.kind for step in given.steps} - possible.keys())

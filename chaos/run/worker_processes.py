@@ -33,7 +33,7 @@ VISIT_S = 30.0
 LOG_TAIL = 2_000
 
 
-class CrewError(Exception):
+class WorkerProcessesError(Exception):
     """A process ended by itself, or did not start; the message has the end of its log."""
 
 
@@ -57,7 +57,7 @@ class Where:
 
 
 @dataclass(slots=True)
-class _Hand:
+class _WorkerProcess:
     """One process of the plan, over all its lives."""
 
     job: Job
@@ -77,7 +77,7 @@ class _Hand:
         return self.job.name if self.lives <= 1 else f"{self.job.name}.{self.lives}"
 
 
-class Crew:
+class WorkerProcesses:
     """All of them."""
 
     def __init__(self, folder: Path, where: Where, seed: int, recorder: Recorder) -> None:
@@ -87,7 +87,7 @@ class Crew:
         self._seed = seed
         self._rng = random.Random(f"{seed} crew")
         self._recorder = recorder
-        self._hands: list[_Hand] = []
+        self._hands: list[_WorkerProcess] = []
         self._numbers = 1
         self.disturbing = False
         """Whether `tick` disturbs; what is away comes back also where it does not."""
@@ -101,7 +101,7 @@ class Crew:
 
         Raises CrewError.
         """
-        new = [_Hand(job, self._host(job, n)) for n, job in enumerate(jobs)]
+        new = [_WorkerProcess(job, self._host(job, n)) for n, job in enumerate(jobs)]
         self._hands += new
         ordered = sorted(new, key=lambda one: not one.job.last)
         for first in range(0, len(ordered), AT_ONCE):
@@ -113,7 +113,7 @@ class Crew:
                 try:
                     _child(hand).ready(max(0.1, deadline - time.monotonic()))
                 except ChildError as error:
-                    raise CrewError(f"{error}\n{self._tail(hand)}") from error
+                    raise WorkerProcessesError(f"{error}\n{self._tail(hand)}") from error
 
     def end(self, keep: Collection[str] = ()) -> list[str]:
         """Tell all to end, those that serve others last; a line for each that did not in time.
@@ -155,7 +155,9 @@ class Crew:
                     continue  # it is told once; its time to come back stays
             elif hand.child is not None and hand.child.process.poll() is not None:
                 code = hand.child.process.poll()
-                raise CrewError(f"{hand.name} ended with code {code}\n{self._tail(hand)}")
+                raise WorkerProcessesError(
+                    f"{hand.name} ended with code {code}\n{self._tail(hand)}"
+                )
             if hand.due_s is None and hand.state == "up" and hand.job.disturbed is not None:
                 hand.due_s = now + self._rng.uniform(*hand.job.disturbed.every_s)
             if hand.due_s is not None and now >= hand.due_s and hand.job.disturbed is not None:
@@ -178,7 +180,7 @@ class Crew:
                 while not _child(hand).read(max(0.1, deadline - time.monotonic())).get("calm"):
                     pass
             except ChildError as error:
-                raise CrewError(f"{error}\n{self._tail(hand)}") from error
+                raise WorkerProcessesError(f"{error}\n{self._tail(hand)}") from error
         return True
 
     def visit(self, kind: str, nodes: Collection[int]) -> int:
@@ -192,7 +194,7 @@ class Crew:
                 try:
                     answer = hand.child.ask("visit", VISIT_S, nodes=list(nodes))
                 except ChildError as error:
-                    raise CrewError(f"{error}\n{self._tail(hand)}") from error
+                    raise WorkerProcessesError(f"{error}\n{self._tail(hand)}") from error
                 calls += int(answer["visited"])
         return calls
 
@@ -213,10 +215,12 @@ class Crew:
         # The last host is that of the probe: where hosts are split, it is with the majority.
         return -1 if job.kind == "probe" else number
 
-    def _start(self, hand: _Hand) -> None:
+    def _start(self, hand: _WorkerProcess) -> None:
         hand.lives += 1
         if self._numbers + NUMBERS > CLIENTS:
-            raise CrewError(f"{CLIENTS // NUMBERS} starts of processes is what one run can have")
+            raise WorkerProcessesError(
+                f"{CLIENTS // NUMBERS} starts of processes is what one run can have"
+            )
         number, self._numbers = self._numbers, self._numbers + NUMBERS
         job, where = hand.job, self._where
         bootstrap = where.duplicating if job.duplicated else where.bootstrap
@@ -241,7 +245,7 @@ class Crew:
         hand.state = "up"
         hand.due_s = None
 
-    def _act(self, hand: _Hand, how: Disturbance, now: float) -> None:
+    def _act(self, hand: _WorkerProcess, how: Disturbance, now: float) -> None:
         """Its time has come: be disturbed, or come back."""
         if hand.state == "away":
             self._start(hand)
@@ -271,7 +275,7 @@ class Crew:
                 child.send("end")
                 hand.state, hand.until_s = "ending", now + RESTART_S
 
-    def _look_at_ending(self, hand: _Hand, now: float) -> None:
+    def _look_at_ending(self, hand: _WorkerProcess, now: float) -> None:
         child = _child(hand)
         if child.process.poll() is None:
             if now < hand.until_s:
@@ -282,14 +286,14 @@ class Crew:
         child.close()
         hand.child, hand.state = None, "away"
 
-    def _tell_to_end(self, hand: _Hand) -> None:
+    def _tell_to_end(self, hand: _WorkerProcess) -> None:
         child = _child(hand)
         if hand.state == "paused":
             os.kill(child.pid, signal.SIGCONT)
         if hand.state != "ending" and child.process.poll() is None:
             child.send("end")
 
-    def _ended(self, hand: _Hand, deadline: float) -> list[str]:
+    def _ended(self, hand: _WorkerProcess, deadline: float) -> list[str]:
         child = _child(hand)
         trouble = []
         try:
@@ -305,21 +309,21 @@ class Crew:
         hand.child = None
         return trouble
 
-    def _died(self, hand: _Hand) -> None:
+    def _died(self, hand: _WorkerProcess) -> None:
         """Each client of a process that is gone; several have numbers behind its name."""
         count = int(hand.job.settings.get("members", 1))
         at_ns = time.monotonic_ns()
         for name in [hand.name] if count == 1 else [f"{hand.name}.{n}" for n in range(count)]:
             self._recorder.died(name, at_ns)
 
-    def _tail(self, hand: _Hand) -> str:
+    def _tail(self, hand: _WorkerProcess) -> str:
         if hand.log is None:
             return ""
         hand.log.flush()
         return Path(hand.log.name).read_text(errors="replace")[-LOG_TAIL:]
 
 
-def _child(hand: _Hand) -> Child:
+def _child(hand: _WorkerProcess) -> Child:
     if hand.child is None:
-        raise CrewError(f"{hand.name} does not run")
+        raise WorkerProcessesError(f"{hand.name} does not run")
     return hand.child

@@ -67,7 +67,7 @@ class _Waiting:
     """How many looks in a row have found it where it should have left."""
 
 
-class Unanswered:
+class CallLedger:
     """The calls that one process's shard has not answered yet."""
 
     def __init__(self, shard: Shard, node: "SimNode", checker: ShardChecker) -> None:
@@ -133,7 +133,7 @@ class Unanswered:
             return Place.IN_FLIGHT
         if any(question.open for question in waiting.questions):
             return Place.AT_QUORUM
-        if any(orphan is call for orphan in shard._orphans._calls):
+        if any(orphan is call for orphan in shard._deposed_calls._calls):
             return Place.ORPHANED
         return self._parked(call)
 

@@ -9,9 +9,9 @@ from musterd.chaos.sim.removals import Promises
 from musterd.chaos.sim.server import make_core
 from musterd.coordinator.machine.events import GenerationFormed, MemberReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
-from musterd.coordinator.runtime.calls import Desk
+from musterd.coordinator.runtime.calls import NodeCallLimits
 from musterd.coordinator.runtime.coordinator_state import Joins
-from musterd.coordinator.runtime.disconnect_detector import BreakMeter
+from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 from musterd.coordinator.runtime.growth import StateLimits, StateSize
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.persist import scrub
@@ -90,7 +90,7 @@ class WatchedShard:
 
     def count_waiting(self) -> None:
         """Count the first rounds that have begun to wait for more Joins."""
-        waiting = set(self.inner.liveness._held)
+        waiting = set(self.inner.sessions._held)
         self._checker.shard.counts.waited_for += len(waiting - self._waiting)
         self._waiting = waiting
 
@@ -141,7 +141,7 @@ class GroupsApp:
         retention: Retention,
         limits: StateLimits | None = None,
     ) -> None:
-        self._desk = Desk()
+        self._call_limits = NodeCallLimits()
         state_size = StateSize(limits)
 
         def wall_ms() -> int:
@@ -152,7 +152,7 @@ class GroupsApp:
             wake()
 
         self.shards = [
-            Shard(ShardId(number), self._desk, wall_ms, wake_up, retention, state_size)
+            Shard(ShardId(number), self._call_limits, wall_ms, wake_up, retention, state_size)
             for number in range(len(checkers))
         ]
         self._driver: Driver | None = None
@@ -160,7 +160,7 @@ class GroupsApp:
             WatchedShard(shard, checker, who, starting)
             for shard, checker in zip(self.shards, checkers, strict=True)
         ]
-        breaks: BreakMeter = self._desk.breaks
+        breaks: DisconnectDetector = self._call_limits.breaks
         ordered = tuple(self.shards)
         heartbeats = Heartbeats(ordered, breaks)
         for shard in self.shards:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from muster.net.calls import JOIN
 from muster.v1 import group_pb2
 from musterd.chaos.sim import punctual, removals
-from musterd.chaos.sim.call_ledger import Unanswered
+from musterd.chaos.sim.call_ledger import CallLedger
 from musterd.chaos.sim.groups import GroupsApp, GroupsChecker, joins_at
 from musterd.chaos.sim.ledger import Ledger
 from musterd.chaos.sim.ownership import Ownerships
@@ -21,7 +21,7 @@ from musterd.chaos.sim.rpc import ClientNet
 from musterd.chaos.sim.sdk import Bystander, Worker, group_in
 from musterd.chaos.sim.served import Rounds, Served
 from musterd.chaos.sim.stale_joins import NOTHING, StaleJoins
-from musterd.coordinator.api.handler import Core
+from musterd.coordinator.api.handler import Coordination
 from musterd.coordinator.machine.commands import (
     Assignment,
     Command,
@@ -110,7 +110,7 @@ class Members:
         self._apps[node.number] = app
         for shard, checker in zip(app.shards, self.checkers, strict=True):
             Served(shard, node, checker.shard)
-            Unanswered(shard, node, checker.shard)
+            CallLedger(shard, node, checker.shard)
         return app
 
     def shard_at(self, node: int, shard: int) -> Shard | None:
@@ -123,7 +123,7 @@ class Members:
         """The turns of the process that runs on a node now, or did last."""
         return self._apps[node].turns
 
-    def core(self, node: "SimNode") -> Core:
+    def core(self, node: "SimNode") -> Coordination:
         """What the frontends of a process that has started use."""
         return self._apps[node.number].core
 
@@ -175,9 +175,9 @@ class Members:
         if self.net is not None:
             Bystander(self).start()
             if self.world.scenario.operated:
-                from musterd.chaos.sim.sdk_operator import Terminal  # noqa: PLC0415 - it names this module
+                from musterd.chaos.sim.sdk_operator import SdkOperator  # noqa: PLC0415 - it names this module
 
-                Terminal(self).start()
+                SdkOperator(self).start()
         for number in range(self.world.scenario.members):
             shard = number % self.world.scenario.shards
             self.world.schedule(0.8 + number * 0.05, self._bear, shard, f"g{number % 2}")
@@ -459,7 +459,7 @@ class Member:
                 self._later(0.02, attempt, lambda: self._beat_at(hint))
             elif isinstance(status, Error):
                 if status in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
-                    shard.liveness.heard(key)
+                    shard.sessions.heard(key)
                 if status is Error.NONE:
                     self._later(BEAT_S * self._rng.random(), attempt, self._work)
                 else:

@@ -37,7 +37,7 @@ from muster.group.rebalance_listener import RebalanceListener
 from muster.net.calls import Caller
 from muster.net.discovery import Discovery, Routes
 from muster.net.pings import Pings
-from muster.net.topic_registry import Registry
+from muster.net.topic_registry import TopicRegistry
 from muster.types import Assignment, TopicPartition
 from musterd.chaos.sim import many_groups
 from musterd.chaos.sim.groups import GroupsChecker
@@ -131,7 +131,7 @@ class _Core:
         self.discovery = Discovery(self.nodes, routes, client.counters)
         self.pings = Pings(self.nodes, routes, client.counters)
         self.caller = Caller(self.nodes, routes, self.discovery, self.pings, client.counters)
-        self.registry = Registry(self.caller)
+        self.registry = TopicRegistry(self.caller)
         self.heartbeats = Heartbeats(self.caller)
 
     async def close(self) -> None:

@@ -48,7 +48,7 @@ TO_BE_MADE = (UnknownTopicOrPartition,)
 """The members' topic is not there yet, or the node has not heard of it."""
 
 
-class Terminal:
+class SdkOperator:
     """One process; one order after another."""
 
     def __init__(self, members: "Members") -> None:

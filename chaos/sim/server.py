@@ -17,15 +17,15 @@ from musterd.coordinator.api.admin_service import AdminService
 from musterd.coordinator.api.admission import Admission
 from musterd.coordinator.api.cooperative_yield import LongReads
 from musterd.coordinator.api.group_service import GroupService
-from musterd.coordinator.api.handler import Core
+from musterd.coordinator.api.handler import Coordination
 from musterd.coordinator.api.leader_watch import LeaderWatch
-from musterd.coordinator.api.reply_queue import Bridge
+from musterd.coordinator.api.reply_queue import ReplyQueue
 from musterd.coordinator.api.statuses import Statuses
 from musterd.coordinator.api.topic_service import TopicService
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.routing import Directory
 from musterd.coordinator.runtime.shard import Shard
-from musterd.coordinator.runtime.topic_registry import Topics
+from musterd.coordinator.runtime.topic_registry import TopicRegistry
 from musterd.raft.contract import NodeId
 
 if TYPE_CHECKING:
@@ -79,14 +79,14 @@ def make_core(
     shards: tuple[Shard, ...],
     heartbeats: Heartbeats,
     peers: Callable[[], Mapping[int, str]],
-) -> Core:
+) -> Coordination:
     """What coordinator/node/assembly.py puts together, over a simulated node's shards."""
     directory = Directory(NodeId(number), endpoint(number), peers)
     registry = shards[0]
-    return Core(
+    return Coordination(
         shards,
         heartbeats,
-        Topics(
+        TopicRegistry(
             lambda: registry.state.topics,
             lambda: registry.state.topics_version,
             lambda: registry.current,
@@ -95,7 +95,7 @@ def make_core(
         Statuses(directory),
         Admission(),
         LeaderWatch(shards),
-        Bridge(),
+        ReplyQueue(),
         LongReads(),
     )
 
@@ -103,7 +103,7 @@ def make_core(
 class SimServer:
     """The client port of one life of a node."""
 
-    def __init__(self, node: "SimNode", core: Core) -> None:
+    def __init__(self, node: "SimNode", core: Coordination) -> None:
         life = node.incarnation
         self.core = core
         self.loop = make_loop(

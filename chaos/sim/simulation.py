@@ -115,7 +115,7 @@ class Scenario:
     """Many ask for ids and never use them (strangers.py)."""
     operated: bool = False
     """Of members that run the SDK: settings are altered, members kicked, offsets reset, topics
-    grown (operated.py), and workers commit forward only, too."""
+    grown (sdk_operator.py), and workers commit forward only, too."""
     may_end: tuple[str, ...] = ()
     """Errors that may end the work of a process that runs the SDK, by name; any other breaks a
     promise."""

@@ -11,7 +11,7 @@ import pydantic
 
 from muster import Client, timeouts
 from muster.cli.connection import tls
-from musterd.chaos.workloads.operation_log import Notebook
+from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import RawNodes
 from musterd.chaos.workloads.track import Track
 
@@ -60,7 +60,7 @@ class Worker(ABC):
         """Open history and track; runs inside the event loop."""
         self.brief = brief
         self.rng = random.Random(f"{brief.seed} {brief.name}")
-        self.book = Notebook(brief.history, brief.name)
+        self.book = OperationLog(brief.history, brief.name)
         self.track = Track(brief.track)
         self.tls = tls() if brief.secure else None
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

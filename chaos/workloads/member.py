@@ -15,7 +15,7 @@ from muster.errors import (
 from musterd.chaos.history import SUPERSEDED, Key, Outcome
 from musterd.chaos.workloads.base import Settings, Values, Worker
 from musterd.chaos.workloads.offsets import answered_by
-from musterd.chaos.workloads.operation_log import Note, Notebook, Own
+from musterd.chaos.workloads.operation_log import Note, OperationLog, Own
 from musterd.chaos.workloads.outcomes import Before, name_of
 from musterd.chaos.workloads.store import StoreClient
 
@@ -60,7 +60,7 @@ class Member(RebalanceListener):
     def __init__(self, worker: Worker, settings: MemberSettings, index: int = 0) -> None:
         """`index`: among those of this process; its offsets carry the process's number plus it."""
         self.settings = settings
-        self._book: Notebook = worker.book
+        self._book: OperationLog = worker.book
         self._worker = worker
         self._name = f"{worker.brief.name}.{index}" if settings.members > 1 else worker.brief.name
         self._instance = f"{settings.instance}-{index}" if settings.instance else ""

@@ -52,7 +52,7 @@ class Own:
         self._recorder.released(self._number, how)
 
 
-class Notebook:
+class OperationLog:
     """What one process writes down; `client` stands in every line, unless another is named."""
 
     def __init__(self, path: Path, client: str) -> None:

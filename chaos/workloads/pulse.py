@@ -16,7 +16,7 @@ from collections.abc import Collection
 from muster.errors import ErrorCode
 from musterd.chaos.history import Generation, Key
 from musterd.chaos.workloads.base import Settings, Values, Worker
-from musterd.chaos.workloads.operation_log import Notebook
+from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import Membership, Pass, RawNodes
 
 SESSION_MS = 30_000
@@ -120,7 +120,7 @@ class Lone:
     """The one member of a group."""
 
     def __init__(
-        self, raw: RawNodes, book: Notebook, group: str, topic: str, values: Values
+        self, raw: RawNodes, book: OperationLog, group: str, topic: str, values: Values
     ) -> None:
         """It joins at the first `stand`."""
         self.group = group

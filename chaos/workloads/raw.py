@@ -18,7 +18,7 @@ from muster.errors import ErrorCode
 from muster.net.nodes import CHANNEL_OPTIONS, Tls
 from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
 from musterd.chaos.history import SUPERSEDED, Key, Outcome
-from musterd.chaos.workloads.operation_log import Note, Notebook
+from musterd.chaos.workloads.operation_log import Note, OperationLog
 from musterd.chaos.workloads.outcomes import name_of, of_code, of_rpc
 
 ATTEMPT_S = 2.0
@@ -55,7 +55,9 @@ class Pass:
 class RawNodes:
     """A channel to each of some addresses."""
 
-    def __init__(self, nodes: Mapping[str, int], book: Notebook, tls: Tls | None = None) -> None:
+    def __init__(
+        self, nodes: Mapping[str, int], book: OperationLog, tls: Tls | None = None
+    ) -> None:
         """`nodes`: node ids by address. Nothing is connected yet."""
         self.nodes = dict(nodes)
         self.endpoints = list(nodes)

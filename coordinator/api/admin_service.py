@@ -13,17 +13,24 @@ from muster.v1 import admin_pb2 as pb
 from muster.v1 import admin_pb2_grpc
 from muster.v1.errors_pb2 import Status
 from musterd.coordinator.api.cooperative_yield import Slices
-from musterd.coordinator.api.deletions import Removals
-from musterd.coordinator.api.describe_groups import Describing
-from musterd.coordinator.api.describe_rebalances import Explaining
+from musterd.coordinator.api.deletions import Deletions
+from musterd.coordinator.api.describe_groups import GroupDescriptions
+from musterd.coordinator.api.describe_rebalances import RebalanceDescriptions
 from musterd.coordinator.api.group_settings import GroupSettings
-from musterd.coordinator.api.handler import Context, Core, admit, refuse_bytes, refuse_group, shed
-from musterd.coordinator.api.leader_transfer import Transferring
-from musterd.coordinator.api.node_replacement import Replacing
+from musterd.coordinator.api.handler import (
+    Context,
+    Coordination,
+    admit,
+    refuse_bytes,
+    refuse_group,
+    shed,
+)
+from musterd.coordinator.api.leader_transfer import LeaderTransfer
+from musterd.coordinator.api.node_replacement import NodeReplacement
 from musterd.coordinator.api.paging import GroupsPage, refuse_filters
 from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.runtime.coordinator_state import Standing
+from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.shard import Shard
 
 VERIFICATIONS_MAX = 8
@@ -107,16 +114,16 @@ class ClusterView(Protocol):
 class AdminService(admin_pb2_grpc.AdminServicer):
     """muster.v1.Admin."""
 
-    def __init__(self, core: Core, cluster: ClusterView, verifier: Verifier) -> None:
+    def __init__(self, core: Coordination, cluster: ClusterView, verifier: Verifier) -> None:
         self._core = core
         self._cluster = cluster
         self._verifier = verifier
-        self._replacing = Replacing(core, cluster)
-        self._transferring = Transferring(core, cluster)
-        self._removals = Removals(core)
+        self._replacing = NodeReplacement(core, cluster)
+        self._transferring = LeaderTransfer(core, cluster)
+        self._removals = Deletions(core)
         self._settings = GroupSettings(core)
-        self._describing = Describing(core)
-        self._explaining = Explaining(core)
+        self._describing = GroupDescriptions(core)
+        self._explaining = RebalanceDescriptions(core)
         self._verifying = asyncio.Lock()
         self._verifications = 0
 
@@ -142,9 +149,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 await slices.turn(sum(len(shard.state.groups) for shard in shards))
                 page = GroupsPage(request, slices)
                 for shard in shards:
-                    if shard.standing is Standing.LOADING:
+                    if shard.coordinator_state is CoordinatorState.LOADING:
                         return pb.ListGroupsResponse(status=self._core.statuses.loading())
-                    if shard.standing is Standing.SERVING and not await page.add(
+                    if shard.coordinator_state is CoordinatorState.SERVING and not await page.add(
                         shard, resumed=shard.number == resumed
                     ):
                         break

@@ -1,8 +1,9 @@
 """Refuse early: how many calls may be active in this node at once, and none that wait too long.
 
-A call is active from the moment it is taken (door.py) until it is answered or parked. Heartbeats
-are exempt: they are cheap, and a member that cannot be heard would be expired for our own slowness
-(architecture 5, Backpressure). The others are of a kind, and each kind has room of its own.
+A call is active from the moment it is taken (call_acceptor.py) until it is answered or parked.
+Heartbeats are exempt: they are cheap, and a member that cannot be heard would be expired for our
+own slowness (architecture 5, Backpressure). The others are of a kind, and each kind has room of its
+own.
 
 A group's members send Joins, Syncs and Leaves at once, and a round waits for all of them. Refused
 they would come again, and the round would last longer (docs/adr/0010); so only too many of them are
@@ -72,7 +73,7 @@ class Admission:
             Kind.PATIENT: LIMITS.max_parked_calls,
         }
         self.overdue: Callable[[], bool] = lambda: False
-        """Whether calls wait too long before they are taken (probe.py)."""
+        """Whether calls wait too long before they are taken (queue_probe.py)."""
         self.active = 0
         self.of_kind = dict.fromkeys(Kind, 0)
         """Of the active ones, how many are of each kind."""

@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError
 from musterd.coordinator.api.admission import CALL, Admission, Admitted, Kind
 from musterd.coordinator.api.grpc_internals import Calls, State, Stopped
 from musterd.coordinator.api.requests_under_way import ParseQueue, Received, Requests
-from musterd.coordinator.api.untaken_answers import ANSWER, Answer, Untaken
-from musterd.coordinator.runtime.large_commits import LargeWork
+from musterd.coordinator.api.untaken_answers import ANSWER, Answer, UntakenAnswers
+from musterd.coordinator.runtime.large_commits import LargeCommits
 from musterd.coordinator.runtime.timeouts import REQUEST_MS_MAX, UNTAKEN_LOOK_MS
 
 MS: Final = 1_000
@@ -84,7 +84,7 @@ DROPPED: Final = (
 Handler = Any
 
 
-class Door:
+class CallAcceptor:
     """A server's registered methods, served by many takers each.
 
     Services are added to the door as to a server; it passes them on. `start` after the server's.
@@ -94,8 +94,8 @@ class Door:
         self,
         server: grpc.aio.Server,
         admission: Admission,
-        untaken: Untaken,
-        large: LargeWork,
+        untaken: UntakenAnswers,
+        large: LargeCommits,
         interceptors: tuple[grpc.aio.ServerInterceptor, ...],
         ended: Callable[["asyncio.Task[None]"], None],
     ) -> None:
@@ -307,9 +307,9 @@ class Door:
         task.add_done_callback(self._tasks.discard)
 
 
-def open_answers() -> Untaken:
+def open_answers() -> UntakenAnswers:
     """The account of a door that will be on the running loop."""
-    return Untaken(asyncio.get_running_loop().time, Calls.end)
+    return UntakenAnswers(asyncio.get_running_loop().time, Calls.end)
 
 
 class _Gate(asyncio.Semaphore):
@@ -386,7 +386,7 @@ class _Ending:
 
     __slots__ = ("_peer", "_requests", "_size", "_untaken", "answer", "slot")
 
-    def __init__(self, requests: Requests, untaken: Untaken, peer: str, size: int) -> None:
+    def __init__(self, requests: Requests, untaken: UntakenAnswers, peer: str, size: int) -> None:
         self._requests = requests
         self._untaken = untaken
         self._peer = peer

@@ -6,7 +6,7 @@ from musterd.coordinator.api import translate
 from musterd.coordinator.api.cooperative_yield import TOPIC_ENTRIES, Slices
 from musterd.coordinator.api.handler import (
     Context,
-    Core,
+    Coordination,
     admit,
     refuse_bytes,
     refuse_group,
@@ -39,10 +39,10 @@ NOT_HERE = {
 }
 
 
-class Removals:
+class Deletions:
     """The calls of `Admin` that remove something. Answered once that is durable on a majority."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Coordination) -> None:
         self._core = core
 
     async def delete_groups(

@@ -8,14 +8,14 @@ from typing import NamedTuple
 from muster.v1 import admin_pb2 as pb
 from musterd.coordinator.api.cooperative_yield import GROUP_ENTRIES, KEYS_PER_ENTRY, Slices
 from musterd.coordinator.api.describe_rebalances import is_awaited, wait_of
-from musterd.coordinator.api.handler import Context, Core, admit, refuse_bytes, refuse_group
+from musterd.coordinator.api.handler import Context, Coordination, admit, refuse_bytes, refuse_group
 from musterd.coordinator.api.paging import PAGE_BYTES
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Refused
 from musterd.coordinator.machine.state import Group, Member, Phase
 from musterd.coordinator.runtime.answers import Loading, NotHere
-from musterd.coordinator.runtime.coordinator_state import Standing
+from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.shard import Shard
 
 DESCRIBE_GROUPS_MAX = 1_000
@@ -36,10 +36,10 @@ class _Seen(NamedTuple):
     token: int
 
 
-class Describing:
+class GroupDescriptions:
     """`Admin.DescribeGroups`, page by page: by group, and a large group by its members."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Coordination) -> None:
         self._core = core
 
     async def describe(
@@ -106,9 +106,9 @@ class Describing:
         described.shard = shard.number
         if shard.number in deposed:
             described.status.CopyFrom(core.statuses.of(deposed[shard.number]))
-        elif shard.standing is Standing.LOADING:
+        elif shard.coordinator_state is CoordinatorState.LOADING:
             described.status.CopyFrom(core.statuses.loading())
-        elif shard.standing is Standing.ELSEWHERE:
+        elif shard.coordinator_state is CoordinatorState.ELSEWHERE:
             described.status.CopyFrom(core.statuses.of(shard.elsewhere()))
         else:
             seen, assignor = self._head(described, shard, first)

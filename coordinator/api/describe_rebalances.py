@@ -8,13 +8,13 @@ from itertools import islice
 
 from muster.v1 import admin_pb2 as pb
 from muster.v1.errors_pb2 import Status
-from musterd.coordinator.api.handler import Context, Core, admit, refuse_group
+from musterd.coordinator.api.handler import Context, Coordination, admit, refuse_group
 from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.evolve_history import last_round, rounds_of
 from musterd.coordinator.machine.history import NAMES_MAX, Ended, Rebalance, Who
 from musterd.coordinator.machine.state import Group, Member, Phase
-from musterd.coordinator.runtime.coordinator_state import Standing
+from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.shard import Shard
 
 Wait = pb.DescribeGroupsResponse.Wait
@@ -57,10 +57,10 @@ def wait_of(group: Group, time_ms: int, wall_ms: int) -> Wait | None:
 # ---- why
 
 
-class Explaining:
+class RebalanceDescriptions:
     """`Admin.DescribeRebalances`."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Coordination) -> None:
         self._core = core
 
     async def describe(
@@ -76,9 +76,9 @@ class Explaining:
                 return response
             shard = self._core.shard_for(request.group_id)
             await self._core.loaded((shard,))
-            if shard.standing is Standing.LOADING:
+            if shard.coordinator_state is CoordinatorState.LOADING:
                 response.status.CopyFrom(self._core.statuses.loading())
-            elif shard.standing is Standing.ELSEWHERE:
+            elif shard.coordinator_state is CoordinatorState.ELSEWHERE:
                 response.status.CopyFrom(self._core.statuses.of(shard.elsewhere()))
             else:
                 self._fill(response, shard, request.max_rebalances)

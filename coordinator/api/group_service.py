@@ -17,7 +17,7 @@ from musterd.coordinator.api.admission import Admitted, Kind
 from musterd.coordinator.api.cooperative_yield import Slices
 from musterd.coordinator.api.handler import (
     Context,
-    Core,
+    Coordination,
     admit,
     client_host,
     refuse_bytes,
@@ -25,7 +25,7 @@ from musterd.coordinator.api.handler import (
     shed,
 )
 from musterd.coordinator.api.leave_batches import depart, parts, refuse_parts
-from musterd.coordinator.api.offset_fetch import Fetching
+from musterd.coordinator.api.offset_fetch import OffsetFetch
 from musterd.coordinator.machine import commands
 from musterd.coordinator.machine.decide.requests import joining_id, refuse_request
 from musterd.coordinator.machine.errors import Error
@@ -54,7 +54,7 @@ WAITING = "members in calls of this connection that wait for their turn"
 class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
     """muster.v1.GroupCoordinator."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Coordination) -> None:
         self._core = core
 
     # ---- discovery
@@ -355,7 +355,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
                     request.client_nonce,
                     request.call_seq,
                     beats,
-                    core.bridge.settle(future),
+                    core.reply_queue.settle(future),
                     at_once=request.at_once,
                     connection=peer,
                 )
@@ -456,7 +456,7 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         core = self._core
         admitted = await admit(core, context)
         try:
-            return await Fetching(core).fetch(request)
+            return await OffsetFetch(core).fetch(request)
         finally:
             admitted.leave()
 

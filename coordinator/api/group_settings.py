@@ -8,7 +8,13 @@ from muster.v1 import admin_pb2 as pb
 from muster.v1.errors_pb2 import Status
 from musterd.coordinator.api import translate
 from musterd.coordinator.api.cooperative_yield import Slices
-from musterd.coordinator.api.handler import Context, Core, admit, refuse_bytes, some_at_a_time
+from musterd.coordinator.api.handler import (
+    Context,
+    Coordination,
+    admit,
+    refuse_bytes,
+    some_at_a_time,
+)
 from musterd.coordinator.machine import decide
 from musterd.coordinator.machine.commands import AlterGroupConfig, ConfigSetting
 from musterd.coordinator.machine.decide.config import OFFSETS_RETENTION_MS, SETTINGS
@@ -17,7 +23,7 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Configured, Refused, Reply
 from musterd.coordinator.runtime.answers import Answer, Shed
-from musterd.coordinator.runtime.coordinator_state import Standing
+from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.shard import Shard
 
 GROUPS_MAX = 1_000
@@ -35,7 +41,7 @@ class _Altered:
 class GroupSettings:
     """The calls of `Admin` about settings of groups."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Coordination) -> None:
         self._core = core
 
     async def describe(
@@ -71,9 +77,9 @@ class GroupSettings:
         shard = core.shard_for(described.group_id)
         if refused is not None:
             described.status.CopyFrom(core.statuses.of(refused))
-        elif shard.standing is Standing.LOADING:
+        elif shard.coordinator_state is CoordinatorState.LOADING:
             described.status.CopyFrom(core.statuses.loading())
-        elif shard.standing is Standing.ELSEWHERE:
+        elif shard.coordinator_state is CoordinatorState.ELSEWHERE:
             described.status.CopyFrom(core.statuses.of(shard.elsewhere()))
         else:
             described.applied_index = shard.log.applied_index

@@ -10,7 +10,7 @@ import grpc
 from musterd.coordinator.api.admission import CALL, Admission, Admitted, Kind
 from musterd.coordinator.api.cooperative_yield import LongReads
 from musterd.coordinator.api.leader_watch import LeaderWatch
-from musterd.coordinator.api.reply_queue import Bridge
+from musterd.coordinator.api.reply_queue import ReplyQueue
 from musterd.coordinator.api.statuses import Statuses
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.errors import Error
@@ -21,7 +21,7 @@ from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.routing import Directory, shard_of
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import LOADING_HOLD_MS
-from musterd.coordinator.runtime.topic_registry import Topics
+from musterd.coordinator.runtime.topic_registry import TopicRegistry
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -36,19 +36,19 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Core:
+class Coordination:
     """What the frontends use of a node."""
 
     shards: Sequence[Shard]
     heartbeats: Heartbeats
-    topics: Topics
+    topics: TopicRegistry
     directory: Directory
     statuses: Statuses
     admission: Admission
     watch: LeaderWatch
-    bridge: Bridge
+    reply_queue: ReplyQueue
     one_long_read: LongReads
-    """See slices.py."""
+    """See cooperative_yield.py."""
     one_long_heartbeat: LongReads = field(default_factory=LongReads)
     """The same for heartbeats: members are not heard later because of long reads."""
 
@@ -70,7 +70,7 @@ class Core:
         if shard.loading:
             await self.loaded((shard,))
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        call = shard.submit(command, size, self.bridge.settle(future), admitted.leave)
+        call = shard.submit(command, size, self.reply_queue.settle(future), admitted.leave)
         try:
             return await future
         finally:
@@ -88,7 +88,7 @@ class Core:
             return Loading()
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         read = shard.read_settled if settled else shard.read
-        read(self.bridge.settle(future))
+        read(self.reply_queue.settle(future))
         return None if await future else shard.elsewhere()
 
 
@@ -100,7 +100,7 @@ async def shed(context: Context, what: str) -> NoReturn:
     )
 
 
-async def admit(core: Core, context: Context, kind: Kind = Kind.ORDINARY) -> Admitted:
+async def admit(core: Coordination, context: Context, kind: Kind = Kind.ORDINARY) -> Admitted:
     """The call's place among the active ones: the door's, or one taken now, or a refusal."""
     admitted = CALL.get()
     if admitted is None or not admitted.begin():

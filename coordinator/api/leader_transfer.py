@@ -8,7 +8,7 @@ that it belongs to (raft/driver.py).
 from typing import TYPE_CHECKING
 
 from muster.v1 import admin_pb2 as pb
-from musterd.coordinator.api.handler import Context, Core, admit
+from musterd.coordinator.api.handler import Context, Coordination, admit
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.runtime.timeouts import TRANSFER_HOLD_MS
 from musterd.raft.contract import NodeId, Role
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from musterd.coordinator.runtime.shard import Shard
 
 
-class Transferring:
+class LeaderTransfer:
     """This node's side of TransferLeader."""
 
-    def __init__(self, core: Core, cluster: "ClusterView") -> None:
+    def __init__(self, core: Coordination, cluster: "ClusterView") -> None:
         self._core = core
         self._cluster = cluster
 

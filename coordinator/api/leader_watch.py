@@ -62,7 +62,10 @@ class LeaderWatch:
             self._waiting.pop(future, None)
 
     def _look(self) -> list[_Seen]:
-        return [(shard.log.leader, shard.log.term, shard.standing.value) for shard in self._shards]
+        return [
+            (shard.log.leader, shard.log.term, shard.coordinator_state.value)
+            for shard in self._shards
+        ]
 
 
 def _wake(future: asyncio.Future[None]) -> None:

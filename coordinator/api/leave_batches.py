@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from musterd.coordinator.api.admission import Admitted
-from musterd.coordinator.api.handler import Core
+from musterd.coordinator.api.handler import Coordination
 from musterd.coordinator.api.translate import command_bytes, too_large
 from musterd.coordinator.machine.commands import LeaveGroup
 from musterd.coordinator.machine.errors import Error
@@ -45,7 +45,7 @@ def _lengths(command: LeaveGroup) -> Iterator[int]:
         yield ENTRY_BYTES + sum(len(text.encode()) for text in texts)
 
 
-async def depart(core: Core, wanted: Sequence[Part], admitted: Admitted) -> Answer:
+async def depart(core: Coordination, wanted: Sequence[Part], admitted: Admitted) -> Answer:
     """Put the parts to the log: the first opens a round, the others leave in it (gp-L5).
 
     What ends it before all have gone may come after some have: the same call may be repeated.

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from muster.v1 import admin_pb2 as pb
-from musterd.coordinator.api.handler import Context, Core, admit, shed
+from musterd.coordinator.api.handler import Context, Coordination, admit, shed
 from musterd.coordinator.api.translate import failure
 from musterd.coordinator.machine.commands import ReplaceNode
 from musterd.coordinator.machine.errors import Error
@@ -28,10 +28,10 @@ COMMAND_BYTES: Final = 256
 UUID_DIGITS: Final = 32
 
 
-class Replacing:
+class NodeReplacement:
     """This node's side of ReplaceNode."""
 
-    def __init__(self, core: Core, cluster: "ClusterView") -> None:
+    def __init__(self, core: Coordination, cluster: "ClusterView") -> None:
         self._core = core
         self._cluster = cluster
         self._turn = asyncio.Lock()

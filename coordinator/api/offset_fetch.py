@@ -5,21 +5,21 @@ from collections.abc import Sequence
 
 from muster.v1 import group_pb2 as pb
 from musterd.coordinator.api.cooperative_yield import KEYS_PER_ENTRY, Slices
-from musterd.coordinator.api.handler import Core, refuse_bytes, refuse_group
+from musterd.coordinator.api.handler import Coordination, refuse_bytes, refuse_group
 from musterd.coordinator.api.paging import OffsetsAnswer, OffsetsPage, OffsetsQuery
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Refused
-from musterd.coordinator.runtime.coordinator_state import Standing
+from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 
 FETCH_GROUPS_MAX = 1_000
 """Groups in one OffsetFetch."""
 
 
-class Fetching:
+class OffsetFetch:
     """Linearizable reads: a quorum has confirmed each shard's leader after the call came."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Coordination) -> None:
         self._core = core
 
     async def fetch(self, request: pb.OffsetFetchRequest) -> pb.OffsetFetchResponse:
@@ -66,7 +66,7 @@ class Fetching:
                     continue
                 shard = core.shard_for(query.group_id)
                 known = elsewhere[shard.number]
-                if known is None and shard.standing is Standing.ELSEWHERE:
+                if known is None and shard.coordinator_state is CoordinatorState.ELSEWHERE:
                     known = shard.elsewhere()  # since the quorum confirmed it
                 if known is not None:
                     answer.status.CopyFrom(core.statuses.of(known))

@@ -28,7 +28,7 @@ SLICE_GROUPS: Final = 1_000
 """Groups looked at between two pauses for the loop."""
 
 GROUPS_PER_ENTRY: Final = 10
-"""So many groups are looked at in the time that one entry of an answer takes (slices.py)."""
+"""So many groups are looked at in the time of one entry of an answer (cooperative_yield.py)."""
 
 FILTERS_MAX: Final = 100
 """Names that one ListGroups may filter by."""

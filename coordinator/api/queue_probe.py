@@ -63,7 +63,7 @@ class Wait:
         return self.last_s > self._max_s
 
 
-class Probe(grpc.aio.ServerInterceptor):
+class QueueProbe(grpc.aio.ServerInterceptor):
     """Sends the probes, answers them before anything else looks at them, tells the admission.
 
     The first interceptor of its server. `listen` before the server's start, `start` after it.

@@ -15,7 +15,7 @@ ANSWERS_PER_PASS: Final = 32
 T = TypeVar("T")
 
 
-class Bridge:
+class ReplyQueue:
     """The queue of answers of one node."""
 
     def __init__(self) -> None:

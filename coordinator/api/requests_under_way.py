@@ -88,7 +88,7 @@ class Requests:
 class ParseQueue:
     """Requests that wait until they may be parsed, each in order: medium ones, and large ones.
 
-    Commits wait apart, and while the node holds enough large ones (large_work.py), for
+    Commits wait apart, and while the node holds enough large ones (large_commits.py), for
     COMMIT_WAIT_MS_MAX.
     """
 

@@ -47,8 +47,8 @@ OPTIONS: Final[Sequence[tuple[str, Any]]] = (
     ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
     # A request that is not read yet takes 64 KiB at most, whatever the connection could carry.
     ("grpc.http2.bdp_probe", 0),
-    # Calls that wait inside the library are ours to refuse (door.py): its own refusals look
-    # like cancelled calls, and nobody could tell them from a broken coordinator.
+    # Calls that wait inside the library are ours to refuse (call_acceptor.py): its own refusals
+    # look like cancelled calls, and nobody could tell them from a broken coordinator.
     ("grpc.server.max_pending_requests", PENDING_CALLS_MAX),
     ("grpc.server.max_pending_requests_hard_limit", PENDING_CALLS_MAX),
     ("grpc.http.overload_protection", 0),

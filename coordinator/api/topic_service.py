@@ -7,7 +7,7 @@ from muster.v1 import admin_pb2_grpc
 from muster.v1.errors_pb2 import Status
 from musterd.coordinator.api import translate
 from musterd.coordinator.api.cooperative_yield import TOPIC_ENTRIES, Slices
-from musterd.coordinator.api.handler import Context, Core, admit, shed
+from musterd.coordinator.api.handler import Context, Coordination, admit, shed
 from musterd.coordinator.api.node_replacement import CLUSTER_SHARD
 from musterd.coordinator.machine.commands import AddPartitions, CreateTopic, ShardCommand
 from musterd.coordinator.machine.errors import Error
@@ -25,7 +25,7 @@ DESCRIBE_TOPICS_MAX = LIMITS.max_topics
 class TopicService(admin_pb2_grpc.TopicsServicer):
     """muster.v1.Topics."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Coordination) -> None:
         self._core = core
 
     async def CreateTopic(
@@ -110,7 +110,7 @@ class TopicService(admin_pb2_grpc.TopicsServicer):
 
 
 async def _ask_shard_0(
-    core: Core, command: ShardCommand, what: str, context: Context
+    core: Coordination, command: ShardCommand, what: str, context: Context
 ) -> Done | Status:
     """Propose a cluster-wide command; `Done` as the log decided it, or what to tell the caller."""
     admitted = await admit(core, context)

@@ -12,7 +12,7 @@ FREE_CALLS: Final = 4
 """With so few calls active nothing is gained by waiting for more."""
 
 
-class Pace:
+class TurnPacing:
     """Follows the number of active calls."""
 
     def __init__(self, admission: Admission) -> None:

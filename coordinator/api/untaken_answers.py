@@ -51,11 +51,11 @@ class Answer:
         return encoded
 
 
-class Untaken:
+class UntakenAnswers:
     """The answers of one node that are not taken yet, the oldest first."""
 
     def __init__(self, clock_s: Callable[[], float], end: Callable[[Context], None]) -> None:
-        """`end` ends the call of a handler's context (grpc_seam.py)."""
+        """`end` ends the call of a handler's context (grpc_internals.py)."""
         self._clock_s = clock_s
         self._end = end
         self._open: OrderedDict[Answer, None] = OrderedDict()

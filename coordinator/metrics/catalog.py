@@ -1,7 +1,7 @@
 """Every metric of a node in one place: name, type, labels, help. docs/metrics.md says the same.
 
 Names follow Prometheus' practice (base units, `_total`); those of gRPC are go-grpc's and made in
-grpc_metrics.py; those of the process are prometheus_client's. A member id is never a label.
+metrics/grpc.py; those of the process are prometheus_client's. A member id is never a label.
 """
 
 from collections.abc import Mapping

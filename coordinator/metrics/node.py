@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
 from musterd.coordinator.api.admission import Admission
 from musterd.coordinator.api.requests_under_way import Requests
-from musterd.coordinator.api.untaken_answers import Untaken
+from musterd.coordinator.api.untaken_answers import UntakenAnswers
 from musterd.coordinator.machine.events import Trigger
 from musterd.coordinator.machine.state import Group, Phase
 from musterd.coordinator.metrics.api import ApiMeter
@@ -38,11 +38,11 @@ from musterd.coordinator.metrics.groups import (
 from musterd.coordinator.metrics.grpc import GrpcMetrics
 from musterd.coordinator.metrics.histogram import Histogram
 from musterd.coordinator.metrics.raft import LeaderWatcher, MeasuredLog, MeasuredMachine, Proposals
-from musterd.coordinator.runtime.calls import Desk
+from musterd.coordinator.runtime.calls import NodeCallLimits
 from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.shard import Shard
-from musterd.coordinator.runtime.topic_registry import Topics
+from musterd.coordinator.runtime.topic_registry import TopicRegistry
 from musterd.raft.contract import NodeId, Role, Room, StateMachine
 
 GROUPS_PER_SLICE: Final = 500
@@ -77,11 +77,11 @@ class Sources:
     """Tasks of the node's loop that have not ended."""
     unsynced_s: Callable[[], float]
     """Age of the oldest hard write that is not synced."""
-    topics: Topics
+    topics: TopicRegistry
     heartbeats: Heartbeats
     admission: Admission
-    desk: Desk
-    untaken: Untaken
+    call_limits: NodeCallLimits
+    untaken: UntakenAnswers
     requests: Callable[[], Iterable[Requests]]
     """The bytes of those that are under way."""
     room: Callable[[], Room]
@@ -276,7 +276,7 @@ class NodeMetrics:
     def _coordinator(self, sources: Sources) -> Pages:
         for name, value in (
             ("muster_calls_active", sources.admission.active),
-            ("muster_calls_parked", sources.desk.parked.used),
+            ("muster_calls_parked", sources.call_limits.parked.used),
             ("muster_heartbeats_held", sources.heartbeats.held),
             ("muster_topics", len(sources.topics.all())),
         ):
@@ -291,7 +291,7 @@ class NodeMetrics:
         beats.add_metric([], sources.heartbeats.heard_total)
         throttled = counter("muster_throttled_requests_total")
         throttled.add_metric(["active_calls"], sources.admission.refused_total)
-        throttled.add_metric(["parked_calls"], sources.desk.parked.refused_total)
+        throttled.add_metric(["parked_calls"], sources.call_limits.parked.refused_total)
         waiting = sources.untaken.refused_total + sources.untaken.ended_total
         throttled.add_metric(["untaken_answers"], waiting)
         unparsed = sum(requests.refused_total for requests in sources.requests())

@@ -132,7 +132,7 @@ class Seen:
 
     term: int = 0
     leader: NodeId | None = None
-    standing: bool = False
+    coordinator_state: bool = False
     """This node is a candidate in `term`."""
     changes: int = 0
     won: int = 0
@@ -155,8 +155,8 @@ class LeaderWatcher:
 
     def _look(self, log: ReplicatedLog, seen: Seen) -> None:
         role = log.role
-        if seen.standing and (log.term != seen.term or role is not Role.CANDIDATE):
-            seen.standing = False
+        if seen.coordinator_state and (log.term != seen.term or role is not Role.CANDIDATE):
+            seen.coordinator_state = False
             seen.lost += log.term != seen.term or role is not Role.LEADER
             seen.won += log.term == seen.term and role is Role.LEADER
         if role is Role.LEADER and log.term != seen.term:
@@ -164,7 +164,7 @@ class LeaderWatcher:
         if log.term != seen.term:
             seen.term, seen.leader = log.term, None
         if role is Role.CANDIDATE:
-            seen.standing = True
+            seen.coordinator_state = True
         if log.leader is not None:
             seen.leader = log.leader
             seen.changes += 1

@@ -6,21 +6,21 @@ from random import Random
 
 from musterd.coordinator.api.admission import Admission
 from musterd.coordinator.api.cooperative_yield import LongReads
-from musterd.coordinator.api.handler import Core
+from musterd.coordinator.api.handler import Coordination
 from musterd.coordinator.api.leader_watch import LeaderWatch
-from musterd.coordinator.api.reply_queue import Bridge
+from musterd.coordinator.api.reply_queue import ReplyQueue
 from musterd.coordinator.api.statuses import Statuses
 from musterd.coordinator.host import freeze_loaded
 from musterd.coordinator.machine.events import NodeReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.node.wall_clock import WallClock
-from musterd.coordinator.runtime.calls import Desk
+from musterd.coordinator.runtime.calls import NodeCallLimits
 from musterd.coordinator.runtime.growth import StateLimits, StateSize
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.retention import RETENTION, Retention
 from musterd.coordinator.runtime.routing import Directory
 from musterd.coordinator.runtime.shard import Shard
-from musterd.coordinator.runtime.topic_registry import Topics
+from musterd.coordinator.runtime.topic_registry import TopicRegistry
 from musterd.coordinator.runtime.turns import Turns
 from musterd.raft.contract import NodeId, ShardId, StateMachine
 from musterd.raft.driver import Driver, Link
@@ -38,9 +38,9 @@ class Assembly:
 
     driver: Driver
     shards: tuple[Shard, ...]
-    core: Core
+    core: Coordination
     turns: Turns
-    desk: Desk
+    call_limits: NodeCallLimits
     state_size: StateSize
 
 
@@ -57,13 +57,13 @@ def assemble(
 
     Raises what raft's `Driver` raises: CorruptStoreError, IdentityError.
     """
-    desk = Desk()
+    call_limits = NodeCallLimits()
     state_size = StateSize(limits)
     shards: dict[ShardId, Shard] = {}
     wall = WallClock()
 
     def machine(number: ShardId) -> StateMachine:
-        shards[number] = Shard(number, desk, wall.now_ms, wake, retention, state_size)
+        shards[number] = Shard(number, call_limits, wall.now_ms, wake, retention, state_size)
         return wrap(shards[number])
 
     def wake(number: ShardId) -> None:
@@ -75,7 +75,7 @@ def assemble(
     for number, shard in shards.items():
         shard.attach(driver.replicas[number])
     ordered = tuple(shards[number] for number in sorted(shards))
-    heartbeats = Heartbeats(ordered, desk.breaks)
+    heartbeats = Heartbeats(ordered, call_limits.breaks)
     for shard in ordered:
         shard.group_moved = heartbeats.group_moved
         shard.shard_moved = heartbeats.shard_moved
@@ -83,10 +83,10 @@ def assemble(
         shard.on_reload.append(freeze_loaded)
     directory = Directory(NodeId(driver.identity.node_id), endpoint, lambda: driver.book.endpoints)
     watch, admission = LeaderWatch(ordered), Admission()
-    core = Core(
+    core = Coordination(
         ordered,
         heartbeats,
-        Topics(
+        TopicRegistry(
             lambda: ordered[0].state.topics,
             lambda: ordered[0].state.topics_version,
             lambda: ordered[0].current,
@@ -95,13 +95,13 @@ def assemble(
         Statuses(directory),
         admission,
         watch,
-        Bridge(),
+        ReplyQueue(),
         LongReads(lambda: admission.admitted_total),
     )
-    turns = Turns(ordered, heartbeats, desk.breaks, watch.turn)
+    turns = Turns(ordered, heartbeats, call_limits.breaks, watch.turn)
     driver.participants.append(turns)
     _follow_replacements(driver, ordered[0])
-    return Assembly(driver, ordered, core, turns, desk, state_size)
+    return Assembly(driver, ordered, core, turns, call_limits, state_size)
 
 
 def _follow_replacements(driver: Driver, shard_0: Shard) -> None:

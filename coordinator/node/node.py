@@ -15,12 +15,12 @@ from grpc_reflection.v1alpha import reflection
 
 from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
 from musterd.coordinator.api.admin_service import AdminService, LogView, NodeView
-from musterd.coordinator.api.call_acceptor import Door, open_answers
+from musterd.coordinator.api.call_acceptor import CallAcceptor, open_answers
 from musterd.coordinator.api.group_service import GroupService
-from musterd.coordinator.api.queue_probe import Probe
+from musterd.coordinator.api.queue_probe import QueueProbe
 from musterd.coordinator.api.server import Health, listen, make_server, server_credentials
 from musterd.coordinator.api.topic_service import TopicService
-from musterd.coordinator.api.turn_pacing import Pace
+from musterd.coordinator.api.turn_pacing import TurnPacing
 from musterd.coordinator.host import calm_collector, freeze_heap, give_memory_back
 from musterd.coordinator.integrity.peer_checkpoints import PeerCheckpoints
 from musterd.coordinator.integrity.quarantine import Quarantine
@@ -31,7 +31,7 @@ from musterd.coordinator.node.assembly import Assembly, assemble
 from musterd.coordinator.node.config import ConfigError, Settings, split_address
 from musterd.coordinator.node.process_end import ends_within
 from musterd.coordinator.node.room_watch import RoomWatch
-from musterd.coordinator.runtime.coordinator_state import Standing
+from musterd.coordinator.runtime.coordinator_state import CoordinatorState
 from musterd.coordinator.runtime.retention import Retention
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import (
@@ -110,7 +110,7 @@ class Node:
         self.driver.book.refusal_observers.append(_log_refusal)
         self._losses = {NodeId(node): 0 for node in self.driver.identity.nodes}
         self.driver.loss_observers.append(self._store_lost)
-        pace = Pace(self.assembly.core.admission)
+        pace = TurnPacing(self.assembly.core.admission)
         self._runner = LoopRunner(self.driver, self._fail, pace.rest_s)
         self._untaken = open_answers()
         self._attach_metrics()
@@ -126,14 +126,14 @@ class Node:
         )
         self._verifier = Verifier(own, self.assembly.shards, self, self._peers)
         self.quarantine = Quarantine(self.assembly.shards, self._verifier)
-        self._probe = Probe(core.admission, settings.data_dir)
+        self._probe = QueueProbe(core.admission, settings.data_dir)
         interceptors = (self._probe, self.metrics.grpc)
         self._server = make_server(interceptors, reuse_port=settings.dev)
-        self._door = Door(
+        self._acceptor = CallAcceptor(
             self._server,
             core.admission,
             self._untaken,
-            self.assembly.desk.large,
+            self.assembly.call_limits.large,
             interceptors,
             self._task_ended,
         )
@@ -170,9 +170,9 @@ class Node:
                 topics=core.topics,
                 heartbeats=core.heartbeats,
                 admission=core.admission,
-                desk=self.assembly.desk,
+                call_limits=self.assembly.call_limits,
                 untaken=self._untaken,
-                requests=lambda: (self._door.requests, self._door.heartbeats),
+                requests=lambda: (self._acceptor.requests, self._acceptor.heartbeats),
             )
         )
         self._store.sync_observers.append(self.metrics.timings.fsync.observe)
@@ -220,16 +220,16 @@ class Node:
         await self._hub.start(sockets=[_socket(settings.peer_listen, settings.dev)])
         group_pb2_grpc.add_GroupCoordinatorServicer_to_server(
             GroupService(core),
-            self._door,  # type: ignore[arg-type]  # as far as generated code knows, a server
+            self._acceptor,  # type: ignore[arg-type]  # as far as generated code knows, a server
         )
         admin_pb2_grpc.add_TopicsServicer_to_server(
             TopicService(core),
-            self._door,  # type: ignore[arg-type]  # the same
+            self._acceptor,  # type: ignore[arg-type]  # the same
         )
         admin = AdminService(core, self, self._verifier)
         admin_pb2_grpc.add_AdminServicer_to_server(
             admin,
-            self._door,  # type: ignore[arg-type]  # the same
+            self._acceptor,  # type: ignore[arg-type]  # the same
         )
         if settings.dev:
             names = [
@@ -242,7 +242,7 @@ class Node:
         listen(self._server, settings.listen, credentials)
         self._probe.listen(self._server)
         await self._server.start()
-        self._door.start()
+        self._acceptor.start()
         self._probe.start(self._task_ended)
         await self._health.start()
         if settings.metrics_listen:
@@ -272,7 +272,7 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._probe.stop()
         await self._server.stop(STOP_GRACE_MS / MS)
-        await self._door.stop()
+        await self._acceptor.stop()
         await self._page.stop()
         await self._peers.close()
         self._runner.stop()
@@ -342,7 +342,7 @@ class Node:
         if replica.loading:
             return False
         leads = replica.leader == self.driver.identity.node_id
-        return not leads or shard.standing is Standing.SERVING
+        return not leads or shard.coordinator_state is CoordinatorState.SERVING
 
     async def _compare_checkpoints(self) -> None:
         while True:

@@ -6,12 +6,12 @@ from typing import Final
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.runtime.answers import Answer, Respond
-from musterd.coordinator.runtime.disconnect_detector import BreakMeter
-from musterd.coordinator.runtime.large_commits import LargeWork
-from musterd.coordinator.runtime.sessions import Liveness, MemberKey
+from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
+from musterd.coordinator.runtime.large_commits import LargeCommits
+from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 
 
-class Budget:
+class CountedLimit:
     """A counted maximum over the whole node, such as the parked calls."""
 
     __slots__ = ("limit", "name", "refused_total", "used")
@@ -35,7 +35,7 @@ class Budget:
         self.used -= 1
 
 
-class Desk:
+class NodeCallLimits:
     """What a node's shards share of their callers: how many are held, how many break off.
 
     And how much of what large commands of theirs take is under way.
@@ -44,54 +44,54 @@ class Desk:
     __slots__ = ("breaks", "large", "parked")
 
     def __init__(self) -> None:
-        self.breaks: Final = BreakMeter()
-        self.large: Final = LargeWork()
-        self.parked: Final = Budget("parked calls", LIMITS.max_parked_calls)
+        self.breaks: Final = DisconnectDetector()
+        self.large: Final = LargeCommits()
+        self.parked: Final = CountedLimit("parked calls", LIMITS.max_parked_calls)
 
 
 class Call:
     """A command and whom to answer.
 
     A Join or Sync *holds* its member: from its arrival to its end the member's session does not
-    run, whether it is in the log or parked. The end is told to `liveness` as what it was, a reply
+    run, whether it is in the log or parked. The end is told to `sessions` as what it was, a reply
     or a break.
     """
 
     __slots__ = (
-        "_desk",
+        "_call_limits",
         "_respond",
         "broken",
         "command",
         "ended",
         "held",
-        "liveness",
         "on_park",
+        "sessions",
     )
 
     def __init__(
         self,
         command: Command,
         respond: Respond,
-        liveness: Liveness,
-        desk: Desk,
+        sessions: Sessions,
+        call_limits: NodeCallLimits,
         on_park: Callable[[], None] | None = None,
     ) -> None:
         self.command = command
-        self.liveness = liveness
+        self.sessions = sessions
         self.held: MemberKey | None = None
         self.ended = False
         self.broken = False
         self.on_park = on_park
         self._respond = respond
-        self._desk = desk
+        self._call_limits = call_limits
 
     def hold(self, key: MemberKey) -> bool:
         """Hold the member's session while this call lasts; False where too many are held."""
-        if not self._desk.parked.take():
+        if not self._call_limits.parked.take():
             return False
-        self._desk.breaks.opened()
+        self._call_limits.breaks.opened()
         self.held = key
-        self.liveness.call_opened(key)
+        self.sessions.call_opened(key)
         return True
 
     def parking(self) -> None:
@@ -127,9 +127,9 @@ class Call:
     def _end(self, *, replied: bool) -> None:
         self.ended = True
         if self.held is not None:
-            key, liveness = self.held, self.liveness
-            self._desk.parked.give()
-            self._desk.breaks.closed()
-            liveness.call_closed(key, replied=replied)
+            key, sessions = self.held, self.sessions
+            self._call_limits.parked.give()
+            self._call_limits.breaks.closed()
+            sessions.call_closed(key, replied=replied)
             if not replied:
-                self._desk.breaks.broke(lambda: liveness.heard(key))
+                self._call_limits.breaks.broke(lambda: sessions.heard(key))

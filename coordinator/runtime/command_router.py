@@ -37,7 +37,7 @@ from musterd.coordinator.runtime.growth import (
     remainder,
 )
 from musterd.coordinator.runtime.proposer import Proposer
-from musterd.coordinator.runtime.sessions import Liveness, MemberKey
+from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.raft.contract import Room
 
 GroupRequest = (
@@ -55,7 +55,7 @@ class Led(Protocol):
     """What the intake asks of its shard."""
 
     state: ShardState
-    liveness: Liveness
+    sessions: Sessions
     proposer: Proposer
     state_size: StateSize
 
@@ -93,7 +93,7 @@ _NO_ROOM = Refused(
 )
 
 
-class Intake:
+class CommandRouter:
     """The way into one shard, while it serves."""
 
     def __init__(self, shard: Led) -> None:
@@ -163,12 +163,12 @@ class Intake:
         if command.generation < 0:
             nobody = not command.member_id and not command.group_instance_id
             return nobody and (group is None or group.phase is Phase.EMPTY)
-        standing = heartbeat(
+        coordinator_state = heartbeat(
             group, command.member_id, command.generation, command.group_instance_id
         )
-        if standing not in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
+        if coordinator_state not in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
             return False
-        self._shard.liveness.heard(MemberKey(command.group_id, command.member_id))
+        self._shard.sessions.heard(MemberKey(command.group_id, command.member_id))
         return group is not None and group.phase is not Phase.COMPLETING_REBALANCE
 
     def _refusal(self, command: GroupCommand) -> Refused | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Standing(Enum):
+class CoordinatorState(Enum):
     """May this replica answer for its shard?"""
 
     SERVING = "serving"
@@ -41,7 +41,7 @@ class Turn:
     """What a turn knows.
 
     `clock_ms` is the driver's clock, `lag_ms` how late the turn is, `loop_round` the number of full
-    rounds of the node's loop so far (see liveness.py). `joins`: how they come. `waited_rounds`: for
+    rounds of the node's loop so far (see sessions.py). `joins`: how they come. `waited_rounds`: for
     how many rounds the oldest call has waited that is read and not taken in (liveness.Arrivals).
     """
 

@@ -5,7 +5,7 @@ from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.timeouts import ORPHAN_HOLD_MS
 
 
-class Orphans:
+class DeposedCalls:
     """A hint in NOT_COORDINATOR saves its caller a round trip, and is known some ms later."""
 
     def __init__(self) -> None:

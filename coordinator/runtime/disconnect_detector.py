@@ -16,7 +16,7 @@ BREAKS_SHARE_PERCENT: Final = 5
 """More than this share of the node's held calls within the window is a mass break."""
 
 
-class BreakMeter:
+class DisconnectDetector:
     """Shortened deadlines are for single deaths.
 
     When more than max(10, 5 %) of the node's held calls break within one second, the network or a

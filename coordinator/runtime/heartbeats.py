@@ -15,8 +15,8 @@ from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.runtime.answers import Loading, NotHere
 from musterd.coordinator.runtime.deadlines import KeyedHeap
-from musterd.coordinator.runtime.disconnect_detector import BreakMeter
-from musterd.coordinator.runtime.sessions import Arrivals, Liveness, MemberKey
+from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
+from musterd.coordinator.runtime.sessions import Arrivals, MemberKey, Sessions
 from musterd.coordinator.runtime.timeouts import HEARTBEAT_INTERVAL_MS
 
 HEARTBEATS_PER_S: Final = 370
@@ -61,7 +61,7 @@ class HeartbeatShard(Protocol):
     """What heartbeats need of a shard."""
 
     @property
-    def liveness(self) -> Liveness:
+    def sessions(self) -> Sessions:
         """The shard's sessions."""
         ...
 
@@ -181,7 +181,7 @@ class _Client:
 class Heartbeats:
     """All held heartbeats of a node, over its shards."""
 
-    def __init__(self, shards: Sequence[HeartbeatShard], breaks: BreakMeter) -> None:
+    def __init__(self, shards: Sequence[HeartbeatShard], breaks: DisconnectDetector) -> None:
         self._shards = shards
         self._breaks = breaks
         self.arrivals = Arrivals()
@@ -397,7 +397,7 @@ class Heartbeats:
         """Hold the sessions of members that are in their group's generation (gp-H04..H09)."""
         for beat, status in zip(call.beats, statuses, strict=True):
             if status is Error.NONE or status is Error.REBALANCE_IN_PROGRESS:
-                self._shards[beat.shard].liveness.call_opened(beat.key, heartbeat=True)
+                self._shards[beat.shard].sessions.call_opened(beat.key, heartbeat=True)
                 call.holding.append(beat)
 
     def _supersede(self, call: HeldCall) -> None:
@@ -418,7 +418,7 @@ class Heartbeats:
 
     def _forgive(self, beats: tuple[Beat, ...]) -> None:
         for beat in beats:
-            self._shards[beat.shard].liveness.heard(beat.key)
+            self._shards[beat.shard].sessions.heard(beat.key)
 
     def _release(self, call: HeldCall, *, replied: bool) -> None:
         call.ended = True
@@ -426,7 +426,7 @@ class Heartbeats:
             self._places.give(call)
             self._breaks.closed()
         for beat in call.holding:
-            self._shards[beat.shard].liveness.call_closed(beat.key, replied=replied)
+            self._shards[beat.shard].sessions.call_closed(beat.key, replied=replied)
         call.holding.clear()
         client = self._clients.get(call.nonce)
         if client is None or client.call in (call, None):

@@ -20,10 +20,10 @@ More brought no more of them through on two cores, and let small ones wait (docs
 
 HELD_MAX: Final = 5_000
 """Partitions in large commands that are held or under way in a node, beyond which no large commit
-is parsed: it waits as bytes (received.py)."""
+is parsed: it waits as bytes (requests_under_way.py)."""
 
 
-class LargeWork:
+class LargeCommits:
     """The account of one node. `now_ms` is the node's clock, set before each turn of a shard."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class LargeWork:
 class Share:
     """The large commands of one shard."""
 
-    def __init__(self, node: LargeWork, wake: Callable[[], None]) -> None:
+    def __init__(self, node: LargeCommits, wake: Callable[[], None]) -> None:
         self._node = node
         self.wake = wake
         self.held = 0

@@ -3,7 +3,7 @@
 The entry is closed at the end of the turn that heard the commands, so one sync and one quorum
 round serve them all. While entries are under way the next commands gather, so the batch grows with
 the load by itself. Large commands are held while the node has enough of them under way
-(large_work.py); small ones of other groups pass them.
+(large_commits.py); small ones of other groups pass them.
 """
 
 from collections import Counter, deque
@@ -55,7 +55,7 @@ TOPICS_PER_PARTITION: Final = 50
 
 SYNC_BYTES_PER_PARTITION: Final = 256
 """Bytes of a Sync that count as one partition in its entry: those of a group leader bring records
-for all members, and who owns what is counted when they are applied (group_metrics.py)."""
+for all members, and who owns what is counted when they are applied (metrics/groups.py)."""
 
 REPLACEMENT_WORK: Final = 40
 """What a Join that may replace a static member counts as in its entry, where 25 fill one.

@@ -123,7 +123,7 @@ class _Session:
     """Whether what runs is the disconnect grace: its last call here broke off."""
 
 
-class Liveness:
+class Sessions:
     """The sessions and round timers of a shard that this node leads; empty elsewhere."""
 
     def __init__(self) -> None:
@@ -273,7 +273,7 @@ class Liveness:
 
         With a reply the full session begins; broken off, the disconnect grace, unless another call
         of the member is open here. (`heard` forgives it, where the whole node's calls break:
-        breaks.py.)
+        disconnect_detector.py.)
         """
         session = self._sessions.get(key)
         if session is None:

@@ -45,18 +45,18 @@ from musterd.coordinator.machine.limits import LIMITS, LIMITS_VERSION
 from musterd.coordinator.machine.replies import PARKED, Committed
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
 from musterd.coordinator.runtime.answers import Loading, NotHere, Respond, Shed
-from musterd.coordinator.runtime.calls import Call, Desk
-from musterd.coordinator.runtime.command_router import Intake
-from musterd.coordinator.runtime.coordinator_state import Standing, Turn
-from musterd.coordinator.runtime.deposed_calls import Orphans
+from musterd.coordinator.runtime.calls import Call, NodeCallLimits
+from musterd.coordinator.runtime.command_router import CommandRouter
+from musterd.coordinator.runtime.coordinator_state import CoordinatorState, Turn
+from musterd.coordinator.runtime.deposed_calls import DeposedCalls
 from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.persist import Persist
 from musterd.coordinator.runtime.proposer import Pending, Propose, Proposer
 from musterd.coordinator.runtime.retention import RETENTION, Retention, Sweep, command_bytes
-from musterd.coordinator.runtime.sessions import Liveness, MemberKey
+from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.coordinator.runtime.shard_time import ShardTime
 from musterd.coordinator.runtime.timeouts import CHECKPOINT_INTERVAL_MS, LAG_FORGIVEN_MS
-from musterd.coordinator.runtime.topic_change_notifier import TopicNotices
+from musterd.coordinator.runtime.topic_change_notifier import TopicChangeNotifier
 from musterd.coordinator.runtime.waiters import Barrier, Waiters
 from musterd.raft.contract import (
     Examination,
@@ -102,7 +102,7 @@ class Shard:
     def __init__(
         self,
         number: ShardId,
-        desk: Desk,
+        call_limits: NodeCallLimits,
         wall_ms: Callable[[], int],
         wake: Callable[[ShardId], None],
         retention: Retention = RETENTION,
@@ -111,11 +111,11 @@ class Shard:
         self.number = number
         self.state = ShardState()
         self.persist = Persist()
-        self.liveness = Liveness()
+        self.sessions = Sessions()
         self.registry: Callable[[], ShardState] = lambda: self.state
         """Shard 0's applied state on this node; by default this shard is shard 0."""
         self.proposer = Proposer(
-            self._failed, lambda: self.registry().topics_version, desk.large.share(self.wake)
+            self._failed, lambda: self.registry().topics_version, call_limits.large.share(self.wake)
         )
         self.waiters = Waiters()
         self.observers: list[Applied] = []
@@ -132,7 +132,7 @@ class Shard:
         self.shard_moved: Callable[[int], None] = _ignore_shard
         self.on_reload: list[Callable[[], None]] = []
         """Told when a state was loaded, at start and after a snapshot."""
-        self._desk = desk
+        self._call_limits = call_limits
         self._wall_ms = wall_ms
         self._wake_node = wake
         self._log: ReplicatedLog | None = None
@@ -142,11 +142,11 @@ class Shard:
         self._clock_ms = 0
         self._promoted = False
         self._heard_quorum = False
-        self._orphans = Orphans()
-        self._intake = Intake(self)
+        self._deposed_calls = DeposedCalls()
+        self._router = CommandRouter(self)
         self.retention = retention
         self._sweep = Sweep(retention)
-        self._notices = TopicNotices()
+        self._notices = TopicChangeNotifier()
         self._settling: list[tuple[int, Callable[[bool], None]]] = []
         self._checkpoint_due_ms = 0
         self._moved_since_checkpoint = True
@@ -227,18 +227,18 @@ class Shard:
         return self.log.distrusted
 
     @property
-    def standing(self) -> Standing:
+    def coordinator_state(self) -> CoordinatorState:
         """Whether calls are answered, held or turned away."""
         log = self.log
         if self.draining or self.quarantined or log.role is not Role.LEADER:
-            return Standing.ELSEWHERE
+            return CoordinatorState.ELSEWHERE
         if not self._promoted:
-            return Standing.LOADING
-        return Standing.SERVING if log.quorum_heard else Standing.ELSEWHERE
+            return CoordinatorState.LOADING
+        return CoordinatorState.SERVING if log.quorum_heard else CoordinatorState.ELSEWHERE
 
     @property
     def loading(self) -> bool:
-        """Standing.LOADING, told without asking whether a quorum is heard."""
+        """CoordinatorState.LOADING, told without asking whether a quorum is heard."""
         if self._promoted or self.draining or self.quarantined:
             return False
         return self.log.role is Role.LEADER
@@ -276,10 +276,10 @@ class Shard:
     @property
     def quiet(self) -> bool:
         """True where nothing here has a deadline, and nobody waits for a turn."""
-        if self._orphans:
+        if self._deposed_calls:
             return False
         watched = self._promoted and (
-            self.liveness.armed or self.waiters or self.proposer.waiting or self._notices.busy
+            self.sessions.armed or self.waiters or self.proposer.waiting or self._notices.busy
         )
         return not watched
 
@@ -298,15 +298,17 @@ class Shard:
 
         `on_park` is told when the answer will be long in coming.
         """
-        call = Call(command, respond, self.liveness, self._desk, on_park)
-        standing = self.standing
-        if standing is not Standing.SERVING:
-            call.answer(Loading() if standing is Standing.LOADING else self.elsewhere())
+        call = Call(command, respond, self.sessions, self._call_limits, on_park)
+        coordinator_state = self.coordinator_state
+        if coordinator_state is not CoordinatorState.SERVING:
+            call.answer(
+                Loading() if coordinator_state is CoordinatorState.LOADING else self.elsewhere()
+            )
             return call
         if isinstance(command, GROUP_REQUESTS):
-            self._intake.take(call, command, size)
+            self._router.take(call, command, size)
         else:
-            self._intake.offer(call, size)
+            self._router.offer(call, size)
         return call
 
     def abandon(self, call: Call) -> None:
@@ -320,14 +322,14 @@ class Shard:
         `done(True)` once applied state holds everything that was acknowledged before this call,
         `done(False)` where that cannot be said here.
         """
-        if self.standing is not Standing.SERVING:
+        if self.coordinator_state is not CoordinatorState.SERVING:
             done(False)
             return
         self.confirm(done)
 
     def read_settled(self, done: Callable[[bool], None]) -> None:
         """As `read`, after all that is under way here now (require_stable, group-protocol F6)."""
-        if self.standing is not Standing.SERVING:
+        if self.coordinator_state is not CoordinatorState.SERVING:
             done(False)
         else:
             self._settling.append((self.proposer.offered_total, done))
@@ -352,10 +354,10 @@ class Shard:
         self, key: MemberKey, generation: int, instance_id: str = ""
     ) -> Error | NotHere | Loading:
         """How a member stands (gp-H2..H6): a pure read, under check quorum."""
-        standing = self.standing
-        if standing is Standing.LOADING:
+        coordinator_state = self.coordinator_state
+        if coordinator_state is CoordinatorState.LOADING:
             return Loading()
-        if standing is Standing.ELSEWHERE:
+        if coordinator_state is CoordinatorState.ELSEWHERE:
             return self.elsewhere()
         group = self.state.groups.get(key.group_id)
         return heartbeat(group, key.member_id, generation, instance_id)
@@ -386,7 +388,7 @@ class Shard:
 
     def checkpoint_soon(self) -> bool:
         """Propose a Checkpoint in the next turn; False where this node does not serve the shard."""
-        if self.standing is not Standing.SERVING:
+        if self.coordinator_state is not CoordinatorState.SERVING:
             return False
         self._moved_since_checkpoint = True
         self._checkpoint_due_ms = self._clock_ms
@@ -400,15 +402,15 @@ class Shard:
 
         After everything delivered was taken in, before the tick.
         """
-        self._clock_ms = self._desk.large.now_ms = turn.clock_ms
-        if self._orphans:
-            self._orphans.turn(turn.clock_ms, self.elsewhere())
+        self._clock_ms = self._call_limits.large.now_ms = turn.clock_ms
+        if self._deposed_calls:
+            self._deposed_calls.turn(turn.clock_ms, self.elsewhere())
         if not self._promoted:
             return
         time_ms = self._time.advance(turn.clock_ms)
         heard = self._watch_quorum(turn)
-        self.liveness.waited_rounds = turn.waited_rounds
-        self.liveness.turn(
+        self.sessions.waited_rounds = turn.waited_rounds
+        self.sessions.turn(
             time_ms,
             lag_ms=turn.lag_ms,
             loop_round=turn.loop_round,
@@ -435,7 +437,7 @@ class Shard:
 
     def hurry(self, turn: Turn) -> None:
         """Close an entry over what was asked since the last turn; timers can wait for the next."""
-        self._clock_ms = self._desk.large.now_ms = turn.clock_ms
+        self._clock_ms = self._call_limits.large.now_ms = turn.clock_ms
         if self._promoted:
             self._flush(self._time.advance(turn.clock_ms))
 
@@ -448,10 +450,10 @@ class Shard:
             self._settle()
 
     def _fire(self, *, many_joins: bool) -> None:
-        for closing in self.liveness.rounds_due(many_joins=many_joins):
+        for closing in self.sessions.rounds_due(many_joins=many_joins):
             self.proposer.offer(closing, FIRING_BYTES)
         if self.proposer.drains:  # so that a call heard until now withdraws it (gp-H19)
-            for key in self.liveness.sessions_due():
+            for key in self.sessions.sessions_due():
                 expiry = self._expiry(key)
                 if expiry is not None:
                     self.proposer.offer(expiry, FIRING_BYTES)
@@ -476,14 +478,14 @@ class Shard:
         group = self.state.groups.get(key.group_id)
         member = group.members.get(key.member_id) if group else None
         if group is None or (member is None and key.member_id not in group.pending):
-            self.liveness.member_gone(key)
+            self.sessions.member_gone(key)
             return None
         return ExpireMember(
             group_id=key.group_id,
             member_id=key.member_id,
             generation=group.generation,
             joined_round=member.joined_round if member else NEVER_JOINED,
-            reason=self.liveness.why_silent(key),
+            reason=self.sessions.why_silent(key),
         )
 
     # ---- what fails, what is applied
@@ -519,31 +521,31 @@ class Shard:
                 self._watch_members(event)
                 if isinstance(event, GenerationFormed) and group is not None:
                     self._notices.formed(event, self.registry())
-                    self.liveness.formed(group)
+                    self.sessions.formed(group)
                 self.waiters.consume(event, group)
-            self.liveness.rounds_changed(group_id, group)
+            self.sessions.rounds_changed(group_id, group)
             if any(isinstance(event, _MOVES) for event in events):
                 self.group_moved(self.number, group_id)
         if broken is not None:  # its process died while its Join or Sync was in the log
-            self.liveness.broke_off(broken)
+            self.sessions.broke_off(broken)
         if call is None or reply is PARKED:
             return
         if isinstance(command, OffsetCommit) and isinstance(reply, Committed):
-            self.liveness.heard(MemberKey(command.group_id, command.member_id))
+            self.sessions.heard(MemberKey(command.group_id, command.member_id))
         call.answer(reply)
 
     def _watch_members(self, event: Event) -> None:
         match event:
             case MemberRejoined() | PendingAdded():
                 key = MemberKey(event.group_id, event.member_id)
-                self.liveness.member_present(key, event.session_timeout_ms)
+                self.sessions.member_present(key, event.session_timeout_ms)
             case MemberJoined() | MemberReplaced():
                 if isinstance(event, MemberReplaced):
-                    self.liveness.member_gone(MemberKey(event.group_id, event.replaced_id))
+                    self.sessions.member_gone(MemberKey(event.group_id, event.replaced_id))
                 key, static = MemberKey(event.group_id, event.member_id), event.group_instance_id
-                self.liveness.member_present(key, event.session_timeout_ms, static=bool(static))
+                self.sessions.member_present(key, event.session_timeout_ms, static=bool(static))
             case MemberRemoved() | PendingRemoved():
-                self.liveness.member_gone(MemberKey(event.group_id, event.member_id))
+                self.sessions.member_gone(MemberKey(event.group_id, event.member_id))
             case _:
                 pass
 
@@ -565,7 +567,7 @@ class Shard:
         self._heard_quorum = True
         self.promotions_total += 1
         self._time.restart(self.state.time_ms)
-        self.liveness.promote(self.state.groups.values(), self.state.time_ms)
+        self.sessions.promote(self.state.groups.values(), self.state.time_ms)
         self._checkpoint_due_ms = self._clock_ms + CHECKPOINT_INTERVAL_MS // 10
         self._sweep.promote(self._clock_ms)
         self._notices.promote()
@@ -574,7 +576,7 @@ class Shard:
 
     def _demote(self) -> None:
         self._promoted = False
-        self.liveness.demote()
+        self.sessions.demote()
         for call in self.waiters.release():
             self._orphan(call)
         self.proposer.fail_queue(self.elsewhere())
@@ -588,7 +590,7 @@ class Shard:
     @property
     def orphaned(self) -> bool:
         """True while callers wait for the new leader's name."""
-        return bool(self._orphans)
+        return bool(self._deposed_calls)
 
     def close(self) -> None:
         """Answer every caller: the node stops while it still leads this shard."""
@@ -596,7 +598,7 @@ class Shard:
         answer = self.elsewhere()
         for call in self.waiters.release():
             call.answer(answer)
-        self._orphans.release(answer)
+        self._deposed_calls.release(answer)
         self.proposer.fail_queue(answer)
         self._unsettle()
         self.shard_moved(self.number)
@@ -608,7 +610,7 @@ class Shard:
             done(False)
 
     def _orphan(self, call: Call) -> None:
-        self._orphans.add(call, self._clock_ms)
+        self._deposed_calls.add(call, self._clock_ms)
         self.wake()
 
 

@@ -27,7 +27,7 @@ NAMES_PER_TURN: Final = 5_000
 _NEVER: Final = -1
 
 
-class TopicNotices:
+class TopicChangeNotifier:
     """One shard's way through its groups, while this node leads it and the registry moves."""
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ class Split:
         return tuple(next(rest) if result is None else result for result in self.refused)
 
 
-class Topics:
+class TopicRegistry:
     """This node's copy.
 
     It may lag behind shard 0's leader: topics only grow, so what it knows is true. What it does not

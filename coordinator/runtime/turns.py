@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from musterd.coordinator.runtime.coordinator_state import Joins, Turn
-from musterd.coordinator.runtime.disconnect_detector import BreakMeter
+from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.shard import Shard
 from musterd.raft.contract import ShardId
@@ -21,14 +21,14 @@ class Turns:
     """A `Participant` of the driver: takes in what was delivered, fires timers, closes entries.
 
     `loop_round` counts the node's own timer: each firing is a full round of the loop, in which
-    everything delivered before it was handled (liveness.py).
+    everything delivered before it was handled (sessions.py).
     """
 
     def __init__(
         self,
         shards: Sequence[Shard],
         heartbeats: Heartbeats,
-        breaks: BreakMeter,
+        breaks: DisconnectDetector,
         after: Callable[[], None],
     ) -> None:
         """`after` is called last in each turn."""

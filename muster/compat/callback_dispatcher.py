@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Callback = Callable[["Consumer", list[TopicPartition]], None]
 
 
-class Teller:
+class CallbackDispatcher:
     """Of one consumer: what it was told so far, and the callbacks."""
 
     def __init__(self, member: Member) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from muster import timeouts
 from muster.compat.background import BACKGROUND
-from muster.compat.callback_dispatcher import Callback, Teller
+from muster.compat.callback_dispatcher import Callback, CallbackDispatcher
 from muster.compat.config import parse
 from muster.compat.member import Kind, Member
 from muster.compat.types import OFFSET_INVALID, TopicPartition
@@ -41,7 +41,7 @@ class Consumer:
         self._is_open = False
         self._is_closed = False
         self._opening = threading.Lock()
-        self._teller = Teller(self._member)
+        self._teller = CallbackDispatcher(self._member)
 
     def __enter__(self) -> Self:
         return self

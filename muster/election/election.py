@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
-from muster.election.election_state import KEY, Ballot, Leader
+from muster.election.election_state import KEY, ElectionState, Leader
 from muster.errors import GroupClosed, IllegalGeneration
 from muster.group.managed_group import ManagedGroup
 from muster.net import sleep_clock
@@ -118,12 +118,12 @@ class Election:
         name: str,
         value: str,
         session_timeout_ms: int,
-        make: "Callable[[Election, Ballot], ManagedGroup]",
+        make: "Callable[[Election, ElectionState], ManagedGroup]",
     ) -> None:
         self.name = name
         """The group id."""
         self._session_timeout_ms = session_timeout_ms
-        self._ballot = Ballot(value)
+        self._ballot = ElectionState(value)
         self._group = make(self, self._ballot)
         self._ballot.synced = self._group.synced
         self._driver: asyncio.Task[None] | None = None

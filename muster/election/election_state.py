@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from muster.errors import InconsistentGroupProtocol, InvalidConfig
 from muster.group.actions import Assignments, JoinAnswered
 from muster.group.consumer_protocol import decode_assignment
-from muster.group.group_kind import Kind, encoded, members_of, said, tell, to_json, told
+from muster.group.group_kind import GroupKind, encoded, members_of, said, tell, to_json, told
 from muster.types import TopicPartition
 
 KEY = TopicPartition("leader", 0)
@@ -47,7 +47,7 @@ class _Statement:
         return to_json(fields).encode()
 
 
-class Ballot(Kind):
+class ElectionState(GroupKind):
     """One member's part in an election."""
 
     protocol_type = "election"

@@ -53,16 +53,16 @@ from muster.group.committer import Committer, CoordinatorHook
 from muster.group.handover import Handover
 from muster.group.heartbeats import Heartbeats, Pulse
 from muster.group.membership import Membership, State, one_line
-from muster.group.membership_calls import JoinOptions, Rounds
+from muster.group.membership_calls import JoinOptions, MembershipCalls
 from muster.group.offsets import PLAIN, Offsets, Terms, fetch
 from muster.group.ownership import committable, owned, was_kept
-from muster.group.partition_positions import Place
+from muster.group.partition_positions import PartitionPosition
 from muster.group.partition_tasks import Handler, PartitionTasks, drain_on_sigterm
 from muster.group.rebalance_listener import RebalanceListener
 from muster.group.session import Moment, Session
 from muster.net import background_tasks
 from muster.net.calls import Caller
-from muster.net.topic_registry import Registry
+from muster.net.topic_registry import TopicRegistry
 from muster.types import Assignment, CommitResult, Committed, TopicPartition
 
 log = logging.getLogger("muster")
@@ -90,7 +90,7 @@ class Group:
         self,
         caller: Caller,
         heartbeats: Heartbeats,
-        registry: Registry,
+        registry: TopicRegistry,
         options: GroupOptions,
         *,
         forget: Callable[["Group"], None],
@@ -106,7 +106,7 @@ class Group:
         self._machine = Membership(
             config, draw_nonce=lambda: secrets.token_hex(16), jitter=random.random
         )
-        self._rounds = Rounds(caller, options.join)
+        self._rounds = MembershipCalls(caller, options.join)
         self._assignor = AssignorThread(options.join.rebalance_timeout_ms)
         self._committer = Committer(
             caller,
@@ -402,7 +402,7 @@ class Group:
             return place.position
         return (await self.committed([partition])).offset(partition)
 
-    def _owned(self, partitions: Iterable[TopicPartition]) -> list[Place]:
+    def _owned(self, partitions: Iterable[TopicPartition]) -> list[PartitionPosition]:
         self._refuse_if_over()
         return [self._handover.places[key] for key in owned(self._machine, partitions)]
 

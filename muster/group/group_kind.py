@@ -25,7 +25,7 @@ from muster.types import TopicPartition
 from muster.v1 import group_pb2
 
 
-class Kind:
+class GroupKind:
     """Consumers: nothing is added. Others override what they need."""
 
     protocol_type = PROTOCOL_TYPE
@@ -53,7 +53,7 @@ class Kind:
         """
 
 
-CONSUMERS = Kind()
+CONSUMERS = GroupKind()
 
 
 def members_of(answer: JoinAnswered) -> list[Subscriber]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from muster.group.committer import maybe
-from muster.group.partition_positions import Places
+from muster.group.partition_positions import PartitionPositions
 from muster.group.partition_tasks import PartitionTasks
 from muster.group.rebalance_listener import RebalanceListener
 from muster.types import Assignment, TopicPartition
@@ -34,7 +34,7 @@ class Handover:
         in_doubt: Callable[[], bool],
         timeout_ms: int,
     ) -> None:
-        self.places = Places(in_doubt)
+        self.places = PartitionPositions(in_doubt)
         self.runner: PartitionTasks | None = None
         self.offered: Assignment | None = None
         """After `assigned`, until it is over."""

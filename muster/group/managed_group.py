@@ -12,7 +12,7 @@ from muster.types import Assignment
 Told = Callable[[Assignment], Awaitable[None] | None]
 
 
-class Calls(RebalanceListener):
+class CallbackListener(RebalanceListener):
     """A listener of three functions, which know their group."""
 
     def __init__(

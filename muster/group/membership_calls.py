@@ -22,7 +22,7 @@ from muster.group.actions import (
     SyncRefused,
 )
 from muster.group.consumer_protocol import encode_subscription
-from muster.group.group_kind import CONSUMERS, Kind
+from muster.group.group_kind import CONSUMERS, GroupKind
 from muster.net import sleep_clock
 from muster.net.calls import JOIN, LEAVE, SYNC, Caller
 from muster.v1 import errors_pb2, group_pb2
@@ -45,7 +45,7 @@ class JoinOptions:
     rebalance_timeout_ms: int
     rack: str = ""
     user_data: UserData = b""
-    kind: Kind = CONSUMERS
+    kind: GroupKind = CONSUMERS
 
 
 class _Parked(Protocol):
@@ -57,7 +57,7 @@ class _Parked(Protocol):
     def park_again(self) -> bool: ...
 
 
-class Rounds:
+class MembershipCalls:
     """One member's calls around a rebalance. None of them raises for an outcome."""
 
     def __init__(self, caller: Caller, options: JoinOptions) -> None:

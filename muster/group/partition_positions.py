@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from muster.types import TopicPartition
 
 
-class Place:
+class PartitionPosition:
     """One owned partition's. It lives as long as the partition is owned without a break."""
 
     def __init__(self, in_doubt: Callable[[], bool]) -> None:
@@ -63,16 +63,16 @@ class Place:
             self.position = offset
 
 
-class Places:
+class PartitionPositions:
     """Of one member, by partition; made when first asked for."""
 
     def __init__(self, in_doubt: Callable[[], bool] = lambda: False) -> None:
         """`in_doubt` says whether any of them may be another member's by now."""
         self._in_doubt = in_doubt
-        self._places: dict[TopicPartition, Place] = {}
+        self._places: dict[TopicPartition, PartitionPosition] = {}
 
-    def __getitem__(self, key: TopicPartition) -> Place:
-        return self._places.setdefault(key, Place(self._in_doubt))
+    def __getitem__(self, key: TopicPartition) -> PartitionPosition:
+        return self._places.setdefault(key, PartitionPosition(self._in_doubt))
 
     def paused(self) -> frozenset[TopicPartition]:
         """Those that are paused."""
@@ -107,7 +107,7 @@ class Places:
 class Marks:
     """Where some places were when a commit was called; those dropped since are let be."""
 
-    def __init__(self, places: Mapping[TopicPartition, tuple[Place, int]]) -> None:
+    def __init__(self, places: Mapping[TopicPartition, tuple[PartitionPosition, int]]) -> None:
         self._places = places
 
     def moved(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -18,7 +18,7 @@ from muster.errors import (
     UnknownMemberId,
 )
 from muster.group.offsets import PARTITIONS_MAX, Offsets
-from muster.group.partition_positions import Place, Places
+from muster.group.partition_positions import PartitionPosition, PartitionPositions
 from muster.net import background_tasks
 from muster.types import Assignment, CommitResult, Committed, OffsetAndMetadata, TopicPartition
 
@@ -47,7 +47,11 @@ class Partition:
     """One partition while this member owns it, from one seek to the next."""
 
     def __init__(
-        self, assignment: Assignment, key: TopicPartition, committed: int | None, place: Place
+        self,
+        assignment: Assignment,
+        key: TopicPartition,
+        committed: int | None,
+        place: PartitionPosition,
     ) -> None:
         self.key = key
         self.topic = key.topic
@@ -160,7 +164,7 @@ class PartitionTasks:
         read: Read,
         commit: Commit,
         crash: Callable[[BaseException], None],
-        places: Places,
+        places: PartitionPositions,
         grace_ms: int,
         commit_interval_ms: int,
     ) -> None:

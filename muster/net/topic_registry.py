@@ -22,7 +22,7 @@ NAMES_MAX = 1_000
 Answer = asyncio.Future[MusterError | None]
 
 
-class Registry:
+class TopicRegistry:
     """Looks topics up, each once."""
 
     def __init__(self, caller: Caller) -> None:

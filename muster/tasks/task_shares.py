@@ -6,7 +6,7 @@ from dataclasses import replace
 from muster.assignors import FunctionAssignor, Shares, Subscriber, in_order, sticky_shares
 from muster.errors import InconsistentGroupProtocol
 from muster.group.actions import Assignments, JoinAnswered
-from muster.group.group_kind import Kind, encoded, members_of, said, tell, to_json, told
+from muster.group.group_kind import GroupKind, encoded, members_of, said, tell, to_json, told
 from muster.tasks.task_store import PROGRESS, TaskSet
 from muster.types import TopicPartition
 
@@ -46,7 +46,7 @@ def share_tasks(members: Sequence[Subscriber], partition_counts: Mapping[str, in
 ASSIGNOR = FunctionAssignor("tasks", share_tasks, cooperative=True)
 
 
-class TaskKind(Kind):
+class TaskKind(GroupKind):
     """One member's part in a task group."""
 
     protocol_type = "tasks"

@@ -18,7 +18,7 @@ from pysyncobj.transport import Transport
 from musterd.raft import pysyncobj_pin
 from musterd.raft.codec import Message
 from musterd.raft.contract import ENTRY_BYTES_MAX, ShardId
-from musterd.raft.disk_room import Rooms
+from musterd.raft.disk_room import DiskRoom
 from musterd.raft.identity import Identity
 from musterd.raft.journal import Journal
 from musterd.raft.peers import PeerBook
@@ -62,7 +62,7 @@ class Host(Protocol):
     """When this turn's shards have applied enough, on the node's clock."""
     apply_over: bool
     """That they have, and this shard's turn comes first in the next one."""
-    rooms: Rooms
+    rooms: DiskRoom
 
     @property
     def disk_hangs(self) -> bool:

@@ -4,8 +4,8 @@
 The overrides, by name: onMessageReceived and transferLeadership here; onTick, setState and
 checkCommandsToApply in ticking.py; applyLogEntries, doApplyCommand, tryLogCompaction and
 loadDumpFile in applying.py; sendNextNodeIdx and sendAppendEntries in replication.py; getEntries and
-generateRaftTimeout in core.py. raft-layer.md section 4 says why each is needed. Nothing in here is
-ever pickled.
+generateRaftTimeout in pysyncobj_adapter.py. raft-layer.md section 4 says why each is needed.
+Nothing in here is ever pickled.
 """
 
 from collections.abc import Callable

@@ -12,7 +12,7 @@ from musterd.chaos.check import lost
 from musterd.chaos.history import Key
 from musterd.chaos.merging import read_folder
 from musterd.chaos.workloads.kinds import KINDS
-from musterd.chaos.workloads.operation_log import Notebook
+from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import RawNodes
 from tests.chaos.briefs import brief
 from tests.coordinator.local import until
@@ -100,7 +100,7 @@ def test_a_server_that_calls_a_newest_commit_superseded_is_told(
 
 
 async def _commit_once(folder):
-    book = Notebook(folder / "raw.history.jsonl", "raw")
+    book = OperationLog(folder / "raw.history.jsonl", "raw")
     async with (
         Cluster(1, topics={"t": 4}) as cluster,
         RawNodes({cluster.bootstrap: 1}, book) as raw,

@@ -10,9 +10,9 @@ from muster.v1 import admin_pb2
 from musterd.chaos.history import Key, Operation, Outcome
 from musterd.chaos.merging import read_folder
 from musterd.chaos.workloads.kinds import KINDS
-from musterd.chaos.workloads.operation_log import Notebook
+from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import RawNodes
-from musterd.coordinator.api.offset_fetch import Fetching
+from musterd.coordinator.api.offset_fetch import OffsetFetch
 from tests.chaos.briefs import brief
 from tests.coordinator.local import local_node, until
 
@@ -29,13 +29,13 @@ class Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.requests: list[Any] = []
-        fetch = Fetching.fetch
+        fetch = OffsetFetch.fetch
 
-        async def spied(fetching: Fetching, request: Any) -> Any:
+        async def spied(fetching: OffsetFetch, request: Any) -> Any:
             self.requests.append(request)
             return await fetch(fetching, request)
 
-        monkeypatch.setattr(Fetching, "fetch", spied)
+        monkeypatch.setattr(OffsetFetch, "fetch", spied)
 
     def all_forms(self) -> bool:
         """Groups a and b, each alone, and first and second of two."""
@@ -45,7 +45,7 @@ class Asked:
 
 
 async def _read_five_times(folder: Path) -> list[Outcome]:
-    book = Notebook(folder / "reads.history.jsonl", "reader")
+    book = OperationLog(folder / "reads.history.jsonl", "reader")
     async with local_node() as node:
         await node.topics.CreateTopic(admin_pb2.CreateTopicRequest(name="orders", partitions=4))
         shards = {node.core.shard_for(key.group).number for key in (SERVED, AWAY, NEXT)}

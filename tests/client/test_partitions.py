@@ -6,7 +6,7 @@ import pytest
 
 from muster import Assignment, Committed, CommittedOffset, TopicPartition
 from muster.errors import IllegalGeneration, RebalanceInProgress, RequestTimedOut
-from muster.group.partition_positions import Places
+from muster.group.partition_positions import PartitionPositions
 from muster.group.partition_tasks import PartitionTasks
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -35,7 +35,7 @@ class World:
         self.answering = asyncio.Event()
         """Cleared: what is sent is not answered yet."""
         self.answering.set()
-        self.places = Places()
+        self.places = PartitionPositions()
         self.tasks = PartitionTasks(
             self.work,
             read=self.read,

@@ -12,7 +12,7 @@ from musterd.coordinator.machine.commands import (
     Protocol,
     SyncGroup,
 )
-from musterd.coordinator.runtime.calls import Desk
+from musterd.coordinator.runtime.calls import NodeCallLimits
 from musterd.coordinator.runtime.coordinator_state import Joins, Turn
 from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.retention import RETENTION
@@ -168,12 +168,17 @@ class FakeLog:
 class Rig:
     """One shard on one log, with a clock that the test turns."""
 
-    def __init__(self, view=None, desk=None, retention=RETENTION, limits=None):
-        self.desk = desk or Desk()
+    def __init__(self, view=None, call_limits=None, retention=RETENTION, limits=None):
+        self.call_limits = call_limits or NodeCallLimits()
         self.wakes = 0
         self.wall_ms = 1_700_000_000_000
         self.shard = Shard(
-            ShardId(0), self.desk, lambda: self.wall_ms, self._wake, retention, StateSize(limits)
+            ShardId(0),
+            self.call_limits,
+            lambda: self.wall_ms,
+            self._wake,
+            retention,
+            StateSize(limits),
         )
         self.log = FakeLog(view=view)
         self.log.machine = self.shard
@@ -192,7 +197,7 @@ class Rig:
         """One turn, `ms` later; what it proposes is applied at once."""
         self.clock_ms += ms
         self.loop_round += 1
-        self.desk.breaks.turn(self.clock_ms)
+        self.call_limits.breaks.turn(self.clock_ms)
         self.shard.turn(Turn(self.clock_ms, lag_ms, self.loop_round, joins))
         self.log.run()
 

@@ -11,19 +11,19 @@ from musterd.coordinator.api.admin_service import AdminService, LogView, NodeVie
 from musterd.coordinator.api.admission import Admission
 from musterd.coordinator.api.cooperative_yield import LongReads
 from musterd.coordinator.api.group_service import GroupService
-from musterd.coordinator.api.handler import Core
+from musterd.coordinator.api.handler import Coordination
 from musterd.coordinator.api.leader_watch import LeaderWatch
-from musterd.coordinator.api.reply_queue import Bridge
+from musterd.coordinator.api.reply_queue import ReplyQueue
 from musterd.coordinator.api.server import make_server
 from musterd.coordinator.api.statuses import Statuses
 from musterd.coordinator.api.topic_service import TopicService
 from musterd.coordinator.integrity.verify import Frozen, Verifier
-from musterd.coordinator.runtime.calls import Desk
+from musterd.coordinator.runtime.calls import NodeCallLimits
 from musterd.coordinator.runtime.coordinator_state import Turn
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.routing import Directory
 from musterd.coordinator.runtime.shard import Shard
-from musterd.coordinator.runtime.topic_registry import Topics
+from musterd.coordinator.runtime.topic_registry import TopicRegistry
 from musterd.raft.contract import NodeId, ShardId
 from tests.coordinator.fakes import FakeLog
 
@@ -56,26 +56,28 @@ class LocalNode:
     store_uuid = bytes(16)
 
     def __init__(self, shards=4, active_calls=1_200):
-        self.desk = Desk()
+        self.call_limits = NodeCallLimits()
         self.shards = [
-            Shard(ShardId(number), self.desk, lambda: int(time.time() * 1_000), lambda _: None)
+            Shard(
+                ShardId(number), self.call_limits, lambda: int(time.time() * 1_000), lambda _: None
+            )
             for number in range(shards)
         ]
         self.logs = [FakeLog(shard=number) for number in range(shards)]
         for shard, log in zip(self.shards, self.logs, strict=True):
             log.machine = shard
             shard.attach(log)
-        self.heartbeats = Heartbeats(self.shards, self.desk.breaks)
+        self.heartbeats = Heartbeats(self.shards, self.call_limits.breaks)
         for shard in self.shards:
             shard.group_moved = self.heartbeats.group_moved
             shard.shard_moved = self.heartbeats.shard_moved
             shard.registry = lambda: self.shards[0].state
         self.endpoints = {}
         self.directory = Directory(NodeId(0), "127.0.0.1:1", lambda: self.endpoints)
-        self.core = Core(
+        self.core = Coordination(
             self.shards,
             self.heartbeats,
-            Topics(
+            TopicRegistry(
                 lambda: self.shards[0].state.topics,
                 lambda: self.shards[0].state.topics_version,
                 lambda: self.shards[0].current,
@@ -84,7 +86,7 @@ class LocalNode:
             Statuses(self.directory),
             Admission(active_calls),
             LeaderWatch(self.shards),
-            Bridge(),
+            ReplyQueue(),
             LongReads(),
         )
         self.applying = True
@@ -155,7 +157,7 @@ class LocalNode:
             await asyncio.sleep(TURN_S)
             loop_round += 1
             now_ms = int(time.monotonic() * 1_000)
-            self.desk.breaks.turn(now_ms)
+            self.call_limits.breaks.turn(now_ms)
             waited_rounds = self.heartbeats.arrivals.waited_rounds(loop_round)
             for shard, log in zip(self.shards, self.logs, strict=True):
                 shard.turn(Turn(now_ms, 0, loop_round, waited_rounds=waited_rounds))

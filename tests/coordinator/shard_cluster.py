@@ -4,7 +4,7 @@ from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.machine.commands import CreateTopic
 from musterd.coordinator.machine.records.group_records import group_prefix
-from musterd.coordinator.runtime.calls import Desk
+from musterd.coordinator.runtime.calls import NodeCallLimits
 from musterd.coordinator.runtime.coordinator_state import Turn
 from musterd.coordinator.runtime.shard import Shard
 from musterd.storage import keys
@@ -73,7 +73,7 @@ class ShardCluster(MemoryCluster):
         super().__init__(
             nodes,
             settings=settings,
-            machine=lambda: Shard(0, Desk(), lambda: WALL_MS, lambda _: None),
+            machine=lambda: Shard(0, NodeCallLimits(), lambda: WALL_MS, lambda _: None),
         )
         for node in self.ids:
             self._attach(node)
@@ -105,7 +105,7 @@ class ShardCluster(MemoryCluster):
                 or (self.replica(self.leader().number).transfer_leadership(number) and False)
             )
         )
-        self.run(lambda: self.shard(number).standing.name == "SERVING")
+        self.run(lambda: self.shard(number).coordinator_state.name == "SERVING")
 
     def ask(self, command):
         """Have it answered by whoever leads."""
@@ -113,7 +113,7 @@ class ShardCluster(MemoryCluster):
 
         def asked():
             leader = self.leader()
-            if leader is not None and self.shard(leader.number).standing.name == "SERVING":
+            if leader is not None and self.shard(leader.number).coordinator_state.name == "SERVING":
                 self.shard(leader.number).submit(command, 1_000, answers.append)
                 return True
             return False

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from musterd.coordinator.api.untaken_answers import ANSWER_BYTES, Untaken
+from musterd.coordinator.api.untaken_answers import ANSWER_BYTES, UntakenAnswers
 from musterd.coordinator.codec import decode_entry
 from musterd.coordinator.machine.commands import (
     DeleteGroup,
@@ -295,11 +295,11 @@ def test_parked_calls(rig, step):
     rig.drain()
     assert rig.answers == ({count - 1: Shed("parked calls")} if step > 0 else {})
     members = sum(len(group.members) for group in rig.shard.state.groups.values())
-    assert members == rig.desk.parked.used == count - max(step, 0)
+    assert members == rig.call_limits.parked.used == count - max(step, 0)
     rig.run(1_200)
     joined = [answer for answer in rig.answers.values() if isinstance(answer, Joined)]
     assert len(joined) == members
-    assert rig.desk.parked.used == 0
+    assert rig.call_limits.parked.used == 0
     assert id_of(f"m{LIMITS.max_parked_calls}") not in rig.shard.state.groups["g0"].members
 
 
@@ -343,7 +343,7 @@ def test_held_heartbeats_of_a_member(step):
 @limit("untaken_connection_max_bytes")
 def test_bytes_of_answers_that_a_connection_has_not_taken(step):
     """With so many waiting it is refused; what others ask for is answered."""
-    untaken = Untaken(lambda: 0.0, lambda _: None)
+    untaken = UntakenAnswers(lambda: 0.0, lambda _: None)
     size = LIMITS.untaken_connection_max_bytes - ANSWER_BYTES + step
     assert not untaken.refuses("c")
     answer = untaken.keep(bytes(size), "c", None)
@@ -359,7 +359,7 @@ def test_bytes_of_answers_that_a_connection_has_not_taken(step):
 def test_bytes_of_answers_that_a_node_keeps(step):
     """One more byte is dropped; when the oldest have waited for a second, they make room."""
     now_s, ended = [0.0], []
-    untaken = Untaken(lambda: now_s[0], ended.append)
+    untaken = UntakenAnswers(lambda: now_s[0], ended.append)
     each = LIMITS.untaken_connection_max_bytes
     full = LIMITS.untaken_max_bytes // each
     for number in range(full - 1):
@@ -382,7 +382,7 @@ def test_held_heartbeats(step, monkeypatch):
     count = LIMITS.max_held_heartbeats + step
     held = [node.beat(n, 1, "a", nonce=f"p{n}") is not None for n in range(count)]
     assert held == [True] * (count - max(step, 0)) + [False] * max(step, 0)
-    assert node.beats.held == node.rig.desk.breaks.held == sum(held)
+    assert node.beats.held == node.rig.call_limits.breaks.held == sum(held)
     assert node.answers == {}
     for _ in range(-(-count // heartbeats.BEATS_PER_TURN)):
         node.beats.turn(node.rig.clock_ms + 10_000)

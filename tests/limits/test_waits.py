@@ -8,7 +8,7 @@ from musterd.coordinator.machine.replies import Joined
 from musterd.coordinator.runtime.answers import ParkOver
 from musterd.coordinator.runtime.heartbeats import BeatAnswer
 from musterd.coordinator.runtime.retention import RETENTION, Sweep
-from musterd.coordinator.runtime.sessions import Liveness, MemberKey
+from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from tests.coordinator.fakes import Rig, join
 from tests.coordinator.runtime.test_heartbeats import Held
 from tests.limits.rows import limit
@@ -87,21 +87,21 @@ def test_a_heartbeat_of_a_member_that_is_not_known(step):
     assert node.answers["1"].interval_ms == LIMITS.heartbeat_interval_ms
 
 
-def ends_ms(liveness, key):
+def ends_ms(sessions, key):
     """When the session ends, in its own clock."""
-    return liveness._ends.get(key)
+    return sessions._ends.get(key)
 
 
 @limit("disconnect_grace_ms")
 def test_the_disconnect_grace(step):
     """What a member keeps of its session when its only call breaks off."""
-    liveness, key = Liveness(), MemberKey("g", "a")
-    liveness.member_present(key, LIMITS.session_timeout_ms)
-    liveness.call_opened(key)
-    liveness.call_closed(key, replied=False)
-    assert ends_ms(liveness, key) == LIMITS.disconnect_grace_ms
+    sessions, key = Sessions(), MemberKey("g", "a")
+    sessions.member_present(key, LIMITS.session_timeout_ms)
+    sessions.call_opened(key)
+    sessions.call_closed(key, replied=False)
+    assert ends_ms(sessions, key) == LIMITS.disconnect_grace_ms
     shorter = LIMITS.disconnect_grace_ms + step
-    liveness.member_present(key, shorter)
-    liveness.call_opened(key)
-    liveness.call_closed(key, replied=False)
-    assert ends_ms(liveness, key) == min(shorter, LIMITS.disconnect_grace_ms)
+    sessions.member_present(key, shorter)
+    sessions.call_opened(key)
+    sessions.call_closed(key, replied=False)
+    assert ends_ms(sessions, key) == min(shorter, LIMITS.disconnect_grace_ms)

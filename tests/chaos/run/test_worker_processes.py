@@ -4,7 +4,7 @@ import io
 import random
 from types import SimpleNamespace
 
-from musterd.chaos.run.worker_processes import Crew
+from musterd.chaos.run.worker_processes import WorkerProcesses
 from musterd.chaos.workloads.catalog import Disturbance, Job
 
 AT_ONCE = Disturbance("restart", (0.0, 0.0), (0.0, 0.0))
@@ -31,7 +31,7 @@ class Process:
         self.process = None
 
 
-class Rehearsed(Crew):
+class Rehearsed(WorkerProcesses):
     """Its processes are `Process`es, the newest one last in `lives`."""
 
     def __init__(self, folder):

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from musterd.chaos.sim.call_ledger import LOOK_S, Place, Unanswered
+from musterd.chaos.sim.call_ledger import LOOK_S, CallLedger, Place
 from musterd.chaos.sim.checks import ShardChecker
 from musterd.coordinator.machine.commands import Command, CreateTopic
 from musterd.coordinator.machine.replies import Joined, Synced
 from musterd.coordinator.runtime.answers import NotHere
-from musterd.coordinator.runtime.deposed_calls import Orphans
+from musterd.coordinator.runtime.deposed_calls import DeposedCalls
 from musterd.coordinator.runtime.proposer import Proposer
 from musterd.coordinator.runtime.waiters import Waiters
 from tests.coordinator.fakes import Rig, commit, id_of, join, sync
@@ -46,7 +46,7 @@ class Watched:
         self.node = SimpleNamespace(
             world=self.world, number=0, incarnation=1, alive=True, awake_s=-9.0, paused_until_s=-9.0
         )
-        self.unanswered = Unanswered(self.rig.shard, self.node, self.checker)  # type: ignore[arg-type]
+        self.unanswered = CallLedger(self.rig.shard, self.node, self.checker)  # type: ignore[arg-type]
         self.rig.log.lead()
         self.rig.turn()
 
@@ -167,7 +167,7 @@ def test_a_round_that_its_timer_does_not_close_is_noticed(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its deadline has passed in shard time, a quorum is heard, and nothing is under way."""
-    monkeypatch.setattr(watched.rig.shard.liveness, "rounds_due", lambda *, many_joins: [])
+    monkeypatch.setattr(watched.rig.shard.sessions, "rounds_due", lambda *, many_joins: [])
     watched.rig.ask("a", join("a"))
     watched.rig.run(1_500)
     watched.rig.log.quorum_heard = False
@@ -211,7 +211,7 @@ def test_an_orphan_is_told_soon_who_leads(
     rig.turn()
     rig.ask("again", join("a", member_id=id_of("a")))
     rig.turn()
-    monkeypatch.setattr(Orphans, "turn", lambda *_: None)
+    monkeypatch.setattr(DeposedCalls, "turn", lambda *_: None)
     rig.log.follow()
     assert watched.look() == left(Place.ORPHANED)
 

@@ -23,13 +23,13 @@ from musterd.coordinator.api.admission import (
     Admission,
     Kind,
 )
-from musterd.coordinator.api.call_acceptor import EXEMPT, TAKEN_AT_ONCE, Door, open_answers
+from musterd.coordinator.api.call_acceptor import EXEMPT, TAKEN_AT_ONCE, CallAcceptor, open_answers
 from musterd.coordinator.api.handler import admit
-from musterd.coordinator.api.queue_probe import Probe, Wait
+from musterd.coordinator.api.queue_probe import QueueProbe, Wait
 from musterd.coordinator.api.server import make_server
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.runtime.coordinator_state import Joins
-from musterd.coordinator.runtime.large_commits import LargeWork
+from musterd.coordinator.runtime.large_commits import LargeCommits
 from musterd.coordinator.runtime.timeouts import (
     HERD_MS,
     JOINS_FOLLOW_MS,
@@ -105,16 +105,16 @@ class Case:
         self.admission = Admission(LIMIT)
         self.failures = []
         self.groups = self.servicer(self.admission)
-        self.probe = Probe(self.admission, self.folder)
+        self.probe = QueueProbe(self.admission, self.folder)
         self.server = make_server([self.probe])
-        self.door = Door(
-            self.server, self.admission, open_answers(), LargeWork(), (self.probe,), self.ended
+        self.acceptor = CallAcceptor(
+            self.server, self.admission, open_answers(), LargeCommits(), (self.probe,), self.ended
         )
         self.probe.listen(self.server)
-        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(self.groups, self.door)
+        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(self.groups, self.acceptor)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
         await self.server.start()
-        self.door.start()
+        self.acceptor.start()
         self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
         self.stub = group_pb2_grpc.GroupCoordinatorStub(self.channel)
         return self
@@ -125,7 +125,7 @@ class Case:
         await self.probe.stop()
         await self.server.stop(None)
         async with asyncio.timeout(20):
-            await self.door.stop()
+            await self.acceptor.stop()
         self.own.cleanup()
         assert not self.failures
 
@@ -283,7 +283,7 @@ def test_a_join_that_is_given_up_when_its_turn_has_come_passes_it_on():
 
 
 def test_a_herd_is_over_a_second_after_there_was_room_for_joins_again(monkeypatch):
-    """Sessions stand still until then; groups that form wait for the herd alone (liveness.py)."""
+    """Sessions stand still until then; groups that form wait for the herd alone (sessions.py)."""
 
     async def run():
         admission, loop = Admission(LIMIT), asyncio.get_running_loop()

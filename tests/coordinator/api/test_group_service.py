@@ -153,7 +153,7 @@ async def test_a_join_may_bring_the_assignment_and_counts_as_the_sync():
         leader_id = group["g"].leader_id
         leader = await calls.pop(leader_id)
         assert not leader.HasField("assignment")
-        await until(lambda: node.desk.parked.used == 2)
+        await until(lambda: node.call_limits.parked.used == 2)
         assert group["g"].tally.synced == 2
         entries = [decode_entry(entry) for log in node.logs for entry in log.entries]
         logged = [command for entry in entries for command in entry.commands]
@@ -178,7 +178,7 @@ async def test_a_join_may_bring_the_assignment_and_counts_as_the_sync():
             assert (await node.groups.JoinGroup(again)).assignment == member_id.encode()
         assert group["g"].phase is Phase.STABLE
         assert group["g"].timer is None
-        assert node.desk.parked.used == node.core.admission.active == 0
+        assert node.call_limits.parked.used == node.core.admission.active == 0
 
 
 @run
@@ -966,7 +966,7 @@ async def test_a_cancelled_join_is_unparked_and_the_member_kept():
             await task
         await until(lambda: len(shard.waiters) == 0)
         assert id_of("a") in shard.state.groups["g"].members
-        assert node.desk.parked.used == 0
+        assert node.call_limits.parked.used == 0
         assert node.core.admission.active == 0
 
 

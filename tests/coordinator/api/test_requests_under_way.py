@@ -14,7 +14,7 @@ from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
 from musterd.coordinator.api import call_acceptor, requests_under_way
 from musterd.coordinator.api.admission import ACTIVE_CALLS_MAX, JOINS_AT_ONCE, Admission, Kind
-from musterd.coordinator.api.call_acceptor import Door, open_answers
+from musterd.coordinator.api.call_acceptor import CallAcceptor, open_answers
 from musterd.coordinator.api.group_service import HEARTBEAT_MEMBERS_MAX, GroupService
 from musterd.coordinator.api.requests_under_way import (
     AT_ONCE_BYTES_MAX,
@@ -29,7 +29,7 @@ from musterd.coordinator.api.requests_under_way import (
 from musterd.coordinator.api.server import STREAMS_PER_CONNECTION_MAX, make_server
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.metrics.grpc import GrpcMetrics
-from musterd.coordinator.runtime.large_commits import HELD_MAX, LargeWork
+from musterd.coordinator.runtime.large_commits import HELD_MAX, LargeCommits
 from tests.coordinator.api.test_call_acceptor import Case
 from tests.coordinator.api.test_group_service import joining
 from tests.coordinator.deaf import Deaf
@@ -75,8 +75,8 @@ class Node:
         self.metrics = GrpcMetrics()
         self.metrics.replied.append(lambda _method, request, *_: self.told.append(request.group_id))
         self.server = make_server([self.metrics])
-        self.large = LargeWork()
-        self.door = Door(
+        self.large = LargeCommits()
+        self.acceptor = CallAcceptor(
             self.server,
             Admission(ACTIVE_CALLS_MAX),
             open_answers(),
@@ -86,10 +86,10 @@ class Node:
         )
         handler = grpc.unary_unary_rpc_method_handler(self.handle, self.parse, bytes)
         methods = {"OffsetCommit": handler, "Heartbeat": handler}
-        self.door.add_registered_method_handlers(SERVICE, methods)
+        self.acceptor.add_registered_method_handlers(SERVICE, methods)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
         await self.server.start()
-        self.door.start()
+        self.acceptor.start()
         self.channels = [self.channel(), self.channel()]
         asyncio.get_running_loop().call_soon(self.count)
         return self
@@ -99,7 +99,7 @@ class Node:
         for channel in self.channels:
             await channel.close()
         await self.server.stop(None)
-        await self.door.stop()
+        await self.acceptor.stop()
 
     def channel(self):
         """A connection of its own."""
@@ -163,7 +163,7 @@ def test_a_large_commit_that_waited_too_long_is_refused_and_counted(monkeypatch)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await node.ask(AT_ONCE_BYTES_MAX + 1)
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert (node.door.requests.refused_total, node.parsed_in) == (1, [])
+            assert (node.acceptor.requests.refused_total, node.parsed_in) == (1, [])
 
     run(test())
 
@@ -214,7 +214,7 @@ def test_a_connection_with_too_many_bytes_of_requests_is_refused_until_calls_end
     async def test():
         async with Node() as node:
             held = [node.ask(LARGE) for _ in range(CONNECTION_BYTES_MAX // LARGE)]
-            await until(lambda: node.door.requests.bytes == CONNECTION_BYTES_MAX)
+            await until(lambda: node.acceptor.requests.bytes == CONNECTION_BYTES_MAX)
             await until(lambda: len(node.refs) == len(held))
             for size in (LARGE, 1):
                 with pytest.raises(grpc.aio.AioRpcError, match="nothing was done") as refused:
@@ -225,7 +225,7 @@ def test_a_connection_with_too_many_bytes_of_requests_is_refused_until_calls_end
             await until(lambda: len(node.refs) == len(held) + 2)
             node.let_go.set()
             assert await asyncio.gather(*held, *others) == [b"answer"] * (len(held) + 2)
-            await until(lambda: node.door.requests.bytes == node.door.heartbeats.bytes == 0)
+            await until(lambda: node.acceptor.requests.bytes == node.acceptor.heartbeats.bytes == 0)
             assert await node.ask(LARGE) == b"answer"
 
     run(test())
@@ -237,11 +237,11 @@ def test_calls_that_are_given_up_leave_their_bytes():
     async def test():
         async with Node() as node:
             held = [node.ask(LARGE) for _ in range(5)]
-            await until(lambda: node.door.requests.bytes >= 3 * LARGE)
+            await until(lambda: node.acceptor.requests.bytes >= 3 * LARGE)
             for call in held:
                 call.cancel()
             await asyncio.gather(*held, return_exceptions=True)
-            await until(lambda: node.door.requests.bytes == 0)
+            await until(lambda: node.acceptor.requests.bytes == 0)
 
     run(test())
 
@@ -258,9 +258,9 @@ def test_a_request_is_not_kept_while_its_answer_waits(drops):
             await until(lambda: node.parked)
             assert (node.refs[0]() is None) == drops
             node.let_go.set()
-            await until(lambda: len(node.door.untaken) == 1)
+            await until(lambda: len(node.acceptor.untaken) == 1)
             assert node.refs[0]() is None
-            assert node.door.requests.bytes == LARGE
+            assert node.acceptor.requests.bytes == LARGE
             assert node.told == ["g"]
 
     run(test())
@@ -278,7 +278,7 @@ def test_malformed_requests_are_answered_and_the_connection_goes_on(caplog):
                 assert failed.value.code() is grpc.StatusCode.UNKNOWN
                 assert "Error parsing message with type" in failed.value.details()
             await case.stub.OffsetCommit(pb.OffsetCommitRequest())
-            await case.until(lambda: case.door.requests.bytes == case.admission.active == 0)
+            await case.until(lambda: case.acceptor.requests.bytes == case.admission.active == 0)
 
     run(test())
     assert not caplog.records
@@ -301,7 +301,7 @@ async def _parked(node, method, message):
     call = getattr(GroupService(node.core), method)(request, Peer())
     del request
     task = asyncio.create_task(call)
-    await until(lambda: node.desk.parked.used)
+    await until(lambda: node.call_limits.parked.used)
     assert ref() is None
     return task
 

@@ -3,7 +3,7 @@
 import pytest
 
 from musterd.coordinator.api.admission import Admission
-from musterd.coordinator.api.turn_pacing import FREE_CALLS, Pace
+from musterd.coordinator.api.turn_pacing import FREE_CALLS, TurnPacing
 from musterd.coordinator.runtime.timeouts import REST_MS_MAX
 
 LONGEST_S = REST_MS_MAX / 1_000
@@ -15,13 +15,13 @@ def test_few_calls_are_served_at_once(calls):
     admission = Admission()
     for _ in range(calls):
         admission.enter()
-    assert Pace(admission).rest_s() == 0.0
+    assert TurnPacing(admission).rest_s() == 0.0
 
 
 def test_many_calls_earn_a_longer_rest_up_to_the_stated_bound():
     """The bound is the one that docs/timeouts.md states; the rest ends with the calls."""
     admission = Admission()
-    pace = Pace(admission)
+    pace = TurnPacing(admission)
     rests, admitted = [], []
     for _ in range(100):
         admitted.append(admission.enter())

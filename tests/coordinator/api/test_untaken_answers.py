@@ -47,7 +47,7 @@ class Bounded(Case):
 
     @property
     def untaken(self):
-        return self.door.untaken
+        return self.acceptor.untaken
 
 
 def run(test):
@@ -171,7 +171,7 @@ def test_a_refusal_is_no_answer_that_waits():
 
 def test_a_connection_that_takes_nothing_keeps_so_much_and_is_refused_more():
     """Whatever it calls: the answers of Syncs are long, too. Others are not refused."""
-    answers = untaken_answers.Untaken(lambda: 0.0, lambda _: None)
+    answers = untaken_answers.UntakenAnswers(lambda: 0.0, lambda _: None)
     kept = [answers.keep(b"x" * LARGE, "deaf", object()) is not None for _ in range(8)]
     most = CONNECTION_BYTES_MAX // LARGE
     assert kept == [True] * most + [False] * (8 - most)
@@ -182,7 +182,7 @@ def test_a_connection_that_takes_nothing_keeps_so_much_and_is_refused_more():
 def test_who_takes_answers_is_served_whatever_others_leave_waiting():
     """Sixteen connections that read nothing have filled the node; a 17th has nothing waiting."""
     now, ended = [0.0], []
-    answers = untaken_answers.Untaken(lambda: now[0], ended.append)
+    answers = untaken_answers.UntakenAnswers(lambda: now[0], ended.append)
     deaf = [f"deaf-{number}" for number in range(16)]
     kept = dropped = 0
     for tick in range(2_000):

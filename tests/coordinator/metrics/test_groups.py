@@ -121,8 +121,8 @@ def test_an_expired_session_is_counted(rig):
     end_ms = rig.clock_ms + 13_000
     while rig.clock_ms < end_ms:
         rig.turn()
-        rig.shard.liveness.heard(
-            next(k for k in rig.shard.liveness._sessions if k[1] == id_of("a"))
+        rig.shard.sessions.heard(
+            next(k for k in rig.shard.sessions._sessions if k[1] == id_of("a"))
         )
     counts = rig.meter.own["g"]
     assert counts.expirations == 1
@@ -233,8 +233,8 @@ def _fall_silent(rig, members=(), *, until_gone=("a", "b")):
         group = rig.shard.state.groups["g"]
         if not any(i in group.members for i in ids):
             return
-        for key in [k for k in rig.shard.liveness._sessions if k[1] in map(id_of, members)]:
-            rig.shard.liveness.heard(key)
+        for key in [k for k in rig.shard.sessions._sessions if k[1] in map(id_of, members)]:
+            rig.shard.sessions.heard(key)
     raise AssertionError("the sessions did not end")
 
 

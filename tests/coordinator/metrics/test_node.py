@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from musterd.coordinator.api.admission import Admission
 from musterd.coordinator.api.requests_under_way import Requests
-from musterd.coordinator.api.untaken_answers import Untaken
+from musterd.coordinator.api.untaken_answers import UntakenAnswers
 from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.state import Offset
@@ -16,10 +16,10 @@ from musterd.coordinator.metrics.catalog import CATALOG
 from musterd.coordinator.metrics.http_page import encode
 from musterd.coordinator.metrics.node import OFFSETS_PER_SLICE, NodeMetrics, Sources
 from musterd.coordinator.metrics.raft import LeaderWatcher, Proposals
-from musterd.coordinator.runtime.calls import Budget
-from musterd.coordinator.runtime.disconnect_detector import BreakMeter
+from musterd.coordinator.runtime.calls import CountedLimit
+from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 from musterd.coordinator.runtime.heartbeats import Heartbeats
-from musterd.coordinator.runtime.topic_registry import Topics
+from musterd.coordinator.runtime.topic_registry import TopicRegistry
 from musterd.raft.contract import (
     Applied,
     NodeId,
@@ -90,11 +90,11 @@ def _sources(rig, data_dir):
         learner_shards=lambda: {1: 0, 2: 3},
         tasks=lambda: 17,
         unsynced_s=lambda: 4.5,
-        topics=Topics(lambda: {"t": 4}, lambda: 1, lambda: True),
-        heartbeats=Heartbeats([rig.shard], BreakMeter()),
+        topics=TopicRegistry(lambda: {"t": 4}, lambda: 1, lambda: True),
+        heartbeats=Heartbeats([rig.shard], DisconnectDetector()),
         admission=Admission(),
-        desk=rig.desk,
-        untaken=Untaken(lambda: 0.0, lambda _: None),
+        call_limits=rig.call_limits,
+        untaken=UntakenAnswers(lambda: 0.0, lambda _: None),
         requests=lambda: (refusing, refusing),
         room=lambda: Room.ENOUGH,
         reserve=0,
@@ -232,7 +232,7 @@ def test_proposals_queue_and_limits_are_counted(rig, metrics):
     rig.ask("commit", commit("", -1, 5))
     rig.turn()
     rig.shard.proposer.shed_total = 3
-    rig.desk.parked.refused_total = 2
+    rig.call_limits.parked.refused_total = 2
     page = _page(metrics)
     assert _value(page, "muster_raft_proposals_total", shard="0", result="committed") == 1
     assert _value(page, "muster_raft_proposals_pending", shard="0") == 0
@@ -246,7 +246,7 @@ def test_proposals_queue_and_limits_are_counted(rig, metrics):
 
 def test_a_parked_call_beyond_the_limit_is_counted():
     """The budget of parked calls counts what it refuses."""
-    budget = Budget("parked calls", 1)
+    budget = CountedLimit("parked calls", 1)
     assert [budget.take(), budget.take()] == [True, False]
     assert budget.refused_total == 1
 

@@ -11,8 +11,8 @@ from musterd.coordinator.machine.commands import ExpireMember, OffsetCommit, Par
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Committed
 from musterd.coordinator.runtime.answers import NotHere
-from musterd.coordinator.runtime.calls import Desk
-from musterd.coordinator.runtime.large_commits import HELD_MAX, LARGE, UNDER_WAY_MAX, LargeWork
+from musterd.coordinator.runtime.calls import NodeCallLimits
+from musterd.coordinator.runtime.large_commits import HELD_MAX, LARGE, UNDER_WAY_MAX, LargeCommits
 from musterd.coordinator.runtime.timeouts import COMMIT_WAIT_MS_MAX, LARGE_STALLED_MS
 from tests.coordinator.fakes import Rig, commit, join
 
@@ -23,9 +23,9 @@ def wide(group, partitions, offset=1):
     return replace(commit("", -1, offset, group=group), partitions=wanted)
 
 
-def leading(desk=None):
+def leading(call_limits=None):
     """A shard that leads, whose log applies nothing before it is told to."""
-    rig = Rig(desk=desk)
+    rig = Rig(call_limits=call_limits)
     rig.log.lead()
     rig.turn()
     rig.apply, rig.log.run = rig.log.run, lambda: None
@@ -74,8 +74,8 @@ def test_commits_of_one_group_keep_their_order_however_large_they_are():
 
 def test_the_shards_of_a_node_take_turns_with_what_is_large():
     """One is under way in all of them; the shard that waits for longest is woken, and goes next."""
-    desk = Desk()
-    rigs = [leading(desk) for _ in range(3)]
+    call_limits = NodeCallLimits()
+    rigs = [leading(call_limits) for _ in range(3)]
     for rig in rigs:
         for number in range(2):
             rig.ask(number, wide(f"g{number}", UNDER_WAY_MAX))
@@ -98,8 +98,8 @@ def test_the_shards_of_a_node_take_turns_with_what_is_large():
 
 def test_a_shard_that_cannot_go_on_does_not_stop_the_others():
     """Its large commit waits for a quorum; after a while nobody waits for that one."""
-    desk = Desk()
-    stuck, rig = leading(desk), leading(desk)
+    call_limits = NodeCallLimits()
+    stuck, rig = leading(call_limits), leading(call_limits)
     stuck.ask(0, wide("g", UNDER_WAY_MAX))
     stuck.turn()
     rig.clock_ms = stuck.clock_ms
@@ -137,17 +137,17 @@ def test_old_offsets_are_swept_at_the_pace_of_what_is_large(monkeypatch):
 @pytest.mark.parametrize("proposed", [True, False])
 def test_what_fails_is_counted_no_more(proposed):
     """Leadership is lost, or never comes to be used: the other shards go on."""
-    desk = Desk()
-    gone = leading(desk)
+    call_limits = NodeCallLimits()
+    gone = leading(call_limits)
     gone.ask(0, wide("g", HELD_MAX // 2))
     gone.ask(1, wide("g", HELD_MAX // 2))
-    assert desk.large.full()
+    assert call_limits.large.full()
     if proposed:
         gone.turn()
         assert under_way(gone)
     gone.log.follow()
-    assert not desk.large.full()
-    assert all(one.held == one.under_way == 0 for one in desk.large.shares)
+    assert not call_limits.large.full()
+    assert all(one.held == one.under_way == 0 for one in call_limits.large.shares)
     assert all(isinstance(answer, NotHere) for answer in gone.answers.values())
 
 
@@ -178,7 +178,7 @@ def test_large_commits_wait_to_be_parsed_while_enough_are_held():
     """Unparsed they cost nothing but their bytes; they go on in their order, other requests do."""
 
     async def main():
-        large = LargeWork()
+        large = LargeCommits()
         queue = ParseQueue(large.full)
         large.has_ended = queue.look
         share = large.share(lambda: None)
@@ -235,8 +235,8 @@ def test_a_commit_that_has_waited_long_is_parsed_where_there_is_room_now(monkeyp
 
 def test_large_commits_are_all_answered_and_nothing_of_the_account_is_left():
     """Ten shards, more than any of them may have under way."""
-    desk = Desk()
-    rigs = [leading(desk) for _ in range(10)]
+    call_limits = NodeCallLimits()
+    rigs = [leading(call_limits) for _ in range(10)]
     for rig in rigs:
         rig.log.run = rig.apply
         for number in range(5):
@@ -246,4 +246,4 @@ def test_large_commits_are_all_answered_and_nothing_of_the_account_is_left():
             rig.turn()
     assert all(isinstance(a, Committed) for rig in rigs for a in rig.answers.values())
     assert sum(len(rig.answers) for rig in rigs) == 50
-    assert all(one.held == one.under_way == 0 for one in desk.large.shares)
+    assert all(one.held == one.under_way == 0 for one in call_limits.large.shares)

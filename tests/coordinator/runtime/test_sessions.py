@@ -26,19 +26,19 @@ import pytest
 
 from musterd.coordinator.machine.commands import RoundTimer
 from musterd.coordinator.machine.state import Group, Member
-from musterd.coordinator.runtime.disconnect_detector import BreakMeter
-from musterd.coordinator.runtime.sessions import Liveness, MemberKey
+from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
+from musterd.coordinator.runtime.sessions import MemberKey, Sessions
 from musterd.coordinator.runtime.shard_time import ShardTime
 
-HERE = Path(__file__).parents[2] / "testdata" / "liveness"
+HERE = Path(__file__).parents[2] / "testdata" / "sessions"
 
 
 class Bench:
     """A liveness with its clock, spoken to in words."""
 
     def __init__(self):
-        self.liveness = Liveness()
-        self.breaks = BreakMeter()
+        self.sessions = Sessions()
+        self.breaks = DisconnectDetector()
         self.time = ShardTime()
         self.clock_ms = 1_000_000
         self.loop_round = 0
@@ -54,18 +54,18 @@ class Bench:
             key = _key(name)
             group = groups.setdefault(key.group_id, Group(key.group_id))
             group.members[key.member_id] = _member(key.member_id, int(session))
-        self.liveness.promote(groups.values(), self.time.now_ms)
-        ends = self.liveness._ends
+        self.sessions.promote(groups.values(), self.time.now_ms)
+        ends = self.sessions._ends
         return "\n".join(
             f"{key.group_id}/{key.member_id} ends in {ends.get(key) - self.liveness._clock_ms}"
             for key in ends
         )
 
     def do_joined(self, name, session):
-        self.liveness.member_present(_key(name), int(session))
+        self.sessions.member_present(_key(name), int(session))
 
     def do_gone(self, name):
-        self.liveness.member_gone(_key(name))
+        self.sessions.member_gone(_key(name))
 
     def do_timer(self, group_id, *rest):
         group = Group(group_id)
@@ -75,37 +75,37 @@ class Bench:
                 group.members[f"m{member}"] = _member(f"m{member}", 0)
             group.round, group.timer = int(number), RoundTimer[timer]
             group.deadline_ms = int(deadline)
-        self.liveness.rounds_changed(group_id, group)
+        self.sessions.rounds_changed(group_id, group)
 
     def do_formed(self, *names):
         keys = [_key(name) for name in names]
         group = Group(keys[0].group_id)
         group.members = {key.member_id: _member(key.member_id, 0) for key in keys}
-        self.liveness.formed(group)
-        self.liveness.rounds_changed(group.group_id, group)
+        self.sessions.formed(group)
+        self.sessions.rounds_changed(group.group_id, group)
 
     def do_open(self, name):
         self.breaks.opened()
-        self.liveness.call_opened(_key(name))
+        self.sessions.call_opened(_key(name))
 
     def do_beat(self, name):
         self.breaks.opened()
-        self.liveness.call_opened(_key(name), heartbeat=True)
+        self.sessions.call_opened(_key(name), heartbeat=True)
 
     def do_reply(self, name):
         self.breaks.closed()
-        self.liveness.call_closed(_key(name), replied=True)
+        self.sessions.call_closed(_key(name), replied=True)
 
     def do_break(self, name):
         self.breaks.closed()
-        self.liveness.call_closed(_key(name), replied=False)
-        self.breaks.broke(lambda: self.liveness.heard(_key(name)))
+        self.sessions.call_closed(_key(name), replied=False)
+        self.breaks.broke(lambda: self.sessions.heard(_key(name)))
 
     def do_heard(self, name):
-        self.liveness.heard(_key(name))
+        self.sessions.heard(_key(name))
 
     def do_why(self, name):
-        return self.liveness.why_silent(_key(name))
+        return self.sessions.why_silent(_key(name))
 
     def do_crowd(self, count, session):
         for number in range(int(count)):
@@ -127,7 +127,7 @@ class Bench:
                 self.loop_round += 1
             self.breaks.turn(self.clock_ms)
             now = self.time.advance(self.clock_ms)
-            self.liveness.turn(
+            self.sessions.turn(
                 now,
                 lag_ms=lag,
                 loop_round=self.loop_round,
@@ -137,11 +137,11 @@ class Bench:
             fired += [
                 f"{now} close {closing.group_id} round {closing.round} {closing.timer.name}"
                 f" {closing.deadline_ms}"
-                for closing in self.liveness.rounds_due(many_joins=many_joins)
+                for closing in self.sessions.rounds_due(many_joins=many_joins)
             ]
             fired += [
                 f"{now} expire {key.group_id}/{key.member_id}"
-                for key in self.liveness.sessions_due()
+                for key in self.sessions.sessions_due()
             ]
             lag = 0
         return "\n".join(fired) or "nothing"

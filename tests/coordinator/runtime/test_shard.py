@@ -78,8 +78,8 @@ def test_a_round_from_first_join_to_assignments(rig):
     assert rig.answers["sync a"].assignment == b"A"
     assert rig.answers["sync b"].assignment == b"B"
     assert len(rig.shard.waiters) == 0
-    assert rig.desk.parked.used == 0
-    assert rig.desk.breaks.held == 0
+    assert rig.call_limits.parked.used == 0
+    assert rig.call_limits.breaks.held == 0
 
 
 def test_commands_of_one_turn_share_one_entry(rig):
@@ -141,7 +141,7 @@ def test_the_longest_park_ends_with_park_again(rig):
     start_ms = rig.clock_ms
     while "rejoin a" not in rig.answers:
         rig.shard.heartbeat(MemberKey("g", id_of("b")), generation)
-        rig.shard.liveness.heard(MemberKey("g", id_of("b")))
+        rig.shard.sessions.heard(MemberKey("g", id_of("b")))
         rig.turn()
     assert rig.answers["rejoin a"] == ParkOver()
     assert PARK_MS_MAX - 200 <= rig.clock_ms - start_ms <= PARK_MS_MAX + 200
@@ -223,7 +223,7 @@ def test_a_silent_member_is_expired_and_the_others_rebalance(rig):
     """gp-H10: no call for a whole session: removed, and the group opens a round."""
     settle(rig, "a", "b")
     for _ in range(1_100):
-        rig.shard.liveness.heard(MemberKey("g", id_of("b")))
+        rig.shard.sessions.heard(MemberKey("g", id_of("b")))
         rig.turn()
     group = group_of(rig)
     assert list(group.members) == [id_of("b")]
@@ -242,8 +242,8 @@ def test_members_that_start_with_many_have_longer_to_be_heard_for_the_first_time
     assert isinstance(rig.answers["a"], Joined)
     assert isinstance(rig.answers["b"], Joined)
     b = MemberKey("g", id_of("b"))
-    rig.shard.liveness.call_opened(b, heartbeat=True)
-    rig.shard.liveness.call_closed(b, replied=True)
+    rig.shard.sessions.call_opened(b, heartbeat=True)
+    rig.shard.sessions.call_closed(b, replied=True)
     rig.run(10_500)
     assert set(group_of(rig).members) == {id_of("a")}
     rig.run(FIRST_HEARTBEAT_MS - 1_000)
@@ -349,8 +349,8 @@ def test_demotion_answers_everybody_with_the_new_leader(rig):
     rig.log.leader = NodeId(2)
     rig.turn()
     assert rig.answers["parked"] == rig.answers["flying"] == NotHere(NodeId(2), rig.log.term)
-    assert rig.desk.parked.used == 0
-    assert len(rig.shard.liveness) == 0
+    assert rig.call_limits.parked.used == 0
+    assert len(rig.shard.sessions) == 0
 
 
 def test_demotion_without_a_new_leader_answers_soon(rig):
@@ -431,7 +431,7 @@ def test_nobody_is_named_while_leadership_is_being_handed_over(rig):
 
 def test_parked_calls_have_a_maximum(rig):
     """The 10,001st held Join is refused before it reaches the log."""
-    rig.desk.parked.used = LIMITS.max_parked_calls
+    rig.call_limits.parked.used = LIMITS.max_parked_calls
     rig.ask("a", join("a"))
     assert rig.answers["a"] == Shed("parked calls")
     assert not rig.log.waiting

@@ -59,7 +59,7 @@ def test_the_parked_join_of_a_replaced_member_is_fenced_at_once(rig):
     assert list(group_of(rig).members) == [id_of("c"), id_of("a")]
     rig.run(1_100)
     assert rig.answers["new"].leader_id == id_of("c")
-    assert len(rig.shard.liveness) == 2
+    assert len(rig.shard.sessions) == 2
 
 
 def test_a_replaced_members_sync_is_fenced(rig):
@@ -73,7 +73,7 @@ def test_a_replaced_members_sync_is_fenced(rig):
     rig.ask("new", back("c"))
     rig.turn()
     assert rig.answers["old sync"] == FENCED
-    assert rig.desk.parked.used == 1  # the newcomer's Join
+    assert rig.call_limits.parked.used == 1  # the newcomer's Join
 
 
 def test_a_restart_within_the_session_is_no_rebalance(rig):
@@ -81,7 +81,7 @@ def test_a_restart_within_the_session_is_no_rebalance(rig):
     stable(rig, join("a"), back("b"))
     before = group_of(rig).generation
     rig.run(8_000)
-    rig.shard.liveness.heard(MemberKey("g", id_of("a")))
+    rig.shard.sessions.heard(MemberKey("g", id_of("a")))
     rig.ask("new", back("c"))
     rig.turn()
     assert rig.answers["new"].generation == before
@@ -160,7 +160,7 @@ def test_an_id_that_is_not_used_expires(rig):
     rig.ask("late", join("a", member_id="a-d"))
     rig.turn()
     assert rig.answers["late"].error is Error.UNKNOWN_MEMBER_ID
-    assert len(rig.shard.liveness) == 0
+    assert len(rig.shard.sessions) == 0
 
 
 def test_an_id_that_is_used_is_a_member_with_a_session(rig):
@@ -228,6 +228,6 @@ def test_a_new_coordinator_knows_who_is_static(rig):
     stable(rig, back("b"))
     rig.log.follow()
     rig.log.lead()
-    rig.shard.liveness.broke_off(MemberKey("g", id_of("b")))
+    rig.shard.sessions.broke_off(MemberKey("g", id_of("b")))
     rig.run(9_000)
     assert list(group_of(rig).members) == [id_of("b")]

@@ -8,8 +8,8 @@ from musterd.coordinator.machine.commands import TopicsChanged
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.machine.state import Group, Phase
 from musterd.coordinator.metrics.groups import GroupCounts, Ownership, ownership
-from musterd.coordinator.runtime.topic_change_notifier import TopicNotices, unknown_to
-from musterd.coordinator.runtime.topic_registry import Topics
+from musterd.coordinator.runtime.topic_change_notifier import TopicChangeNotifier, unknown_to
+from musterd.coordinator.runtime.topic_registry import TopicRegistry
 
 NAMES = 1_000
 
@@ -44,7 +44,7 @@ def registry():
 
 def test_the_group_leader_is_told_the_counts_of_the_topics_that_exist(group, registry):
     """In the order of their names; each Join of the leader asks."""
-    topics = Topics(lambda: registry.topics, lambda: 7, lambda: True)
+    topics = TopicRegistry(lambda: registry.topics, lambda: 7, lambda: True)
     assert list(topics.counts_for(group).items()) == [("t", 2), ("u", 4)]
     assert Counted.looked_up <= len(registry.topics)
 
@@ -61,7 +61,7 @@ def test_a_group_is_told_of_the_latest_change_of_what_it_reads(group, registry):
 def test_a_turn_of_notices_counts_what_it_looks_at(group, registry):
     """Names that no topic has cost nothing: the turn goes on to the next group."""
     groups = {str(number): group for number in range(3)}
-    assert len(list(TopicNotices().turn(registry, groups))) == len(groups)
+    assert len(list(TopicChangeNotifier().turn(registry, groups))) == len(groups)
 
 
 def test_what_nobody_owns_is_counted_among_the_topics_that_exist(group, registry):
