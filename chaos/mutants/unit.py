@@ -31,7 +31,7 @@ from musterd.chaos.mutants import (
 from musterd.chaos.mutants.build import Build
 from musterd.chaos.mutants.hunt import Caught, Layer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 VARIABLE = "CHAOS_UNIT_BUILD"
 """In the environment of pytest and of the processes that its tests start; "": the shipped build."""
 PLUGIN = "tests.broken_build"

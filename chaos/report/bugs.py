@@ -63,7 +63,7 @@ def read() -> list[Bug]:
     Raises:
         BugTableError: a row lacks a column or has one too many, an unknown layer, or an id twice.
     """
-    return parse(files("chaos").joinpath("bugs.toml").read_text("utf-8"))
+    return parse(files("musterd.chaos").joinpath("bugs.toml").read_text("utf-8"))
 
 
 def parse(text: str) -> list[Bug]:

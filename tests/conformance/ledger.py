@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 TESTDATA = ROOT / "tests" / "testdata"
 DOCUMENT = ROOT / "docs" / "conformance.md"
-FOLDERS = ("assignors", "client", "coordinator", "liveness", "machine")
+FOLDERS = ("assignors", "client", "coordinator", "machine", "sessions")
 """Of testdata: where each *.txt is a golden file that some test runs."""
 
 _ID = re.compile(r"\b(?:gp|sc)-(?!P-)[A-Za-z0-9]+(?:\.[0-9]+)*")

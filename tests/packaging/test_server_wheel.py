@@ -73,8 +73,9 @@ def test_the_wheel_holds_musterd_and_nothing_else(wheels):
 
 
 def test_nothing_in_the_tree_imports_a_folder_by_its_own_name():
-    """`import raft` works in a checkout and loads a second copy of each module, once `musterd.raft`
-    is loaded; in an installation it does not work at all. Code in strings counts.
+    """In a checkout `import raft` would load a second copy of each module, beside `musterd.raft`.
+
+    In an installation it does not work at all. Code in strings counts.
     """
     listed = subprocess.check_output(["git", "ls-files", "*.py", "*.md"], cwd=ROOT, text=True)
     found = {

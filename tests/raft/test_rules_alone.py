@@ -112,7 +112,7 @@ def clock_that_moves_within_a_tick_starts_no_election() -> None:
 
     replica._election_deadline = 1.0 + g.now + 0.5
     replica._clock = clock
-    musterd.raft.driver.seams.use_clock(clock)
+    musterd.raft.driver.pysyncobj_pin.use_clock(clock)
     replica._onTick(0)
     assert reads > 1
     assert g.term(1) == before

@@ -1,4 +1,4 @@
-"""Golden scenarios of sessions and rounds: tests/testdata/liveness/*.txt.
+"""Golden scenarios of sessions and rounds: tests/testdata/sessions/*.txt.
 
 Blocks of `command args` / `----` / output. Time is given, never waited for. Commands:
 
@@ -34,7 +34,7 @@ HERE = Path(__file__).parents[2] / "testdata" / "sessions"
 
 
 class Bench:
-    """A liveness with its clock, spoken to in words."""
+    """The sessions of a shard with their clock, spoken to in words."""
 
     def __init__(self):
         self.sessions = Sessions()
@@ -57,7 +57,7 @@ class Bench:
         self.sessions.promote(groups.values(), self.time.now_ms)
         ends = self.sessions._ends
         return "\n".join(
-            f"{key.group_id}/{key.member_id} ends in {ends.get(key) - self.liveness._clock_ms}"
+            f"{key.group_id}/{key.member_id} ends in {ends.get(key) - self.sessions._clock_ms}"
             for key in ends
         )
 
