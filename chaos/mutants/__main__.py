@@ -19,7 +19,8 @@ from pathlib import Path
 
 from musterd.chaos import build
 from musterd.chaos.child import end_with_pool
-from musterd.chaos.mutants.hunt import HUNTED_SEEDS, Caught, Layer, by_promise, layers
+from musterd.chaos.mutants.hunt import HUNTED_SEEDS, Caught, Layer, by_promise
+from musterd.chaos.mutants.layers import layers
 from musterd.chaos.mutants.turns import due
 from musterd.chaos.sim.mutants import KNOWN_SEEDS
 

@@ -69,12 +69,3 @@ class Layer:
     """`hunt` without what is known of the build; None: it never uses any."""
     alone: bool = False
     """Whether its hunts share the processors with none, and are called from the main thread."""
-
-
-def layers() -> dict[str, Layer]:
-    """All of them by name."""
-    from musterd.chaos.mutants.unit import LAYER as UNIT  # noqa: PLC0415 - its builds load all of muster
-    from musterd.chaos.run.hunting import LAYER as PROCESS  # noqa: PLC0415 - grpc is slow to import
-    from musterd.chaos.sim.hunting import LAYER as SIM  # noqa: PLC0415 - the simulator loads all of muster
-
-    return {layer.name: layer for layer in (SIM, UNIT, PROCESS)}

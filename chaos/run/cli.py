@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 SCHEMA = "muster.chaos.run/v1"
 MINUTES_MAX = 24 * 60.0
 NODES = 3
-TRANSFER = "transfer_leadership"
-"""The one fault that an installation of the user's has without a command of theirs."""
 
 
 def register(app: typer.Typer) -> None:
@@ -114,6 +112,7 @@ def _check(
     on_fault: str,
     bootstrap: str,
 ) -> None:
+    from musterd.chaos.run.installation import TRANSFER  # noqa: PLC0415
     from musterd.chaos.workloads.catalog import DUPLICATED, NO_COPIES, names  # noqa: PLC0415
 
     unknown = [one for one in workloads if one not in names()]

@@ -14,12 +14,13 @@ from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 from musterd.chaos.child import command_with_parent
 from musterd.chaos.faults.contract import Injected
 from musterd.chaos.run import verifying
-from musterd.chaos.run.cli import TRANSFER
 from musterd.chaos.run.schedule import Kind
 from musterd.chaos.run.target_cluster import Done, Healed, TargetCluster, TargetClusterError
 from musterd.chaos.world import settling
 
 CALL_S = 2.0
+TRANSFER = "transfer_leadership"
+"""The one fault that an installation of the user's has without a command of theirs."""
 TRANSFER_S = 10.0
 HOOK_S_MAX = 60.0
 """What one call of the user's command may take."""

@@ -6,15 +6,12 @@ outvoted by an empty one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from musterd.chaos.sim.checks import ShardChecker
 from musterd.chaos.sim.views import has_entry
+from musterd.chaos.sim.world import Node
 from musterd.raft.journal import KIND_ADMITTED
 from musterd.raft.peers import decode_admission
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.node import SimNode
 
 
 @dataclass(slots=True)
@@ -22,7 +19,7 @@ class Admissions:
     """Of one shard."""
 
     checker: ShardChecker
-    nodes: Sequence["SimNode"]
+    nodes: Sequence[Node]
     _announced: dict[tuple[int, int], tuple[tuple[bytes, int], int]] = field(default_factory=dict)
     """Node and term -> the store and life that were announced last, and at which index.
 

@@ -18,9 +18,9 @@ a round whose timer should have closed it.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.world import Node
 from musterd.coordinator.machine.commands import Command, JoinGroup, SyncGroup
 from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
@@ -30,9 +30,6 @@ from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import FIRING_RETRY_MS
 from musterd.coordinator.runtime.waiters import Barrier
 from musterd.raft.contract import ShardId
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.node import SimNode
 
 LOOK_S = 1.0
 """So often a call is looked at that nothing moves, in virtual seconds."""
@@ -70,7 +67,7 @@ class _Waiting:
 class CallLedger:
     """The calls that one process's shard has not answered yet."""
 
-    def __init__(self, shard: Shard, node: "SimNode", checker: ShardChecker) -> None:
+    def __init__(self, shard: Shard, node: Node, checker: ShardChecker) -> None:
         self._shard, self._node, self._checker = shard, node, checker
         self._life = node.incarnation
         self._waiting: list[_Waiting] = []

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from musterd.chaos.sim import simulation
     from musterd.chaos.sim.mutants import Mutant
     from musterd.chaos.sim.run import Totals
+    from musterd.chaos.sim.scenario import Scenario
     from musterd.chaos.sim.schedule import Schedule
 
 PROGRESS_S = 10.0
@@ -295,7 +296,7 @@ def _mutant(name: str) -> "Mutant | None":
     return MUTANTS[name] if name else None
 
 
-def _scenario(name: str, broken: "Mutant | None") -> "simulation.Scenario":
+def _scenario(name: str, broken: "Mutant | None") -> "Scenario":
     from musterd.chaos.sim.scenarios import SCENARIOS, named  # noqa: PLC0415
 
     with suppress(KeyError):

@@ -1,19 +1,15 @@
 """Who deletes groups and offsets in a run, again and again; mostly they are in use."""
 
-from typing import TYPE_CHECKING
-
 from musterd.chaos.sim.members import PARTITIONS, TOPIC, Member, Members
 from musterd.chaos.sim.removals import Key
+from musterd.chaos.sim.world import World
 from musterd.coordinator.machine.commands import Command, DeleteGroup, OffsetDelete, TopicPartition
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Done, OffsetsDeleted, Refused
 from musterd.coordinator.runtime.answers import Answer
 
-if TYPE_CHECKING:
-    from musterd.chaos.sim.simulation import Simulation
 
-
-def start(world: "Simulation", members: Members) -> None:
+def start(world: World, members: Members) -> None:
     """One for each group that members are born into."""
     for shard in range(world.scenario.shards):
         for number in range(2):

@@ -4,9 +4,10 @@ What does not grow the state has to pass meanwhile: deletions, and commits over 
 there. And the state exceeds its limit by no more than growth.py allows.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from musterd.chaos.sim.members import TOPIC, Member, Members
+from musterd.chaos.sim.world import World
 from musterd.coordinator.machine.commands import DeleteGroup, OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Committed, Done, Refused
@@ -14,9 +15,6 @@ from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.runtime.answers import Answer
 from musterd.coordinator.runtime.growth import GOES_ON_SHARE, StateLimits
 from musterd.coordinator.runtime.shard import Shard
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.simulation import Simulation
 
 LIMITS: Final = StateLimits(group=30_000, shard=50_000, node=10**9)
 """A group meets its own limit, two of them together the shard's."""
@@ -48,7 +46,7 @@ class Weight:
             )
 
 
-def start(world: "Simulation", members: Members) -> None:
+def start(world: World, members: Members) -> None:
     """The clients of each shard."""
     for shard in range(world.scenario.shards):
         members.checkers[shard].watches.append(Weight(members, shard).watch)

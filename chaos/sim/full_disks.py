@@ -4,19 +4,17 @@ A node is told what its disk has room for, as coordinator/node/room_watch.py tel
 room may answer, vote and lead; as a follower it takes no entry, by the simulator's own account.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from musterd.chaos.sim.faulty import FaultyNode, Injector
 from musterd.raft.contract import Room
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.faults import Faults, FaultyNode
 
 FULL_S: Final = (0.5, 4.0)
 FULL_SHARE: Final = 0.5
 """Of the times that disks fill up: without any room; else they are low."""
 
 
-def fill(faults: "Faults") -> bool:
+def fill(faults: Injector) -> bool:
     """Fill the disks of a majority, one time after the other."""
     world, rng = faults.world, faults.rng
     nodes = [node for node in world.fault_nodes if node.alive]
@@ -32,7 +30,7 @@ def fill(faults: "Faults") -> bool:
     return True
 
 
-def _empty(node: "FaultyNode", life: int) -> None:
+def _empty(node: FaultyNode, life: int) -> None:
     if node.alive and node.incarnation == life:
         node.set_room(Room.ENOUGH)
 

@@ -4,10 +4,8 @@ The scenarios that draw them say so (`steady`, `beat_share`), and their checks h
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from musterd.chaos.sim.faults import Faults
+from musterd.chaos.sim.faulty import Injector
 
 BLINK_S = (0.1, 0.28)
 """Shorter than the shortest election timeout, less a heartbeat's period."""
@@ -18,7 +16,7 @@ STALL_S = (0.3, 0.6)
 STANDSTILL_S = (5.0, 30.0)
 
 
-def kinds(faults: "Faults") -> dict[str, Callable[[], bool]]:
+def kinds(faults: Injector) -> dict[str, Callable[[], bool]]:
     """By name, what does it; True where something was done."""
     away = _Away(faults)
     return {
@@ -30,7 +28,7 @@ def kinds(faults: "Faults") -> dict[str, Callable[[], bool]]:
     }
 
 
-def _leader(faults: "Faults") -> int | None:
+def _leader(faults: Injector) -> int | None:
     nodes = faults.world.fault_nodes
     return next((n for n, node in enumerate(nodes) if node.alive and node.leads), None)
 
@@ -38,7 +36,7 @@ def _leader(faults: "Faults") -> int | None:
 class _Away:
     """Cuts one follower off at a time, for longer than an election timeout, and lets it return."""
 
-    def __init__(self, faults: "Faults") -> None:
+    def __init__(self, faults: Injector) -> None:
         self._faults = faults
         self._back_s = 0.0
 
@@ -73,7 +71,7 @@ class _Away:
 class _Blinks:
     """The leader's loop is stuck for a moment."""
 
-    def __init__(self, faults: "Faults", range_s: tuple[float, float]) -> None:
+    def __init__(self, faults: Injector, range_s: tuple[float, float]) -> None:
         self._faults, self._range_s = faults, range_s
         self._next_s = 0.0
 
@@ -89,7 +87,7 @@ class _Blinks:
         return True
 
 
-def _all_stand_still(faults: "Faults") -> bool:
+def _all_stand_still(faults: Injector) -> bool:
     """SIGSTOP of all nodes at once, a suspended machine: they all go on at the same time."""
     low, high = STANDSTILL_S
     until_s = min(faults.world.now + low + (high - low) * faults.rng.random(), faults.until_s)

@@ -4,13 +4,11 @@ What is written goes to memory, so the node runs on: it can append, answer and p
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from musterd.chaos.sim.faulty import Injector
 from musterd.raft.codec import Message
 from musterd.raft.settings import RaftSettings
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.faults import Faults
 
 HANG_S: Final = (5.0, 60.0)
 POLL_S: Final = 0.05
@@ -22,7 +20,7 @@ _SLACK_S: Final = 0.3
 """Turns, timers and frames that wait for each other."""
 
 
-def hang(faults: "Faults") -> bool:
+def hang(faults: Injector) -> bool:
     """Let the syncs of a leader hang; one node's at a time: others can keep promises."""
     world = faults.world
     nodes = world.fault_nodes

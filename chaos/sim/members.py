@@ -7,7 +7,6 @@ unknown outcome, reads its offsets strictly before it commits, and joins again w
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 from muster.net.calls import JOIN
 from muster.v1 import group_pb2
@@ -21,6 +20,7 @@ from musterd.chaos.sim.rpc import ClientNet
 from musterd.chaos.sim.sdk import Bystander, Worker, group_in
 from musterd.chaos.sim.served import Rounds, Served
 from musterd.chaos.sim.stale_joins import NOTHING, StaleJoins
+from musterd.chaos.sim.world import Node, World
 from musterd.coordinator.api.handler import Coordination
 from musterd.coordinator.machine.commands import (
     Assignment,
@@ -44,10 +44,6 @@ from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.turns import Turns
 
-if TYPE_CHECKING:
-    from musterd.chaos.sim.node import SimNode
-    from musterd.chaos.sim.simulation import Simulation
-
 PARTITIONS = 4
 SESSION_MS = 1_000
 REBALANCE_MS = 1_500
@@ -59,7 +55,7 @@ TOPIC = "t"
 class Members:
     """All members of a run, and the apps of its nodes."""
 
-    def __init__(self, world: "Simulation") -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
         self.checkers = [
             GroupsChecker(checker, removals.Promises(checker), Ledger(checker))
@@ -94,7 +90,7 @@ class Members:
             for checker, ownership in zip(self.checkers, self.ownerships, strict=True):
                 checker.watches.append(ownership.watch)
 
-    def app(self, node: "SimNode", starting: Callable[[], bool]) -> GroupsApp:
+    def app(self, node: Node, starting: Callable[[], bool]) -> GroupsApp:
         """The app of a process that starts."""
         who = (node.number, node.incarnation)
 
@@ -123,7 +119,7 @@ class Members:
         """The turns of the process that runs on a node now, or did last."""
         return self._apps[node].turns
 
-    def core(self, node: "SimNode") -> Coordination:
+    def core(self, node: Node) -> Coordination:
         """What the frontends of a process that has started use."""
         return self._apps[node.number].core
 
@@ -269,13 +265,13 @@ class Member:
 
         def timed_out() -> None:
             if calls and not calls[0].ended:
-                self._world.nodes[node]._later(life, lambda: shard.abandon(calls[0]))
+                self._world.nodes[node].run_later(life, lambda: shard.abandon(calls[0]))
             self._go_elsewhere(None)
             self._call(command, then, size)
 
         node, life = self._node, self._world.nodes[self._node].incarnation
         self._later(TIMEOUT_S, attempt, timed_out)
-        self._world.nodes[node]._later(life, submit)
+        self._world.nodes[node].run_later(life, submit)
 
     def _answered(
         self, answer: Answer, command: Command, then: Callable[[Answer], None], size: int
@@ -409,7 +405,7 @@ class Member:
             self._checker.shard.counts.reads += 1
             self._later(0.005, attempt, self._work)
 
-        node._later(node.incarnation, lambda: shard.read(done))
+        node.run_later(node.incarnation, lambda: shard.read(done))
 
     def _work(self) -> None:
         """A heartbeat, or a commit, or the end."""
@@ -465,7 +461,7 @@ class Member:
                 else:
                     self._later(0.005, attempt, lambda: self._refused(Refused(status, "")))
 
-        node._later(node.incarnation, beat)
+        node.run_later(node.incarnation, beat)
 
     def _beat_at(self, hint: int | None) -> None:
         self._go_elsewhere(hint)
@@ -514,7 +510,7 @@ class Member:
         node = self._world.nodes[self._rng.randrange(len(self._world.nodes))]
         shard = self._all.shard_at(node.number, self._shard)
         if shard is not None and not self._over:
-            node._later(node.incarnation, lambda: _submit_unheard(shard, command))
+            node.run_later(node.incarnation, lambda: _submit_unheard(shard, command))
 
 
 def _stored(state: ShardState, group_id: str, partition: int) -> int:

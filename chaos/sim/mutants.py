@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from musterd.chaos.mutants.build import Build
 from musterd.chaos.mutants.builds import BUILDS
 from musterd.chaos.sim.promises import PROMISES
+from musterd.chaos.sim.scenario import Scenario
 from musterd.chaos.sim.scenarios import (
     BLINKS,
     CHURN,
@@ -46,7 +47,6 @@ from musterd.chaos.sim.sdk_scenarios import (
     SDK_UDP,
     STOP_ONE,
 )
-from musterd.chaos.sim.simulation import Scenario
 
 
 @dataclass(frozen=True, slots=True)

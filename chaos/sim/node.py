@@ -1,22 +1,22 @@
 """One simulated node: the shipped driver and all below it, over a store that can lose power."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from muster.v1 import peer_pb2 as pb
 from musterd.chaos.sim.admitted import Admissions
 from musterd.chaos.sim.apps import App
-from musterd.chaos.sim.checks import ShardChecker
 from musterd.chaos.sim.full_disks import Taken
 from musterd.chaos.sim.hung_disks import POLL_S, Unsynced, may_not_lead, may_not_vote, takes_part
-from musterd.chaos.sim.network import Network
 from musterd.chaos.sim.news import News
+from musterd.chaos.sim.operator import Operator
 from musterd.chaos.sim.rpc import endpoint
 from musterd.chaos.sim.server import SimServer
 from musterd.chaos.sim.views import View, has_entry
 from musterd.chaos.sim.wal import cut, encode, recover
+from musterd.chaos.sim.world import Node, World
 from musterd.coordinator.node import assembly
 from musterd.raft import codec
 from musterd.raft.contract import NodeId, Outcome, Role, Room, ShardId, StateMachine
@@ -31,9 +31,6 @@ from musterd.storage import keys
 from musterd.storage.clock import steady_s
 from musterd.storage.memory import MemoryStore
 from musterd.storage.store import Family
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.operator import Operator
 
 UNHEARD_STARTS = 4
 """An older copy was started fewer times than this before anybody hears of it."""
@@ -50,37 +47,24 @@ class PowerCutError(BaseException):
         """Which fault it was."""
 
 
-class World(Protocol):
-    """What a node needs of the simulation."""
+class Host(World, Protocol):
+    """The simulation as its nodes see it."""
 
-    rng: Random
-    now: float
-    micro: float
-    net: Network
-    checkers: list[ShardChecker]
     admissions: list[Admissions]
-    nodes: list["SimNode"]
-    operator: "Operator"
+    operator: Operator
     settings: RaftSettings
     trace: Callable[[str], None] | None
 
-    def count(self, kind: str) -> None:
-        """A fault has happened."""
-
-    def crash(self, number: int, *, power_cut: bool, down_s: float | None = None) -> None:
-        """A node dies, and is started again some time later."""
+    @property
+    def nodes(self) -> Sequence["SimNode"]: ...
 
     def hang_up(self, src: int, dst: int, fault: str) -> None:
         """`dst` closes its connection to `src` over what `fault` made of a frame."""
-
-    def defect(self, error: BaseException) -> None:
-        """Shipped code has failed in a way that it calls a defect itself."""
 
     def make_server(self, node: "SimNode") -> SimServer | None:
         """The client port of a new process, where clients have connections."""
 
     def make_app(self, node: "SimNode", starting: Callable[[], bool]) -> App: ...
-    def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...
     def run_on(self, node: "SimNode", run: Callable[[], None]) -> None:
         """Run shipped code of `node`, then check all its shards."""
 
@@ -89,7 +73,7 @@ class SimNode:
     """A node over several lives; `store` is its disk, `driver` its process (None: down)."""
 
     def __init__(
-        self, world: World, number: int, nodes: int, shards: int, crash_after_vote: float = 0.0
+        self, world: Host, number: int, nodes: int, shards: int, crash_after_vote: float = 0.0
     ) -> None:
         self.world, self.number = world, number
         self._members, self._shards = tuple(range(nodes)), shards
@@ -146,7 +130,7 @@ class SimNode:
         self.lost, self.store = self.store, copy
         self._lost_above = max(self.lost.life, self._lost_above)
 
-    def would_miss(self, node: "SimNode", copy: MemoryStore) -> bool:
+    def would_miss(self, node: Node, copy: MemoryStore) -> bool:
         """Whether this node's disk says that a copy of the disk of `node` lacks something."""
         value = self.store._durable[Family.META].values.get(keys.peer_life_key(node.number))
         if value is None or keys.IDENTITY not in copy._durable[Family.META].values:
@@ -359,7 +343,7 @@ class SimNode:
         """What its disk has room for from now on, until it is started anew."""
         if self.driver is not None:
             life, driver = self.incarnation, self.driver
-            self._later(life, lambda: driver.set_room(room))
+            self.run_later(life, lambda: driver.set_room(room))
 
     def look_at_room(self) -> None:
         """Whoever follows and took an entry that its disk had no room for is a finding."""
@@ -387,20 +371,20 @@ class SimNode:
         if self.alive and life == self.incarnation and self.world.now >= held_until_s:
             run()
         else:
-            self._later(life, run)
+            self.run_later(life, run)
 
-    def _later(self, life: int, run: Callable[[], None]) -> None:
+    def run_later(self, life: int, run: Callable[[], None]) -> None:
         """Run shipped code now, or when a pause of the process ends; never in a later life."""
         if not self.alive or life != self.incarnation:
             return
         if self.world.now < self.busy_until_s and self.paused_until_s <= self.busy_until_s:
             wait = self.busy_until_s - self.world.now
-            self.world.schedule(wait, self._later, life, run)
+            self.world.schedule(wait, self.run_later, life, run)
             return
         if self.world.now < self.paused_until_s:
             wait = self.paused_until_s - self.world.now
             self.awake_s = max(self.awake_s, self.paused_until_s)
-            self.world.schedule(wait, self._later, life, run)
+            self.world.schedule(wait, self.run_later, life, run)
             return
         self.world.run_on(self, run)
 
@@ -411,14 +395,14 @@ class SimNode:
             self.world.schedule(self.world.rng.random() * 0.002, self._turn, self.incarnation)
 
     def _turn(self, life: int) -> None:
-        self._later(life, self._run_turn)
+        self.run_later(life, self._run_turn)
 
     def _run_turn(self) -> None:
         self._turn_scheduled = False
         self.running.turn()
 
     def _timer(self, life: int) -> None:
-        self._later(life, self._run_timer)
+        self.run_later(life, self._run_timer)
 
     def _run_timer(self) -> None:
         assert self.app is not None
@@ -452,7 +436,7 @@ class SimNode:
         if self.world.now < self.sync_hangs_until_s:
             self.world.schedule(POLL_S, self._end_sync, store, epoch, life)
             return
-        self._later(life, lambda: self._synced(epoch))
+        self.run_later(life, lambda: self._synced(epoch))
 
     def _synced(self, epoch: int) -> None:
         if self._sync_fails:
@@ -560,9 +544,9 @@ class SimNode:
                     f"{self.world.now:.4f} {src}->{self.number} {shard} {_brief(message)}"
                 )
         if fault is None:
-            self._later(self.incarnation, lambda: self._deliver(src, frame))
+            self.run_later(self.incarnation, lambda: self._deliver(src, frame))
         else:
-            self._later(self.incarnation, lambda: self._deliver_garbage(src, frame, fault))
+            self.run_later(self.incarnation, lambda: self._deliver_garbage(src, frame, fault))
 
     def _deliver(self, src: int, frame: bytes) -> None:
         self.heard_s[src] = self.steady_s()
@@ -587,10 +571,10 @@ class SimNode:
     # -- requests
 
     def propose(self, shard: int, entry: bytes, done: Callable[[Outcome], None]) -> None:
-        self._later(self.incarnation, lambda: self.replica(shard).propose(entry, done))
+        self.run_later(self.incarnation, lambda: self.replica(shard).propose(entry, done))
 
     def read(self, shard: int, done: Callable[[bool], None]) -> None:
-        self._later(self.incarnation, lambda: self.replica(shard).read_index(done))
+        self.run_later(self.incarnation, lambda: self.replica(shard).read_index(done))
 
     def transfer_leadership(self, to: int | None = None) -> None:
         for shard in self.running.led():
@@ -598,7 +582,7 @@ class SimNode:
 
     def drain(self) -> None:
         """SIGTERM: hand leadership over."""
-        self._later(self.incarnation, self.running.drain)
+        self.run_later(self.incarnation, self.running.drain)
 
     def stall_writes(self, count: int) -> None:
         """Let the database ask to wait, the next `count` times."""

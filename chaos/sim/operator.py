@@ -1,19 +1,14 @@
 """What a careful operator does: replace a node's disk, have a wrong state rebuilt."""
 
-from typing import TYPE_CHECKING
-
-from musterd.chaos.sim.node import SimNode
+from musterd.chaos.sim.world import Node, World
 from musterd.raft.peers import Replacement
 from musterd.storage.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.simulation import Simulation
 
 
 class Operator:
     """Stands in for ReplaceNode in shard 0."""
 
-    def __init__(self, world: "Simulation") -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
         self.replacements: list[Replacement] = []
         """What shard 0's log says; see news.py for what they are true as of."""
@@ -131,7 +126,7 @@ class Operator:
             self._world.schedule(age_s, self._put_back, node, copy, kind, dies)
         return False
 
-    def _put_back(self, node: SimNode, copy: MemoryStore, kind: str, dies: int | None) -> None:
+    def _put_back(self, node: Node, copy: MemoryStore, kind: str, dies: int | None) -> None:
         """One disk at a time, and only once every peer has on its own disk that this one forgot.
 
         What was told to nobody who remembers it cannot be found out.
@@ -148,7 +143,7 @@ class Operator:
         node.put_back(copy)
         world.count(kind)
 
-    def _replaced(self, node: SimNode) -> None:
+    def _replaced(self, node: Node) -> None:
         """Who has applied so much hears of it soon, the others when they get there."""
         before = self.replacements[-1].as_of if self.replacements else 0
         as_of = max(2 * self._world.checkers[0].committed_index, before) + 1

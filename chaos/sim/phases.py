@@ -7,9 +7,9 @@ and no member is ever removed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.world import World
 from musterd.coordinator.machine.events import (
     AssignmentPublished,
     Event,
@@ -21,9 +21,6 @@ from musterd.coordinator.machine.events import (
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.machine.state import Group, Phase
 from musterd.coordinator.runtime.shard import Shard
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.simulation import Simulation
 
 BEGIN_S = 3.0
 """By then everybody is in a group."""
@@ -56,7 +53,7 @@ class Open:
 class Phases:
     """Of one shard: watches what is applied, kills, checks."""
 
-    def __init__(self, world: "Simulation", checker: ShardChecker) -> None:
+    def __init__(self, world: World, checker: ShardChecker) -> None:
         self._world, self._checker = world, checker
         self._killed_s = 0.0
         self.open: list[Open] = []

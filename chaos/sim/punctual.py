@@ -6,8 +6,8 @@ handler runs, as behind a socket and a library (coordinator/runtime/sessions.py 
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from musterd.chaos.sim.sdk import Fleet
 from musterd.coordinator.machine.commands import Assignment, Command, JoinGroup, Protocol, SyncGroup
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import MemberRemoved, RemovalCause
@@ -16,9 +16,6 @@ from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.runtime.answers import Answer, NotHere
 from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.shard import Shard
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.members import Members
 
 SESSION_MS = 1_000
 REBALANCE_MS = 1_500
@@ -36,7 +33,7 @@ stall of a scenario that outlasts a heartbeat (0.3 s) forgives 0.5 s, and a memb
 """
 
 
-def start(members: "Members") -> None:
+def start(members: Fleet) -> None:
     """All join within the first second of leadership; they are there until the end."""
     for number in range(members.world.scenario.members):
         shard = number % members.world.scenario.shards
@@ -66,7 +63,7 @@ def start(members: "Members") -> None:
 class Punctual:
     """One member."""
 
-    def __init__(self, members: "Members", shard: int, group: str, name: str) -> None:
+    def __init__(self, members: Fleet, shard: int, group: str, name: str) -> None:
         self._all, self._world = members, members.world
         self._shard, self._group, self._name = shard, group, name
         self._counts = members.checkers[shard].shard.counts
@@ -99,10 +96,10 @@ class Punctual:
                 if turns._loop_round > seen:
                     run(shard)
                 else:
-                    self._world.schedule(0.002, node._later, life, arrived)
+                    self._world.schedule(0.002, node.run_later, life, arrived)
 
             self._world.schedule(
-                0.001 + self._world.rng.random() * 0.004, node._later, life, arrived
+                0.001 + self._world.rng.random() * 0.004, node.run_later, life, arrived
             )
 
     def _later(self, delay_s: float, attempt: int, run: Callable[[], None]) -> None:

@@ -9,18 +9,17 @@ calls hang. A proxy in between may deliver a request twice, the second time late
 import asyncio
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
 from muster import timeouts
 from muster.net import background_tasks
 from muster.net.nodes import Nodes, _keep_open
+from musterd.chaos.sim.loop import ProcessLoop
 from musterd.chaos.sim.network import CLIENTS
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.loop import ProcessLoop
-    from musterd.chaos.sim.simulation import Simulation
+from musterd.chaos.sim.scenario import ClientFaults
+from musterd.chaos.sim.world import World
 
 Code = grpc.StatusCode
 State = grpc.ChannelConnectivity
@@ -51,20 +50,6 @@ def node_at(address: str) -> int:
     return int(address[1:].partition(":")[0])
 
 
-@dataclass(frozen=True, slots=True)
-class ClientFaults:
-    """What happens to each message of a client, as likelihoods."""
-
-    loss: float = 0.004
-    duplicate: float = 0.02
-    late_duplicate: float = 0.02
-    slow: float = 0.02
-    """It takes up to half a second longer, and others overtake it."""
-
-
-CLIENT_FAULTS = ClientFaults()
-
-
 @dataclass(eq=False, slots=True)
 class Connection:
     """One connection of one client process to one life of a node."""
@@ -84,7 +69,7 @@ class Connection:
 class ClientNet:
     """Carries what clients and nodes say to each other."""
 
-    def __init__(self, world: "Simulation", faults: ClientFaults) -> None:
+    def __init__(self, world: World, faults: ClientFaults) -> None:
         self.world, self.faults = world, faults
         self.answered_s: dict[int, float] = {}
         """By client, when the newest call of a member was sent that was answered."""
@@ -265,7 +250,7 @@ class ClientNet:
 class SimCall:
     """As `grpc.aio.UnaryUnaryCall`, as far as the SDK uses it."""
 
-    def __init__(self, loop: "ProcessLoop", net: ClientNet, parse: Callable[[bytes], Any]) -> None:
+    def __init__(self, loop: ProcessLoop, net: ClientNet, parse: Callable[[bytes], Any]) -> None:
         self._loop, self._net, self._parse = loop, net, parse
         self._future = loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
@@ -322,7 +307,7 @@ class SimCall:
 class SimChannel:
     """As `grpc.aio.Channel`, as far as the SDK uses it: one connection, opened anew when broken."""
 
-    def __init__(self, loop: "ProcessLoop", net: ClientNet, client: int, address: str) -> None:
+    def __init__(self, loop: ProcessLoop, net: ClientNet, client: int, address: str) -> None:
         self._loop, self._net, self._client = loop, net, client
         self._node = node_at(address)
         self._state = State.IDLE
@@ -430,7 +415,7 @@ class SimNodes(Nodes):
     """The SDK's view of the cluster, over simulated channels."""
 
     def __init__(
-        self, bootstrap: Iterable[str], loop: "ProcessLoop", net: ClientNet, client: int
+        self, bootstrap: Iterable[str], loop: ProcessLoop, net: ClientNet, client: int
     ) -> None:
         self._loop, self._net, self._client = loop, net, client
         super().__init__(bootstrap, None, "")

@@ -13,6 +13,7 @@ from itertools import count
 from musterd.chaos.child import end_with_pool
 from musterd.chaos.sim.faults import WEIGHTS
 from musterd.chaos.sim.phases import AFTER, BEFORE, COMMIT, preparing
+from musterd.chaos.sim.scenario import BY_SEED
 from musterd.chaos.sim.scenarios import (
     BLINKS,
     CHURN,
@@ -51,7 +52,7 @@ from musterd.chaos.sim.scenarios import (
 )
 from musterd.chaos.sim.scripts import COUNTED
 from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_OPERATED
-from musterd.chaos.sim.simulation import BY_SEED, Result, Simulation
+from musterd.chaos.sim.simulation import Result, Simulation
 
 EVERY = {scenario.name: 2 for scenario in (*THREE_NODES, *FIVE_NODES)}
 EVERY |= {TWO_SHARDS.name: 5, "replacements": 5, "first-start": 5}

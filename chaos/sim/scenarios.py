@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from musterd.chaos.sim import filling
 from musterd.chaos.sim.faults import FIRST_START_WEIGHTS, FORGETFUL_WEIGHTS, WEIGHTS
+from musterd.chaos.sim.scenario import BY_SEED, GROUPS_SETTINGS, SETTINGS, Scenario
 from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK
-from musterd.chaos.sim.simulation import BY_SEED, GROUPS_SETTINGS, SETTINGS, Scenario
 from musterd.raft.settings import RaftSettings
 
 THREE_NODES, FIVE_NODES = (

@@ -6,18 +6,15 @@ Nothing else fails in such a world, no member goes of itself, and all run the sh
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
+from musterd.chaos.sim.members import Members
 from musterd.chaos.sim.network import CLIENTS
+from musterd.chaos.sim.world import Node, World
 from musterd.coordinator.machine.events import MemberRemoved, RemovalCause
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.runtime.disconnect_detector import BREAKS_MIN
 from musterd.coordinator.runtime.sessions import MemberKey
 from musterd.coordinator.runtime.shard import Shard
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.node import SimNode
-    from musterd.chaos.sim.simulation import Simulation
 
 BEGIN_S = 5.0
 """By then everybody owns something."""
@@ -43,7 +40,8 @@ AWAY_S = 3.0
 class Script:
     """One schedule in one run."""
 
-    world: "Simulation"
+    world: World
+    members: Members
     removed: list[MemberRemoved] = field(default_factory=list)
     _led: tuple[int, int] = (-1, -1)
     _seen: int = 0
@@ -51,8 +49,7 @@ class Script:
 
     def start(self) -> None:
         """Put the schedule into the queue, and watch who is removed."""
-        members = self.world.members
-        assert members is not None
+        members = self.members
         if self.world.scenario.script != "suspend-members":
             for checker in members.checkers:
                 checker.watches.append(self._watch)
@@ -83,11 +80,11 @@ class Script:
 
     # ---- what the schedules are made of
 
-    def leader(self) -> "SimNode | None":
+    def leader(self) -> "Node | None":
         """Who leads shard 0."""
         return next((node for node in self.world.nodes if node.leads_shard(0)), None)
 
-    def freeze(self, nodes: list["SimNode"], seconds: float) -> None:
+    def freeze(self, nodes: list[Node], seconds: float) -> None:
         """SIGSTOP, or a loop that is jammed: nothing of these processes runs."""
         for node in nodes:
             node.paused_until_s = self.world.now + seconds
@@ -107,22 +104,21 @@ class Script:
         if now != self._led:
             self.world.checkers[0].violated("L-leader-changed", before=self._led, after=now)
 
-    def has_just_sent(self, leader: "SimNode") -> bool:
+    def has_just_sent(self, leader: Node) -> bool:
         """Whether it has sent an append since this was asked last."""
         before, self._sent = self._sent, leader.replica(0)._seq
         return before is not None and before < self._sent
 
-    def ask_soon(self, node: "SimNode", after_s: float, until_s: float) -> None:
+    def ask_soon(self, node: Node, after_s: float, until_s: float) -> None:
         """From `after_s` from now on a client whose route is old asks `node` how members stand."""
         self.world.schedule(after_s, self._ask, node, node.incarnation, until_s)
 
-    def _ask(self, node: "SimNode", life: int, until_s: float) -> None:
-        members = self.world.members
-        assert members is not None
+    def _ask(self, node: Node, life: int, until_s: float) -> None:
+        members = self.members
         shard = members.shard_at(node.number, 0)
         if shard is None or life != node.incarnation or self.world.now > until_s:
             return
-        node._later(life, partial(_ask_all, shard))
+        node.run_later(life, partial(_ask_all, shard))
         self.ask_soon(node, ASK_S, until_s)
 
     def again(self, delay_s: float) -> None:
@@ -160,7 +156,7 @@ def suspend_leader(script: Script) -> None:
     _stop_leader(script, "suspended_leader", lambda leader: leader.suspend(THAW_S))
 
 
-def _stop_leader(script: Script, kind: str, stop: "Callable[[SimNode], None]") -> None:
+def _stop_leader(script: Script, kind: str, stop: "Callable[[Node], None]") -> None:
     leader = script.leader()
     if leader is None or not script.has_just_sent(leader):
         script.again(0.001)
@@ -224,8 +220,7 @@ def reset_peers(script: Script) -> None:
 
 def break_heartbeats(script: Script) -> None:
     """A proxy dies: every held heartbeat breaks at once, and nobody can come back for 3 s."""
-    members = script.world.members
-    assert members is not None
+    members = script.members
     assert members.net is not None
     held = max(members.core(node).heartbeats.held for node in script.world.nodes)
     if held <= BREAKS_MIN:  # some are in a round: what breaks now may be single deaths
@@ -242,8 +237,7 @@ def break_heartbeats(script: Script) -> None:
 
 def suspend_members(script: Script) -> None:
     """The machines of half the members sleep for longer than a session; others take over."""
-    members = script.world.members
-    assert members is not None
+    members = script.members
     for worker in members.workers[::2]:
         script.world.count("suspended_member")
         worker.process.suspend(members.session_ms / 1_000 + ASLEEP_S)

@@ -5,10 +5,10 @@ to own goes to ownership.py; what it commits and reads to removals.Promises.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import muster.group.group
@@ -41,15 +41,14 @@ from muster.net.topic_registry import TopicRegistry
 from muster.types import Assignment, TopicPartition
 from musterd.chaos.sim import many_groups
 from musterd.chaos.sim.groups import GroupsChecker
-from musterd.chaos.sim.loop import make_loop
+from musterd.chaos.sim.loop import ProcessLoop, make_loop
 from musterd.chaos.sim.ownership import Ownerships
 from musterd.chaos.sim.rpc import ClientNet, SimNodes, endpoint
 from musterd.chaos.sim.stale_joins import NOTHING
+from musterd.chaos.sim.world import World
 from musterd.coordinator.runtime.routing import shard_of
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.members import Members
-    from musterd.chaos.sim.simulation import Simulation
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.turns import Turns
 
 REQUEST_MS = 4_000
 """A call as a worker sees it, all attempts together."""
@@ -142,16 +141,48 @@ class _Core:
         await self.nodes.close()
 
 
+class Fleet(Protocol):
+    """All members of a run, as each of them sees the others."""
+
+    net: ClientNet | None
+    ownerships: list[Ownerships]
+    topic: str
+    partitions: int
+    session_ms: int
+    rebalance_ms: int
+    made_s: float | None
+    """When the topic's making was acknowledged."""
+
+    @property
+    def world(self) -> World: ...
+    @property
+    def checkers(self) -> Sequence[GroupsChecker]: ...
+    @property
+    def workers(self) -> Sequence["Worker"]: ...
+
+    def shard_at(self, node: int, shard: int) -> Shard | None:
+        """A shard of a living, running node."""
+
+    def turns_at(self, node: int) -> Turns:
+        """The turns of the process that runs on a node now, or did last."""
+
+    def group_ids(self) -> list[tuple[int, str]]:
+        """Shard and id of every group."""
+
+    def died(self, shard: int, group: str, instance: str) -> None:
+        """A worker is gone; another one comes."""
+
+
 class Process:
     """A client's process: its loop, its client, its death."""
 
-    def __init__(self, world: "Simulation", net: ClientNet, name: str) -> None:
+    def __init__(self, world: World, net: ClientNet, name: str) -> None:
         self.world, self.net, self.name = world, net, name
         self.rng = world.rng
         self.number = len(world.processes)
         world.processes.append(self)
         self.paused_until_s = self.woke_s = 0.0
-        self.loop = make_loop(world, lambda: world.now + 1.0, self._run, world.defect)
+        self.loop: ProcessLoop = make_loop(world, lambda: world.now + 1.0, self._run, world.defect)
 
     @property
     def alive(self) -> bool:
@@ -206,9 +237,7 @@ class Process:
 class Worker(RebalanceListener):
     """One membership of one process, with a task for each partition that it owns."""
 
-    def __init__(
-        self, members: "Members", shard: int, group: str, name: str, instance: str
-    ) -> None:
+    def __init__(self, members: Fleet, shard: int, group: str, name: str, instance: str) -> None:
         world = members.world
         assert members.net is not None
         self._members, self._world = members, world
@@ -410,7 +439,7 @@ class Worker(RebalanceListener):
 class Bystander:
     """A process that makes the topics, and then reads every group's offsets as an outsider does."""
 
-    def __init__(self, members: "Members") -> None:
+    def __init__(self, members: Fleet) -> None:
         assert members.net is not None
         self._members, self._world = members, members.world
         self._reads = 0

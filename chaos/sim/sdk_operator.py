@@ -6,7 +6,6 @@ against what the log did since it asked (ledger.py).
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from muster.client import Client
 from muster.errors import (
@@ -18,15 +17,12 @@ from muster.errors import (
 )
 from muster.types import TopicPartition
 from musterd.chaos.sim.ledger import Ledger
-from musterd.chaos.sim.sdk import Process, group_in
+from musterd.chaos.sim.sdk import Fleet, Process, group_in
 from musterd.coordinator.machine.decide.config import (
     INITIAL_DELAY_MS,
     MAX_SIZE,
     OFFSETS_RETENTION_MS,
 )
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.members import Members
 
 PAUSE_S = 0.12
 """Mean time between two orders."""
@@ -51,7 +47,7 @@ TO_BE_MADE = (UnknownTopicOrPartition,)
 class SdkOperator:
     """One process; one order after another."""
 
-    def __init__(self, members: "Members") -> None:
+    def __init__(self, members: Fleet) -> None:
         assert members.net is not None
         self._members, self._world = members, members.world
         self._rng = members.world.rng

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from musterd.chaos.sim.faults import CLIENT_WEIGHTS
-from musterd.chaos.sim.rpc import ClientFaults
-from musterd.chaos.sim.simulation import GROUPS_SETTINGS, Scenario
+from musterd.chaos.sim.scenario import GROUPS_SETTINGS, ClientFaults, Scenario
 
 NO_TOPIC = "UnknownTopicOrPartition"
 """Workers may be there before their topic is; after it was made it is no excuse."""

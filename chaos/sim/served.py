@@ -9,9 +9,9 @@
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.world import Node
 from musterd.coordinator.machine.commands import CloseRound, Command, JoinGroup
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import (
@@ -27,9 +27,6 @@ from musterd.coordinator.machine.invariants import InvariantError
 from musterd.coordinator.machine.invariants import check as check_group
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.runtime.shard import Shard
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.node import SimNode
 
 TOLERANCE_S = 0.003
 """What looking at the clock costs in between."""
@@ -106,7 +103,7 @@ class Rounds:
 class Served:
     """One process's shard: what it answers to heartbeats."""
 
-    def __init__(self, shard: Shard, node: "SimNode", checker: ShardChecker) -> None:
+    def __init__(self, shard: Shard, node: Node, checker: ShardChecker) -> None:
         self._node, self._checker = node, checker
         self._life = node.incarnation
         self._heartbeat = shard.heartbeat

@@ -6,13 +6,14 @@ deadline or when the caller is gone. A handler that raises is a finding.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import grpc
 
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
 from musterd.chaos.sim.loop import make_loop
 from musterd.chaos.sim.rpc import endpoint
+from musterd.chaos.sim.world import Node, Respond
 from musterd.coordinator.api.admin_service import AdminService
 from musterd.coordinator.api.admission import Admission
 from musterd.coordinator.api.cooperative_yield import LongReads
@@ -28,16 +29,11 @@ from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.topic_registry import TopicRegistry
 from musterd.raft.contract import NodeId
 
-if TYPE_CHECKING:
-    from musterd.chaos.sim.node import SimNode
-
 GROUPS = tuple(
     f"/muster.v1.Admin/{name}"
     for name in ("KickMembers", "DescribeGroupConfigs", "AlterGroupConfigs", "DescribeGroups")
 )
 """What operators do with groups. The rest asks a node about its disk and its peers."""
-
-Respond = Callable[[grpc.StatusCode, str, bytes], None]
 
 
 class _Aborted(Exception):  # noqa: N818 - it ends a handler, as in gRPC
@@ -103,7 +99,7 @@ def make_core(
 class SimServer:
     """The client port of one life of a node."""
 
-    def __init__(self, node: "SimNode", core: Coordination) -> None:
+    def __init__(self, node: Node, core: Coordination) -> None:
         life = node.incarnation
         self.core = core
         self.loop = make_loop(

@@ -5,15 +5,11 @@ meanwhile, or load a snapshot, have them in another order than those that handed
 end without them, and the group of strangers is deleted while it has them.
 """
 
-from typing import TYPE_CHECKING
-
 from musterd.chaos.sim.deleting import Deleter
 from musterd.chaos.sim.members import TOPIC, Member, Members
+from musterd.chaos.sim.world import World
 from musterd.coordinator.machine.commands import JoinGroup, Protocol
 from musterd.coordinator.runtime.answers import Answer
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.simulation import Simulation
 
 ID_MS = 4_000
 """How long an id waits: longer than a node is down."""
@@ -22,7 +18,7 @@ IN_VAIN = 0.12
 """How often it is a group with members: each id that waits there holds its rounds up."""
 
 
-def start(world: "Simulation", members: Members) -> None:
+def start(world: World, members: Members) -> None:
     """One stranger for each shard, and who deletes the group that strangers alone are in."""
     for shard in range(world.scenario.shards):
         Stranger(members, shard, f"strangers-{shard}", "stranger", "").look()

@@ -1,22 +1,19 @@
 """How the checker sees a simulated node: its replicas, and what a power cut would leave."""
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
 
+from musterd.chaos.sim.world import Node
 from musterd.raft.contract import Role, ShardId
 from musterd.raft.replica.replica import Replica
 from musterd.storage import keys
 from musterd.storage.memory import MemoryStore
 from musterd.storage.store import Family
 
-if TYPE_CHECKING:
-    from musterd.chaos.sim.node import SimNode
-
 
 class View:
     """One replica as the checker sees it."""
 
-    def __init__(self, owner: "SimNode", shard: int) -> None:
+    def __init__(self, owner: Node, shard: int) -> None:
         self._owner, self._shard = owner, shard
         self.node, self.incarnation = owner.number, owner.incarnation
 
@@ -55,7 +52,7 @@ class View:
 class DurableView:
     """A node's disk as the checker sees it."""
 
-    def __init__(self, node: "SimNode", shard: int) -> None:
+    def __init__(self, node: Node, shard: int) -> None:
         self._node, self._shard = node, shard
 
     def is_durable(self, index: int, term: int) -> bool:

@@ -6,9 +6,10 @@ was encoded. Whatever else is due meanwhile (frames, timers, calls) comes afterw
 loop.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from musterd.chaos.sim.members import TOPIC, Member, Members
+from musterd.chaos.sim.world import World
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Committed
@@ -17,9 +18,6 @@ from musterd.coordinator.runtime.answers import Answer
 from musterd.coordinator.runtime.proposer import work_of
 from musterd.coordinator.runtime.shard import Shard
 from musterd.raft.contract import Role
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.simulation import Simulation
 
 CLIENTS: Final = 24
 AT_ONCE: Final = 1_000
@@ -35,7 +33,7 @@ BURST_S: Final = (1.0, 3.0)
 class Work:
     """Holds up the loops of nodes; a watch of what is applied."""
 
-    def __init__(self, world: "Simulation") -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
         self._partition_s = world.scenario.partition_s
 
@@ -48,7 +46,7 @@ class Work:
         self._world.nodes[node].work(times * partitions * self._partition_s)
 
 
-def start(world: "Simulation", members: Members) -> None:
+def start(world: World, members: Members) -> None:
     """The clients of each shard."""
     for shard in range(world.scenario.shards):
         members.checkers[shard].watches.append(Work(world).watch)

@@ -1,18 +1,13 @@
 """Clients that propose plain commands and read strictly, shard by shard."""
 
-from typing import TYPE_CHECKING
-
-from musterd.chaos.sim.node import SimNode
+from musterd.chaos.sim.world import Node, World
 from musterd.raft.contract import Applied, Outcome
-
-if TYPE_CHECKING:
-    from musterd.chaos.sim.simulation import Simulation
 
 
 class Commands:
     """Numbers commands, gives them to whoever leads, and keeps what was answered."""
 
-    def __init__(self, world: "Simulation") -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
         self._asked = 0
         self._waiting: dict[int, tuple[int, int]] = {}
@@ -42,7 +37,7 @@ class Commands:
         if self._world.now < self._world.scenario.chaos_s:
             self._world.schedule(rng.expovariate(1 / 0.06), self._propose, shard)
 
-    def _propose_one(self, node: SimNode, shard: int) -> None:
+    def _propose_one(self, node: Node, shard: int) -> None:
         self._asked += 1
         command, life = self._asked, node.incarnation
         entry = command.to_bytes(8, "big") + b"." * self._world.rng.choice((0, 0, 0, 8, 70))
@@ -65,7 +60,7 @@ class Commands:
                 continue
             acked, life = checker.acked_index, node.incarnation
 
-            def done(ok: bool, node: SimNode = node, acked: int = acked, life: int = life) -> None:
+            def done(ok: bool, node: Node = node, acked: int = acked, life: int = life) -> None:
                 if ok and node.alive and node.incarnation == life:
                     checker.read(node.number, node.replica(shard).applied_index, acked)
 

@@ -5,23 +5,19 @@ proposals wait for some ten milliseconds. A few seconds later the shard may move
 that it belongs to (raft/driver.py).
 """
 
-from typing import TYPE_CHECKING
-
 from muster.v1 import admin_pb2 as pb
+from musterd.coordinator.api.cluster_view import ClusterView
 from musterd.coordinator.api.handler import Context, Coordination, admit
 from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.timeouts import TRANSFER_HOLD_MS
 from musterd.raft.contract import NodeId, Role
-
-if TYPE_CHECKING:
-    from musterd.coordinator.api.admin_service import ClusterView
-    from musterd.coordinator.runtime.shard import Shard
 
 
 class LeaderTransfer:
     """This node's side of TransferLeader."""
 
-    def __init__(self, core: Coordination, cluster: "ClusterView") -> None:
+    def __init__(self, core: Coordination, cluster: ClusterView) -> None:
         self._core = core
         self._cluster = cluster
 
@@ -55,7 +51,7 @@ class LeaderTransfer:
             return f"There is no node {request.to_node} in this cluster."
         return None
 
-    async def _hand_over(self, shard: "Shard", to: NodeId | None) -> pb.TransferLeaderResponse:
+    async def _hand_over(self, shard: Shard, to: NodeId | None) -> pb.TransferLeaderResponse:
         log, term = shard.log, shard.log.term
         if not log.transfer_leadership(to):
             return self._refused(Error.COORDINATOR_NOT_AVAILABLE, _nobody(shard.number, to))
@@ -66,7 +62,7 @@ class LeaderTransfer:
             return self._refused(Error.COORDINATOR_NOT_AVAILABLE, _nobody(shard.number, to))
         return self._led(shard)
 
-    def _led(self, shard: "Shard") -> pb.TransferLeaderResponse:
+    def _led(self, shard: Shard) -> pb.TransferLeaderResponse:
         leader = shard.log.leader
         if leader is None:
             return self._refused(

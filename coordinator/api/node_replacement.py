@@ -8,18 +8,16 @@ gone.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from muster.v1 import admin_pb2 as pb
+from musterd.coordinator.api.cluster_view import ClusterView, NodeView
 from musterd.coordinator.api.handler import Context, Coordination, admit, shed
 from musterd.coordinator.api.translate import failure
 from musterd.coordinator.machine.commands import ReplaceNode
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Done
 from musterd.coordinator.runtime.answers import Answer, Shed
-
-if TYPE_CHECKING:
-    from musterd.coordinator.api.admin_service import ClusterView, NodeView
 
 CLUSTER_SHARD: Final = 0
 """Shard 0 holds the cluster's own state: topics, replaced nodes."""
@@ -31,7 +29,7 @@ UUID_DIGITS: Final = 32
 class NodeReplacement:
     """This node's side of ReplaceNode."""
 
-    def __init__(self, core: Coordination, cluster: "ClusterView") -> None:
+    def __init__(self, core: Coordination, cluster: ClusterView) -> None:
         self._core = core
         self._cluster = cluster
         self._turn = asyncio.Lock()
@@ -103,7 +101,7 @@ _WHICH_STORE: Final = (
 )
 
 
-def _objection(node: "NodeView", nodes: "list[NodeView]") -> str | None:
+def _objection(node: NodeView, nodes: "list[NodeView]") -> str | None:
     """Why this node may not be replaced now."""
     for other in nodes:
         if other.node_id != node.node_id and other.learner_shards:

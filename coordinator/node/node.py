@@ -14,8 +14,9 @@ import structlog
 from grpc_reflection.v1alpha import reflection
 
 from muster.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
-from musterd.coordinator.api.admin_service import AdminService, LogView, NodeView
+from musterd.coordinator.api.admin_service import AdminService
 from musterd.coordinator.api.call_acceptor import CallAcceptor, open_answers
+from musterd.coordinator.api.cluster_view import LogView, NodeView
 from musterd.coordinator.api.group_service import GroupService
 from musterd.coordinator.api.queue_probe import QueueProbe
 from musterd.coordinator.api.server import Health, listen, make_server, server_credentials
@@ -372,7 +373,7 @@ class Node:
                 replica.journal.export_floor = shards.get(number)
             await asyncio.sleep(EXPORT_POLL_S)
 
-    # ---- ClusterView, of api/admin_service.py
+    # ---- ClusterView, of api/cluster_view.py
 
     @property
     def cluster_id(self) -> str:

@@ -4,24 +4,21 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 from muster.compat.background import BACKGROUND
 from muster.compat.member import Kind, Member, News, tell_done
 from muster.compat.types import TopicPartition
 from muster.errors import InvalidRequest
 
-if TYPE_CHECKING:
-    from muster.compat.consumer import Consumer
-
-Callback = Callable[["Consumer", list[TopicPartition]], None]
+C = TypeVar("C")
 
 
-class CallbackDispatcher:
+class CallbackDispatcher(Generic[C]):
     """Of one consumer: what it was told so far, and the callbacks."""
 
     def __init__(self, member: Member) -> None:
-        self.callbacks: dict[Kind, Callback | None] = {}
+        self.callbacks: dict[Kind, Callable[[C, list[TopicPartition]], None] | None] = {}
         self.owned: frozenset[TopicPartition] = frozenset()
         self.fencing_token = -1
         self._member = member
@@ -45,7 +42,7 @@ class CallbackDispatcher:
                 "poll, unsubscribe, close and a second subscribe cannot be called in a callback"
             )
 
-    def poll(self, consumer: "Consumer", timeout: float | None, check: Callable[[], Any]) -> None:
+    def poll(self, consumer: C, timeout: float | None, check: Callable[[], Any]) -> None:
         """See `Consumer.poll`. `check` raises where there is nothing to wait for."""
         limit_s = None if timeout is None or timeout < 0 else timeout
         deadline_s = None if limit_s is None else time.monotonic() + limit_s
@@ -67,7 +64,7 @@ class CallbackDispatcher:
     def _is_over(self) -> bool:
         return self._is_ending or self._member.mailbox.failure is not None
 
-    def end(self, consumer: "Consumer", work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def end(self, consumer: C, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Wait for this work; meanwhile tell what there is. A callback's error comes last."""
         mailbox = self._member.mailbox
         failure: Exception | None = None
@@ -100,7 +97,7 @@ class CallbackDispatcher:
         finally:
             self._lock.release()
 
-    def _tell(self, consumer: "Consumer", news: News) -> bool:
+    def _tell(self, consumer: C, news: News) -> bool:
         """Call back, and then let the group go on, whatever came of it.
 
         False: what was to be revoked is lost meanwhile, and that will be told next; or what was

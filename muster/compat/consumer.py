@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from muster import timeouts
 from muster.compat.background import BACKGROUND
-from muster.compat.callback_dispatcher import Callback, CallbackDispatcher
+from muster.compat.callback_dispatcher import CallbackDispatcher
 from muster.compat.config import parse
 from muster.compat.member import Kind, Member
 from muster.compat.types import OFFSET_INVALID, TopicPartition
@@ -17,6 +17,7 @@ from muster.errors import GroupClosed, IllegalGeneration, InvalidRequest, Reques
 from muster.group.group import Group
 
 T = TypeVar("T")
+Callback = Callable[["Consumer", list[TopicPartition]], None]
 
 
 class Consumer:
@@ -41,7 +42,7 @@ class Consumer:
         self._is_open = False
         self._is_closed = False
         self._opening = threading.Lock()
-        self._teller = CallbackDispatcher(self._member)
+        self._teller = CallbackDispatcher[Consumer](self._member)
 
     def __enter__(self) -> Self:
         return self

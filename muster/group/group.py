@@ -50,7 +50,7 @@ from muster.group.actions import (
 )
 from muster.group.assignor_thread import AssignorThread
 from muster.group.committer import Committer, CoordinatorHook
-from muster.group.handover import Handover
+from muster.group.handover import Handover, Listener
 from muster.group.heartbeats import Heartbeats, Pulse
 from muster.group.membership import Membership, State, one_line
 from muster.group.membership_calls import JoinOptions, MembershipCalls
@@ -58,7 +58,6 @@ from muster.group.offsets import PLAIN, Offsets, Terms, fetch
 from muster.group.ownership import committable, owned, was_kept
 from muster.group.partition_positions import PartitionPosition
 from muster.group.partition_tasks import Handler, PartitionTasks, drain_on_sigterm
-from muster.group.rebalance_listener import RebalanceListener
 from muster.group.session import Moment, Session
 from muster.net import background_tasks
 from muster.net.calls import Caller
@@ -75,7 +74,7 @@ class GroupOptions:
     join: JoinOptions
     commit_interval_ms: int
     request_timeout_ms: int
-    listener: RebalanceListener
+    listener: "Listener[Group]"
     on_coordinator_change: CoordinatorHook | None
 
 

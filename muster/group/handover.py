@@ -3,21 +3,34 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from muster.group.committer import maybe
 from muster.group.partition_positions import PartitionPositions
 from muster.group.partition_tasks import PartitionTasks
-from muster.group.rebalance_listener import RebalanceListener
 from muster.types import Assignment, TopicPartition
 
-if TYPE_CHECKING:
-    from muster.group.group import Group
-
-Told = Callable[["Group", Assignment], Awaitable[None] | None]
+G = TypeVar("G")
+G_contra = TypeVar("G_contra", contravariant=True)
 
 
-class Handover:
+class Listener(Protocol[G_contra]):
+    """What is told of a group's assignments: a `RebalanceListener`."""
+
+    def assigned(self, group: G_contra, assignment: Assignment, /) -> Awaitable[None] | None:
+        """See `RebalanceListener.assigned`."""
+        ...
+
+    def revoked(self, group: G_contra, assignment: Assignment, /) -> Awaitable[None] | None:
+        """See `RebalanceListener.revoked`."""
+        ...
+
+    def lost(self, group: G_contra, assignment: Assignment, /) -> Awaitable[None] | None:
+        """See `RebalanceListener.lost`."""
+        ...
+
+
+class Handover(Generic[G]):
     """What the user has of a member's assignments: listener, tasks, a place in each partition.
 
     The order is Kafka's (group-protocol rules, section 6.9): tasks end, buffered commits go out,
@@ -27,8 +40,8 @@ class Handover:
 
     def __init__(
         self,
-        group: "Group",
-        listener: RebalanceListener,
+        group: G,
+        listener: Listener[G],
         *,
         held: Callable[[], Assignment | None],
         in_doubt: Callable[[], bool],

@@ -1,11 +1,9 @@
 """What a user is told when its partitions come, are revoked, or are lost."""
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from muster.group.group import Group
-    from muster.types import Assignment
+from muster.group.group import Group
+from muster.types import Assignment
 
 
 class RebalanceListener:
@@ -21,18 +19,18 @@ class RebalanceListener:
     what is new after each round, which may be nothing.
     """
 
-    def assigned(self, group: "Group", assignment: "Assignment") -> Awaitable[None] | None:  # noqa: ARG002
+    def assigned(self, group: Group, assignment: Assignment) -> Awaitable[None] | None:  # noqa: ARG002
         """These partitions are new. Called before they are handed out and before their tasks start.
 
         Pause or seek here, and the tasks start paused, or elsewhere.
         """
         return None
 
-    def revoked(self, group: "Group", assignment: "Assignment") -> Awaitable[None] | None:  # noqa: ARG002
+    def revoked(self, group: Group, assignment: Assignment) -> Awaitable[None] | None:  # noqa: ARG002
         """These end in good order: their tasks have ended, and commits count until this returns."""
         return None
 
-    def lost(self, group: "Group", assignment: "Assignment") -> Awaitable[None] | None:  # noqa: ARG002
+    def lost(self, group: Group, assignment: Assignment) -> Awaitable[None] | None:  # noqa: ARG002
         """This member was fenced: another one may own them already, and commits are refused."""
         return None
 

@@ -7,8 +7,9 @@ import time
 import grpc
 
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
-from musterd.coordinator.api.admin_service import AdminService, LogView, NodeView
+from musterd.coordinator.api.admin_service import AdminService
 from musterd.coordinator.api.admission import Admission
+from musterd.coordinator.api.cluster_view import LogView, NodeView
 from musterd.coordinator.api.cooperative_yield import LongReads
 from musterd.coordinator.api.group_service import GroupService
 from musterd.coordinator.api.handler import Coordination

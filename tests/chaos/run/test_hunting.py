@@ -10,8 +10,8 @@ import pytest
 
 from musterd.chaos.check import CHECKERS
 from musterd.chaos.faults.contract import create
-from musterd.chaos.mutants.hunt import layers
 from musterd.chaos.mutants.installed import BrokenBuild
+from musterd.chaos.mutants.layers import layers
 from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
 from musterd.chaos.report.invariants import INVARIANTS
 from musterd.chaos.run import drills, hunting

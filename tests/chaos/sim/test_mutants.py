@@ -10,7 +10,8 @@ import pytest
 from musterd.chaos.mutants import __main__ as mutants_main
 from musterd.chaos.mutants.build import Build
 from musterd.chaos.mutants.builds import BUILDS
-from musterd.chaos.mutants.hunt import Caught, by_promise, layers
+from musterd.chaos.mutants.hunt import Caught, by_promise
+from musterd.chaos.mutants.layers import layers
 from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
 from musterd.chaos.sim import hunting, promises
 from musterd.chaos.sim.checks import Violation

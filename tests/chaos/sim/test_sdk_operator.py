@@ -14,10 +14,11 @@ from musterd.chaos.sim.checks import ShardChecker
 from musterd.chaos.sim.ledger import Ledger
 from musterd.chaos.sim.mutants import MUTANTS
 from musterd.chaos.sim.run import MINIMA, Totals, describe, judge, run_one
+from musterd.chaos.sim.scenario import Scenario
 from musterd.chaos.sim.scenarios import STRANGERS
 from musterd.chaos.sim.sdk_scenarios import SDK_OPERATED
 from musterd.chaos.sim.shrinking import named_by, shrink_result
-from musterd.chaos.sim.simulation import Result, Scenario, Simulation
+from musterd.chaos.sim.simulation import Result, Simulation
 from musterd.coordinator.machine.commands import (
     AlterGroupConfig,
     Command,

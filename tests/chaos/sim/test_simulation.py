@@ -25,6 +25,7 @@ from musterd.chaos.sim.run import (
     judge,
     run_one,
 )
+from musterd.chaos.sim.scenario import BY_SEED, Scenario
 from musterd.chaos.sim.scenarios import (
     BLINKS,
     DEAF,
@@ -47,7 +48,7 @@ from musterd.chaos.sim.scenarios import (
     TWO_SHARDS,
     named,
 )
-from musterd.chaos.sim.simulation import BY_SEED, Scenario, Simulation
+from musterd.chaos.sim.simulation import Simulation
 from musterd.coordinator.machine.commands import Assignment
 from musterd.coordinator.machine.events import (
     AssignmentPublished,

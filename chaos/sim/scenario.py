@@ -1,0 +1,142 @@
+"""What one simulation is a simulation of: a world by name, its sizes, times and odds."""
+
+from dataclasses import dataclass, field, replace
+
+from musterd.chaos.sim.faults import WEIGHTS
+from musterd.coordinator.runtime.growth import StateLimits
+from musterd.raft.settings import RaftSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFaults:
+    """What happens to each message of a client, as likelihoods."""
+
+    loss: float = 0.004
+    duplicate: float = 0.02
+    late_duplicate: float = 0.02
+    slow: float = 0.02
+    """It takes up to half a second longer, and others overtake it."""
+
+
+CLIENT_FAULTS = ClientFaults()
+
+
+SETTINGS = RaftSettings(
+    log_disk_bytes=1600,
+    log_trim_bytes=320,
+    log_memory_bytes=640,
+    apply_entries=20,
+    window_bytes=400,
+    message_bytes=60,
+    control_bytes=100,
+    frame_bytes=600,
+    resend_ms=700,
+    chunk_bytes=160,
+    chunk_resend_ms=150,
+    snapshot_log_bytes=6400,
+    snapshot_idle_ms=3000,
+    soft_ms=40,
+    balance_ms=2500,
+    balance_connected_ms=2000,
+)
+"""So small that seconds meet every limit: two or three entries a message, snapshots, trimming."""
+
+GROUPS_SETTINGS = replace(
+    SETTINGS,
+    log_disk_bytes=8000,
+    log_trim_bytes=1000,
+    log_memory_bytes=3000,
+    window_bytes=2000,
+    message_bytes=600,
+    control_bytes=700,
+    frame_bytes=2000,
+    chunk_bytes=600,
+    snapshot_log_bytes=30000,
+)
+"""As small for entries of the coordinator, which are some hundred bytes long."""
+
+
+BY_SEED = 0
+"""As the number of nodes: three on an even seed, five on an odd one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What to simulate. Times are virtual seconds."""
+
+    name: str
+    """`WORLD`, or `WORLD@N`: the runs of WORLD on N nodes, whatever the seed."""
+    nodes: int = BY_SEED
+    network: str = "fifo"
+    shards: int = 1
+    chaos_s: float = 8.0
+    rest_s: float = 12.0
+    settings: RaftSettings = SETTINGS
+    weights: dict[str, int] = field(default_factory=lambda: dict(WEIGHTS))
+    pause_s: float = 0.35
+    """Mean time between two faults."""
+    restart_s: float = 1.6
+    """A node that went down is up again at the latest after so long."""
+    latency_s: float = 0.004
+    members: int = 0
+    """So many members of consumer groups, on shards of the coordinator; 0: plain commands."""
+    repeats: float = 0.15
+    """How many commits of members arrive once more, up to three seconds later."""
+    statics: bool = False
+    """Half of the members are static: they come back under the same instance id."""
+    patience: float = 1.0
+    """So many times as long are the session and the rebalance timeout."""
+    kills: bool = False
+    """The leader is killed at chosen points of a round; members come to stay (phases.py)."""
+    removals: bool = False
+    """Groups and offsets are deleted and expire; ids are asked for; commits are atomic and compare
+    (removals.py)."""
+    partition_s: float = 0.0
+    """So long is a node's loop held up by each partition that an entry names; and clients commit
+    many at a time (working.py)."""
+    state_limits: StateLimits | None = None
+    """Of a node's state; clients fill it (filling.py). None: those that ship."""
+    herds: bool = False
+    """Joins come to each node as when a fleet starts, or in a herd, half of the time
+    (groups.py)."""
+    strangers: bool = False
+    """Many ask for ids and never use them (strangers.py)."""
+    operated: bool = False
+    """Of members that run the SDK: settings are altered, members kicked, offsets reset, topics
+    grown (sdk_operator.py), and workers commit forward only, too."""
+    may_end: tuple[str, ...] = ()
+    """Errors that may end the work of a process that runs the SDK, by name; any other breaks a
+    promise."""
+    client: str = "wire"
+    """`sdk`: members are processes that run the shipped SDK (sdk.py); `wire`: see members.py."""
+    assignor: str = "range"
+    """Of members that run the SDK."""
+    life_s: float = 0.0
+    """Mean life of a process that runs the SDK, before it leaves or dies; 0: it stays."""
+    client_faults: ClientFaults = CLIENT_FAULTS
+    """What happens to the messages of clients that run the SDK."""
+    script: str = ""
+    """A schedule of scripts.py instead of faults by chance."""
+    late_start_s: float = 0.0
+    """One node is started for the first time so late at most; 0: all start at once."""
+    crash_after_vote: float = 0.0
+    """How likely it is that a node dies right after a vote left it."""
+
+    steady: bool = False
+    """Nothing goes wrong that a leader may fall over: the first one leads until the end."""
+    beat_share: float = 0.0
+    """Members only send heartbeats, each when so much of its session is over, and none of them is
+    ever lost (punctual.py). 0: members that work."""
+
+    def nodes_of(self, seed: int) -> int:
+        """How many nodes the run of this seed has."""
+        return self.nodes or (5 if seed % 2 else 3)
+
+    def of_size(self, nodes: int) -> "Scenario":
+        """The same world on so many nodes: a seed whose run has as many anyway is the same run.
+
+        Raises ValueError where the scenario is of one size.
+        """
+        if self.nodes != BY_SEED:
+            raise ValueError(f"{self.name} always has {self.nodes} nodes")
+        return replace(self, name=f"{self.name}@{nodes}", nodes=nodes)
