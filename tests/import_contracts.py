@@ -4,6 +4,26 @@ from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 
 
+class AcyclicContract(Contract):
+    """No module of ours imports itself by way of others, imports for types and in functions too."""
+
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
+        """Modules that lead nowhere or come from nowhere are dropped until circles are left."""
+        left = {module for module in graph.modules if not graph.is_module_squashed(module)}
+        imported = {module: graph.find_modules_directly_imported_by(module) for module in left}
+        while outside := {one for one in left if not imported[one] & left} or {
+            one for one in left if not any(one in imported[other] for other in left)
+        }:
+            left -= outside
+        rows = sorted(f"{one} -> {other}" for one in left for other in imported[one] & left)
+        return ContractCheck(kept=not rows, metadata={"strays": rows})
+
+    def render_broken_contract(self, check: ContractCheck) -> None:
+        """Each import between the modules of a circle."""
+        for stray in check.metadata["strays"]:
+            output.print_error(stray)
+
+
 class OnlyContract(Contract):
     """`source` and its descendants import themselves and `allowed_modules`, nothing else.
 

@@ -22,7 +22,7 @@ from musterd.chaos.child import end_with_pool
 from musterd.chaos.mutants.hunt import HUNTED_SEEDS, Caught, Layer, by_promise
 from musterd.chaos.mutants.layers import layers
 from musterd.chaos.mutants.turns import due
-from musterd.chaos.sim.mutants import KNOWN_SEEDS
+from musterd.chaos.sim.hunt.build_worlds import KNOWN_SEEDS
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -17,10 +17,10 @@ from musterd.chaos.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from musterd.chaos.sim import simulation
-    from musterd.chaos.sim.mutants import Mutant
+    from musterd.chaos.sim.faults.schedule import Schedule
+    from musterd.chaos.sim.hunt.build_worlds import Mutant
     from musterd.chaos.sim.run import Totals
     from musterd.chaos.sim.scenario import Scenario
-    from musterd.chaos.sim.schedule import Schedule
 
 PROGRESS_S = 10.0
 """So often a line says how far it is, where there is no terminal for a bar."""
@@ -63,8 +63,8 @@ def sim(
     Ctrl-C, which lets the runs under way end and sums up what there is (again = at once, code 130).
     """
     from musterd.chaos.sim import run  # noqa: PLC0415 - it loads all of muster
-    from musterd.chaos.sim.hunting import hunt  # noqa: PLC0415
-    from musterd.chaos.sim.mutants import MUTANTS  # noqa: PLC0415
+    from musterd.chaos.sim.hunt.build_worlds import MUTANTS  # noqa: PLC0415
+    from musterd.chaos.sim.hunt.sim_layer import hunt  # noqa: PLC0415
     from musterd.chaos.sim.scenarios import SCENARIOS  # noqa: PLC0415
 
     names = scenario or []
@@ -246,7 +246,7 @@ def document(result: "simulation.Result") -> dict[str, object]:
 def _shrink(result: "simulation.Result", broken: "Mutant | None", seconds: float) -> None:
     from dataclasses import replace  # noqa: PLC0415
 
-    from musterd.chaos.sim.shrinking import named_by, shrink_result  # noqa: PLC0415
+    from musterd.chaos.sim.hunt.shrunk_run import named_by, shrink_result  # noqa: PLC0415
 
     shrunk = shrink_result(result, broken, seconds)
     note(f"what still fails: {named_by(result.violations[0])}")
@@ -263,7 +263,7 @@ def _shrink(result: "simulation.Result", broken: "Mutant | None", seconds: float
 
 
 def _parse(run_of: str, mutant: str) -> "Schedule":
-    from musterd.chaos.sim.schedule import Schedule  # noqa: PLC0415
+    from musterd.chaos.sim.faults.schedule import Schedule  # noqa: PLC0415
 
     name, colon, seed = run_of.rpartition(":")
     if not colon or not name or not seed.isdecimal():
@@ -276,7 +276,7 @@ def _parse(run_of: str, mutant: str) -> "Schedule":
 
 
 def _read_schedule(path: Path) -> "Schedule":
-    from musterd.chaos.sim.schedule import ScheduleError, from_json  # noqa: PLC0415
+    from musterd.chaos.sim.faults.schedule import ScheduleError, from_json  # noqa: PLC0415
 
     try:
         return from_json(json.loads(path.read_text()))
@@ -289,7 +289,7 @@ def _read_schedule(path: Path) -> "Schedule":
 
 
 def _mutant(name: str) -> "Mutant | None":
-    from musterd.chaos.sim.mutants import MUTANTS  # noqa: PLC0415
+    from musterd.chaos.sim.hunt.build_worlds import MUTANTS  # noqa: PLC0415
 
     if name and name not in MUTANTS:
         raise _unknown("mutant", name, list(MUTANTS))

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 
 from musterd.chaos.child import end_with_pool
-from musterd.chaos.sim.faults import WEIGHTS
-from musterd.chaos.sim.phases import AFTER, BEFORE, COMMIT, preparing
+from musterd.chaos.sim.actors.leader_kills import AFTER, BEFORE, COMMIT, preparing
+from musterd.chaos.sim.actors.scripts import COUNTED
+from musterd.chaos.sim.faults.faults import WEIGHTS
 from musterd.chaos.sim.scenario import BY_SEED
 from musterd.chaos.sim.scenarios import (
     BLINKS,
@@ -50,7 +51,6 @@ from musterd.chaos.sim.scenarios import (
     TWO_SHARDS,
     named,
 )
-from musterd.chaos.sim.scripts import COUNTED
 from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_OPERATED
 from musterd.chaos.sim.simulation import Result, Simulation
 

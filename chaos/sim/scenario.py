@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from musterd.chaos.sim.faults import WEIGHTS
+from musterd.chaos.sim.faults.faults import WEIGHTS
 from musterd.coordinator.runtime.growth import StateLimits
 from musterd.raft.settings import RaftSettings
 
@@ -87,18 +87,18 @@ class Scenario:
     patience: float = 1.0
     """So many times as long are the session and the rebalance timeout."""
     kills: bool = False
-    """The leader is killed at chosen points of a round; members come to stay (phases.py)."""
+    """The leader is killed at chosen points of a round; members come to stay (leader_kills.py)."""
     removals: bool = False
     """Groups and offsets are deleted and expire; ids are asked for; commits are atomic and compare
-    (removals.py)."""
+    (deletion_checks.py)."""
     partition_s: float = 0.0
     """So long is a node's loop held up by each partition that an entry names; and clients commit
-    many at a time (working.py)."""
+    many at a time (heavy_work.py)."""
     state_limits: StateLimits | None = None
-    """Of a node's state; clients fill it (filling.py). None: those that ship."""
+    """Of a node's state; clients fill it (state_filler.py). None: those that ship."""
     herds: bool = False
     """Joins come to each node as when a fleet starts, or in a herd, half of the time
-    (groups.py)."""
+    (coordinator_app.py)."""
     strangers: bool = False
     """Many ask for ids and never use them (strangers.py)."""
     operated: bool = False
@@ -108,7 +108,8 @@ class Scenario:
     """Errors that may end the work of a process that runs the SDK, by name; any other breaks a
     promise."""
     client: str = "wire"
-    """`sdk`: members are processes that run the shipped SDK (sdk.py); `wire`: see members.py."""
+    """`sdk`: members are processes that run the shipped SDK (sdk_members.py);
+    `wire`: see members.py."""
     assignor: str = "range"
     """Of members that run the SDK."""
     life_s: float = 0.0
@@ -126,7 +127,7 @@ class Scenario:
     """Nothing goes wrong that a leader may fall over: the first one leads until the end."""
     beat_share: float = 0.0
     """Members only send heartbeats, each when so much of its session is over, and none of them is
-    ever lost (punctual.py). 0: members that work."""
+    ever lost (heartbeat_senders.py). 0: members that work."""
 
     def nodes_of(self, seed: int) -> int:
         """How many nodes the run of this seed has."""

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from musterd.chaos.sim import filling
-from musterd.chaos.sim.faults import FIRST_START_WEIGHTS, FORGETFUL_WEIGHTS, WEIGHTS
+from musterd.chaos.sim.actors import state_filler
+from musterd.chaos.sim.faults.faults import FIRST_START_WEIGHTS, FORGETFUL_WEIGHTS, WEIGHTS
 from musterd.chaos.sim.scenario import BY_SEED, GROUPS_SETTINGS, SETTINGS, Scenario
 from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK
 from musterd.raft.settings import RaftSettings
@@ -201,7 +201,7 @@ STATE_FULL = replace(
     CHURN,
     name="groups-state-full",
     members=4,
-    state_limits=filling.LIMITS,
+    state_limits=state_filler.LIMITS,
     weights={"crash": 4, "isolation": 2, "transfer": 3, "reconnect": 2},
     pause_s=0.8,
 )

@@ -1,8 +1,8 @@
-"""Worlds in which members run the shipped SDK (sdk.py)."""
+"""Worlds in which members run the shipped SDK (sdk_members.py)."""
 
 from dataclasses import replace
 
-from musterd.chaos.sim.faults import CLIENT_WEIGHTS
+from musterd.chaos.sim.faults.faults import CLIENT_WEIGHTS
 from musterd.chaos.sim.scenario import GROUPS_SETTINGS, ClientFaults, Scenario
 
 NO_TOPIC = "UnknownTopicOrPartition"

@@ -12,25 +12,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from musterd.chaos.sim import deleting, filling, strangers, working
-from musterd.chaos.sim.admitted import Admissions
-from musterd.chaos.sim.apps import App, HistoryApp
-from musterd.chaos.sim.checks import Counts, ShardChecker, Violation
-from musterd.chaos.sim.faults import Faults
-from musterd.chaos.sim.faulty import FaultyNode
-from musterd.chaos.sim.members import Members
-from musterd.chaos.sim.network import Network
-from musterd.chaos.sim.node import PowerCutError, SimNode
-from musterd.chaos.sim.operator import Operator
-from musterd.chaos.sim.rpc import ClientNet
+from musterd.chaos.sim.actors import deleter, heavy_work, state_filler, strangers
+from musterd.chaos.sim.actors.members import Members
+from musterd.chaos.sim.actors.operator import Operator
+from musterd.chaos.sim.actors.plain_commands import Commands
+from musterd.chaos.sim.actors.scripts import Script
+from musterd.chaos.sim.actors.sdk_members import drawn_by
+from musterd.chaos.sim.checks.admission_checks import Admissions
+from musterd.chaos.sim.checks.shard_checks import Counts, ShardChecker, Violation
+from musterd.chaos.sim.engine.apps import App, HistoryApp
+from musterd.chaos.sim.engine.network import Network
+from musterd.chaos.sim.engine.node import PowerCutError, SimNode
+from musterd.chaos.sim.engine.rpc import ClientNet
+from musterd.chaos.sim.engine.server import SimServer
+from musterd.chaos.sim.engine.views import DurableView
+from musterd.chaos.sim.engine.world import ClientProcess
+from musterd.chaos.sim.faults.faults import Faults
+from musterd.chaos.sim.faults.faulty import FaultyNode
+from musterd.chaos.sim.faults.schedule import Schedule, Struck, plan
 from musterd.chaos.sim.scenario import Scenario
-from musterd.chaos.sim.schedule import Schedule, Struck, plan
-from musterd.chaos.sim.scripts import Script
-from musterd.chaos.sim.sdk import drawn_by
-from musterd.chaos.sim.server import SimServer
-from musterd.chaos.sim.views import DurableView
-from musterd.chaos.sim.workload import Commands
-from musterd.chaos.sim.world import ClientProcess
 from musterd.raft.contract import Role, Room
 from musterd.storage.store import StoreError
 
@@ -188,10 +188,10 @@ class Simulation:
     def _start_others(self, members: Members) -> None:
         """Clients beside the members."""
         for wanted, clients in (
-            (self.scenario.removals, deleting),
+            (self.scenario.removals, deleter),
             (self.scenario.strangers, strangers),
-            (self.scenario.partition_s, working),
-            (self.scenario.state_limits, filling),
+            (self.scenario.partition_s, heavy_work),
+            (self.scenario.state_limits, state_filler),
         ):
             if wanted:
                 clients.start(self, members)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from musterd.chaos.sim.admitted import Admissions
-from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.checks.admission_checks import Admissions
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.raft.journal import KIND_ADMITTED, KIND_COMMAND
 from musterd.raft.peers import Admission
 from musterd.storage import keys

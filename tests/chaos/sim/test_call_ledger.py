@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from musterd.chaos.sim.call_ledger import LOOK_S, CallLedger, Place
-from musterd.chaos.sim.checks import ShardChecker
+from musterd.chaos.sim.checks.call_ledger import LOOK_S, CallLedger, Place
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.coordinator.machine.commands import Command, CreateTopic
 from musterd.coordinator.machine.replies import Joined, Synced
 from musterd.coordinator.runtime.answers import NotHere

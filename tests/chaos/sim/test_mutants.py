@@ -13,11 +13,11 @@ from musterd.chaos.mutants.builds import BUILDS
 from musterd.chaos.mutants.hunt import Caught, by_promise
 from musterd.chaos.mutants.layers import layers
 from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
-from musterd.chaos.sim import hunting, promises
-from musterd.chaos.sim.checks import Violation
-from musterd.chaos.sim.hunting import hunt
-from musterd.chaos.sim.mutants import KNOWN_SEEDS, MUTANTS, Mutant
-from musterd.chaos.sim.promises import PROMISES
+from musterd.chaos.sim.checks.shard_checks import Violation
+from musterd.chaos.sim.hunt import build_promises, sim_layer
+from musterd.chaos.sim.hunt.build_promises import PROMISES
+from musterd.chaos.sim.hunt.build_worlds import KNOWN_SEEDS, MUTANTS, Mutant
+from musterd.chaos.sim.hunt.sim_layer import hunt
 from musterd.chaos.sim.scenarios import FIFO3
 
 QUICK = (
@@ -70,9 +70,9 @@ def test_what_else_a_build_breaks_does_not_catch_it(monkeypatch: pytest.MonkeyPa
     broken = [Violation("S-shard-time-went-back", 1.0, {}), Violation("X-KeyError", 2.0, {})]
     seen: list[Violation] = []
     run = SimpleNamespace(violations=seen)
-    monkeypatch.setattr(hunting, "run_mutant", lambda _mutant, _seed: run)
+    monkeypatch.setattr(sim_layer, "run_mutant", lambda _mutant, _seed: run)
     monkeypatch.setattr(
-        hunting,
+        sim_layer,
         "Simulation",
         lambda *_: SimpleNamespace(run=lambda: SimpleNamespace(violations=[])),
     )
@@ -92,7 +92,7 @@ def test_what_else_a_build_breaks_does_not_catch_it(monkeypatch: pytest.MonkeyPa
 
 def test_every_build_names_promises_that_a_check_can_find_broken() -> None:
     """A name that no check uses would catch nothing, and nobody would see that."""
-    folder = Path(promises.__file__).parent
+    folder = Path(build_promises.__file__).parent
     files = [one for one in folder.glob("*.py") if one.name != "promises.py"]
     source = "".join(one.read_text("utf-8") for one in files)
     assert set(PROMISES) == set(MUTANTS)

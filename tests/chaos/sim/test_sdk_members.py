@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 
-from musterd.chaos.sim.checks import ShardChecker
-from musterd.chaos.sim.node import SimNode
-from musterd.chaos.sim.ownership import Ownerships
+from musterd.chaos.sim.checks.ownership_checks import Ownerships
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
+from musterd.chaos.sim.engine.node import SimNode
+from musterd.chaos.sim.engine.wal import Op, cut, encode, recover
 from musterd.chaos.sim.run import MINIMA, Totals, describe, run_one
 from musterd.chaos.sim.scenario import Scenario
 from musterd.chaos.sim.scenarios import SCENARIOS
 from musterd.chaos.sim.sdk_scenarios import SCRIPTED, SDK, SDK_COOPERATIVE, SDK_EAGER
 from musterd.chaos.sim.simulation import Simulation
-from musterd.chaos.sim.wal import Op, cut, encode, recover
 from musterd.coordinator.machine.events import (
     Event,
     GenerationFormed,

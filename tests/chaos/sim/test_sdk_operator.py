@@ -9,15 +9,15 @@ import pytest
 
 from muster import timeouts
 from muster.errors import InvalidPartitions, MusterError, RequestTimedOut
-from musterd.chaos.sim import sdk
-from musterd.chaos.sim.checks import ShardChecker
-from musterd.chaos.sim.ledger import Ledger
-from musterd.chaos.sim.mutants import MUTANTS
+from musterd.chaos.sim.actors import sdk_members
+from musterd.chaos.sim.checks.answer_ledger import Ledger
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
+from musterd.chaos.sim.hunt.build_worlds import MUTANTS
+from musterd.chaos.sim.hunt.shrunk_run import named_by, shrink_result
 from musterd.chaos.sim.run import MINIMA, Totals, describe, judge, run_one
 from musterd.chaos.sim.scenario import Scenario
 from musterd.chaos.sim.scenarios import STRANGERS
 from musterd.chaos.sim.sdk_scenarios import SDK_OPERATED
-from musterd.chaos.sim.shrinking import named_by, shrink_result
 from musterd.chaos.sim.simulation import Result, Simulation
 from musterd.coordinator.machine.commands import (
     AlterGroupConfig,
@@ -153,7 +153,7 @@ def test_a_topic_made_by_a_call_of_unknown_outcome_may_have_grown_since(
     by_the_log: int, found: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made again it is refused for its count: lawful where the log says that it has more."""
-    monkeypatch.setattr(sdk, "BOOTSTRAP_S", 0.0)
+    monkeypatch.setattr(sdk_members, "BOOTSTRAP_S", 0.0)
     ledger = _ledger()
     ledger.topics["t"] = by_the_log
     outcomes: list[MusterError] = [RequestTimedOut("silence"), InvalidPartitions("6 already")]
@@ -163,7 +163,7 @@ def test_a_topic_made_by_a_call_of_unknown_outcome_may_have_grown_since(
             assert exist_ok
             raise outcomes.pop(0)
 
-    bystander: Any = object.__new__(sdk.Bystander)
+    bystander: Any = object.__new__(sdk_members.Bystander)
     checkers = [SimpleNamespace(ledger=ledger)]
     bystander._members = SimpleNamespace(topic="t", partitions=4, checkers=checkers, made_s=None)
     bystander._world = SimpleNamespace(now=3.0)
@@ -248,6 +248,6 @@ def test_a_shorter_run_breaks_the_same_promise_about_the_same(
         other = replace(wanted, facts={**wanted.facts, "group": "another"})
         return replace(result, violations=[other], schedule=schedule)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("musterd.chaos.sim.shrinking.run_schedule", elsewhere)
+    monkeypatch.setattr("musterd.chaos.sim.hunt.shrunk_run.run_schedule", elsewhere)
     with pytest.raises(ValueError, match="breaks nothing of that kind"):
         shrink_result(result, mutant, 1.0)

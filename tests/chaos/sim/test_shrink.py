@@ -13,12 +13,19 @@ from typer.testing import CliRunner
 import musterd.chaos.sim as simulator
 from muster.cli.errors import CommandError
 from musterd.chaos.cli import register
-from musterd.chaos.sim.mutants import MUTANTS
+from musterd.chaos.sim.faults.schedule import (
+    Draws,
+    Planned,
+    Schedule,
+    ScheduleError,
+    from_json,
+    plan,
+)
+from musterd.chaos.sim.hunt.build_worlds import MUTANTS
+from musterd.chaos.sim.hunt.shrink import shrink
+from musterd.chaos.sim.hunt.shrunk_run import run_schedule, shrink_result
 from musterd.chaos.sim.scenarios import FIFO3, KILLS, UDP3
-from musterd.chaos.sim.schedule import Draws, Planned, Schedule, ScheduleError, from_json, plan
 from musterd.chaos.sim.sdk_scenarios import SDK_EAGER
-from musterd.chaos.sim.shrink import shrink
-from musterd.chaos.sim.shrinking import run_schedule, shrink_result
 from musterd.chaos.sim.simulation import Simulation
 
 APP = typer.Typer()

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from musterd.chaos.mutants.builds import BUILDS
-from musterd.chaos.sim.checks import ShardChecker
-from musterd.chaos.sim.network import Network
-from musterd.chaos.sim.node import SimNode
-from musterd.chaos.sim.phases import Open, Phases, goes_on
+from musterd.chaos.sim.actors.leader_kills import Open, Phases, goes_on
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
+from musterd.chaos.sim.engine.network import Network
+from musterd.chaos.sim.engine.node import SimNode
 from musterd.chaos.sim.run import (
     ALL_SEEDS,
     EVERY,

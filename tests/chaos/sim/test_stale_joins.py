@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from muster.net.calls import JOIN
 from muster.v1 import group_pb2
-from musterd.chaos.sim.checks import ShardChecker
-from musterd.chaos.sim.mutants import MUTANTS
-from musterd.chaos.sim.ownership import Ownerships
-from musterd.chaos.sim.rpc import PROXY_HOST, ClientFaults
+from musterd.chaos.sim.checks.ownership_checks import Ownerships
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
+from musterd.chaos.sim.checks.stale_joins import NOTHING, StaleJoins
+from musterd.chaos.sim.engine.rpc import PROXY_HOST, ClientFaults
+from musterd.chaos.sim.hunt.build_worlds import MUTANTS
 from musterd.chaos.sim.run import describe
 from musterd.chaos.sim.sdk_scenarios import SDK_COOPERATIVE
 from musterd.chaos.sim.simulation import Simulation
-from musterd.chaos.sim.stale_joins import NOTHING, StaleJoins
 from musterd.coordinator.api import translate
 from musterd.coordinator.machine.commands import Command
 from musterd.coordinator.machine.events import (

@@ -1,0 +1,138 @@
+"""Kills a shard's leader at chosen points of its groups' lives, and what must hold across that.
+
+In these runs nobody leaves and nothing else fails, so a round that was open is the next to close,
+with everybody who was in the group; an assignment that was awaited comes in the same generation;
+and no member is ever removed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
+from musterd.chaos.sim.engine.world import World
+from musterd.coordinator.machine.events import (
+    AssignmentPublished,
+    Event,
+    GenerationFormed,
+    MemberRemoved,
+    OffsetCommitted,
+    RebalanceStarted,
+)
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.runtime.shard import Shard
+
+BEGIN_S = 3.0
+"""By then everybody is in a group."""
+
+PAUSE_S = 2.5
+"""Between two kills; and all nodes are up again."""
+
+BEFORE, AFTER, COMMIT = "completing_before_sync", "completing_after_sync", "stable_in_commit"
+LIKELY = {BEFORE: 0.4, AFTER: 0.7, COMMIT: 0.02}
+LIKELY_PREPARING = 0.1
+
+
+def preparing(joined: int, members: int) -> str:
+    """The point at which so many have joined."""
+    return f"preparing_{joined}_of_{members}"
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """What stood open when the leader was killed."""
+
+    index: int
+    group: str
+    phase: Phase
+    round: int
+    generation: int
+    members: frozenset[str]
+
+
+class Phases:
+    """Of one shard: watches what is applied, kills, checks."""
+
+    def __init__(self, world: World, checker: ShardChecker) -> None:
+        self._world, self._checker = world, checker
+        self._killed_s = 0.0
+        self.open: list[Open] = []
+
+    def watch(
+        self, node: int, shard: Shard, index: int, _entry: Entry, results: tuple[CommandResult, ...]
+    ) -> None:
+        """A replica has applied an entry."""
+        events = [event for result in results for event in result.events]
+        for event in events:
+            self.check(index, event)
+        if events and self._may_kill(node):
+            group = shard.state.groups.get(getattr(events[-1], "group_id", ""))
+            point = None if group is None else _point(group, events)
+            if point is not None and self._world.rng.random() < LIKELY.get(point, LIKELY_PREPARING):
+                assert group is not None
+                self._kill(node, index, group, point)
+
+    def _may_kill(self, node: int) -> bool:
+        world = self._world
+        return (
+            max(BEGIN_S, self._killed_s + PAUSE_S) <= world.now < world.scenario.chaos_s
+            and all(one.alive for one in world.nodes)
+            and world.nodes[node].leads_shard(self._checker.shard)
+        )
+
+    def _kill(self, node: int, index: int, group: Group, point: str) -> None:
+        """At once, or when the answers are on their way."""
+        world = self._world
+        self._killed_s = world.now
+        if not world.faults.may(point):
+            return
+        world.faults.counts[point] += 1
+        if group.phase is not Phase.STABLE:
+            members = frozenset(group.members)
+            self.open.append(
+                Open(index, group.group_id, group.phase, group.round, group.generation, members)
+            )
+        delay_s = world.rng.choice((0.0, 0.0005, 0.003))
+        life = world.nodes[node].incarnation
+
+        def crash() -> None:
+            if world.nodes[node].incarnation == life:
+                world.crash(node, power_cut=True)
+
+        world.schedule(delay_s, crash)
+
+    def check(self, index: int, event: Event) -> None:
+        """An event of the entry at `index`; a second call with the same changes nothing."""
+        if isinstance(event, MemberRemoved) and self._world.now < self._world.scenario.chaos_s:
+            self._checker.violated(
+                "H-member-lost", group=event.group_id, member=event.member_id, why=event.reason
+            )
+        if not isinstance(event, GenerationFormed | AssignmentPublished | RebalanceStarted):
+            return
+        for was in [o for o in self.open if o.group == event.group_id and o.index < index]:
+            if isinstance(event, RebalanceStarted) or not goes_on(was, event):
+                self._checker.violated(
+                    "H-round-lost", group=was.group, phase=was.phase, round=was.round, by=str(event)
+                )
+            self.open.remove(was)
+
+
+def goes_on(was: Open, event: GenerationFormed | AssignmentPublished) -> bool:
+    """True where this event ends what stood open, as it stood."""
+    if isinstance(event, GenerationFormed):
+        same = was.phase is Phase.PREPARING_REBALANCE and event.round == was.round
+        return same and was.members == frozenset(event.member_ids)
+    members = frozenset(entry.member_id for entry in event.assignments)
+    same = was.phase is Phase.COMPLETING_REBALANCE and event.generation == was.generation
+    return same and was.members == members
+
+
+def _point(group: Group, events: Sequence[Event]) -> str | None:
+    kinds = {type(event) for event in events if getattr(event, "group_id", "") == group.group_id}
+    if group.phase is Phase.PREPARING_REBALANCE and not group.from_empty:
+        return preparing(group.tally.joined, len(group.members))
+    if group.phase is Phase.COMPLETING_REBALANCE:
+        return BEFORE if GenerationFormed in kinds else None
+    if AssignmentPublished in kinds:
+        return AFTER
+    return COMMIT if OffsetCommitted in kinds else None

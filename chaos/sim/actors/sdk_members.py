@@ -1,0 +1,498 @@
+"""Members of groups as processes that run the shipped SDK: client, membership, tasks, committer.
+
+Each has its own loop on virtual time (loop.py) and its own connections (rpc.py). What it confirms
+to own goes to ownership_checks.py; what it commits and reads to removals.Promises.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Protocol
+from uuid import UUID
+
+import muster.group.group
+import muster.group.heartbeats
+import muster.net.any_node_call
+import muster.net.calls
+import muster.net.discovery
+import muster.net.sleep_clock
+import musterd.coordinator.api.group_service
+from muster.client import Client
+from muster.errors import (
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupClosed,
+    IllegalGeneration,
+    InvalidPartitions,
+    MusterError,
+    RebalanceInProgress,
+    RequestTimedOut,
+    UnknownMemberId,
+    UnknownTopicOrPartition,
+)
+from muster.group.heartbeats import Heartbeats
+from muster.group.membership import State
+from muster.group.rebalance_listener import RebalanceListener
+from muster.net.calls import Caller
+from muster.net.discovery import Discovery, Routes
+from muster.net.pings import Pings
+from muster.net.topic_registry import TopicRegistry
+from muster.types import Assignment, TopicPartition
+from musterd.chaos.sim.actors import many_groups
+from musterd.chaos.sim.checks.ownership_checks import Ownerships
+from musterd.chaos.sim.checks.stale_joins import NOTHING
+from musterd.chaos.sim.engine.coordinator_app import GroupsChecker
+from musterd.chaos.sim.engine.loop import ProcessLoop, make_loop
+from musterd.chaos.sim.engine.rpc import ClientNet, SimNodes, endpoint
+from musterd.chaos.sim.engine.world import World
+from musterd.coordinator.runtime.routing import shard_of
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.turns import Turns
+
+REQUEST_MS = 4_000
+"""A call as a worker sees it, all attempts together."""
+
+THINK_S = 0.12
+"""Mean time between two commits of one partition's task."""
+
+BACK = 0.15
+"""In runs with an operator: how often a worker tries to go back, and must not get there."""
+
+BOOTSTRAP_S = 0.3
+TIDY_S = 0.05
+"""A closed client has no task left by then."""
+
+
+class _Draws:
+    """Stands in for the modules `random` and `secrets`, and for `uuid4`."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self.random = rng.random
+
+    def token_hex(self, length: int) -> str:
+        return self._rng.randbytes(length).hex()
+
+    def uuid4(self) -> UUID:
+        return UUID(bytes=self._rng.randbytes(16))
+
+
+def _slept_s() -> float:
+    loop: Any = asyncio.get_running_loop()
+    slept_s: float = loop.slept_s
+    return slept_s
+
+
+@contextmanager
+def drawn_by(rng: Random) -> Iterator[None]:
+    """Inside, everything that the SDK and the frontend draw comes from `rng`."""
+    draws: Any = _Draws(rng)
+    drawing = (
+        muster.net.any_node_call,
+        muster.net.calls,
+        muster.group.group,
+        muster.net.discovery,
+        muster.group.heartbeats,
+    )
+    seams: list[tuple[Any, str, Any]] = [(module, "random", draws) for module in drawing]
+    seams += [
+        (module, "secrets", draws) for module in (muster.group.group, muster.group.heartbeats)
+    ]
+    seams.append((musterd.coordinator.api.group_service, "uuid4", draws.uuid4))
+    seams.append((muster.net.sleep_clock, "slept_s", _slept_s))
+    before = [(module, name, getattr(module, name)) for module, name, _ in seams]
+    for module, name, value in seams:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+def group_in(name: str, shard: int, shards: int) -> str:
+    """A group id that begins so and lives in this shard."""
+    tries = 0
+    while shard_of(f"{name}-{shard}-{tries}", shards) != shard:
+        tries += 1
+    return f"{name}-{shard}-{tries}"
+
+
+class _Core:
+    """As muster.client's, over simulated channels."""
+
+    def __init__(self, process: "Process", client: Client) -> None:
+        world = process.world
+        addresses = [endpoint(number) for number in range(len(world.nodes))]
+        self.nodes = SimNodes(addresses, process.loop, process.net, process.number)
+        routes = Routes(client.counters)
+        self.discovery = Discovery(self.nodes, routes, client.counters)
+        self.pings = Pings(self.nodes, routes, client.counters)
+        self.caller = Caller(self.nodes, routes, self.discovery, self.pings, client.counters)
+        self.registry = TopicRegistry(self.caller)
+        self.heartbeats = Heartbeats(self.caller)
+
+    async def close(self) -> None:
+        await self.heartbeats.close()
+        await self.registry.close()
+        await self.discovery.close()
+        await self.pings.close()
+        await self.nodes.close()
+
+
+class Fleet(Protocol):
+    """All members of a run, as each of them sees the others."""
+
+    net: ClientNet | None
+    ownerships: list[Ownerships]
+    topic: str
+    partitions: int
+    session_ms: int
+    rebalance_ms: int
+    made_s: float | None
+    """When the topic's making was acknowledged."""
+
+    @property
+    def world(self) -> World: ...
+    @property
+    def checkers(self) -> Sequence[GroupsChecker]: ...
+    @property
+    def workers(self) -> Sequence["Worker"]: ...
+
+    def shard_at(self, node: int, shard: int) -> Shard | None:
+        """A shard of a living, running node."""
+
+    def turns_at(self, node: int) -> Turns:
+        """The turns of the process that runs on a node now, or did last."""
+
+    def group_ids(self) -> list[tuple[int, str]]:
+        """Shard and id of every group."""
+
+    def died(self, shard: int, group: str, instance: str) -> None:
+        """A worker is gone; another one comes."""
+
+
+class Process:
+    """A client's process: its loop, its client, its death."""
+
+    def __init__(self, world: World, net: ClientNet, name: str) -> None:
+        self.world, self.net, self.name = world, net, name
+        self.rng = world.rng
+        self.number = len(world.processes)
+        world.processes.append(self)
+        self.paused_until_s = self.woke_s = 0.0
+        self.loop: ProcessLoop = make_loop(world, lambda: world.now + 1.0, self._run, world.defect)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return not self.loop.dead
+
+    def launch(self, work: Callable[[], Any]) -> None:
+        """Begin with this coroutine. What it raises was not foreseen: a finding."""
+
+        def ended(task: "asyncio.Task[Any]") -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.world.defect(error)
+
+        self.loop.post(lambda: self.loop.create_task(work()).add_done_callback(ended))
+
+    def client(self) -> Client:
+        """The process's client, open."""
+        client = Client(
+            [endpoint(number) for number in range(len(self.world.nodes))],
+            client_id=self.name,
+            request_timeout_ms=REQUEST_MS,
+        )
+        core: Any = _Core(self, client)
+        client._core = core
+        return client
+
+    def die(self) -> None:
+        """Die of kill -9: its connections are reset, nothing else is said."""
+        if self.alive:
+            self.loop.kill()
+            self.net.reset_all(client=self.number)
+
+    def suspend(self, seconds: float) -> None:
+        """Its machine sleeps, and its monotonic clock with it."""
+        self.loop.slept_s += seconds
+        self.paused_until_s = self.woke_s = self.world.now + seconds
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether it slept, and no call of a member that it sent since then was answered."""
+        return self.net.answered_s.get(self.number, 0.0) < self.woke_s
+
+    def _run(self, one_pass: Callable[[], None]) -> None:
+        if not self.alive:
+            return
+        if self.world.now < self.paused_until_s:
+            self.world.schedule(self.paused_until_s - self.world.now, self._run, one_pass)
+            return
+        one_pass()
+
+
+class Worker(RebalanceListener):
+    """One membership of one process, with a task for each partition that it owns."""
+
+    def __init__(self, members: Fleet, shard: int, group: str, name: str, instance: str) -> None:
+        world = members.world
+        assert members.net is not None
+        self._members, self._world = members, world
+        self._shard, self._group_id, self._instance = shard, group, instance
+        self._checker: GroupsChecker = members.checkers[shard]
+        self._owned: Ownerships = members.ownerships[shard]
+        self.process = Process(world, members.net, name)
+        self._rng = world.rng
+        self._before: dict[int, tuple[int, int, int]] = {}
+        self._group: Any = None
+        self._cooperative = world.scenario.assignor == "cooperative-sticky"
+        self.shard_number, self.group_id = shard, group
+        self._born_s = world.now
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self.process.alive
+
+    @property
+    def member_id(self) -> str:
+        """Under which it owns partitions now; "" where it owns none."""
+        now = None if self._group is None or not self.alive else self._group._machine.assignment
+        return "" if now is None else str(now.member_id)
+
+    @property
+    def generation(self) -> int:
+        """Of the assignment that it knows; -1 where it has none."""
+        now = None if self._group is None or not self.alive else self._group._machine.assignment
+        return NOTHING if now is None else int(now.generation)
+
+    @property
+    def _over(self) -> bool:
+        return self._world.now >= self._world.scenario.chaos_s
+
+    def start(self) -> None:
+        """Join; live for a while; leave, or die."""
+        self.process.launch(self._main)
+        life_s = self._world.scenario.life_s
+        if life_s:
+            self._world.schedule(0.5 + self._rng.expovariate(1 / life_s), self._end)
+
+    def _end(self) -> None:
+        if not self.alive or self._over:
+            return
+        if self._rng.random() < 0.5:
+            self._world.faults.counts["member_leave"] += 1
+            self.process.loop.post(self._stop)
+        else:
+            self._world.faults.counts["member_kill"] += 1
+            self.process.die()
+            self._gone("died")
+
+    def _stop(self) -> None:
+        if self._group is not None:
+            self._group.stop()
+
+    def _gone(self, why: str) -> None:
+        self._owned.drop_all(self.process.name, why)
+        self._members.died(self._shard, self._group_id, self._instance)
+
+    async def _main(self) -> None:
+        scenario = self._world.scenario
+        client = self.process.client()
+        self._group = group = client.group(
+            self._group_id,
+            [self._members.topic],
+            assignor=scenario.assignor,
+            session_timeout_ms=self._members.session_ms,
+            rebalance_timeout_ms=self._members.rebalance_ms,
+            group_instance_id=self._instance,
+            listener=self,
+        )
+        group.on_partition(self._work)
+        try:
+            await group.run(handle_sigterm=False)
+        except MusterError as error:
+            self._ended(error)
+        await client.close()
+        await asyncio.sleep(TIDY_S)
+        left = self.process.loop.unfinished()
+        if len(left) > 1:  # this one
+            self._checker.shard.violated("L-tasks-left", process=self.process.name, tasks=left)
+        self.process.loop.post(self.process.die)
+        self._gone("left")
+
+    def _ended(self, error: MusterError) -> None:
+        """Its work is over and it did not ask for that: the scenario says what may do that."""
+        name, shard = type(error).__name__, self._checker.shard
+        made_s = self._members.made_s
+        early = made_s is None or self._born_s <= made_s
+        foreseen = name in self._world.scenario.may_end
+        if not foreseen or (isinstance(error, UnknownTopicOrPartition) and not early):
+            shard.violated(
+                "A-worker-ended", error=name, group=self._group_id, message=str(error)[:200]
+            )
+        elif isinstance(error, FencedInstanceId):
+            shard.counts.ended_fenced += 1
+        else:
+            shard.counts.ended_without_topic += 1
+
+    # ---- RebalanceListener
+
+    def assigned(self, group: Any, assignment: Assignment) -> None:
+        """These are new."""
+        counts, promises = self._checker.shard.counts, self._checker.promises
+        counts.generations += 1
+        owner = self._instance or assignment.member_id
+        for key in assignment.partitions:
+            self._checker.owns(self._group_id, assignment.generation, key.partition, owner)
+            self._before[key.partition] = promises.reading((self._group_id, key.partition))
+            self._owned.take(
+                self._group_id,
+                key.partition,
+                assignment.member_id,
+                assignment.generation,
+                self.process.name,
+                assignment.fencing_token,
+            )
+
+    async def revoked(self, group: Any, assignment: Assignment) -> None:
+        """In good order."""
+        if self._rng.random() < 0.3:  # a user's own clean-up takes a while
+            await asyncio.sleep(0.05 * self._rng.random())
+        machine = group._machine
+        if self._cooperative and machine.state is not State.CLOSING:
+            now = machine.assignment
+            kept = {key.partition for key in now.partitions} if now is not None else set()
+            mine = [key.partition for key in assignment.partitions]
+            self._owned.stays(self._group_id, [p for p in mine if p in kept], assignment.member_id)
+            if now is not None:
+                for partition in mine:
+                    self._owned.moves(
+                        self._group_id, partition, assignment.member_id, now.generation
+                    )
+        for key in assignment.partitions:
+            self._owned.drop(self._group_id, key.partition, self.process.name, "revoked")
+
+    def lost(self, group: Any, assignment: Assignment) -> None:
+        """Fenced."""
+        for key in assignment.partitions:
+            self._owned.drop(self._group_id, key.partition, self.process.name, "lost")
+
+    # ---- the work
+
+    async def _work(self, p: muster.Partition) -> None:
+        place = (self._group_id, p.id)
+        promises, shard = self._checker.promises, self._checker.shard
+        value = p.committed or 0
+        promises.read(place, self._before[p.id], value)
+        shard.counts.reads += 1
+        while not self._over:
+            await p.resumed()
+            if self.process.is_unheard:
+                shard.violated("H-worked-after-sleep", group=place[0], partition=place[1])
+            await asyncio.sleep(self._rng.expovariate(1 / THINK_S))
+            if self._world.scenario.operated and value > 1 and self._rng.random() < BACK:
+                if not await self._go_back(p, value):
+                    break
+                continue
+            value += 1
+            token = promises.attempt(place, value)
+            zombie = self._owned.is_fenced(*place, p.member_id, self.process.name)
+            try:
+                result = await self._group.commit({p.key: value})
+            except (RebalanceInProgress, RequestTimedOut, CoordinatorNotAvailable):
+                value -= 1  # refused, or unknown: the same again
+                continue
+            except (IllegalGeneration, UnknownMemberId, GroupClosed):
+                break  # it is about to be told
+            if p.key in result.superseded:
+                shard.violated("H-superseded", group=place[0], partition=place[1], value=value)
+                continue
+            promises.acknowledged(place, value, token)
+            self._owned.acknowledged(*place, self.process.name, sent_as_zombie=zombie)
+            shard.counts.acked += 1
+        await asyncio.Event().wait()
+
+    async def _go_back(self, p: muster.Partition, value: int) -> bool:
+        """Commit less than is stored, forward only: it is never taken. False: fenced."""
+        less = self._rng.randrange(1, value)
+        try:
+            result = await self._group.commit({p.key: less}, forward_only=True)
+        except (RebalanceInProgress, RequestTimedOut, CoordinatorNotAvailable):
+            return True
+        except (IllegalGeneration, UnknownMemberId, GroupClosed):
+            return False
+        if p.key not in result.superseded:
+            self._checker.shard.violated(
+                "H-offset-fell",
+                group=self._group_id,
+                partition=p.id,
+                stored=value,
+                committed=less,
+            )
+        return True
+
+
+class Bystander:
+    """A process that makes the topics, and then reads every group's offsets as an outsider does."""
+
+    def __init__(self, members: Fleet) -> None:
+        assert members.net is not None
+        self._members, self._world = members, members.world
+        self._reads = 0
+        self.process = Process(members.world, members.net, "bystander")
+
+    def start(self) -> None:
+        """Begin."""
+        self.process.launch(self._main)
+
+    async def _main(self) -> None:
+        client = self.process.client()
+        await self._create(client)
+        rng, groups = self._world.rng, self._members.group_ids()
+        while self._world.now < self._world.scenario.chaos_s:
+            await asyncio.sleep(rng.expovariate(1 / 0.5))
+            shard, group = rng.choice(groups)
+            await self._read(client, shard, group)
+
+    async def _create(self, client: Client) -> None:
+        name, partitions = self._members.topic, self._members.partitions
+        while True:
+            try:
+                await client.create_topic(name, partitions, exist_ok=True)
+            except (RequestTimedOut, CoordinatorNotAvailable):
+                await asyncio.sleep(BOOTSTRAP_S)
+                continue
+            except InvalidPartitions as refused:
+                self._members.checkers[0].ledger.topic_refused(name, partitions, str(refused))
+            self._members.made_s = self._world.now
+            return
+
+    async def _read(self, client: Client, shard: int, group: str) -> None:
+        """inv-I1, inv-I13: a strict read of all partitions.
+
+        Every second one is of all groups of the shard, in one call.
+        """
+        self._reads += 1
+        groups = [group]
+        if self._reads % 2 == 0:
+            groups += [g for s, g in self._members.group_ids() if s == shard and g != group]
+        promises = self._members.checkers[shard].promises
+        keys = [TopicPartition(self._members.topic, p) for p in range(self._members.partitions)]
+        before = {(g, key): promises.reading((g, key.partition)) for g in groups for key in keys}
+        try:
+            if self._reads % 2 == 0:
+                caller = client._opened().caller
+                found = await many_groups.read(caller, groups, keys, REQUEST_MS)
+            else:
+                committed = await client.committed(group, keys)
+                found = {group: {key: committed.offset(key) or 0 for key in keys}}
+        except (RequestTimedOut, CoordinatorNotAvailable):
+            return
+        for g, offsets in found.items():
+            for key in keys:
+                promises.read((g, key.partition), before[g, key], offsets[key])
+        self._members.checkers[shard].shard.counts.reads += 1

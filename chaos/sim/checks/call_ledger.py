@@ -1,0 +1,185 @@
+"""Where a call is until it is answered: of everything that a shard was asked, nothing gets lost.
+
+As long as the process lives, a call that has no answer yet is in one of these places, led or not:
+
+* in the queue for the next entry, or in an entry under way: its command decides;
+* at the quorum that is asked whether this node still leads;
+* among the orphans of a leader that was deposed;
+* parked, as a Join or a Sync, for what is open now: its member has joined the round that is open,
+  or has synced in the generation whose assignment is awaited. The formation of a generation
+  answers whoever is parked for it; the Join whose command stands behind that one in the log may
+  open the next round, and is parked for that.
+
+And it does not stay where something is due: two looks in a row, a second apart, do not both find
+it in a queue from which entries could be made, at a quorum that is heard, among the orphans, or in
+a round whose timer should have closed it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
+from musterd.chaos.sim.engine.world import Node
+from musterd.coordinator.machine.commands import Command, JoinGroup, SyncGroup
+from musterd.coordinator.machine.decide.requests import joining_id
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.machine.state import Phase
+from musterd.coordinator.runtime.calls import Call
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.timeouts import FIRING_RETRY_MS
+from musterd.coordinator.runtime.waiters import Barrier
+from musterd.raft.contract import ShardId
+
+LOOK_S = 1.0
+"""So often a call is looked at that nothing moves, in virtual seconds."""
+
+
+class Place(Enum):
+    """Where a call is that has no answer."""
+
+    QUEUED = "waits for an entry"
+    IN_FLIGHT = "is in an entry under way"
+    AT_QUORUM = "waits for the quorum"
+    ORPHANED = "waits for the new leader's name"
+    PARKED = "is parked for what is open"
+    OVER = "is parked for what is over"
+    NOWHERE = "is nowhere"
+
+
+@dataclass(slots=True)
+class _Question:
+    """A confirmation that a call asked for."""
+
+    open: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A call without an answer."""
+
+    call: Call
+    questions: list[_Question]
+    due: int = 0
+    """How many looks in a row have found it where it should have left."""
+
+
+class CallLedger:
+    """The calls that one process's shard has not answered yet."""
+
+    def __init__(self, shard: Shard, node: Node, checker: ShardChecker) -> None:
+        self._shard, self._node, self._checker = shard, node, checker
+        self._life = node.incarnation
+        self._waiting: list[_Waiting] = []
+        self._questions: list[_Question] = []
+        self._submit, self._confirm = shard.submit, shard.confirm
+        shard.submit = self._submitted  # type: ignore[method-assign]
+        shard.confirm = self._asked  # type: ignore[method-assign]
+        shard.observers.append(self._applied)
+
+    def _submitted(self, command: Command, *rest: object, **named: object) -> Call:
+        outer, self._questions = self._questions, []
+        call = self._submit(command, *rest, **named)  # type: ignore[arg-type]
+        questions, self._questions = self._questions, outer
+        if not call.ended:
+            waiting = _Waiting(call, questions)
+            self._waiting.append(waiting)
+            self._node.world.schedule(LOOK_S, self._look, waiting)
+        return call
+
+    def _asked(self, done: Callable[[bool], None]) -> None:
+        question = _Question()
+        self._questions.append(question)
+
+        def answered(still_leader: bool) -> None:
+            question.open = False
+            done(still_leader)
+
+        self._confirm(answered)
+
+    def _applied(
+        self, _number: ShardId, _index: int, _entry: Entry, _results: tuple[CommandResult, ...]
+    ) -> None:
+        self._waiting = [waiting for waiting in self._waiting if not waiting.call.ended]
+        for waiting in self._waiting:
+            self._check(waiting, self._place(waiting))
+
+    def _look(self, waiting: _Waiting) -> None:
+        if waiting.call.ended or not self._node.alive or self._life != self._node.incarnation:
+            return
+        place = self._place(waiting)
+        self._check(waiting, place)
+        waiting.due = waiting.due + 1 if self._is_due(waiting, place) else 0
+        if waiting.due > 1:
+            self._violated("A-call-left-waiting", waiting, place)
+        self._node.world.schedule(LOOK_S, self._look, waiting)
+
+    def _check(self, waiting: _Waiting, place: Place) -> None:
+        if place is Place.OVER:
+            self._violated("A-parked-call-forgotten", waiting, place)
+        elif place is Place.NOWHERE:
+            self._violated("A-call-forgotten", waiting, place)
+
+    def _place(self, waiting: _Waiting) -> Place:
+        shard, call = self._shard, waiting.call
+        proposer = shard.proposer
+        if any(pending.call is call for pending in (*proposer._queue, *proposer._held)):
+            return Place.QUEUED
+        flights = proposer._flights
+        if any(pending.call is call for flight in flights for pending in flight.pending):
+            return Place.IN_FLIGHT
+        if any(question.open for question in waiting.questions):
+            return Place.AT_QUORUM
+        if any(orphan is call for orphan in shard._deposed_calls._calls):
+            return Place.ORPHANED
+        return self._parked(call)
+
+    def _parked(self, call: Call) -> Place:
+        """A seat counts while the longest park runs for it; then whoever sits there is let go."""
+        command, waiters = call.command, self._shard.waiters
+        if isinstance(command, JoinGroup):
+            member_id, barrier = joining_id(command), Barrier.JOIN
+        elif isinstance(command, SyncGroup):
+            member_id, barrier = command.member_id, Barrier.SYNC
+        else:
+            return Place.NOWHERE
+        seats = waiters._groups.get(command.group_id, {})
+        if seats.get((member_id, barrier)) is not call or id(call) not in waiters._ends_ms:
+            return Place.NOWHERE
+        group = self._shard.state.groups.get(command.group_id)
+        member = group.members.get(member_id) if group else None
+        if group is None or member is None:
+            return Place.OVER
+        if barrier is Barrier.JOIN:
+            return Place.PARKED if group.has_joined(member) else Place.OVER
+        awaited = group.phase is Phase.COMPLETING_REBALANCE and group.has_synced(member)
+        return Place.PARKED if awaited else Place.OVER
+
+    def _is_due(self, waiting: _Waiting, place: Place) -> bool:
+        """Whether it should have left this place by now, if this process was awake."""
+        shard, node = self._shard, self._node
+        now_s = node.world.now
+        if max(node.awake_s, node.paused_until_s) > now_s - LOOK_S:
+            return False
+        if place is Place.QUEUED:
+            return shard.proposer.open
+        if place is Place.AT_QUORUM:
+            return shard.log.quorum_heard
+        if place is Place.PARKED:
+            group_id: str = getattr(waiting.call.command, "group_id", "")
+            group = shard.state.groups[group_id]
+            overdue = shard.time_ms > group.deadline_ms + FIRING_RETRY_MS
+            return overdue and shard.log.quorum_heard and not shard.proposer.busy(group_id)
+        return place is Place.ORPHANED
+
+    def _violated(self, kind: str, waiting: _Waiting, place: Place) -> None:
+        command = waiting.call.command
+        member_id = joining_id(command) if isinstance(command, JoinGroup) else ""
+        self._checker.violated(
+            kind,
+            node=self._node.number,
+            group=getattr(command, "group_id", ""),
+            member=member_id or getattr(command, "member_id", ""),
+            call=type(command).__name__,
+            place=place.value,
+        )

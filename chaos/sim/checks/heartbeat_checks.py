@@ -1,0 +1,130 @@
+"""What must hold of a shard's heartbeats and of its rounds, checked at every apply and answer.
+
+* A heartbeat is answered only by a leader that a majority heard, and that heard it, within 0.4 s
+  (inv-I15), measured by the frames that the nodes took in. An answer that lay in the socket of a
+  stopped process is heard when that goes on; whoever gave it has heard nothing since.
+* No timer acts before the deadline that the group's own events announced.
+* A Join that is repeated makes no second member (rule 6: every command is harmless on repeat).
+* Shard time never goes back, and every group satisfies the machine's own invariants.
+"""
+
+from dataclasses import dataclass, field
+
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
+from musterd.chaos.sim.engine.world import Node
+from musterd.coordinator.machine.commands import CloseRound, Command, JoinGroup
+from musterd.coordinator.machine.errors import Error
+from musterd.coordinator.machine.events import (
+    Event,
+    GenerationFormed,
+    MemberJoined,
+    MemberRemoved,
+    RebalanceStarted,
+    RemovalCause,
+    RoundExtended,
+)
+from musterd.coordinator.machine.invariants import InvariantError
+from musterd.coordinator.machine.invariants import check as check_group
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.runtime.shard import Shard
+
+TOLERANCE_S = 0.003
+"""What looking at the clock costs in between."""
+
+BY_ROUND = (RemovalCause.NOT_REJOINED, RemovalCause.NOT_SYNCED)
+
+
+@dataclass(slots=True)
+class Rounds:
+    """Of one shard, over all its replicas: the first to apply an entry shows what it did."""
+
+    checker: ShardChecker
+    _seen: int = 0
+    _time_ms: int = 0
+    _deadlines_ms: dict[str, int] = field(default_factory=dict)
+    _joined: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    """Group, client, nonce -> the member that it made."""
+
+    def watch(
+        self,
+        _node: int,
+        shard: Shard,
+        index: int,
+        entry: Entry,
+        results: tuple[CommandResult, ...],
+    ) -> None:
+        """A replica has applied an entry."""
+        if index <= self._seen:
+            return
+        self._seen = index
+        if entry.time_ms < self._time_ms:
+            self.checker.violated("S-shard-time-went-back", was=self._time_ms, now=entry.time_ms)
+        self._time_ms = max(entry.time_ms, self._time_ms)
+        for result in results:
+            for event in result.events:
+                self._check(event, result.command, entry.time_ms)
+        for group_id in {getattr(result.command, "group_id", "") for result in results}:
+            group = shard.state.groups.get(group_id)
+            if group is not None:
+                try:
+                    check_group(group)
+                except InvariantError as broken:
+                    self.checker.violated("H-group-invariant", group=group_id, what=str(broken))
+
+    def _check(self, event: Event, command: Command, time_ms: int) -> None:
+        match event:
+            case RebalanceStarted() | RoundExtended():
+                self._deadlines_ms[event.group_id] = event.deadline_ms
+            case GenerationFormed():
+                if isinstance(command, CloseRound):
+                    self._timer_acted(event.group_id, time_ms)
+                self._deadlines_ms[event.group_id] = event.deadline_ms
+            case MemberRemoved(cause=cause) if cause in BY_ROUND:
+                self._timer_acted(event.group_id, time_ms)
+            case MemberJoined() if isinstance(command, JoinGroup):
+                nonce = command.join_nonce or command.drawn_nonce
+                key = (event.group_id, command.client_id, nonce)
+                known = self._joined.setdefault(key, event.member_id)
+                if known != event.member_id:
+                    self.checker.violated(
+                        "H-joined-twice", group=key[0], first=known, second=event.member_id
+                    )
+            case _:
+                pass
+
+    def _timer_acted(self, group_id: str, time_ms: int) -> None:
+        deadline_ms = self._deadlines_ms[group_id]
+        if time_ms < deadline_ms:
+            self.checker.violated(
+                "H-timer-acted-early", group=group_id, time_ms=time_ms, deadline_ms=deadline_ms
+            )
+
+
+class Served:
+    """One process's shard: what it answers to heartbeats."""
+
+    def __init__(self, shard: Shard, node: Node, checker: ShardChecker) -> None:
+        self._node, self._checker = node, checker
+        self._life = node.incarnation
+        self._heartbeat = shard.heartbeat
+        shard.heartbeat = self._answered  # type: ignore[method-assign,assignment]
+
+    def _answered(self, *question: object) -> object:
+        """inv-I15: the standing behind this answer is no older than 0.4 s."""
+        status = self._heartbeat(*question)  # type: ignore[arg-type]
+        if isinstance(status, Error) and self._life == self._node.incarnation:
+            node = self._node
+            now_s = node.steady_s()
+            ages = sorted(
+                now_s - min(heard_s, node.told_s.get(peer, 0.0))
+                for peer, heard_s in node.heard_s.items()
+            )
+            needed = len(node.world.nodes) // 2
+            quiet_s = node.world.settings.quorum_ms / 1_000 + TOLERANCE_S
+            if needed and (len(ages) < needed or ages[needed - 1] > quiet_s):
+                self._checker.violated(
+                    "H-answered-without-quorum",
+                    node=node.number,
+                    ages=[round(age_s, 3) for age_s in ages],
+                )
+        return status

@@ -1,0 +1,1 @@
+"""A cluster in one process on virtual time: loop, network, nodes, their disks and servicers."""

@@ -1,0 +1,207 @@
+"""The shipped coordinator shard on a simulated node, and what must hold of its groups."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from musterd.chaos.sim.checks.answer_ledger import Ledger
+from musterd.chaos.sim.checks.deletion_checks import Promises
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
+from musterd.chaos.sim.engine.server import make_core
+from musterd.coordinator.machine.events import GenerationFormed, MemberReplaced
+from musterd.coordinator.machine.shard_state import CommandResult, Entry
+from musterd.coordinator.runtime.calls import NodeCallLimits
+from musterd.coordinator.runtime.coordinator_state import Joins
+from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
+from musterd.coordinator.runtime.growth import StateLimits, StateSize
+from musterd.coordinator.runtime.heartbeats import Heartbeats
+from musterd.coordinator.runtime.persist import scrub
+from musterd.coordinator.runtime.retention import Retention
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.turns import Turns
+from musterd.raft.contract import Examination, Role, ShardId, StateBatch, StateView
+from musterd.raft.driver import Driver
+from musterd.raft.state import ShardView
+
+Watch = Callable[[int, Shard, int, Entry, tuple[CommandResult, ...]], None]
+"""node, its shard, index, entry, results: told of every entry that a node applies."""
+
+DIGEST_BYTES = 16
+EPOCH_MS = 1_700_000_000_000
+
+
+@dataclass(slots=True)
+class GroupsChecker:
+    """What is promised to members, over all groups of one shard (chaos notes, section 5)."""
+
+    shard: ShardChecker
+    promises: Promises
+    ledger: Ledger
+    watches: list[Watch] = field(default_factory=list)
+    _formed: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    _formed_at: dict[str, dict[int, int]] = field(default_factory=dict)
+    _owners: dict[tuple[str, int, int], str] = field(default_factory=dict)
+
+    def formed(self, index: int, event: GenerationFormed) -> None:
+        """inv-I3: generations rise, and no number ever names two sets of members."""
+        key = (event.group_id, event.generation)
+        known = self._formed.setdefault(key, event.member_ids)
+        if known != event.member_ids:
+            self.shard.violated("H-generation-used-twice", group=key[0], generation=key[1])
+        order = self._formed_at.setdefault(event.group_id, {})
+        order[index] = event.generation
+        wrong = [
+            g for i, g in order.items() if (i < index) != (g < event.generation) and i != index
+        ]
+        if wrong:
+            self.shard.violated("H-generation-went-back", group=key[0], generation=key[1])
+
+    def owns(self, group: str, generation: int, partition: int, member: str) -> None:
+        """inv-I4: in one generation a partition has one owner, a static one by its instance id."""
+        known = self._owners.setdefault((group, generation, partition), member)
+        if known != member:
+            self.shard.violated("H-two-owners", group=group, partition=partition)
+
+
+class WatchedShard:
+    """A `Shard` with the checker looking on."""
+
+    def __init__(
+        self,
+        inner: Shard,
+        checker: GroupsChecker,
+        who: tuple[int, int],
+        starting: Callable[[], bool],
+    ) -> None:
+        self.inner, self._checker, self._who, self._starting = inner, checker, who, starting
+        self._waiting: set[str] = set()
+        inner.observers.append(self._observe)
+
+    def apply(self, index: int, term: int, entry: bytes, batch: StateBatch) -> object:
+        result = self.inner.apply(index, term, entry, batch)
+        self._checker.shard.applied(*self._who, index, entry, self.digest)
+        return result
+
+    def reload(self, view: StateView) -> Iterator[None]:
+        yield from self.inner.reload(view)
+        snapshot = not self._starting()
+        self._checker.shard.reloaded(
+            self._who[0], view.applied_index, self.digest, snapshot=snapshot
+        )
+
+    def count_waiting(self) -> None:
+        """Count the first rounds that have begun to wait for more Joins."""
+        waiting = set(self.inner.sessions._held)
+        self._checker.shard.counts.waited_for += len(waiting - self._waiting)
+        self._waiting = waiting
+
+    def examine(self) -> Examination:
+        return self.inner.examine()
+
+    def role_changed(self, role: Role, term: int) -> None:
+        self.inner.role_changed(role, term)
+
+    @property
+    def digest(self) -> bytes:
+        return self.inner.state.digest.to_bytes(DIGEST_BYTES, "big")
+
+    def _observe(
+        self, _shard: ShardId, index: int, entry: Entry, results: tuple[CommandResult, ...]
+    ) -> None:
+        events = tuple(event for result in results for event in result.events)
+        self._checker.shard.happened(self._who[0], index, events)
+        for watch in self._checker.watches:
+            watch(self._who[0], self.inner, index, entry, results)
+        for event in events:
+            if isinstance(event, GenerationFormed):
+                self._checker.formed(index, event)
+            elif isinstance(event, MemberReplaced):
+                self._checker.shard.counts.replaced += 1
+
+
+def joins_at(now_s: float, node: int) -> Joins:
+    """How they come to a node: many for 1.6 s of each 4, then a herd, which is over; else few."""
+    phase_s = (now_s + 1.3 * node) % 4.0
+    if phase_s < 1.6:
+        return Joins.MANY
+    if phase_s < 1.8:
+        return Joins.HERD
+    return Joins.HERD_OVER if phase_s < 2.2 else Joins.FEW
+
+
+class GroupsApp:
+    """A node's process: its shards, held heartbeats and turns, as coordinator/node/assembly.py."""
+
+    def __init__(
+        self,
+        who: tuple[int, int],
+        checkers: list[GroupsChecker],
+        now: Callable[[], float],
+        wake: Callable[[], None],
+        starting: Callable[[], bool],
+        retention: Retention,
+        limits: StateLimits | None = None,
+    ) -> None:
+        self._call_limits = NodeCallLimits()
+        state_size = StateSize(limits)
+
+        def wall_ms() -> int:
+            return EPOCH_MS + int(now() * 1_000)
+
+        def wake_up(number: ShardId) -> None:
+            self.turns.hurry(number)
+            wake()
+
+        self.shards = [
+            Shard(ShardId(number), self._call_limits, wall_ms, wake_up, retention, state_size)
+            for number in range(len(checkers))
+        ]
+        self._driver: Driver | None = None
+        self._watched = [
+            WatchedShard(shard, checker, who, starting)
+            for shard, checker in zip(self.shards, checkers, strict=True)
+        ]
+        breaks: DisconnectDetector = self._call_limits.breaks
+        ordered = tuple(self.shards)
+        heartbeats = Heartbeats(ordered, breaks)
+        for shard in self.shards:
+            shard.group_moved = heartbeats.group_moved
+            shard.shard_moved = heartbeats.shard_moved
+            shard.registry = lambda: ordered[0].state
+        self.core = make_core(who[0], ordered, heartbeats, self._endpoints)
+        self.turns = Turns(ordered, heartbeats, breaks, self.core.watch.turn)
+
+    def _endpoints(self) -> Mapping[int, str]:
+        """Where clients reach the peers, as these have said."""
+        return {} if self._driver is None else self._driver.book.endpoints
+
+    def machine(self, shard: int) -> WatchedShard:
+        return self._watched[shard]
+
+    def attach(self, driver: Driver) -> None:
+        self._driver = driver
+        for shard in self.shards:
+            shard.attach(driver.replicas[shard.number])
+        driver.participants.append(self.turns)
+
+    def timer(self, late_s: float) -> None:
+        self.turns.timer_fired(late_s)
+        for watched in self._watched:
+            watched.count_waiting()
+
+    def spoil(self, shard: int) -> None:
+        self.shards[shard].state.groups.clear()
+        self.shards[shard].state.digest ^= 1
+
+    def final(self, shard: int) -> tuple[list[int], bytes]:
+        return [], self._watched[shard].digest
+
+    def stored_digest(self, shard: int) -> bytes:
+        """The digest anew, from the keys that are written."""
+        assert self._driver is not None
+        replica = self._driver.replicas[ShardId(shard)]
+        self._driver.store.write()
+        view = ShardView(
+            self._driver.store, ShardId(shard), replica._snapshots.local_id, replica.applied_index
+        )
+        *_, last = scrub(view)
+        return last.total.to_bytes(DIGEST_BYTES, "big")

@@ -1,0 +1,432 @@
+"""Clients' calls over the simulated network: connections, requests and answers as bytes.
+
+Stands in for gRPC between the shipped SDK (`Nodes` of muster/net with channels of this file) and
+the shipped servicers (server.py). As on HTTP/2 the messages of a connection may overtake each
+other, and a connection that lost one of them breaks: at once, or seconds later, and until then its
+calls hang. A proxy in between may deliver a request twice, the second time late or at another node.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from muster import timeouts
+from muster.net import background_tasks
+from muster.net.nodes import Nodes, _keep_open
+from musterd.chaos.sim.engine.loop import ProcessLoop
+from musterd.chaos.sim.engine.network import CLIENTS
+from musterd.chaos.sim.engine.world import World
+from musterd.chaos.sim.scenario import ClientFaults
+
+Code = grpc.StatusCode
+State = grpc.ChannelConnectivity
+
+PORT = 7070
+RECONNECT_S = 0.05
+CONNECT_TIMEOUT_S = 1.0
+LATE_S = 3.0
+"""A late duplicate comes so much later at most."""
+
+MEMBERS_CALLS = ("/Heartbeat", "/JoinGroup", "/SyncGroup")
+"""Whose answers say something of a membership."""
+
+PROXY_HOST = "10.9.9.9"
+"""Where a second copy seems to come from."""
+
+BREAK_S = 3.0
+"""A connection that lost a message hangs for so long at most."""
+
+
+def endpoint(node: int) -> str:
+    """Where clients reach a node."""
+    return f"n{node}:{PORT}"
+
+
+def node_at(address: str) -> int:
+    """The node at an endpoint."""
+    return int(address[1:].partition(":")[0])
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """One connection of one client process to one life of a node."""
+
+    client: int
+    node: int
+    life: int
+    broken: Callable[[], None]
+    """Tells the client's side."""
+    up: bool = True
+    calls: dict[int, "SimCall"] = field(default_factory=dict)
+    serving: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    """Handlers at the node, by call."""
+    last_arrival: float = 0.0
+
+
+class ClientNet:
+    """Carries what clients and nodes say to each other."""
+
+    def __init__(self, world: World, faults: ClientFaults) -> None:
+        self.world, self.faults = world, faults
+        self.answered_s: dict[int, float] = {}
+        """By client, when the newest call of a member was sent that was answered."""
+        self.watches: list[Callable[[str, bytes], None]] = []
+        """Told of every request when it is sent: path, bytes."""
+        self._connections: dict[Connection, None] = {}
+        self._calls = 0
+
+    # ---- connections
+
+    def reaches(self, node: int, *, to_node: bool) -> bool:
+        """Whether a message of a client gets through now."""
+        link = (CLIENTS, node) if to_node else (node, CLIENTS)
+        return not self.world.net.is_blocked(*link)
+
+    def connect(
+        self, client: int, node: int, broken: Callable[[], None], then: Callable[[Any], None]
+    ) -> None:
+        """Call `then` with a connection, or None where it is refused or takes too long."""
+        there = self.world.nodes[node]
+
+        def answered(connection: Connection | None) -> None:
+            then(connection)
+
+        def arrived() -> None:
+            if not there.alive or there.server is None:
+                self.world.schedule(self._latency(), answered, None)
+                return
+            connection = Connection(client, node, there.incarnation, broken)
+            self._connections[connection] = None
+            self.world.schedule(self._latency(), answered, connection)
+
+        if self.reaches(node, to_node=True) and self.reaches(node, to_node=False):
+            self.world.schedule(self._latency(), arrived)
+        else:
+            self.world.schedule(CONNECT_TIMEOUT_S, answered, None)
+
+    def reset(self, connection: Connection) -> None:
+        """Both ends learn that the connection is gone, each in its own time."""
+        if not connection.up:
+            return
+        connection.up = False
+        self._connections.pop(connection, None)
+        self.world.schedule(self._latency(), connection.broken)
+        self.world.schedule(self._latency(), self._cancel_all, connection)
+
+    def reset_all(
+        self, node: int | None = None, client: int | None = None, life: int | None = None
+    ) -> int:
+        """Break every connection of a node, or of a client; says how many there were."""
+        gone = [
+            one
+            for one in self._connections
+            if node in (None, one.node) and client in (None, one.client)
+            if life in (None, one.life)
+        ]
+        for connection in gone:
+            self.reset(connection)
+        return len(gone)
+
+    def _cancel_all(self, connection: Connection) -> None:
+        for call in list(connection.serving):
+            self._cancel(connection, call)
+
+    # ---- messages
+
+    def request(self, call: "SimCall", path: str, request: bytes, timeout_s: float) -> None:
+        """Send a request on its call's connection."""
+        connection = call.connection
+        assert connection is not None
+        for watch in self.watches:
+            watch(path, request)
+        self._calls += 1
+        call.number = self._calls
+        connection.calls[call.number] = call
+        rng, faults, world = self.world.rng, self.faults, self.world
+        delay = self._delay(connection)
+        luck = rng.random()
+        if not world.chaotic:
+            pass
+        elif luck < faults.duplicate:
+            self._count("client_duplicate")
+            late = delay + rng.expovariate(1 / 0.05)
+            world.schedule(late, self._arrive_again, connection.node, path, request)
+        elif luck < faults.duplicate + faults.late_duplicate:
+            self._count("client_late_duplicate")
+            node = connection.node if rng.random() < 0.6 else rng.randrange(len(world.nodes))
+            world.schedule(LATE_S * rng.random(), self._arrive_again, node, path, request)
+        if self._is_lost(connection):
+            return
+        world.schedule(delay, self._arrive, connection, call.number, path, request, timeout_s)
+
+    def cancel(self, call: "SimCall") -> None:
+        """Tell the node that nobody waits any more."""
+        connection = call.connection
+        if connection is None or connection.calls.pop(call.number, None) is None:
+            return
+        if connection.up and self.reaches(connection.node, to_node=True):
+            self.world.schedule(self._latency(), self._cancel, connection, call.number)
+
+    def _cancel(self, connection: Connection, call: int) -> None:
+        task = connection.serving.pop(call, None)
+        node = self.world.nodes[connection.node]
+        if task is None or not node.alive or node.incarnation != connection.life:
+            return
+        task.get_loop().call_soon(task.cancel)
+
+    def _arrive(
+        self, connection: Connection, call: int, path: str, request: bytes, timeout_s: float
+    ) -> None:
+        node = self.world.nodes[connection.node]
+        if not node.alive or node.incarnation != connection.life:
+            self.reset(connection)
+            return
+        if not connection.up:
+            return
+        if not self.reaches(connection.node, to_node=True):
+            self._lose(connection)
+            return
+
+        def respond(code: Code, details: str, answer: bytes) -> None:
+            connection.serving.pop(call, None)
+            if connection.up and not self._is_lost(connection):
+                delay = self._delay(connection)
+                self.world.schedule(delay, self._answer, connection, call, code, details, answer)
+
+        assert node.server is not None
+        peer = f"ipv4:10.9.0.{connection.client % 250}:{40000 + connection.client}"
+        connection.serving[call] = node.server.dispatch(path, request, peer, timeout_s, respond)
+
+    def _arrive_again(self, node: int, path: str, request: bytes) -> None:
+        """The proxy's second copy: its answer goes nowhere, the proxy hangs up a second later."""
+        there = self.world.nodes[node]
+        if there.alive and there.server is not None and self.reaches(node, to_node=True):
+            there.server.dispatch(path, request, f"ipv4:{PROXY_HOST}:1", 1.0, lambda *_: None)
+
+    def _answer(
+        self, connection: Connection, number: int, code: Code, details: str, answer: bytes
+    ) -> None:
+        if not connection.up:
+            return
+        if not self.reaches(connection.node, to_node=False):
+            self._lose(connection)
+            return
+        call = connection.calls.pop(number, None)
+        if call is not None:
+            call.end(code, details, answer)
+
+    # ---- luck
+
+    def _latency(self) -> float:
+        return 0.0003 + self.world.rng.expovariate(1 / 0.002)
+
+    def _delay(self, connection: Connection) -> float:
+        delay = self._latency()
+        if self.world.rng.random() < self.faults.slow:
+            delay += 0.5 * self.world.rng.random()
+        arrival = self.world.now + delay
+        if arrival < connection.last_arrival:
+            self._count("client_reordering")
+        connection.last_arrival = max(arrival, connection.last_arrival)
+        return delay
+
+    def _is_lost(self, connection: Connection) -> bool:
+        if not self.world.chaotic or self.world.rng.random() >= self.faults.loss:
+            return False
+        self._lose(connection)
+        return True
+
+    def _lose(self, connection: Connection) -> None:
+        self._count("client_loss")
+        self.world.schedule(BREAK_S * self.world.rng.random(), self.reset, connection)
+
+    def _count(self, kind: str) -> None:
+        self.world.count(kind)
+
+
+class SimCall:
+    """As `grpc.aio.UnaryUnaryCall`, as far as the SDK uses it."""
+
+    def __init__(self, loop: ProcessLoop, net: ClientNet, parse: Callable[[bytes], Any]) -> None:
+        self._loop, self._net, self._parse = loop, net, parse
+        self._future = loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self.connection: Connection | None = None
+        self.number = 0
+        self.told: tuple[int, float] | None = None
+        """Of a member's call: whose it is, and when it was sent."""
+
+    def start(self, timeout_s: float) -> None:
+        """The deadline runs from now on, whether there is a connection or not."""
+        self._timer = self._loop.call_later(timeout_s, self._expire)
+
+    def end(self, code: Code, details: str, answer: bytes) -> None:
+        """The outcome, from outside the process."""
+        self._loop.post(self._settle, code, details, answer)
+
+    def done(self) -> bool:
+        """Whether there is an outcome."""
+        return self._future.done()
+
+    def cancel(self) -> None:
+        """Nobody waits for the answer."""
+        self._settle(Code.CANCELLED, "cancelled by the client", b"")
+        self._net.cancel(self)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Any:
+        try:
+            code, details, answer = await self._future
+        except asyncio.CancelledError:
+            self._net.cancel(self)
+            raise
+        if code is not Code.OK:
+            nothing = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(code, nothing, nothing, details)
+        return self._parse(answer)
+
+    def _expire(self) -> None:
+        self._settle(Code.DEADLINE_EXCEEDED, "Deadline Exceeded", b"")
+        self._net.cancel(self)
+
+    def _settle(self, code: Code, details: str, answer: bytes) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._future.done():
+            self._future.set_result((code, details, answer))
+            if self.told is not None and code is Code.OK:
+                client, sent_s = self.told
+                self._net.answered_s[client] = max(self._net.answered_s.get(client, 0.0), sent_s)
+
+
+class SimChannel:
+    """As `grpc.aio.Channel`, as far as the SDK uses it: one connection, opened anew when broken."""
+
+    def __init__(self, loop: ProcessLoop, net: ClientNet, client: int, address: str) -> None:
+        self._loop, self._net, self._client = loop, net, client
+        self._node = node_at(address)
+        self._state = State.IDLE
+        self._connection: Connection | None = None
+        self._changed: asyncio.Future[None] | None = None
+        self._queued: list[Callable[[], None]] = []
+
+    def get_state(self, try_to_connect: bool = False) -> State:
+        """Its connectivity."""
+        if try_to_connect and self._state is State.IDLE:
+            self._connect()
+        return self._state
+
+    async def wait_for_state_change(self, last_observed_state: State) -> None:
+        """Until it is another one."""
+        while self._state is last_observed_state:
+            if self._changed is None:
+                self._changed = self._loop.create_future()
+            await asyncio.shield(self._changed)
+
+    async def close(self, grace: float | None = None) -> None:
+        """Close; what is open is cancelled."""
+        self._become(State.SHUTDOWN)
+        if self._connection is not None:
+            self._net.reset(self._connection)
+
+    def unary_unary(
+        self, path: str, request_serializer: object, response_deserializer: Callable[[bytes], Any]
+    ) -> Callable[..., SimCall]:
+        """How a method is called."""
+
+        def start(request: bytes, timeout: float, metadata: object) -> SimCall:  # noqa: ARG001
+            call = SimCall(self._loop, self._net, response_deserializer)
+            if path.endswith(MEMBERS_CALLS):
+                call.told = (self._client, self._net.world.now)
+            call.start(timeout)
+            self._send(call, path, request, self._loop.time() + timeout)
+            return call
+
+        return start
+
+    def _send(self, call: SimCall, path: str, request: bytes, deadline: float) -> None:
+        if call.done():
+            return
+        if self._state is State.READY and self._connection is not None:
+            call.connection = self._connection
+            left_s = max(deadline - self._loop.time(), 0.001)
+            self._net.request(call, path, request, left_s)
+        elif self._state in (State.TRANSIENT_FAILURE, State.SHUTDOWN):
+            call.end(Code.UNAVAILABLE, "failed to connect", b"")
+        else:
+            self._queued.append(lambda: self._send(call, path, request, deadline))
+            self.get_state(try_to_connect=True)
+
+    def _connect(self) -> None:
+        self._become(State.CONNECTING)
+        holder: list[Connection] = []
+
+        def broken() -> None:
+            self._loop.post(self._broke, holder)
+
+        def then(connection: Connection | None) -> None:
+            if connection is not None:
+                holder.append(connection)
+            self._loop.post(self._connected, connection)
+
+        self._net.connect(self._client, self._node, broken, then)
+
+    def _connected(self, connection: Connection | None) -> None:
+        if self._state is State.SHUTDOWN:
+            if connection is not None:
+                self._net.reset(connection)
+        elif connection is None or not connection.up:
+            self._become(State.TRANSIENT_FAILURE)
+            self._loop.call_later(RECONNECT_S, self._try_again)
+        else:
+            self._connection = connection
+            self._become(State.READY)
+        queued, self._queued = self._queued, []
+        for send in queued:
+            send()
+
+    def _try_again(self) -> None:
+        if self._state is State.TRANSIENT_FAILURE:
+            self._connect()
+
+    def _broke(self, holder: list[Connection]) -> None:
+        for connection in holder:
+            if self._connection is connection:
+                self._connection = None
+                if self._state is not State.SHUTDOWN:
+                    self._become(State.IDLE)
+            calls, connection.calls = connection.calls, {}
+            for call in calls.values():
+                call._settle(Code.UNAVAILABLE, "Connection reset by peer", b"")
+
+    def _become(self, state: State) -> None:
+        self._state = state
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set_result(None)
+
+
+class SimNodes(Nodes):
+    """The SDK's view of the cluster, over simulated channels."""
+
+    def __init__(
+        self, bootstrap: Iterable[str], loop: ProcessLoop, net: ClientNet, client: int
+    ) -> None:
+        self._loop, self._net, self._client = loop, net, client
+        super().__init__(bootstrap, None, "")
+
+    def _open(self, endpoint: str) -> Any:
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            made: Any = SimChannel(self._loop, self._net, self._client, endpoint)
+            self._channels[endpoint] = channel = made
+            self._keepers[endpoint] = background_tasks.start(_keep_open(made))
+        return channel
+
+
+assert RECONNECT_S == timeouts.RECONNECT_FIRST_MS / 1000

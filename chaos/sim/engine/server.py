@@ -1,0 +1,138 @@
+"""The shipped gRPC frontend on a simulated node: its servicers, called with bytes.
+
+What gRPC does is done here: look a method up, parse, run the handler as a task, cancel it at the
+deadline or when the caller is gone. A handler that raises is a finding.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import grpc
+
+from muster.v1 import admin_pb2_grpc, group_pb2_grpc
+from musterd.chaos.sim.engine.loop import make_loop
+from musterd.chaos.sim.engine.rpc import endpoint
+from musterd.chaos.sim.engine.world import Node, Respond
+from musterd.coordinator.api.admin_service import AdminService
+from musterd.coordinator.api.admission import Admission
+from musterd.coordinator.api.cooperative_yield import LongReads
+from musterd.coordinator.api.group_service import GroupService
+from musterd.coordinator.api.handler import Coordination
+from musterd.coordinator.api.leader_watch import LeaderWatch
+from musterd.coordinator.api.reply_queue import ReplyQueue
+from musterd.coordinator.api.statuses import Statuses
+from musterd.coordinator.api.topic_service import TopicService
+from musterd.coordinator.runtime.heartbeats import Heartbeats
+from musterd.coordinator.runtime.routing import Directory
+from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.topic_registry import TopicRegistry
+from musterd.raft.contract import NodeId
+
+GROUPS = tuple(
+    f"/muster.v1.Admin/{name}"
+    for name in ("KickMembers", "DescribeGroupConfigs", "AlterGroupConfigs", "DescribeGroups")
+)
+"""What operators do with groups. The rest asks a node about its disk and its peers."""
+
+
+class _Aborted(Exception):  # noqa: N818 - it ends a handler, as in gRPC
+    """`context.abort` was called."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code, self.details = code, details
+
+
+class _Context:
+    """grpc.aio.ServicerContext, as far as the handlers use it."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+
+    def peer(self) -> str:
+        return self._peer
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        raise _Aborted(code, details)
+
+
+class _Methods:
+    """Takes what the generated code registers."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Any] = {}
+
+    def add_generic_rpc_handlers(self, _: object) -> None:
+        """The same handlers as below."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        self.handlers.update({f"/{service}/{name}": one for name, one in handlers.items()})
+
+
+def make_core(
+    number: int,
+    shards: tuple[Shard, ...],
+    heartbeats: Heartbeats,
+    peers: Callable[[], Mapping[int, str]],
+) -> Coordination:
+    """What coordinator/node/assembly.py puts together, over a simulated node's shards."""
+    directory = Directory(NodeId(number), endpoint(number), peers)
+    registry = shards[0]
+    return Coordination(
+        shards,
+        heartbeats,
+        TopicRegistry(
+            lambda: registry.state.topics,
+            lambda: registry.state.topics_version,
+            lambda: registry.current,
+        ),
+        directory,
+        Statuses(directory),
+        Admission(),
+        LeaderWatch(shards),
+        ReplyQueue(),
+        LongReads(),
+    )
+
+
+class SimServer:
+    """The client port of one life of a node."""
+
+    def __init__(self, node: Node, core: Coordination) -> None:
+        life = node.incarnation
+        self.core = core
+        self.loop = make_loop(
+            node.world, node.monotonic_s, lambda run: node.run_pass(life, run), node.world.defect
+        )
+        methods: Any = _Methods()
+        group_pb2_grpc.add_GroupCoordinatorServicer_to_server(GroupService(core), methods)
+        admin_pb2_grpc.add_TopicsServicer_to_server(TopicService(core), methods)
+        self._handlers: dict[str, Any] = methods.handlers
+        unused: Any = None
+        operators: Any = _Methods()
+        admin_pb2_grpc.add_AdminServicer_to_server(AdminService(core, unused, unused), operators)
+        self._handlers |= {path: operators.handlers[path] for path in GROUPS}
+        self._defect = node.world.defect
+
+    def dispatch(
+        self, path: str, request: bytes, peer: str, timeout_s: float, respond: Respond
+    ) -> "asyncio.Task[None]":
+        """Serve one call; `respond` is told once, unless it is cancelled or the node dies."""
+        work = self._serve(self._handlers[path], request, peer, respond)
+        task = self.loop.create_task(work)
+        timer = self.loop.call_later(timeout_s, task.cancel)
+        task.add_done_callback(lambda _: timer.cancel())
+        return task
+
+    async def _serve(self, handler: Any, request: bytes, peer: str, respond: Respond) -> None:
+        try:
+            message = handler.request_deserializer(request)
+            answer = await handler.unary_unary(message, _Context(peer))
+        except _Aborted as aborted:
+            respond(aborted.code, aborted.details, b"")
+        except Exception as error:  # noqa: BLE001 - gRPC would answer UNKNOWN and log it
+            self._defect(error)
+            respond(grpc.StatusCode.UNKNOWN, str(error), b"")
+        else:
+            respond(grpc.StatusCode.OK, "", handler.response_serializer(answer))

@@ -1,0 +1,118 @@
+"""What the parts of a simulation see of it, and of a node, so that none has to name the whole."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+import grpc
+
+from musterd.chaos.sim.checks.shard_checks import ShardChecker
+from musterd.chaos.sim.engine.loop import ProcessLoop
+from musterd.chaos.sim.engine.network import Network
+from musterd.chaos.sim.faults.faults import Faults
+from musterd.chaos.sim.faults.faulty import FaultyClient, FaultyNode
+from musterd.chaos.sim.scenario import Scenario
+from musterd.raft.contract import Outcome
+from musterd.raft.driver import Driver
+from musterd.raft.replica.replica import Replica
+from musterd.raft.settings import RaftSettings
+from musterd.storage.memory import MemoryStore
+
+Respond = Callable[[grpc.StatusCode, str, bytes], None]
+
+
+class ClientProcess(FaultyClient, Protocol):
+    """A process of a client's."""
+
+    loop: ProcessLoop
+
+
+class ClientPort(Protocol):
+    """A node's servicers, called with bytes."""
+
+    def dispatch(
+        self, path: str, request: bytes, peer: str, timeout_s: float, respond: Respond
+    ) -> asyncio.Task[None]: ...
+
+
+class Node(FaultyNode, Protocol):
+    """A simulated node, over all its lives."""
+
+    awake_s: float
+    store: MemoryStore
+    """Its disk."""
+    store_uuid: bytes
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def world(self) -> "World": ...
+    @property
+    def server(self) -> ClientPort | None: ...
+    @property
+    def is_introduced(self) -> bool: ...
+    @property
+    def running(self) -> Driver:
+        """The driver of the process that runs."""
+
+    @property
+    def heard_s(self) -> Mapping[int, float]:
+        """By peer, when this process last took a frame of it in, on this process's clock."""
+
+    @property
+    def told_s(self) -> Mapping[int, float]:
+        """By peer, when that one last took a frame of this process in, on this process's clock."""
+
+    def replica(self, shard: int) -> Replica: ...
+    def leads_shard(self, shard: int) -> bool: ...
+    def is_admitted(self, shard: int) -> bool: ...
+    def is_durable(self, shard: int, index: int, term: int) -> bool: ...
+    def journal_term(self, shard: int) -> int: ...
+    def steady_s(self) -> float: ...
+    def monotonic_s(self) -> float: ...
+    def suspend(self, seconds: float) -> None: ...
+    def work(self, seconds: float) -> None: ...
+    def run_pass(self, life: int, run: Callable[[], None]) -> None: ...
+    def run_later(self, life: int, run: Callable[[], None]) -> None: ...
+    def propose(self, shard: int, entry: bytes, done: Callable[[Outcome], None]) -> None: ...
+    def read(self, shard: int, done: Callable[[bool], None]) -> None: ...
+    def wipe(self) -> None: ...
+    def begin_again(self) -> None: ...
+    def spoil(self) -> bool: ...
+    def would_miss(self, node: "Node", copy: MemoryStore) -> bool: ...
+    def put_back(self, copy: MemoryStore) -> None: ...
+
+
+class World(Protocol):
+    """A simulation, as those who act in it see it."""
+
+    rng: Random
+    now: float
+    """Virtual seconds."""
+    micro: float
+    net: Network
+    checkers: list[ShardChecker]
+    faults: Faults
+    settings: RaftSettings
+    processes: list[ClientProcess]
+    """Of clients, in the order in which they were made."""
+
+    @property
+    def scenario(self) -> Scenario: ...
+    @property
+    def nodes(self) -> Sequence[Node]: ...
+    @property
+    def chaotic(self) -> bool:
+        """Whether things may still go wrong."""
+
+    def count(self, kind: str) -> None:
+        """A fault has happened."""
+
+    def crash(self, number: int, *, power_cut: bool, down_s: float | None = None) -> None:
+        """A node dies, and is started again some time later."""
+
+    def defect(self, error: BaseException) -> None:
+        """Shipped code has failed in a way that it calls a defect itself."""
+
+    def schedule(self, delay_s: float, run: Callable[..., None], *args: object) -> None: ...

@@ -1,0 +1,1 @@
+"""How the simulator seeks broken builds, and makes a failing run shorter."""
