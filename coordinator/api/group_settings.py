@@ -173,7 +173,7 @@ def _settings(own: Mapping[str, int], shard: Shard) -> list[pb.GroupSetting]:
         lowest, highest = setting.bounds(LIMITS)
         default = getattr(LIMITS, setting.limit)
         if name == OFFSETS_RETENTION_MS:
-            default = shard.retention.offsets_ms
+            default = shard.node.retention.offsets_ms
         found.append(
             pb.GroupSetting(
                 name=name,

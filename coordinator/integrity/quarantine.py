@@ -55,7 +55,7 @@ class Quarantine:
     def _begin(self, shard: Shard, majority: Sequence[int]) -> None:
         if shard.number not in self._open:
             self._count(shard)
-            shard.shard_moved(shard.number)
+            shard.node.shard_moved(shard.number)
             log.error(
                 "this replica differs from a majority of the nodes",
                 shard=shard.number,

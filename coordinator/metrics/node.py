@@ -136,9 +136,7 @@ class NodeMetrics:
         self.grpc.replied.append(self.api.replied)
         for shard, proposals in zip(sources.shards, self.proposals, strict=True):
             shard.observers.append(self.groups.applied)
-            shard.propose = proposals.around(shard.propose)
-            shard.proposer.clock_s = self._clock_s
-            shard.proposer.waited = self.timings.queue.observe
+            shard.measure(proposals.around, self._clock_s, self.timings.queue.observe)
 
     def before_tick(self, now: float) -> None:
         """Nothing to do for a `Participant` that measures only."""

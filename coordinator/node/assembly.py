@@ -1,7 +1,6 @@
 """Puts the synchronous half of a node together: shards, their replicas, the turns."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from random import Random
 
 from musterd.coordinator.api.admission import Admission
@@ -15,15 +14,17 @@ from musterd.coordinator.machine.events import NodeReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
 from musterd.coordinator.node.wall_clock import WallClock
 from musterd.coordinator.runtime.calls import NodeCallLimits
+from musterd.coordinator.runtime.coordinator_state import Joins
 from musterd.coordinator.runtime.growth import StateLimits, StateSize
 from musterd.coordinator.runtime.heartbeats import Heartbeats
 from musterd.coordinator.runtime.retention import RETENTION, Retention
 from musterd.coordinator.runtime.routing import Directory
-from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.shard import NodeContext, Shard
 from musterd.coordinator.runtime.topic_registry import TopicRegistry
 from musterd.coordinator.runtime.turns import Turns
 from musterd.raft.contract import NodeId, ShardId, StateMachine
 from musterd.raft.driver import Driver, Link
+from musterd.raft.identity import load_identity
 from musterd.raft.peers import Replacement
 from musterd.storage.clock import steady_s
 from musterd.storage.store import Store
@@ -32,19 +33,89 @@ CLOCK: Callable[[], float] = steady_s
 """The driver's: elections, quorums and sessions are measured by others as well, so sleep counts."""
 
 
-@dataclass(frozen=True, slots=True)
 class Assembly:
-    """A node without its sockets."""
+    """A node without its store, its clock and its sockets.
 
-    driver: Driver
-    shards: tuple[Shard, ...]
-    core: Coordination
-    turns: Turns
-    call_limits: NodeCallLimits
-    state_size: StateSize
+    It is put together here and nowhere else: a node, the simulator and the tests give it another
+    clock, another log and other peers, and run the same parts.
+    """
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        endpoint: str,
+        shards: int,
+        *,
+        wall_ms: Callable[[], int],
+        wake: Callable[[], None],
+        peers: Callable[[], Mapping[int, str]],
+        retention: Retention = RETENTION,
+        limits: StateLimits | None = None,
+        admission: Admission | None = None,
+        joins: Callable[[], Joins] | None = None,
+    ) -> None:
+        """`wall_ms`: milliseconds since 1970. `wake` asks the driver for a turn soon.
+
+        `peers` gives the client endpoints of the other nodes. `limits`: of the node's state; None:
+        those that ship. `joins` says how Joins come to the node; None: as `admission` counts them.
+        """
+        self._wake = wake
+        self.call_limits = NodeCallLimits()
+        self.state_size = StateSize(limits)
+        ordered: list[Shard] = []
+        heartbeats = Heartbeats(ordered, self.call_limits.breaks)
+        context = NodeContext(
+            wall_ms,
+            self._hurry,
+            self.call_limits,
+            self.state_size,
+            retention,
+            lambda: ordered[0].state,
+            heartbeats.group_moved,
+            heartbeats.shard_moved,
+        )
+        ordered.extend(Shard(ShardId(number), context) for number in range(shards))
+        self.shards = tuple(ordered)
+        directory = Directory(node_id, endpoint, peers)
+        admission = admission or Admission()
+        watch = LeaderWatch(self.shards)
+        registry = self.shards[0]
+        self.core = Coordination(
+            self.shards,
+            heartbeats,
+            TopicRegistry(
+                lambda: registry.state.topics,
+                lambda: registry.state.topics_version,
+                lambda: registry.current,
+            ),
+            directory,
+            Statuses(directory),
+            admission,
+            watch,
+            ReplyQueue(),
+            LongReads(lambda: admission.admitted_total),
+        )
+        self.turns = Turns(
+            self.shards,
+            heartbeats,
+            self.call_limits.breaks,
+            joins or admission.joins,
+            watch.turn,
+        )
+
+    def _hurry(self, number: ShardId) -> None:
+        self.turns.hurry(number)
+        self._wake()
+
+    def attach(self, driver: Driver) -> None:
+        """Give the shards their replicas, and the driver its turns. Once, before it starts."""
+        for shard in self.shards:
+            shard.attach(driver.replicas[shard.number])
+        driver.participants.append(self.turns)
+        _follow_replacements(driver, self.shards[0])
 
 
-def assemble(
+def open_node(
     store: Store,
     link: Link,
     endpoint: str,
@@ -52,56 +123,29 @@ def assemble(
     wrap: Callable[[StateMachine], StateMachine] = lambda machine: machine,
     retention: Retention = RETENTION,
     limits: StateLimits | None = None,
-) -> Assembly:
-    """Open `store` and build everything on it; `wrap` may measure the state machines.
+) -> tuple[Driver, Assembly]:
+    """A node on `store`: its driver, which does not run yet, and what is attached to it.
 
-    Raises what raft's `Driver` raises: CorruptStoreError, IdentityError.
+    `wrap` may measure the state machines. Raises what `Driver` raises: CorruptStoreError,
+    IdentityError.
     """
-    call_limits = NodeCallLimits()
-    state_size = StateSize(limits)
-    shards: dict[ShardId, Shard] = {}
-    wall = WallClock()
-
-    def machine(number: ShardId) -> StateMachine:
-        shards[number] = Shard(number, call_limits, wall.now_ms, wake, retention, state_size)
-        return wrap(shards[number])
-
-    def wake(number: ShardId) -> None:
-        turns.hurry(number)
-        driver.wake()
-
-    driver = Driver(store, machine, link, CLOCK, rng)
-    driver.client_endpoint = endpoint
-    for number, shard in shards.items():
-        shard.attach(driver.replicas[number])
-    ordered = tuple(shards[number] for number in sorted(shards))
-    heartbeats = Heartbeats(ordered, call_limits.breaks)
-    for shard in ordered:
-        shard.group_moved = heartbeats.group_moved
-        shard.shard_moved = heartbeats.shard_moved
-        shard.registry = lambda: ordered[0].state
-        shard.on_reload.append(freeze_loaded)
-    directory = Directory(NodeId(driver.identity.node_id), endpoint, lambda: driver.book.endpoints)
-    watch, admission = LeaderWatch(ordered), Admission()
-    core = Coordination(
-        ordered,
-        heartbeats,
-        TopicRegistry(
-            lambda: ordered[0].state.topics,
-            lambda: ordered[0].state.topics_version,
-            lambda: ordered[0].current,
-        ),
-        directory,
-        Statuses(directory),
-        admission,
-        watch,
-        ReplyQueue(),
-        LongReads(lambda: admission.admitted_total),
+    identity = load_identity(store)
+    assembly = Assembly(
+        NodeId(identity.node_id),
+        endpoint,
+        identity.shards,
+        wall_ms=WallClock().now_ms,
+        wake=lambda: driver.wake(),  # noqa: PLW0108 - there is no driver yet
+        peers=lambda: driver.book.endpoints,
+        retention=retention,
+        limits=limits,
     )
-    turns = Turns(ordered, heartbeats, call_limits.breaks, watch.turn)
-    driver.participants.append(turns)
-    _follow_replacements(driver, ordered[0])
-    return Assembly(driver, ordered, core, turns, call_limits, state_size)
+    driver = Driver(store, lambda number: wrap(assembly.shards[number]), link, CLOCK, rng)
+    driver.client_endpoint = endpoint
+    assembly.attach(driver)
+    for shard in assembly.shards:
+        shard.on_reload.append(freeze_loaded)
+    return driver, assembly
 
 
 def _follow_replacements(driver: Driver, shard_0: Shard) -> None:

@@ -28,7 +28,7 @@ from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.integrity.verify import Frozen, Verifier
 from musterd.coordinator.metrics.http_page import MetricsPage
 from musterd.coordinator.metrics.node import NodeMetrics, Sources
-from musterd.coordinator.node.assembly import Assembly, assemble
+from musterd.coordinator.node.assembly import open_node
 from musterd.coordinator.node.config import ConfigError, Settings, split_address
 from musterd.coordinator.node.process_end import ends_within
 from musterd.coordinator.node.room_watch import RoomWatch
@@ -90,7 +90,7 @@ class Node:
         settings, rng = self.settings, Random()  # noqa: S311  # jitter, no secret
         addresses = {node: split_address(at) for node, at in settings.peers.items()}
         self._hub = PeerHub(addresses, self._fail, rng)
-        self.assembly: Assembly = assemble(
+        self.driver, self.assembly = open_node(
             self._store,
             self._hub,
             settings.endpoint,
@@ -99,7 +99,6 @@ class Node:
             Retention(settings.offset_retention_ms),
             settings.state_limits,
         )
-        self.driver = self.assembly.driver
         _check_peers(self.driver.identity, settings.peers)
         self._hub.attach(self.driver)
         self._room = RoomWatch(
@@ -179,7 +178,6 @@ class Node:
         self._store.sync_observers.append(self.metrics.timings.fsync.observe)
         self._runner.lag_observers.append(self.metrics.timings.turn_lag.observe)
         self._runner.lag_observers.append(self._timer_fired)
-        self.assembly.turns.joins = core.admission.joins
 
     def _timer_fired(self, late_s: float) -> None:
         self.assembly.turns.timer_fired(late_s)

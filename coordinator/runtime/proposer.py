@@ -138,12 +138,15 @@ class Proposer:
         """In partitions, as `work_of` counts them."""
         self._queued_size = self._queued_work = 0
         """Of what neither is held nor under way."""
-        self.clock_s: Callable[[], float] = float
-        """For `waited` alone, which is told how long each command waited; metrics set both."""
-        self.waited: Callable[[float], None] = _unmeasured
+        self._clock_s: Callable[[], float] = float
+        self._waited: Callable[[float], None] = _unmeasured
         self.offered_total = 0
         self.shed_total = 0
         self.entries_total = 0
+
+    def measure(self, clock_s: Callable[[], float], waited: Callable[[float], None]) -> None:
+        """Have `waited` told how long each command waited, in seconds of `clock_s`."""
+        self._clock_s, self._waited = clock_s, waited
 
     def busy(self, group_id: str) -> bool:
         """True where a command of this group is waiting or under way."""
@@ -213,7 +216,7 @@ class Proposer:
         self.offered_total += 1
         number = self.offered_total
         self._queue.append(
-            Pending(command, size, work, call, self.clock_s(), number, growth=growth)
+            Pending(command, size, work, call, self._clock_s(), number, growth=growth)
         )
         self.commands += 1
         self.bytes += size
@@ -299,9 +302,9 @@ class Proposer:
                 break
             self._take(pending)
             taken.append(pending)
-        now_s = self.clock_s()
+        now_s = self._clock_s()
         for pending in taken:
-            self.waited(now_s - pending.offered_s)
+            self._waited(now_s - pending.offered_s)
         return tuple(taken)
 
     def _next(self) -> Pending | None:

@@ -6,6 +6,7 @@ leader's own and are built anew at each promotion (architecture 4, Failover; gro
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -92,34 +93,45 @@ Applied = Callable[[ShardId, int, Entry, tuple[CommandResult, ...]], None]
 """An observer of applied entries: shard, index, the entry, what came of each command."""
 
 
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """What the shards of a node share, what they ask of it and what they tell it."""
+
+    wall_ms: Callable[[], int]
+    """Milliseconds since 1970."""
+    wake: Callable[[ShardId], None]
+    """Asks for a turn soon, in which the shard's `hurry` is called at least."""
+    call_limits: NodeCallLimits = field(default_factory=NodeCallLimits)
+    state_size: StateSize = field(default_factory=StateSize)
+    retention: Retention = RETENTION
+    registry: Callable[[], ShardState] | None = None
+    """Shard 0's applied state on this node; None: the only shard is shard 0."""
+    group_moved: Callable[[int, str], None] = lambda _shard, _group_id: None
+    """The members of a group have something to do: heartbeats that are held are answered."""
+    shard_moved: Callable[[int], None] = lambda _shard: None
+    """The same of all groups of a shard."""
+
+
 class Shard:
     """The state machine of one replica and, while it leads, the coordinator of the shard's groups.
 
-    `attach` gives it its log before anything else is called. `wake` asks the node for a turn soon,
-    in which `hurry` is called at least.
+    `attach` gives it its log before anything else is called.
     """
 
-    def __init__(
-        self,
-        number: ShardId,
-        call_limits: NodeCallLimits,
-        wall_ms: Callable[[], int],
-        wake: Callable[[ShardId], None],
-        retention: Retention = RETENTION,
-        state_size: StateSize | None = None,
-    ) -> None:
+    def __init__(self, number: ShardId, node: NodeContext) -> None:
         self.number = number
         self.state = ShardState()
         self.persist = Persist()
         self.sessions = Sessions()
-        self.registry: Callable[[], ShardState] = lambda: self.state
-        """Shard 0's applied state on this node; by default this shard is shard 0."""
+        self.node = node
         self.proposer = Proposer(
-            self._failed, lambda: self.registry().topics_version, call_limits.large.share(self.wake)
+            self._failed,
+            lambda: self.registry.topics_version,
+            node.call_limits.large.share(self.wake),
         )
         self.waiters = Waiters()
         self.observers: list[Applied] = []
-        self.state_size = state_size or StateSize()
+        self.state_size = node.state_size
         self.state_size.shards.append(self.state_bytes)
         self.state_size.groups.append(self.group_bytes)
         self.draining = False
@@ -128,24 +140,17 @@ class Shard:
         """Replicas of the shard differ, and no majority says which are right."""
         self.loaded_index = 0
         """The applied index at which the state was last read from disk."""
-        self.group_moved: Callable[[int, str], None] = _ignore_group
-        self.shard_moved: Callable[[int], None] = _ignore_shard
         self.on_reload: list[Callable[[], None]] = []
         """Told when a state was loaded, at start and after a snapshot."""
-        self._call_limits = call_limits
-        self._wall_ms = wall_ms
-        self._wake_node = wake
         self._log: ReplicatedLog | None = None
-        self.propose: Propose = _no_log
-        """The replica's `propose`; metrics may wrap it."""
+        self._propose: Propose = _no_log
         self._time = ShardTime()
         self._clock_ms = 0
         self._promoted = False
         self._heard_quorum = False
         self._deposed_calls = DeposedCalls()
         self._router = CommandRouter(self)
-        self.retention = retention
-        self._sweep = Sweep(retention)
+        self._sweep = Sweep(node.retention)
         self._notices = TopicChangeNotifier()
         self._settling: list[tuple[int, Callable[[bool], None]]] = []
         self._checkpoint_due_ms = 0
@@ -156,7 +161,22 @@ class Shard:
         """Give the shard its replica, once."""
         invariant(self._log is None, "a shard has one replica")
         self._log = log
-        self.propose = log.propose
+        self._propose = log.propose
+
+    def measure(
+        self,
+        around: Callable[[Propose], Propose],
+        clock_s: Callable[[], float],
+        waited: Callable[[float], None],
+    ) -> None:
+        """Have proposals measured, after `attach`; see `Proposer.measure`."""
+        self._propose = around(self._propose)
+        self.proposer.measure(clock_s, waited)
+
+    @property
+    def registry(self) -> ShardState:
+        """Shard 0's applied state on this node."""
+        return self.state if self.node.registry is None else self.node.registry()
 
     @property
     def log(self) -> ReplicatedLog:
@@ -298,7 +318,7 @@ class Shard:
 
         `on_park` is told when the answer will be long in coming.
         """
-        call = Call(command, respond, self.sessions, self._call_limits, on_park)
+        call = Call(command, respond, self.sessions, self.node.call_limits, on_park)
         coordinator_state = self.coordinator_state
         if coordinator_state is not CoordinatorState.SERVING:
             call.answer(
@@ -378,12 +398,12 @@ class Shard:
         """What a command decided now would be told (architecture 3 rule 1)."""
         return Envelope(
             time_ms=self.time_ms,
-            wall_ms=self._wall_ms(),
+            wall_ms=self.node.wall_ms(),
             rules_version=RULES_VERSION,
             limits_version=LIMITS_VERSION,
             generation_floor=self.state.generation_floor,
             limits=LIMITS,
-            topics_version=self.registry().topics_version,
+            topics_version=self.registry.topics_version,
         )
 
     def checkpoint_soon(self) -> bool:
@@ -402,7 +422,7 @@ class Shard:
 
         After everything delivered was taken in, before the tick.
         """
-        self._clock_ms = self._call_limits.large.now_ms = turn.clock_ms
+        self._clock_ms = self.node.call_limits.large.now_ms = turn.clock_ms
         if self._deposed_calls:
             self._deposed_calls.turn(turn.clock_ms, self.elsewhere())
         if not self._promoted:
@@ -431,20 +451,20 @@ class Shard:
         heard = self.log.quorum_heard
         if turn.lag_ms <= LAG_FORGIVEN_MS or heard:
             if self._heard_quorum and not heard:
-                self.shard_moved(self.number)
+                self.node.shard_moved(self.number)
             self._heard_quorum = heard
         return heard
 
     def hurry(self, turn: Turn) -> None:
         """Close an entry over what was asked since the last turn; timers can wait for the next."""
-        self._clock_ms = self._call_limits.large.now_ms = turn.clock_ms
+        self._clock_ms = self.node.call_limits.large.now_ms = turn.clock_ms
         if self._promoted:
             self._flush(self._time.advance(turn.clock_ms))
 
     def _flush(self, time_ms: int) -> None:
         if self.room is Room.NONE:
             self.proposer.refuse_queue("the room on the nodes' disks")
-        if self.proposer.flush(time_ms, self._wall_ms(), self.propose):
+        if self.proposer.flush(time_ms, self.node.wall_ms(), self._propose):
             self.wake()  # the turn had enough
         if self._settling:  # what the log refuses has ended, too
             self._settle()
@@ -468,9 +488,9 @@ class Shard:
     def _look_around(self) -> None:
         """What nobody asked for: old offsets, and topics that running groups do not know of."""
         groups = self.state.groups
-        for sweep in self._sweep.turn(self._clock_ms, self._wall_ms(), groups):
+        for sweep in self._sweep.turn(self._clock_ms, self.node.wall_ms(), groups):
             self.proposer.offer(sweep, command_bytes(sweep, FIRING_BYTES))
-        for notice in self._notices.turn(self.registry(), groups):
+        for notice in self._notices.turn(self.registry, groups):
             if self.proposer.offer(notice, FIRING_BYTES) is not None:
                 self._notices.again(notice.group_id)
 
@@ -520,12 +540,12 @@ class Shard:
             for event in events:
                 self._watch_members(event)
                 if isinstance(event, GenerationFormed) and group is not None:
-                    self._notices.formed(event, self.registry())
+                    self._notices.formed(event, self.registry)
                     self.sessions.formed(group)
                 self.waiters.consume(event, group)
             self.sessions.rounds_changed(group_id, group)
             if any(isinstance(event, _MOVES) for event in events):
-                self.group_moved(self.number, group_id)
+                self.node.group_moved(self.number, group_id)
         if broken is not None:  # its process died while its Join or Sync was in the log
             self.sessions.broke_off(broken)
         if call is None or reply is PARKED:
@@ -581,11 +601,11 @@ class Shard:
             self._orphan(call)
         self.proposer.fail_queue(self.elsewhere())
         self._unsettle()
-        self.shard_moved(self.number)
+        self.node.shard_moved(self.number)
 
     def wake(self) -> None:
         """Ask the node for a turn soon."""
-        self._wake_node(self.number)
+        self.node.wake(self.number)
 
     @property
     def orphaned(self) -> bool:
@@ -601,7 +621,7 @@ class Shard:
         self._deposed_calls.release(answer)
         self.proposer.fail_queue(answer)
         self._unsettle()
-        self.shard_moved(self.number)
+        self.node.shard_moved(self.number)
 
     def _unsettle(self) -> None:
         """Nothing settles here any more."""
@@ -620,11 +640,3 @@ _MOVES = (GenerationFormed, MemberRemoved, MemberReplaced, RebalanceStarted)
 def _no_log(_entry: bytes, done: Callable[[Outcome], None]) -> None:
     """Before a replica is attached nothing can be proposed."""
     done(NotLeader(None))
-
-
-def _ignore_group(_shard: int, _group_id: str) -> None:
-    """Nobody holds heartbeats."""
-
-
-def _ignore_shard(_shard: int) -> None:
-    """Nobody holds heartbeats."""

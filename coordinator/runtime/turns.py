@@ -29,9 +29,10 @@ class Turns:
         shards: Sequence[Shard],
         heartbeats: Heartbeats,
         breaks: DisconnectDetector,
+        joins: Callable[[], Joins],
         after: Callable[[], None],
     ) -> None:
-        """`after` is called last in each turn."""
+        """`joins` says how they come (admission.py); `after` is called last in each turn."""
         self._shards = shards
         self._heartbeats = heartbeats
         self._breaks = breaks
@@ -39,8 +40,7 @@ class Turns:
         self._loop_round = 0
         self._lag_ms = 0
         self._fired = True
-        self.joins: Callable[[], Joins] = lambda: Joins.FEW
-        """How they come (admission.py)."""
+        self._joins = joins
         self._lively: dict[ShardId, Shard] = {}
         self._hurried: dict[ShardId, None] = {}
 
@@ -64,7 +64,7 @@ class Turns:
             int(now * MS),
             self._lag_ms,
             self._loop_round,
-            self.joins(),
+            self._joins(),
             self._heartbeats.arrivals.waited_rounds(self._loop_round),
         )
         hurried, self._hurried = self._hurried, {}

@@ -80,7 +80,7 @@ async def test_the_search_ends_when_a_silent_node_speaks_again(open_cluster, mon
         discovery = client._core.discovery
         cluster.script("FindCoordinator", Hang())
         joining = asyncio.create_task(client.group("g", ["t"]).next_assignment())
-        await cluster.until(lambda: client.counters.unanswered == 1)
+        await cluster.until(lambda: client.counters.unanswered >= 1)
         assert discovery._searches
         await cluster.until(lambda: client.counters.pings >= 3)
         assert not discovery._searches

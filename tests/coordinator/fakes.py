@@ -16,7 +16,7 @@ from musterd.coordinator.runtime.calls import NodeCallLimits
 from musterd.coordinator.runtime.coordinator_state import Joins, Turn
 from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.retention import RETENTION
-from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.shard import NodeContext, Shard
 from musterd.raft.contract import (
     Applied,
     NodeId,
@@ -172,13 +172,22 @@ class Rig:
         self.call_limits = call_limits or NodeCallLimits()
         self.wakes = 0
         self.wall_ms = 1_700_000_000_000
+        self.registry = lambda: self.shard.state
+        """What the node says; a test may replace it, and the next two."""
+        self.group_moved = lambda _shard, _group_id: None
+        self.shard_moved = lambda _shard: None
         self.shard = Shard(
             ShardId(0),
-            self.call_limits,
-            lambda: self.wall_ms,
-            self._wake,
-            retention,
-            StateSize(limits),
+            NodeContext(
+                lambda: self.wall_ms,
+                self._wake,
+                self.call_limits,
+                StateSize(limits),
+                retention,
+                self._registry,
+                self._group_moved,
+                self._shard_moved,
+            ),
         )
         self.log = FakeLog(view=view)
         self.log.machine = self.shard
@@ -189,6 +198,15 @@ class Rig:
             for _ in self.shard.reload(view):
                 pass
         self.turn()
+
+    def _registry(self):
+        return self.registry()
+
+    def _group_moved(self, shard, group_id):
+        self.group_moved(shard, group_id)
+
+    def _shard_moved(self, shard):
+        self.shard_moved(shard)
 
     def _wake(self, _number):
         self.wakes += 1

@@ -10,22 +10,13 @@ from muster.v1 import admin_pb2_grpc, group_pb2_grpc
 from musterd.coordinator.api.admin_service import AdminService
 from musterd.coordinator.api.admission import Admission
 from musterd.coordinator.api.cluster_view import LogView, NodeView
-from musterd.coordinator.api.cooperative_yield import LongReads
 from musterd.coordinator.api.group_service import GroupService
-from musterd.coordinator.api.handler import Coordination
-from musterd.coordinator.api.leader_watch import LeaderWatch
-from musterd.coordinator.api.reply_queue import ReplyQueue
 from musterd.coordinator.api.server import make_server
-from musterd.coordinator.api.statuses import Statuses
 from musterd.coordinator.api.topic_service import TopicService
 from musterd.coordinator.integrity.verify import Frozen, Verifier
-from musterd.coordinator.runtime.calls import NodeCallLimits
+from musterd.coordinator.node.assembly import Assembly
 from musterd.coordinator.runtime.coordinator_state import Turn
-from musterd.coordinator.runtime.heartbeats import Heartbeats
-from musterd.coordinator.runtime.routing import Directory
-from musterd.coordinator.runtime.shard import Shard
-from musterd.coordinator.runtime.topic_registry import TopicRegistry
-from musterd.raft.contract import NodeId, ShardId
+from musterd.raft.contract import NodeId
 from tests.coordinator.fakes import FakeLog
 
 TURN_S = 0.002
@@ -57,39 +48,23 @@ class LocalNode:
     store_uuid = bytes(16)
 
     def __init__(self, shards=4, active_calls=1_200):
-        self.call_limits = NodeCallLimits()
-        self.shards = [
-            Shard(
-                ShardId(number), self.call_limits, lambda: int(time.time() * 1_000), lambda _: None
-            )
-            for number in range(shards)
-        ]
+        self.endpoints = {}
+        assembly = Assembly(
+            NodeId(0),
+            "127.0.0.1:1",
+            shards,
+            wall_ms=lambda: int(time.time() * 1_000),
+            wake=lambda: None,
+            peers=lambda: self.endpoints,
+            admission=Admission(active_calls),
+        )
+        self.core, self.turns, self.shards = assembly.core, assembly.turns, assembly.shards
+        self.call_limits = assembly.call_limits
+        self.heartbeats, self.directory = self.core.heartbeats, self.core.directory
         self.logs = [FakeLog(shard=number) for number in range(shards)]
         for shard, log in zip(self.shards, self.logs, strict=True):
             log.machine = shard
             shard.attach(log)
-        self.heartbeats = Heartbeats(self.shards, self.call_limits.breaks)
-        for shard in self.shards:
-            shard.group_moved = self.heartbeats.group_moved
-            shard.shard_moved = self.heartbeats.shard_moved
-            shard.registry = lambda: self.shards[0].state
-        self.endpoints = {}
-        self.directory = Directory(NodeId(0), "127.0.0.1:1", lambda: self.endpoints)
-        self.core = Coordination(
-            self.shards,
-            self.heartbeats,
-            TopicRegistry(
-                lambda: self.shards[0].state.topics,
-                lambda: self.shards[0].state.topics_version,
-                lambda: self.shards[0].current,
-            ),
-            self.directory,
-            Statuses(self.directory),
-            Admission(active_calls),
-            LeaderWatch(self.shards),
-            ReplyQueue(),
-            LongReads(),
-        )
         self.applying = True
         self.connected = set()
         """Of nodes 1 and 2, those that are connected."""

@@ -4,9 +4,8 @@ from musterd.coordinator.integrity.quarantine import Quarantine
 from musterd.coordinator.integrity.verify import Verifier
 from musterd.coordinator.machine.commands import CreateTopic
 from musterd.coordinator.machine.records.group_records import group_prefix
-from musterd.coordinator.runtime.calls import NodeCallLimits
 from musterd.coordinator.runtime.coordinator_state import Turn
-from musterd.coordinator.runtime.shard import Shard
+from musterd.coordinator.runtime.shard import NodeContext, Shard
 from musterd.storage import keys
 from musterd.storage.store import Family
 from tests.coordinator.fakes import commit
@@ -73,7 +72,7 @@ class ShardCluster(MemoryCluster):
         super().__init__(
             nodes,
             settings=settings,
-            machine=lambda: Shard(0, NodeCallLimits(), lambda: WALL_MS, lambda _: None),
+            machine=lambda: Shard(0, NodeContext(lambda: WALL_MS, lambda _: None)),
         )
         for node in self.ids:
             self._attach(node)

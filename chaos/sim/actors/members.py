@@ -99,11 +99,13 @@ class Members:
             if node.alive:
                 node.running.wake()
 
-        kept = deletion_checks.RETENTION if self.world.scenario.removals else RETENTION
-        limits = self.world.scenario.state_limits
-        app = GroupsApp(who, self.checkers, lambda: self.world.now, wake, starting, kept, limits)
-        if self.world.scenario.herds:
-            app.turns.joins = lambda: joins_at(self.world.now, node.number)
+        scenario = self.world.scenario
+        kept = deletion_checks.RETENTION if scenario.removals else RETENTION
+        limits = scenario.state_limits
+        herds = (lambda: joins_at(self.world.now, node.number)) if scenario.herds else None
+        app = GroupsApp(
+            who, self.checkers, lambda: self.world.now, wake, starting, kept, limits, herds
+        )
         self._apps[node.number] = app
         for shard, checker in zip(app.shards, self.checkers, strict=True):
             Served(shard, node, checker.shard)

@@ -6,19 +6,16 @@ from dataclasses import dataclass, field
 from musterd.chaos.sim.checks.answer_ledger import Ledger
 from musterd.chaos.sim.checks.deletion_checks import Promises
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
-from musterd.chaos.sim.engine.server import make_core
+from musterd.chaos.sim.engine.rpc import endpoint
 from musterd.coordinator.machine.events import GenerationFormed, MemberReplaced
 from musterd.coordinator.machine.shard_state import CommandResult, Entry
-from musterd.coordinator.runtime.calls import NodeCallLimits
+from musterd.coordinator.node.assembly import Assembly
 from musterd.coordinator.runtime.coordinator_state import Joins
-from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
-from musterd.coordinator.runtime.growth import StateLimits, StateSize
-from musterd.coordinator.runtime.heartbeats import Heartbeats
+from musterd.coordinator.runtime.growth import StateLimits
 from musterd.coordinator.runtime.persist import scrub
 from musterd.coordinator.runtime.retention import Retention
 from musterd.coordinator.runtime.shard import Shard
-from musterd.coordinator.runtime.turns import Turns
-from musterd.raft.contract import Examination, Role, ShardId, StateBatch, StateView
+from musterd.raft.contract import Examination, NodeId, Role, ShardId, StateBatch, StateView
 from musterd.raft.driver import Driver
 from musterd.raft.state import ShardView
 
@@ -129,7 +126,7 @@ def joins_at(now_s: float, node: int) -> Joins:
 
 
 class GroupsApp:
-    """A node's process: its shards, held heartbeats and turns, as coordinator/node/assembly.py."""
+    """A node's process: what ships, on the simulator's clock, with the checkers looking on."""
 
     def __init__(
         self,
@@ -140,35 +137,26 @@ class GroupsApp:
         starting: Callable[[], bool],
         retention: Retention,
         limits: StateLimits | None = None,
+        joins: Callable[[], Joins] | None = None,
     ) -> None:
-        self._call_limits = NodeCallLimits()
-        state_size = StateSize(limits)
-
-        def wall_ms() -> int:
-            return EPOCH_MS + int(now() * 1_000)
-
-        def wake_up(number: ShardId) -> None:
-            self.turns.hurry(number)
-            wake()
-
-        self.shards = [
-            Shard(ShardId(number), self._call_limits, wall_ms, wake_up, retention, state_size)
-            for number in range(len(checkers))
-        ]
         self._driver: Driver | None = None
+        self.assembly = Assembly(
+            NodeId(who[0]),
+            endpoint(who[0]),
+            len(checkers),
+            wall_ms=lambda: EPOCH_MS + int(now() * 1_000),
+            wake=wake,
+            peers=self._endpoints,
+            retention=retention,
+            limits=limits,
+            joins=joins or (lambda: Joins.FEW),
+        )
+        self.shards, self.core = self.assembly.shards, self.assembly.core
+        self.turns = self.assembly.turns
         self._watched = [
             WatchedShard(shard, checker, who, starting)
             for shard, checker in zip(self.shards, checkers, strict=True)
         ]
-        breaks: DisconnectDetector = self._call_limits.breaks
-        ordered = tuple(self.shards)
-        heartbeats = Heartbeats(ordered, breaks)
-        for shard in self.shards:
-            shard.group_moved = heartbeats.group_moved
-            shard.shard_moved = heartbeats.shard_moved
-            shard.registry = lambda: ordered[0].state
-        self.core = make_core(who[0], ordered, heartbeats, self._endpoints)
-        self.turns = Turns(ordered, heartbeats, breaks, self.core.watch.turn)
 
     def _endpoints(self) -> Mapping[int, str]:
         """Where clients reach the peers, as these have said."""
@@ -179,9 +167,7 @@ class GroupsApp:
 
     def attach(self, driver: Driver) -> None:
         self._driver = driver
-        for shard in self.shards:
-            shard.attach(driver.replicas[shard.number])
-        driver.participants.append(self.turns)
+        self.assembly.attach(driver)
 
     def timer(self, late_s: float) -> None:
         self.turns.timer_fired(late_s)

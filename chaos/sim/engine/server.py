@@ -5,29 +5,18 @@ deadline or when the caller is gone. A handler that raises is a finding.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import grpc
 
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
 from musterd.chaos.sim.engine.loop import make_loop
-from musterd.chaos.sim.engine.rpc import endpoint
 from musterd.chaos.sim.engine.world import Node, Respond
 from musterd.coordinator.api.admin_service import AdminService
-from musterd.coordinator.api.admission import Admission
-from musterd.coordinator.api.cooperative_yield import LongReads
 from musterd.coordinator.api.group_service import GroupService
 from musterd.coordinator.api.handler import Coordination
-from musterd.coordinator.api.leader_watch import LeaderWatch
-from musterd.coordinator.api.reply_queue import ReplyQueue
-from musterd.coordinator.api.statuses import Statuses
 from musterd.coordinator.api.topic_service import TopicService
-from musterd.coordinator.runtime.heartbeats import Heartbeats
-from musterd.coordinator.runtime.routing import Directory
-from musterd.coordinator.runtime.shard import Shard
-from musterd.coordinator.runtime.topic_registry import TopicRegistry
-from musterd.raft.contract import NodeId
 
 GROUPS = tuple(
     f"/muster.v1.Admin/{name}"
@@ -68,32 +57,6 @@ class _Methods:
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         self.handlers.update({f"/{service}/{name}": one for name, one in handlers.items()})
-
-
-def make_core(
-    number: int,
-    shards: tuple[Shard, ...],
-    heartbeats: Heartbeats,
-    peers: Callable[[], Mapping[int, str]],
-) -> Coordination:
-    """What coordinator/node/assembly.py puts together, over a simulated node's shards."""
-    directory = Directory(NodeId(number), endpoint(number), peers)
-    registry = shards[0]
-    return Coordination(
-        shards,
-        heartbeats,
-        TopicRegistry(
-            lambda: registry.state.topics,
-            lambda: registry.state.topics_version,
-            lambda: registry.current,
-        ),
-        directory,
-        Statuses(directory),
-        Admission(),
-        LeaderWatch(shards),
-        ReplyQueue(),
-        LongReads(),
-    )
 
 
 class SimServer:

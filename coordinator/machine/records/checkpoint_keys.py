@@ -17,5 +17,5 @@ def checkpoint_index(key: bytes) -> int:
     """Log index of a meta key. Raises RecordError where the key is none of a checkpoint."""
     tail = key[len(CHECKPOINT_PREFIX) :]
     if len(tail) != _INDEX_BYTES:
-        raise RecordError(f"a checkpoint under key {key!r}")
+        raise RecordError("a checkpoint under a key of another length")
     return int.from_bytes(tail, "big")

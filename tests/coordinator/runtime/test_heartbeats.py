@@ -20,8 +20,8 @@ class Held:
     def __init__(self):
         self.rig = Rig()
         self.beats = Heartbeats([self.rig.shard], self.rig.call_limits.breaks)
-        self.rig.shard.group_moved = self.beats.group_moved
-        self.rig.shard.shard_moved = self.beats.shard_moved
+        self.rig.group_moved = self.beats.group_moved
+        self.rig.shard_moved = self.beats.shard_moved
         self.rig.log.lead()
         self.answers = {}
         self.beats.turn(self.rig.clock_ms)

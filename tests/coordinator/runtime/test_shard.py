@@ -396,7 +396,7 @@ def test_a_leader_that_stood_still_asks_its_quorum_before_it_sends_its_callers_a
     """One turn later it knows; callers that are not asked about are told nothing meanwhile."""
     settle(rig, "a")
     moved = []
-    rig.shard.shard_moved = moved.append
+    rig.shard_moved = moved.append
     rig.log.quorum_heard = False
     rig.turn(ms=350, lag_ms=330)
     rig.log.quorum_heard = True

@@ -62,12 +62,12 @@ def test_a_running_group_rebalances_once_for_new_partitions(rig):
 def test_a_topic_that_comes_to_exist_is_told_to_its_readers(rig):
     """They named it before it was there."""
     rig.ask("join", join("a"))
-    rig.shard.registry = ShardState  # nothing is registered as far as this leader knows
+    rig.registry = ShardState  # nothing is registered as far as this leader knows
     rig.run(1_100)
     rig.ask("sync", sync("a", 1, {"a": b"A"}))
     rig.run(100)
     assert group_of(rig).topics_version == 0
-    rig.shard.registry = lambda: rig.shard.state
+    rig.registry = lambda: rig.shard.state
     rig.run(50)
     assert group_of(rig).phase is Phase.PREPARING_REBALANCE
 
@@ -76,13 +76,13 @@ def test_the_next_leader_tells_whom_the_last_one_did_not(rig):
     """The registry moved, and the leader went before it could say so."""
     settle(rig, "a")
     behind = ShardState(topics={"t": 2}, topics_changed={"t": 2}, topics_version=2)
-    rig.shard.registry = lambda: behind
+    rig.registry = lambda: behind
     rig.ask("grow", AddPartitions("t", 4))
     rig.run(100)
     assert group_of(rig).phase is Phase.STABLE
     rig.log.follow(NodeId(1))
     rig.run(100)
-    rig.shard.registry = lambda: rig.shard.state
+    rig.registry = lambda: rig.shard.state
     rig.run(100)
     assert group_of(rig).phase is Phase.STABLE  # it does not lead
     rig.log.lead()

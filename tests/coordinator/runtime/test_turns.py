@@ -37,7 +37,8 @@ class Rig:
 
     def __init__(self) -> None:
         self.shards = [FakeShard(number) for number in range(3)]
-        self.turns = Turns(self.shards, FakeBeats(), FakeBeats(), lambda: None)
+        self.joins = Joins.FEW
+        self.turns = Turns(self.shards, FakeBeats(), FakeBeats(), lambda: self.joins, lambda: None)
         self.now_ms = 0
         self.sweep()
 
@@ -72,7 +73,7 @@ def test_quiet_shards_get_their_turn_with_every_third_timer():
 def test_every_turn_says_how_joins_come():
     """The sweep's, that of a lively shard, and that of one which was asked."""
     rig = Rig()
-    rig.turns.joins = lambda: Joins.HERD
+    rig.joins = Joins.HERD
     rig.shards[1].quiet = False
     for _ in range(2 * TIMERS_PER_SWEEP):
         rig.turn()
