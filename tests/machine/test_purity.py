@@ -297,7 +297,7 @@ def _is_set(node: ast.AST) -> bool:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_nothing_in_the_machine_can_make_replicas_differ(path):
-    """Architecture section 3, rules 1 and 2."""
+    """The rules arch-3.1 and arch-3.2."""
     assert offences(path.read_text()) == []
 
 
