@@ -25,7 +25,7 @@ class RawError(Exception):
 
 
 def shard_of(group_id: str, shards: int) -> int:
-    """architecture.md section 1, line 8."""
+    """The shard of a group, as a node computes it (arch-1)."""
     return zlib.crc32(group_id.encode()) % shards
 
 

@@ -65,7 +65,7 @@ class Operation:
     """Name of the error, where there was one (`REBALANCE_IN_PROGRESS`)."""
     numbered: bool = False
     """A commit with a `commit_seq`: its client sends one after the other, each with a greater one
-    (architecture.md 3, rule 6)."""
+    (arch-3.6)."""
     token: int = 0
     """The fencing token under which a commit was sent; 0: not recorded."""
 

@@ -2,8 +2,7 @@
 
 Commands and events have the fields of the messages of the same name, so the mapping is read off the
 dataclasses once, at import; a field, an enum number or a kind that this build does not know is
-refused, never skipped: replicas that skipped different things would diverge silently (architecture
-3, rule 7).
+refused, never skipped: replicas that skipped different things would diverge silently (arch-3.7).
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -12,10 +12,10 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1
 
 GC_THRESHOLDS: Final = (20_000, 50, 5_000)
-"""A full collection over a million objects stops the process for half a second (raft-layer 7): so
-they are rare. The young ones are cheap, and gRPC leaves 0.8 KiB of garbage in a cycle with each
-call: 4,000 calls' worth, 3 MiB, when the first threshold is reached. What is alive at the second
-is not looked at again, and calls that are held must not be among it: that one is high."""
+"""A full collection over a million objects stops the process for half a second, so they are rare.
+The young ones are cheap, and gRPC leaves 0.8 KiB of garbage in a cycle with each call: 4,000 calls'
+worth, 3 MiB, when the first threshold is reached. What is alive at the second is not looked at
+again, and calls that are held must not be among it: that one is high."""
 
 GROWING_THRESHOLDS: Final = (20_000, 5, 5_000)
 """While most objects stay, such as offsets that are new: the second is reached after 120,000 of

@@ -42,7 +42,7 @@ from muster.types import (
 )
 
 ID_BYTES_MAX = 249
-"""Of a group, client or topic id in UTF-8 (architecture.md 5)."""
+"""Of a group, client or topic id in UTF-8 (arch-5)."""
 
 
 class Client:

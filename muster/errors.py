@@ -1,4 +1,4 @@
-"""Errors by Kafka's names and numbers (errors.proto; group-protocol rules, section 2.0.1).
+"""Errors by Kafka's names and numbers (errors.proto; gp-2.0.1).
 
 Every exception carries `code` (Kafka's number), `retriable` (the same call may succeed later,
 unchanged) and `hint` (what to do next). An outcome that the SDK can mend by itself (another

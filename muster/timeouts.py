@@ -70,7 +70,7 @@ RECONNECT_FIRST_MS = 50
 RECONNECT_MS_MAX = 500
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
-"""Of the channels (interfaces.md 1.3)."""
+"""Of the channels (docs/timeouts.md)."""
 
 HEARTBEAT_END_MS = 100
 """A client that is closed waits so long for a held call whose members have left, at most."""

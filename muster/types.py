@@ -21,7 +21,7 @@ class Assignment:
 
     group_id: str
     generation: int
-    """int64, rises for ever within a group, across failover too (architecture.md 3, rule 8)."""
+    """int64, rises for ever within a group, across failover too (arch-3.8)."""
     member_id: str
     partitions: tuple[TopicPartition, ...]
     """Sorted by topic and partition; may be empty."""

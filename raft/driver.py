@@ -2,7 +2,7 @@
 
 No sockets, no asyncio and no clock of its own, so the simulator runs it as it is. Whoever owns it
 calls `receive` for frames, `timer` now and then, `turn` whenever `wake` was called, and gives it a
-`Link` to send through (architecture.md section 1, 4 and 5). Everything happens on one thread.
+`Link` to send through (docs/adr/0001-one-loop.md). Everything happens on one thread.
 """
 
 import uuid

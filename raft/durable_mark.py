@@ -2,7 +2,7 @@
 
 A damaged length field near the end of the database's write-ahead log looks like a torn last record,
 so the database would open without what stood behind it. The mark catches that: it says, per shard,
-up to which index and term the log was on disk (raft-layer.md section 5).
+up to which index and term the log was on disk (raft-7).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Who a node is, written once by `muster init` and never changed (architecture.md section 6)."""
+"""Who a node is, written once by `muster init` and never changed (arch-6.1)."""
 
 import json
 import uuid

@@ -3,7 +3,7 @@
 Entries are PySyncObj's tuples (command, index, term); byte 0 of a command is its `Kind`. The newest
 part of the log stays in memory, the rest is read from the store when a slow follower needs it.
 The first entry is an anchor: it has been applied, its term answers the consistency check of the
-entry behind it, and it is never sent (raft-layer.md section 5).
+entry behind it, and it is never sent (raft-6).
 """
 
 from bisect import bisect_right

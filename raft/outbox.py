@@ -1,7 +1,7 @@
 """What leaves a node: messages wait for their epoch, then share frames by peer and lane.
 
-Durability rule 2 (raft-layer.md section 5): a message leaves only when all hard data that was put
-before it is synced; a leader's appends alone need not wait, but for the write.
+By raft-2 a message leaves only when all hard data that was put before it is synced; a leader's
+appends alone need not wait, but for the write.
 """
 
 from collections import deque

@@ -1,10 +1,10 @@
 """What a node keeps durably about its peers: whose store is whose, and who counts in which shard.
 
-A wiped node must not vote (architecture.md section 6). Each node remembers the store uuid of every
-peer it has met and refuses another one; a store that its peers do not know yet is silent
-(raft/store_introduction.py). After `muster cluster replace-node` the new uuid may
-connect, but it is a *learner*: in each shard it counts towards a quorum again only when that
-shard's log has admitted it.
+A wiped node must not vote (arch-6.2). Each node remembers the store uuid of every peer it has met
+and refuses another one; a store that its peers do not know yet is silent
+(raft/store_introduction.py). After `muster cluster replace-node` the new uuid may connect, but it
+is a *learner*: in each shard it counts towards a quorum again only when that shard's log has
+admitted it.
 
 Admission takes two entries of kind ReplicaAdmitted, both proposed by one leader in one term T:
 

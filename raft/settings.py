@@ -1,7 +1,7 @@
 """Every number of the consensus layer. Durations are whole milliseconds, sizes bytes.
 
-The time-outs are those of raft-layer.md, "Configuration for sub-second failover": they were
-measured together, so change them together.
+The time-outs were measured together, so change them together
+(docs/timeouts.md, Which must be longer).
 """
 
 from dataclasses import dataclass

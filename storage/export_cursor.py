@@ -4,8 +4,8 @@ File: `<data dir>/export.cursor`, one line of JSON, replaced atomically: `{"form
 "cluster_id": str, "node": int, "shards": {"<shard>": <last index that is safe in a segment>}}`. A
 shard's log may be trimmed up to and including that index; beyond it the node keeps entries for the
 exporter, at most `export_lag_bytes` of raft/settings.py a shard. No file, or one whose modification
-time is older than `STALE_S`, holds nothing: an exporter that died must not fill the disk.
-(replay.md section 1)
+time is older than `STALE_S`, holds nothing: an exporter that died must not fill the disk
+(docs/replay.md, The cursor).
 """
 
 import json

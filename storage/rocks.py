@@ -1,4 +1,4 @@
-"""The store of a real node: one RocksDB, synced by a thread of its own (raft-layer.md section 5).
+"""The store of a real node: one RocksDB, synced by a thread of its own (raft-1).
 
 `Rdict.write(sync=True)` holds the interpreter's lock for the whole fsync; `flush_wal(True)` lets go
 of it. So the loop writes without sync and a thread syncs.

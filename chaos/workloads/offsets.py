@@ -1,4 +1,4 @@
-"""Workers that commit and read as anybody, without a membership: chaos-W1's second half, W2."""
+"""Workers that commit and read as anybody, without a membership (chaos-W1 in part, chaos-W2)."""
 
 import asyncio
 import itertools

@@ -59,7 +59,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def ListGroups(
         self, request: pb.ListGroupsRequest, context: Context
     ) -> pb.ListGroupsResponse:
-        """The groups this node coordinates, by shard and id, in pages (group-protocol 2.13)."""
+        """The groups this node coordinates, by shard and id, in pages (gp-2.13)."""
         admitted = await admit(self._core, context)
         try:
             refused = refuse_filters(request) or refuse_bytes(request.ByteSize())
@@ -89,7 +89,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def DescribeGroups(
         self, request: pb.DescribeGroupsRequest, context: Context
     ) -> pb.DescribeGroupsResponse:
-        """One answer per id, from applied state, labelled with its index (group-protocol 2.12).
+        """One answer per id, from applied state, labelled with its index (gp-2.12).
 
         `linearizable`: after a quorum confirmed that this node leads, one round per shard.
         """
@@ -98,37 +98,37 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def DescribeRebalances(
         self, request: pb.DescribeRebalancesRequest, context: Context
     ) -> pb.DescribeRebalancesResponse:
-        """Why a group rebalanced (group-protocol 3.4)."""
+        """Why a group rebalanced (gp-3.4)."""
         return await self._explaining.describe(request, context)
 
     async def DeleteGroups(
         self, request: pb.DeleteGroupsRequest, context: Context
     ) -> pb.DeleteGroupsResponse:
-        """Remove empty groups, each on its own (group-protocol 2.11)."""
+        """Remove empty groups, each on its own (gp-2.11)."""
         return await self._removals.delete_groups(request, context)
 
     async def OffsetDelete(
         self, request: pb.OffsetDeleteRequest, context: Context
     ) -> pb.OffsetDeleteResponse:
-        """Remove offsets of topics that the group does not read (group-protocol 2.10)."""
+        """Remove offsets of topics that the group does not read (gp-2.10)."""
         return await self._removals.delete_offsets(request, context)
 
     async def KickMembers(
         self, request: pb.KickMembersRequest, context: Context
     ) -> pb.KickMembersResponse:
-        """Remove members, whatever they do (group-protocol 2.5, P-22)."""
+        """Remove members, whatever they do (gp-2.5, gp-P-22)."""
         return await self._removals.kick(request, context)
 
     async def DescribeGroupConfigs(
         self, request: pb.DescribeGroupConfigsRequest, context: Context
     ) -> pb.DescribeGroupConfigsResponse:
-        """What counts for each group (group-protocol 2.14)."""
+        """What counts for each group (gp-2.14)."""
         return await self._settings.describe(request, context)
 
     async def AlterGroupConfigs(
         self, request: pb.AlterGroupConfigsRequest, context: Context
     ) -> pb.AlterGroupConfigsResponse:
-        """Override the cluster's defaults for groups, or go back to them (group-protocol 2.14)."""
+        """Override the cluster's defaults for groups, or go back to them (gp-2.14)."""
         return await self._settings.alter(request, context)
 
     # ---- the cluster

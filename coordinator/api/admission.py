@@ -2,8 +2,7 @@
 
 A call is active from the moment it is taken (call_acceptor.py) until it is answered or parked.
 Heartbeats are exempt: they are cheap, and a member that cannot be heard would be expired for our
-own slowness (architecture 5, Backpressure). The others are of a kind, and each kind has room of its
-own.
+own slowness (arch-5.2). The others are of a kind, and each kind has room of its own.
 
 A group's members send Joins, Syncs and Leaves at once, and a round waits for all of them. Refused
 they would come again, and the round would last longer (docs/adr/0010); so only too many of them are

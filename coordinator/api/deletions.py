@@ -1,4 +1,4 @@
-"""What an operator removes: groups, offsets, members (group-protocol 2.5, 2.10, 2.11)."""
+"""What an operator removes: groups, offsets, members (gp-2.5, gp-2.10, gp-2.11)."""
 
 from muster.v1 import admin_pb2 as pb
 from muster.v1.errors_pb2 import Status
@@ -88,7 +88,7 @@ class Deletions:
     async def delete_offsets(
         self, request: pb.OffsetDeleteRequest, context: Context
     ) -> pb.OffsetDeleteResponse:
-        """Partitions that do not exist are refused before the log, as in a commit (O2)."""
+        """Partitions that do not exist are refused before the log, as in a commit (gp-O2)."""
         core = self._core
         admitted = await admit(core, context)
         try:

@@ -1,4 +1,4 @@
-"""What a group waits for now, and why it rebalanced (group-protocol 2.12, 3.4).
+"""What a group waits for now, and why it rebalanced (gp-2.12, gp-3.4).
 
 Read from applied state of the coordinator: of phase, timer, deadline and the history of its rounds.
 """

@@ -57,7 +57,7 @@ class Coordination:
         return self.shards[shard_of(group_id, len(self.shards))]
 
     async def loaded(self, shards: Iterable[Shard]) -> None:
-        """Hold a call while a shard is loading, 1 s at most (group-protocol 2.0.2 step 6)."""
+        """Hold a call while a shard is loading, 1 s at most (gp-2.0.2)."""
         waiting = [shard for shard in shards if shard.loading]
         if waiting:
             await self.watch.until(

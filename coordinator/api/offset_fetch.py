@@ -1,4 +1,4 @@
-"""OffsetFetch: of one group, or of many in one call (group-protocol 2.9)."""
+"""OffsetFetch: of one group, or of many in one call (gp-2.9)."""
 
 import asyncio
 from collections.abc import Sequence

@@ -63,7 +63,7 @@ class OffsetsPage:
     async def add(self, group: Group | None, query: OffsetsQuery, answer: OffsetsAnswer) -> None:
         """The offsets asked for, in the request's order, or with `all` in the order of their keys.
 
-        -1 where none is committed (group-protocol F3, F5). `more` where the page did not hold all.
+        -1 where none is committed (gp-F3, gp-F5). `more` where the page did not hold all.
         What is answered stood at one moment, with the blob.
         """
         if query.all:
@@ -200,7 +200,7 @@ class GroupsPage:
         return [group for group in found if group is not None], cut
 
     def _is_wanted(self, group: Group) -> bool:
-        """Any of each list, all of the lists (group-protocol 2.13)."""
+        """Any of each list, all of the lists (gp-2.13)."""
         return (
             (not self._states or group.phase.value.lower() in self._states)
             and (not self._types or type_of(group) in self._types)

@@ -1,4 +1,4 @@
-"""A replica whose state a majority contradicts serves nothing (architecture 3 rule 9)."""
+"""A replica whose state a majority contradicts serves nothing (arch-3.9)."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -2,11 +2,11 @@
 
 Checkpoints compared between nodes, digests recomputed from the keys on disk.
 
-Architecture 3 rule 9. A replica is quarantined where more than half of all nodes agree with each
-other and not with it; where there is no majority nobody stops. A record counts only for the state
-that its replica holds now; replicas whose states are copies of one replica's count as that one,
-until a majority agreed with them (docs/adr/0016-a-copy-is-no-witness.md). `muster cluster verify`
-asks every node and compares group by group.
+By arch-3.9 a replica is quarantined where more than half of all nodes agree with each other and not
+with it; where there is no majority nobody stops. A record counts only for the state that its
+replica holds now; replicas whose states are copies of one replica's count as that one, until a
+majority agreed with them (docs/adr/0016-a-copy-is-no-witness.md). `muster cluster verify` asks
+every node and compares group by group.
 """
 
 import asyncio

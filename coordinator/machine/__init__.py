@@ -1,4 +1,4 @@
-"""The machine: consumer groups as a pure function of their log (architecture section 3).
+"""The machine: consumer groups as a pure function of their log (arch-3).
 
 `decide` reads a group and returns events and an answer; `evolve` alone changes it. No clock, no
 randomness, no I/O, no exception for an outcome, no iteration over sets: the live server, recovery,

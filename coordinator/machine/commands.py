@@ -2,7 +2,7 @@
 
 A command's fields are those of the message of the same name in `proto/muster/v1/log.proto`
 (repeated is a tuple, optional is None). A command carries no outcome: every replica decides
-(group-protocol 5.6.2).
+(gp-5.6.2).
 """
 
 from dataclasses import dataclass
@@ -219,7 +219,7 @@ class AlterGroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class TopicsChanged:
-    """The leader tells a group that a topic has `partitions` now (architecture 6).
+    """The leader tells a group that a topic has `partitions` now (arch-6).
 
     `topics_version` is that of the registry when that became so.
     """
@@ -248,7 +248,7 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceNode:
-    """Shard 0: let a node come back with another store, as a learner (architecture 6)."""
+    """Shard 0: let a node come back with another store, as a learner (arch-6.2)."""
 
     node_id: int
     store_uuid: str

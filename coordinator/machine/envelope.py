@@ -1,4 +1,4 @@
-"""Everything `decide` may know beside the group and the command (architecture 3, rule 1)."""
+"""Everything `decide` may know beside the group and the command (arch-3.1)."""
 
 from dataclasses import dataclass
 

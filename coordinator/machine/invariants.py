@@ -23,11 +23,11 @@ def invariant(condition: bool, message: str) -> None:
 
 
 def check(group: Group, *, at_rest: bool = True) -> None:
-    """The group invariants I1-I5, I7 and I8 of gp-1.4, and I9, that one state can show.
+    """Of the group invariants (gp-1.4) those that one state can show: gp-I1 to gp-I5, gp-I7, gp-I9.
 
-    I6 (generations rise), I8 (one vector per generation) and I9 (a fencing token is taken once)
-    concern two states: `evolve` guards them. `at_rest` is False between the events of one decision,
-    where a member may be in (or out) before the round opens for it.
+    gp-I6 (generations rise), gp-I8 (one vector per generation) and gp-I9 (a fencing token is taken
+    once) concern two states: `evolve` guards them. `at_rest` is False between the events of one
+    decision, where a member may be in (or out) before the round opens for it.
     """
     where = f"group {quoted(group.group_id)} in {group.phase}: "
     _check_members(group, where)

@@ -1,4 +1,4 @@
-"""What a caller is told. A reply is a value; a refusal is one too (architecture section 1.10)."""
+"""What a caller is told. A reply is a value; a refusal is one too."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -134,7 +134,7 @@ class Configured:
 class Done:
     """Nothing more to say: a firing, a shard command.
 
-    `changed`: False where what was asked for was so already (rule 6: a repeat is a success).
+    `changed`: False where what was asked for was so already (arch-3.6: a repeat is a success).
     """
 
     changed: bool = True

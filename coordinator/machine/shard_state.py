@@ -94,7 +94,7 @@ little, so not every small group is one."""
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One log record: the commands of one turn and their envelope (architecture 3, rule 7)."""
+    """One log record: the commands of one turn and their envelope (arch-3.7)."""
 
     format: int
     rules_version: int
@@ -306,7 +306,7 @@ def _raise_floor_counted(state: ShardState, events: Iterable[GroupEvent]) -> tup
 
 
 def _advance_time(state: ShardState, time_ms: int) -> None:
-    """Shard time never goes back (architecture section 3, rule 1)."""
+    """Shard time never goes back (arch-3.1)."""
     if time_ms > state.time_ms:
         old = put_number(state.time_ms) if state.time_ms else None
         _count(state, TIME_KEY, old, put_number(time_ms))

@@ -2,7 +2,7 @@
 
 Two house rules: whatever a later answer depends on is a field here, and `evolve` alone writes the
 fields. Parked calls, sessions and heartbeats are not state: they belong to the coordinator of the
-day (group-protocol 1.5, 5.6.4).
+day (gp-1.5, gp-5.6.4).
 
 How each phase answers (gp-1.6). "Round": a round opens; "park": the answer comes when the round
 closes or, for a Sync, with the assignment; "drop": the member goes.
@@ -97,11 +97,11 @@ class Member:
     """A member, as it described itself in its last accepted Join. Durations in ms.
 
     `joined_round` is the last round it joined, `synced_generation` the last generation it synced in
-    (both replicated, so that an open round survives a failover: architecture section 3, rule 5).
-    `instance_id` is "" for a dynamic member; `replaced_id` whose place a static one took last.
-    `joined_ms` is the shard time of its last Join, 0 under rules 1. `token` is the fencing token
-    that it took when it replaced another process; 0: none but its generation's (`Group.token_of`).
-    `with_assignment`: the Join by which it entered its last round asked for the assignment, too.
+    (both replicated, so that an open round survives a failover: arch-3.5). `instance_id` is "" for
+    a dynamic member; `replaced_id` whose place a static one took last. `joined_ms` is the shard
+    time of its last Join, 0 under rules 1. `token` is the fencing token that it took when it
+    replaced another process; 0: none but its generation's (`Group.token_of`). `with_assignment`:
+    the Join by which it entered its last round asked for the assignment, too.
     """
 
     member_id: str
@@ -158,7 +158,7 @@ class Tally:
     """What `decide` would otherwise count anew over all members, at every Join of a large group.
 
     Follows from the members, so it is no state of its own: not stored, not in the digest, counted
-    again when a group is loaded, compared with a recount by the invariants (I1, I4, I5).
+    again when a group is loaded, compared with a recount by the invariants (gp-I1, gp-I4, gp-I5).
     """
 
     joined: int = 0

@@ -7,7 +7,7 @@ FSYNC_BOUNDS_S = (
     *(0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064),
     *(0.128, 0.256, 0.512, 1.0, 2.0, 4.0),
 )
-"""Seconds, for writes and commits (interfaces.md 2.2)."""
+"""Seconds, for writes and commits."""
 
 REBALANCE_BOUNDS_S = tuple(0.001 * 2**step for step in range(17))
 """Seconds, 1 ms to 65 s by factors of two."""

@@ -146,7 +146,7 @@ class Settings(BaseSettings):
         return self
 
     def check_exposure(self) -> None:
-        """Each port stays on loopback unless its own setting says otherwise (architecture 6).
+        """Each port stays on loopback unless its own setting says otherwise (arch-6.3).
 
         Raises ConfigError.
         """

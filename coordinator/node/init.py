@@ -1,4 +1,4 @@
-"""`muster init`: the only way to a node's identity (architecture 6, Birth)."""
+"""`muster init`: the only way to a node's identity (arch-6.1)."""
 
 import queue
 import time

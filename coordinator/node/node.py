@@ -250,7 +250,7 @@ class Node:
     # ---- stop
 
     async def stop(self) -> None:
-        """Hand leadership over, tell callers where it went, close everything (interfaces 3)."""
+        """Hand leadership over, tell callers where it went, close everything."""
         log.info("draining", led=len(self.driver.led()))
         await self._health.stop()
         if self.driver.connected_nodes:
@@ -350,7 +350,7 @@ class Node:
             self.quarantine.judge()
 
     async def _follow_exporter(self) -> None:
-        """Trimming of the logs waits for what an exporter has not read (replay.md section 1)."""
+        """The logs keep what an exporter has not read (docs/replay.md, The cursor)."""
         complained = ""
         while True:
             shards: Mapping[int, int] = {}

@@ -1,9 +1,9 @@
 """A person's time, for entries; no jump of the machine's clock gets through.
 
-Retention compares this time with the one that a commit was stamped with (group-protocol 4.5), so a
-clock that jumps a week ahead would take acknowledged commits, and one that jumps back would stamp
-new ones as old. What is told here starts as the machine's clock says, goes on with steady time, and
-nears the machine's clock by at most SLEW of the time that passes.
+Retention compares this time with the one that a commit was stamped with (gp-4.5), so a clock that
+jumps a week ahead would take acknowledged commits, and one that jumps back would stamp new ones as
+old. What is told here starts as the machine's clock says, goes on with steady time, and nears the
+machine's clock by at most SLEW of the time that passes.
 """
 
 import time

@@ -35,12 +35,12 @@ class Shed:
 
 @dataclass(frozen=True, slots=True)
 class ParkOver:
-    """The longest park is over: the same request may be sent again (group-protocol 2.16)."""
+    """The longest park is over: the same request may be sent again (gp-2.16)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """A newer call of the same member took the parked one's place (group-protocol D1)."""
+    """A newer call of the same member took the parked one's place (gp-D1)."""
 
 
 Answer = Reply | NotHere | Loading | Shed | ParkOver | Superseded

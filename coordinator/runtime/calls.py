@@ -118,7 +118,7 @@ class Call:
     def abandon(self) -> None:
         """The caller is gone.
 
-        Un-park, but keep the member (cancel is not leave, group-protocol 2.16).
+        Un-park, but keep the member (cancel is not leave, gp-2.16).
         """
         if not self.ended:
             self.broken = True

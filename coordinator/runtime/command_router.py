@@ -1,6 +1,6 @@
 """How a serving shard takes a request of a group: park it, refuse it, or put it into the log.
 
-Refusing without an entry (architecture 5): what the applied state already rejects, with none of the
+Refusing without an entry (arch-5.1): what the applied state already rejects, with none of the
 group's commands under way, is refused once a quorum has confirmed that this node still leads.
 """
 
@@ -158,7 +158,7 @@ class CommandRouter:
     def _is_plain(self, group: Group | None, command: OffsetCommit) -> bool:
         """True where this state would not refuse the commit as a whole: nothing more need be asked.
 
-        A commit is a sign of life when it comes, not only when it is applied (gp-H12).
+        A commit is a sign of life when it comes, not only when it is applied (sc-H12).
         """
         if command.generation < 0:
             nobody = not command.member_id and not command.group_instance_id

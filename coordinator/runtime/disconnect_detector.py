@@ -20,7 +20,7 @@ class DisconnectDetector:
     """Shortened deadlines are for single deaths.
 
     When more than max(10, 5 %) of the node's held calls break within one second, the network or a
-    proxy died and nobody's session is shortened (architecture 4, Heartbeat).
+    proxy died and nobody's session is shortened (arch-4).
 
     One object per node, shared by its shards. The first breaks of a mass break look like single
     deaths, so each is remembered, for that second, with the way to forgive it.

@@ -3,7 +3,7 @@
 One call per client process, answered when a member must act or its interval is over.
 
 Nothing here is replicated and nothing is written: a heartbeat is answered from applied state under
-check quorum (group-protocol 2.4 and 5.6.4; architecture 4, Heartbeat).
+check quorum (gp-2.4, gp-5.6.4, arch-4).
 """
 
 from collections import Counter, OrderedDict, deque
@@ -394,7 +394,7 @@ class Heartbeats:
         return min(max(HEARTBEAT_INTERVAL_MS, busy_ms), shortest_ms // 3)
 
     def _hold_sessions(self, call: HeldCall, statuses: tuple[Status, ...]) -> None:
-        """Hold the sessions of members that are in their group's generation (gp-H04..H09)."""
+        """Hold the sessions of members that are in their group's generation (sc-H04 to sc-H09)."""
         for beat, status in zip(call.beats, statuses, strict=True):
             if status is Error.NONE or status is Error.REBALANCE_IN_PROGRESS:
                 self._shards[beat.shard].sessions.call_opened(beat.key, heartbeat=True)

@@ -1,4 +1,4 @@
-"""What retention takes: the leader looks through its groups, a few a turn (group-protocol 4.5).
+"""What retention takes: the leader looks through its groups, a few a turn (gp-4.5).
 
 It only guesses: what it proposes carries its own wall time and a bounded list, and every replica
 decides by these.

@@ -9,7 +9,7 @@ from musterd.raft.contract import NodeId, ShardId
 def shard_of(group_id: str, shards: int) -> ShardId:
     """The shard of a group.
 
-    Crc32 of its id as UTF-8, modulo the number of shards fixed at init (architecture 1.8).
+    Crc32 of its id as UTF-8, modulo the number of shards fixed at init (arch-1).
     """
     return ShardId(zlib.crc32(group_id.encode()) % shards)
 

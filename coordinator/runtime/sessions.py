@@ -6,9 +6,9 @@ than 200 ms, and the time without a quorum or with more Joins than are taken at 
 only ever proposes a command; what happens is decided when that is applied.
 
 Before a session ends, the coordinator proves that it had read everything the member could have
-sent: a passed deadline *ripens* over full rounds of the node's loop that began after it
-(architecture 3 rules 1 and 5). A call that is read and waits for its turn to be taken in holds that
-up: nothing counts as proven that passed after it came (`Arrivals`).
+sent: a passed deadline *ripens* over full rounds of the node's loop that began after it (arch-3.1,
+arch-3.5). A call that is read and waits for its turn to be taken in holds that up: nothing counts
+as proven that passed after it came (`Arrivals`).
 """
 
 import zlib

@@ -1,8 +1,8 @@
 """One replicated shard: applies entries, answers callers, and leads when its replica does.
 
 Everything is synchronous and called from the node's one loop: the simulator runs this file as it
-is. State is what was applied, never ahead of it. Parked calls, sessions and timers are the
-leader's own and are built anew at each promotion (architecture 4, Failover; group-protocol 5.6).
+is. State is what was applied, never ahead of it. Parked calls, sessions and timers are the leader's
+own and are built anew at each promotion (gp-5.6.5).
 """
 
 from collections.abc import Callable, Iterator
@@ -337,7 +337,7 @@ class Shard:
         call.abandon()
 
     def read(self, done: Callable[[bool], None]) -> None:
-        """Confirm leadership for a strict read (ReadIndex, group-protocol 2.9).
+        """Confirm leadership for a strict read (ReadIndex, gp-2.9).
 
         `done(True)` once applied state holds everything that was acknowledged before this call,
         `done(False)` where that cannot be said here.
@@ -348,7 +348,7 @@ class Shard:
         self.confirm(done)
 
     def read_settled(self, done: Callable[[bool], None]) -> None:
-        """As `read`, after all that is under way here now (require_stable, group-protocol F6)."""
+        """As `read`, after all that is under way here now (require_stable, gp-F6)."""
         if self.coordinator_state is not CoordinatorState.SERVING:
             done(False)
         else:
@@ -373,7 +373,7 @@ class Shard:
     def heartbeat(
         self, key: MemberKey, generation: int, instance_id: str = ""
     ) -> Error | NotHere | Loading:
-        """How a member stands (gp-H2..H6): a pure read, under check quorum."""
+        """How a member stands (gp-H2 to gp-H6): a pure read, under check quorum."""
         coordinator_state = self.coordinator_state
         if coordinator_state is CoordinatorState.LOADING:
             return Loading()
@@ -395,7 +395,7 @@ class Shard:
         return member.session_timeout_ms if member else None
 
     def envelope(self) -> Envelope:
-        """What a command decided now would be told (architecture 3 rule 1)."""
+        """What a command decided now would be told (arch-3.1)."""
         return Envelope(
             time_ms=self.time_ms,
             wall_ms=self.node.wall_ms(),
@@ -472,7 +472,7 @@ class Shard:
     def _fire(self, *, many_joins: bool) -> None:
         for closing in self.sessions.rounds_due(many_joins=many_joins):
             self.proposer.offer(closing, FIRING_BYTES)
-        if self.proposer.drains:  # so that a call heard until now withdraws it (gp-H19)
+        if self.proposer.drains:  # so that a call heard until now withdraws it (sc-H19)
             for key in self.sessions.sessions_due():
                 expiry = self._expiry(key)
                 if expiry is not None:

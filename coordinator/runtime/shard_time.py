@@ -1,6 +1,6 @@
 """Shard time.
 
-The leader's clock for every deadline of one shard (architecture 3 rule 1, group-protocol 5.6.8).
+The leader's clock for every deadline of one shard (arch-3.1, gp-5.6.8).
 """
 
 from musterd.coordinator.runtime.timeouts import SHARD_TIME_STEP_MS_MAX

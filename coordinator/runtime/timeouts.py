@@ -9,24 +9,23 @@ from typing import Final
 from musterd.coordinator.machine.limits import LIMITS
 
 LOADING_HOLD_MS: Final = 1_000
-"""Calls that meet a new leader before its no-op is applied wait this long (group-protocol 2.0.2
-step 6)."""
+"""Calls that meet a new leader before its no-op is applied wait this long (gp-2.0.2)."""
 
 FIND_COORDINATOR_HOLD_MS: Final = 1_000
-"""FindCoordinator waits this long for a leader of a later term (group-protocol 2.1)."""
+"""FindCoordinator waits this long for a leader of a later term (gp-2.1)."""
 
 PARK_MS_MAX: Final = LIMITS.park_max_ms
-"""The longest park of a Join or Sync; then REBALANCE_IN_PROGRESS with park_again (group-protocol
-2.16). A Join that waits for its assignment, too, is parked twice."""
+"""The longest park of a Join or Sync; then REBALANCE_IN_PROGRESS with park_again (gp-2.16). A Join
+that waits for its assignment, too, is parked twice."""
 
 HEARTBEAT_INTERVAL_MS: Final = LIMITS.heartbeat_interval_ms
 """How long a heartbeat is held, unless a session in the call is shorter than three of these."""
 
 DISCONNECT_GRACE_MS: Final = LIMITS.disconnect_grace_ms
-"""What a member keeps of its session when its only call breaks off (architecture 3 rule 5)."""
+"""What a member keeps of its session when its only call breaks off (arch-3.5)."""
 
 FIRING_RETRY_MS: Final = 500
-"""A proposed timer firing that had no effect is proposed again after this (group-protocol 4.1)."""
+"""A proposed timer firing that had no effect is proposed again after this (gp-4.1)."""
 
 JOINS_HOLD_MS: Final = 20_000
 """While Joins come as when a fleet starts, a group that forms waits so much longer than its initial
@@ -55,10 +54,10 @@ JOINS_MS_MAX: Final = 60_000
 on for longer holds up rounds, and stops sessions, for half of the time at most."""
 
 SHARD_TIME_STEP_MS_MAX: Final = 100
-"""Shard time advances by at most this much in one turn (architecture 3 rule 1)."""
+"""Shard time advances by at most this much in one turn (arch-3.1)."""
 
 LAG_FORGIVEN_MS: Final = 200
-"""A turn that is later than this extends every session by its lag (architecture 3 rule 1)."""
+"""A turn that is later than this extends every session by its lag (arch-3.1)."""
 
 BREAK_WINDOW_MS: Final = 1_000
 """Held calls that break within this window are counted together."""
@@ -108,13 +107,13 @@ ORPHAN_HOLD_MS: Final = 200
 answer."""
 
 CHECKPOINT_INTERVAL_MS: Final = 10_000
-"""How often a leader proposes a Checkpoint for a shard that has moved (architecture 3 rule 9)."""
+"""How often a leader proposes a Checkpoint for a shard that has moved (arch-3.9)."""
 
 CHECKPOINT_ON_DEMAND_MS: Final = 1_000
 """Verify waits this long for fresh checkpoints of the shards that its node leads."""
 
 SWEEP_INTERVAL_MS: Final = 600_000
-"""How often a leader looks for offsets and groups that retention takes (group-protocol 4.5)."""
+"""How often a leader looks for offsets and groups that retention takes (gp-4.5)."""
 
 TRIM_INTERVAL_MS: Final = 60_000
 """How often a node returns free memory to the system (coordinator/host.py)."""
@@ -123,8 +122,7 @@ TRANSFER_HOLD_MS: Final = 2_000
 """TransferLeader waits this long for the other node to lead."""
 
 DRAIN_MS_MAX: Final = 3_000
-"""SIGTERM: leadership is handed over within this, or the node stops without it (raft-layer section
-7)."""
+"""SIGTERM: leadership is handed over within this, or the node stops without it."""
 
 STOP_GRACE_MS: Final = 1_000
 """SIGTERM: calls that are still open after the drain get this long before they are cut."""

@@ -1,4 +1,4 @@
-"""Tells running groups of topics that grew or came to exist (architecture 6), a few a turn.
+"""Tells running groups of topics that grew or came to exist (arch-6), a few a turn.
 
 Every node applies shard 0 and so knows the registry; each shard's leader looks for groups whose
 generation formed under an earlier version of it than a topic they read changed at. All it needs is

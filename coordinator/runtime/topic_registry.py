@@ -1,4 +1,4 @@
-"""The topic registry: applied on shard 0, read on every node from its own copy (architecture 6)."""
+"""The topic registry: applied on shard 0, read on every node from its own copy (arch-6)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,7 +89,7 @@ class TopicRegistry:
         return self._registry().get(name)
 
     def split(self, command: OffsetCommit) -> Split:
-        """Refuse, before anything is proposed, what does not exist here (group-protocol O2).
+        """Refuse, before anything is proposed, what does not exist here (gp-O2).
 
         Where nothing remains, or nothing was there, the coordinator is not consulted (gp-0.4).
         """

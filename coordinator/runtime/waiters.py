@@ -1,4 +1,4 @@
-"""Parked Joins and Syncs of one shard, answered from events (head of group-protocol 1.5).
+"""Parked Joins and Syncs of one shard, answered from events (gp-1.5).
 
 Whether a member has joined or synced is replicated; only whom to answer is kept here, on the
 leader.

@@ -69,5 +69,5 @@ def wants_owned(assignor: Assignor) -> bool:
 
 
 def in_order(subscribers: Iterable[Subscriber]) -> list[Subscriber]:
-    """Static members by instance id, then dynamic ones by member id (group-protocol rules 6.2)."""
+    """Static members by instance id, then dynamic ones by member id (gp-6.2)."""
     return sorted(subscribers, key=lambda s: (not s.instance_id, s.instance_id, s.member_id))

@@ -1,4 +1,4 @@
-"""Who may say that a partition was its own (group-protocol rules, section 6.5, step 0)."""
+"""Who may say that a partition was its own (gp-6.5)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ def range_shares(subscribers: Sequence[Subscriber], partition_counts: Mapping[st
     """Kafka's range: per topic, consecutive partitions; the first members get one more.
 
     With P partitions and C subscribers, q = P div C, e = P mod C: the first e subscribers in
-    `in_order` get q + 1, the others q (group-protocol rules, section 6.3).
+    `in_order` get q + 1, the others q (gp-6.3).
     """
     shares: dict[str, list[TopicPartition]] = {s.member_id: [] for s in subscribers}
     members = in_order(subscribers)
@@ -33,7 +33,7 @@ def roundrobin_shares(
     """Kafka's round robin: one walk over all partitions with one circular pointer over members.
 
     Topics by name, partitions ascending; before each the pointer passes over members that do not
-    subscribe to its topic (group-protocol rules, section 6.4).
+    subscribe to its topic (gp-6.4).
     """
     members = in_order(subscribers)
     subscribed = [frozenset(s.topics) for s in members]

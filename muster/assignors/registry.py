@@ -78,7 +78,7 @@ def is_cooperative(assignors: Sequence[Assignor]) -> bool:
     """Whether a member with this list keeps its partitions during a round: if all of them are.
 
     A list that has both kinds is the first of two rolling restarts from eager to cooperative: until
-    the eager ones are dropped the member gives everything up first (group-protocol rules 6.1).
+    the eager ones are dropped the member gives everything up first (gp-6.1).
     """
     return all(getattr(assignor, "cooperative", False) for assignor in assignors)
 

@@ -55,10 +55,10 @@ def withheld(
     """The partitions that nobody gets in this round, because somebody else still works on them.
 
     Whoever works on one (`keeps_owned`) does not find it in its assignment, gives it up and joins
-    again; in that round nobody keeps it, so its new owner gets it (group-protocol rules, section
-    6.6). Of two that claim one under the same generation neither may go on: it is withheld from
-    both. Where two claim it under different generations, the later one goes on if it is its share.
-    Members that gave everything up before they joined hold nothing back.
+    again; in that round nobody keeps it, so its new owner gets it (gp-6.6). Of two that claim one
+    under the same generation neither may go on: it is withheld from both. Where two claim it under
+    different generations, the later one goes on if it is its share. Members that gave everything up
+    before they joined hold nothing back.
     """
     keepers: dict[TopicPartition, list[Subscriber]] = {}
     for subscriber in subscribers:

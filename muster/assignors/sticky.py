@@ -1,7 +1,7 @@
 """sticky and cooperative-sticky: balanced, and as few partitions as possible change hands.
 
-One algorithm (group-protocol rules, section 6.5). What makes the second one cooperative is not
-here: members keep what they own during a round, and `withheld` keeps what moves out of it.
+One algorithm (gp-6.5). What makes the second one cooperative is not here: members keep what they
+own during a round, and `withheld` keeps what moves out of it.
 """
 
 from collections import deque

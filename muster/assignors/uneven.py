@@ -16,7 +16,7 @@ convex), so:
 * in the second round of a cooperative rebalance the first step reaches the same sum again without a
   claimed partition, so nothing more is moved: two rounds are enough.
 
-Kafka's own (section 6.5, general) takes chains of one step only, and undoes what did not help.
+Kafka's own (gp-6.5) takes chains of one step only, and undoes what did not help.
 """
 
 import heapq

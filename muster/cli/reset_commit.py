@@ -21,7 +21,7 @@ from muster.v1.group_pb2 import OffsetCommitRequest, OffsetCommitResponse
 SLICE_PARTITIONS = 1_000
 """The most that one commit takes, so the most that is reset together or not at all."""
 SLICE_BYTES = 384 * 1024
-"""Below the 512 KiB that one command may have (architecture.md 5)."""
+"""Below the 512 KiB that one command may have (arch-5)."""
 NUMBERS_BYTES = 80
 """More than a partition takes beside its two texts."""
 

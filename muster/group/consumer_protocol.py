@@ -1,7 +1,7 @@
 """What members tell each other through the coordinator, which takes it for opaque bytes.
 
-Protocol type `consumer`: a subscription in Join, an assignment in Sync (group-protocol rules,
-section 6.1), as the protobuf messages ConsumerSubscription and ConsumerAssignment.
+Protocol type `consumer`: a subscription in Join, an assignment in Sync (gp-6.1), as the protobuf
+messages ConsumerSubscription and ConsumerAssignment.
 """
 
 from collections.abc import Iterable, Sequence

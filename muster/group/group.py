@@ -304,7 +304,7 @@ class Group:
 
         One commit is in flight per member, others queue behind it. A retry is byte-equal and
         carries the same number, so a commit that was taken twice counts once, and one that arrives
-        late never undoes a newer one (group-protocol rule O9).
+        late never undoes a newer one (gp-O9).
 
         Args:
             offsets: the next offset to read, per partition; all owned under the assignment.

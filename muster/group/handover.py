@@ -33,9 +33,9 @@ class Listener(Protocol[G_contra]):
 class Handover(Generic[G]):
     """What the user has of a member's assignments: listener, tasks, a place in each partition.
 
-    The order is Kafka's (group-protocol rules, section 6.9): tasks end, buffered commits go out,
-    then `revoked`, then the partitions are free; `assigned`, then tasks start. A loss may come
-    while a revocation goes on, and ends it.
+    The order is Kafka's (gp-6.9): tasks end, buffered commits go out, then `revoked`, then the
+    partitions are free; `assigned`, then tasks start. A loss may come while a revocation goes on,
+    and ends it.
     """
 
     def __init__(

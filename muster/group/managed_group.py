@@ -71,9 +71,9 @@ class ManagedGroup(Group):
 
         A session is counted from when a call arrived; here from when the last call was *sent* that
         was answered, which is earlier. Where a connection broke under a held call the server counts
-        a shorter time from the break (architecture.md 3, rule 5): it is taken to have broken there
-        when it was seen here, which is all that can be known. A round may have ended without a
-        member whose machine slept.
+        a shorter time from the break (arch-3.5): it is taken to have broken there when it was seen
+        here, which is all that can be known. A round may have ended without a member whose machine
+        slept.
 
         Args:
             part: of each timeout, to count only so much of it.

@@ -1,8 +1,7 @@
 """The member's side of the classic protocol, without I/O: inputs in, actions out.
 
 Two rules for this file. Everything that decides about membership lives here; the clock, the random
-source, gRPC and the user's callbacks do not. The states are those of Kafka's client (group-protocol
-rules, section 6.7):
+source, gRPC and the user's callbacks do not. The states are those of Kafka's client (gp-6.7):
 
     UNJOINED   not in a round: at the start, or waiting before another Join
     RELEASING  the user is giving up partitions; they may still be committed, unless lost
@@ -16,7 +15,7 @@ rules, section 6.7):
 
 With the eager protocol a member gives everything up before it joins again. With the cooperative one
 (all its assignors are cooperative) it holds its assignment in UNJOINED, JOINING and SYNCING, gives
-up only what the next one lacks, and then joins once more, so that others can have it (section 6.6).
+up only what the next one lacks, and then joins once more, so that others can have it (gp-6.6).
 
 Every answer names the call or the identity it was asked under and is dropped where that is over
 ("if unchanged", KAFKA-9823): a late answer never touches a newer identity.
@@ -76,7 +75,7 @@ from muster.net import backoff
 from muster.types import Assignment, TopicPartition
 
 IMMEDIATE_RETRIES_MAX = 3
-"""Joins in a row without a wait; then back-off (group-protocol rules, section 6.11)."""
+"""Joins in a row without a wait; then back-off (gp-6.11)."""
 
 TOPIC_LOOKUPS_MAX = 5
 """How often the group leader joins again while its coordinator lacks a subscribed topic."""
@@ -217,7 +216,7 @@ class Membership:
         if not self._nonce:
             # Each membership has a nonce of its own, so a repeated first Join finds the same
             # member, and a commit_seq of an earlier membership can never be taken for one of this
-            # (architecture.md 3, rule 6).
+            # (arch-3.6).
             self._nonce = self._draw_nonce()
         self._call_id += 1
         self._timer_id += 1

@@ -23,7 +23,7 @@ from muster.types import (
 from muster.v1 import errors_pb2, group_pb2
 
 PARTITIONS_MAX = 1000
-"""In one commit (architecture.md 5)."""
+"""In one commit (arch-5)."""
 
 NOTHING_STORED = -1
 """An expected offset on the wire."""

@@ -10,9 +10,9 @@ class RebalanceListener:
     """Override what you want to be told of, as a function or a coroutine; by default nothing is.
 
     The three are called one after the other, never at once, and the group waits for each of them
-    (Kafka's ConsumerRebalanceListener; group-protocol rules, section 6.9). What one raises closes
-    the group, and is raised by `run` and `next_assignment`. They may commit, pause and seek through
-    `group`; `group.close()` in one of them only begins to close.
+    (Kafka's ConsumerRebalanceListener; gp-6.9). What one raises closes the group, and is raised by
+    `run` and `next_assignment`. They may commit, pause and seek through `group`; `group.close()` in
+    one of them only begins to close.
 
     With an eager assignor `revoked` names everything before each round, and `assigned` everything
     after it. With a cooperative one `revoked` names what moves, if anything does, and `assigned`

@@ -1,4 +1,4 @@
-"""How long to wait before another try (group-protocol rules, sections 6.7 and 6.11)."""
+"""How long to wait before another try (gp-6.7, gp-6.11)."""
 
 import zlib
 from collections.abc import Callable

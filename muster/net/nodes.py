@@ -20,7 +20,7 @@ NODES_MAX = 64
 """That the user gives, that the cluster names, and that hints name besides: each."""
 
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-"""Of an answer, the server's limit too (architecture.md 5)."""
+"""Of an answer, the server's limit too (arch-5)."""
 
 REQUEST_BYTES_MAX = 1_536 * 1024
 """The same of a request."""

@@ -44,7 +44,7 @@ CHANGES_MAX = 100
 """Tasks in one change: a commit has at most 512 KiB, and each may come with 4 KiB."""
 
 DEFINITION_BYTES_MAX = 4096
-"""Of name and configuration as JSON: an offset's metadata (architecture.md 5)."""
+"""Of name and configuration as JSON: an offset's metadata (arch-5)."""
 
 PROGRESS = "muster.tasks"
 DEFINITIONS = "muster.task-definitions"

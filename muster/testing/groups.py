@@ -1,7 +1,7 @@
 """The group protocol over one memory, in simple form: what the nodes of a test cluster share.
 
-It follows group-protocol rules 2.2 to 2.9 where clients can tell the difference. It has no quotas,
-no static members and no history.
+It follows gp-2.2 to gp-2.9 where clients can tell the difference. It has no quotas, no static
+members and no history.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class Group:
     def join(
         self, request: group_pb2.JoinGroupRequest
     ) -> "group_pb2.JoinGroupResponse | asyncio.Future[group_pb2.JoinGroupResponse]":
-        """Rules J1 to J9: an answer, or where it will come."""
+        """gp-J1 to gp-J9: an answer, or where it will come."""
         member_id = request.member_id or f"{request.client_id}-{request.join_nonce}"
         holder = self.holder(request.group_instance_id)
         if request.member_id:
@@ -131,7 +131,7 @@ class Group:
         return next(found, None)
 
     def _identity(self, member_id: str, instance_id: str) -> ErrorCode:
-        """By instance id first (section 2.0.4)."""
+        """By instance id first (gp-2.0.4)."""
         holder = self.holder(instance_id)
         if holder is not None and holder.member_id != member_id:
             return Code.FENCED_INSTANCE_ID
@@ -141,7 +141,7 @@ class Group:
     def _replace(
         self, member: Member, member_id: str, request: group_pb2.JoinGroupRequest
     ) -> "group_pb2.JoinGroupResponse | asyncio.Future[group_pb2.JoinGroupResponse]":
-        """A static member is back under another id (section 2.2.4)."""
+        """A static member is back under another id (gp-2.2.4)."""
         old_id, member.member_id = member.member_id, member_id
         member.fencing_token = self._next_token()
         self.members = {one.member_id: one for one in self.members.values()}
@@ -169,7 +169,7 @@ class Group:
         return self.fence
 
     def _may_repeat(self, member: Member) -> bool:
-        """A known member that lost its answer gets the same one (section 2.17)."""
+        """A known member that lost its answer gets the same one (gp-2.17)."""
         if self.phase is Phase.COMPLETING:
             return True
         return self.phase is Phase.STABLE and member.member_id != self.leader_id
@@ -252,7 +252,7 @@ class Group:
     def sync(
         self, request: group_pb2.SyncGroupRequest
     ) -> "group_pb2.SyncGroupResponse | asyncio.Future[group_pb2.SyncGroupResponse]":
-        """Rules S1 to S7."""
+        """The rules gp-S1 to gp-S7."""
         code = self.check(request.member_id, request.generation, request.group_instance_id)
         if code is Code.REBALANCE_IN_PROGRESS or code is not Code.NONE:
             return sync_refusal(code)
@@ -298,7 +298,7 @@ class Group:
     # ---- heartbeats, leaving, sessions
 
     def check(self, member_id: str, generation: int, instance_id: str = "") -> ErrorCode:
-        """Rules H2 to H6, shared by Sync and Heartbeat."""
+        """The rules gp-H2 to gp-H6, shared by Sync and Heartbeat."""
         code = self._identity(member_id, instance_id)
         if code is not Code.NONE:
             return code
@@ -313,7 +313,7 @@ class Group:
         member.heard_at = self._loop.time()
 
     def leave(self, member_id: str, instance_id: str) -> ErrorCode:
-        """One entry of a Leave (rule L4)."""
+        """One entry of a Leave (gp-L4)."""
         holder = self.holder(instance_id)
         if not member_id and holder is not None:
             member_id = holder.member_id
@@ -356,7 +356,7 @@ class Group:
     # ---- offsets
 
     def commit(self, request: group_pb2.OffsetCommitRequest) -> group_pb2.OffsetCommitResponse:
-        """Rules O4 to O9."""
+        """The rules gp-O4 to gp-O9."""
         code = self._may_commit(request.member_id, request.generation, request.group_instance_id)
         if code is not Code.NONE:
             return group_pb2.OffsetCommitResponse(status=status(code, code.name))

@@ -88,7 +88,7 @@ class _TriggerEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     TOPICS_CHANGED: _Trigger.ValueType  # 12
 
 class Trigger(_Trigger, metaclass=_TriggerEnumTypeWrapper):
-    """Why a round opened: the closed list of group-protocol section 3.4."""
+    """Why a round opened: the closed list of gp-3.4."""
 
 TRIGGER_UNSPECIFIED: Trigger.ValueType  # 0
 MEMBER_JOINED: Trigger.ValueType  # 1
@@ -618,7 +618,7 @@ global___OffsetDelete = OffsetDelete
 
 @typing.final
 class ExpireOffsets(google.protobuf.message.Message):
-    """The leader's sweep of one group (group-protocol section 4.5): of these offsets, those that are due at wall_ms go,
+    """The leader's sweep of one group (gp-4.5): of these offsets, those that are due at wall_ms go,
     and the group with them if nothing else holds it.
     """
 

@@ -1,7 +1,7 @@
 # ruff: noqa: N802 - overrides carry the names of PySyncObj, and call its private methods
 """Applying: committed entries, and states that arrive as snapshots, become the machine's state.
 
-Sources: thesis sections 3.5 and 5.1; raft-layer.md sections 4 ("applyLogEntries") and 6.
+Sources: thesis sections 3.5 and 5.1; raft-5, raft-8 and raft-10.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

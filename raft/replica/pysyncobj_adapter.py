@@ -183,16 +183,16 @@ class Core(SyncObj):
     def _counts(self, peer: PeerNode) -> bool:
         """Whether `peer` may vote and acknowledge in this shard.
 
-        Not if it is a replaced node that the shard has yet to admit (architecture.md section 6).
+        Not if it is a replaced node that the shard has yet to admit (arch-6.2).
         """
         return self._book.counts(self._shard, peer.id)
 
     def _hold(self, message: Message) -> bool:
         """Whether a message waits for the sync of what was pending when it was made.
 
-        Durability rule 2: all but a leader's append, a pre-vote and the request to take over, which
-        claim nothing about the disk and bind nobody: the vote behind them waits. (The answer to an
-        append decides for itself, see `_reply`; what it claims early is durable.)
+        By raft-2: all but a leader's append, a pre-vote and the request to take over, which claim
+        nothing about the disk and bind nobody: the vote behind them waits. (The answer to an append
+        decides for itself, see `_reply`; what it claims early is durable.)
         """
         return message["type"] not in _UNBINDING
 

@@ -4,7 +4,7 @@
 The overrides, by name: onMessageReceived and transferLeadership here; onTick, setState and
 checkCommandsToApply in ticking.py; applyLogEntries, doApplyCommand, tryLogCompaction and
 loadDumpFile in applying.py; sendNextNodeIdx and sendAppendEntries in replication.py; getEntries and
-generateRaftTimeout in pysyncobj_adapter.py. raft-layer.md section 4 says why each is needed.
+generateRaftTimeout in pysyncobj_adapter.py. tests/raft/flaws/README.md says which flaws they avoid.
 Nothing in here is ever pickled.
 """
 

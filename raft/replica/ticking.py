@@ -1,7 +1,7 @@
 # ruff: noqa: N802, SLF001 - overrides carry the names of PySyncObj, and call its private methods
 """Ticks: what a replica does when it is its turn, around one tick of PySyncObj's core.
 
-Sources: thesis sections 3.10 and 6.4; raft-layer.md sections 3 (races that the fuzzer found) and 4.
+Sources: thesis sections 3.10 and 6.4; raft-3, raft-4 and raft-11.
 """
 
 from collections.abc import Collection
@@ -82,7 +82,7 @@ class Ticking(Applying):
             self._reads.advance(quorum_seq, self._applied)
 
     def _tick_leading(self) -> None:
-        """Tick the base with the followers' match capped (durability rule 3).
+        """Tick the base with the followers' match capped (raft-3).
 
         The base counts the leader itself for every index it has. So each follower's match is at
         most what is durable here, and nothing for those that do not count: the base then commits
@@ -115,11 +115,11 @@ class Ticking(Applying):
             self._uncapped = {}
 
     def _durable_cap(self) -> int:
-        """Durability rule 3: a leader commits at most its own durable index."""
+        """By raft-3 a leader commits at most its own durable index."""
         return self._log.durable_index()
 
     def _tick_alone(self) -> None:
-        """A cluster of one: what is durable here is committed (durability rule 7)."""
+        """A cluster of one: what is durable here is committed (raft-4)."""
         durable = self._durable_cap()
         if durable > self._commit and self._log.term_at(durable) == self._term:
             self._commit = durable
@@ -231,7 +231,7 @@ class Ticking(Applying):
             self._leader = None
 
     def _demote(self) -> None:
-        """Leadership is lost: what waited has an unknown outcome (pso-F16, F17)."""
+        """Leadership is lost: what waited has an unknown outcome (pso-F16, pso-F17)."""
         self._election_deadline = self._clock() + self._SyncObj__generateRaftTimeout()
         self._promoted, self._transfer = False, None
         if self._book.newcomers(self._shard):

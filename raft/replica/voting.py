@@ -2,7 +2,7 @@
 """Elections: pre-vote, sticky voters, one vote per voter and term, broken links as silence.
 
 Sources: thesis sections 3.4 and 3.6 (elections), 9.6 (pre-vote), 4.2.3 (voters that hear a leader
-ignore candidates), 3.10 (transfer); raft-layer.md sections 1 (pso-F2, F7, F8, F8b, F16) and 4.
+ignore candidates), 3.10 (transfer); the flaws pso-F2, pso-F7, pso-F8, pso-F8b, pso-F16.
 """
 
 from pysyncobj.node import Node
@@ -211,8 +211,8 @@ class Voting(Core):
     def leader_lost(self, node: int, delay_ms: float) -> None:
         """The control connection to `node` broke: if it leads us, that is silence.
 
-        Ask for votes after `delay_ms`; voters that still hear the leader refuse (raft-layer.md
-        section 7). Whoever was refused for that by this one, a moment ago, is answered again.
+        Ask for votes after `delay_ms`; voters that still hear the leader refuse (raft-9). Whoever
+        was refused for that by this one, a moment ago, is answered again.
         """
         if self._state == LEADER or self._leader is None or self._leader.id != node:
             return

@@ -41,7 +41,7 @@ class Groups:
         return self._told(response, admin_pb2.DeleteGroupsResponse)
 
     def kick(self, request):
-        """KickMembers, by instance id first (group-protocol 2.0.4)."""
+        """KickMembers, by instance id first (gp-2.0.4)."""
         response = admin_pb2.KickMembersResponse()
         group = self.groups[request.group_id]
         for one in request.members:

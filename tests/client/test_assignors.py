@@ -1,4 +1,4 @@
-"""Range and roundrobin against group-protocol rules 6.3 and 6.4 (sc-N01, N02, N04, N05, N15)."""
+"""Range and roundrobin against gp-6.3 and gp-6.4 (sc-N01, sc-N02, sc-N04, sc-N05, sc-N15)."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ def text(shares):
     ],
 )
 def test_range_gives_what_the_table_says(subscriptions, counts, wanted):
-    """Rows of section 6.3; members in order of their ids as strings."""
+    """The examples of gp-6.3; members in order of their ids as strings."""
     subscribers = [Subscriber(m, tuple(topics)) for m, topics in subscriptions.items()]
     assert text(range_shares(subscribers, counts)) == wanted
 
@@ -67,14 +67,14 @@ def test_range_gives_what_the_table_says(subscriptions, counts, wanted):
     ],
 )
 def test_roundrobin_gives_what_the_table_says(subscriptions, counts, wanted):
-    """sc-N04: rows of section 6.4; a topic that nobody wants is nobody's."""
+    """sc-N04: the examples of gp-6.4; a topic that nobody wants is nobody's."""
     subscribers = [Subscriber(m, tuple(topics)) for m, topics in subscriptions.items()]
     assert text(roundrobin_shares(subscribers, counts)) == wanted
     assert text(roundrobin_shares(subscribers[::-1], counts)) == wanted
 
 
 def test_static_members_come_first_whatever_their_ids():
-    """sc-N02: by instance id, then dynamic members by member id (section 6.2)."""
+    """sc-N02: by instance id, then dynamic members by member id (gp-6.2)."""
     members = [
         Subscriber("zz", ("A",), instance_id="i1"),
         Subscriber("c2", ("A",)),

@@ -1,4 +1,4 @@
-"""What members tell each other (group-protocol rules 6.1; sc-N10)."""
+"""What members tell each other (gp-6.1; sc-N10)."""
 
 import pytest
 from hypothesis import given

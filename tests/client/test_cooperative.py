@@ -65,7 +65,7 @@ async def settled(*workers):
 
 
 async def test_what_stays_never_stops_and_what_moves_takes_two_rounds(open_cluster):
-    """The worked example of section 6.6, with two members and a third one."""
+    """The worked example of gp-6.6, with two members and a third one."""
     async with open_cluster(1, topics=TOPICS) as (cluster, client):
         first = Worker(client)
         await settled(first)
@@ -259,7 +259,7 @@ async def test_closing_while_it_holds_partitions_flushes_them_all(open_cluster):
 
 
 async def test_two_rolling_restarts_lead_from_eager_to_cooperative(open_cluster):
-    """Section 3.1: first everybody lists both, then everybody drops the old one.
+    """gp-3.1: first everybody lists both, then everybody drops the old one.
 
     At each step the group works on everything, whatever mixture of members it has.
     """

@@ -1,4 +1,4 @@
-"""Every (state, call, error) of the membership against group-protocol rules 6.7 and 6.11.
+"""Every (state, call, error) of the membership against gp-6.7 and gp-6.11.
 
 The expectation is written here anew, from the rules, not from the code.
 """

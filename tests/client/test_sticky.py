@@ -1,4 +1,4 @@
-"""The sticky algorithm against group-protocol rules 6.5 and 6.6 (sc-N06 to sc-N11, sc-N15)."""
+"""The sticky algorithm against gp-6.5 and gp-6.6 (sc-N06 to sc-N11, sc-N15)."""
 
 import dataclasses
 import itertools
@@ -162,7 +162,7 @@ RULES = {
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_sticky_gives_what_the_example_says(name):
-    """The worked examples of section 6.5 and one for each part of sc-N06 to sc-N09."""
+    """The worked examples of gp-6.5 and one for each part of sc-N06 to sc-N09."""
     members, counts, wanted = EXAMPLES[name]
     for one in itertools.permutations(members):
         shares = checked_shares(StickyAssignor(), one, counts)
@@ -170,7 +170,7 @@ def test_sticky_gives_what_the_example_says(name):
 
 
 def test_each_example_belongs_to_a_scenario():
-    """Every one is named by a scenario of section 8.16, and each scenario has some."""
+    """Every one is named by a scenario, and each scenario has some."""
     for name in EXAMPLES:
         assert any(name.startswith(part) for parts in RULES.values() for part in parts), name
     for parts in RULES.values():
@@ -197,7 +197,7 @@ def kept_by(members):
     ],
 )
 def test_what_moves_from_a_living_owner_waits_for_the_next_round(name, waits):
-    """sc-N11: section 6.6. With A1 claimed twice, even the claimant that gets it has to wait."""
+    """sc-N11, gp-6.6: with A1 claimed twice, even the claimant that gets it has to wait."""
     members, counts, _ = EXAMPLES[name]
     shares = checked_shares(CooperativeStickyAssignor(), kept_by(members), counts)
     assert withheld(shares, kept_by(members)) == set(keys_of(waits))

@@ -2,8 +2,8 @@
 
 Data, all in tests/testdata/conformance:
 
-    rules.toml      every rule (gp-) and scenario (sc-) of group-protocol.md that is in scope, in a
-                    few words of our own
+    rules.toml      every rule (gp-) of docs/protocol.md and every scenario (sc-) that is in scope,
+                    in a few words
     tests.toml      what a test that is no golden file shows, and which
     left_out.toml   what is left out on purpose, and why
     differs.toml    where Kafka does another thing

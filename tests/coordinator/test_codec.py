@@ -174,7 +174,7 @@ def test_enum_numbers_are_those_of_the_wire(mine, wire):
     ],
 )
 def test_another_version_is_refused(change, word):
-    """Rule 7: a replica that knows less stops with one clear line."""
+    """arch-3.7: a replica that knows less stops with one clear line."""
     with pytest.raises(UnknownFormatError, match=word):
         decode_entry(encode_entry(replace(ENTRY, **change)))
 

@@ -1,4 +1,4 @@
-"""Every limit has a test below, at and above it (architecture section 5)."""
+"""Every limit has a test below, at and above it (arch-5)."""
 
 import pytest
 

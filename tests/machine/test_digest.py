@@ -1,4 +1,4 @@
-"""The digest covers everything: any one field of any state, walked generically (rule 9)."""
+"""The digest covers everything: any one field of any state, walked generically (arch-3.9)."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -90,7 +90,7 @@ def variants(state: ShardState) -> Iterator[ShardState]:
 
 
 def keyed_consistently(state: ShardState) -> bool:
-    """Ids that are also keys cannot differ from them: the machine forbids it (invariant I7)."""
+    """Ids that are also keys cannot differ from them: the machine forbids it (gp-I7)."""
     return all(
         group_id == group.group_id
         and all(member_id == m.member_id for member_id, m in group.members.items())
@@ -131,7 +131,7 @@ def test_restored_state_is_the_original():
 
 
 def test_join_order_survives_key_order():
-    """Rule 2: ids whose order differs from the order of joining."""
+    """arch-3.2: ids whose order differs from the order of joining."""
     world = World()
     for client in ("z", "m", "a"):
         world.run(f"join {client}")

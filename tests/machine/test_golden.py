@@ -33,7 +33,7 @@ def scenario_limits(monkeypatch):
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 @pytest.mark.usefixtures("scenario_limits")
 def test_outcomes_are_as_recorded(path, rewrite, golden):
-    """Rule 7: an outcome recorded under a rules version holds for ever.
+    """arch-3.7: an outcome recorded under a rules version holds for ever.
 
     `--rewrite` fills blocks without output; a recorded one is taken out by hand, and said why.
     """

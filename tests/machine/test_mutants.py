@@ -67,7 +67,7 @@ def test_todays_mutants_are_caught(capsys):
 
 def test_a_mutant_that_is_none_survives(monkeypatch, capsys):
     """The runner can say so: an edit without effect is not caught, and the run fails."""
-    harmless = mutants.Mutant("harmless", "decide/rebalance_rounds.py", "none", '"""P6:', '"""P6 :')
+    harmless = mutants.Mutant("harmless", "decide/rebalance_rounds.py", "none", "gp-P6:", "gp-P6 :")
     monkeypatch.setattr(mutants, "run", lambda _name: (mutants.PASSED, ""))
     monkeypatch.setattr(mutants, "load", lambda: [*MUTANTS[:39], harmless])
     assert mutants.main(["harmless"]) == 1

@@ -306,7 +306,7 @@ def test_every_row_that_opens_a_round_says_why():
 
 @pytest.mark.parametrize("phase", HEARTBEATS)
 def test_each_phase_answers_a_heartbeat_as_the_table_says(phase):
-    """H2-H6 of gp-2.4; a stranger and a wrong generation keep their own errors."""
+    """gp-H2 to gp-H6; a stranger and a wrong generation keep their own errors."""
     group = group_in(phase)
     generation = group.generation if group else 0
     assert heartbeat(group, "a-1", generation).name == HEARTBEATS[phase]

@@ -211,7 +211,7 @@ HISTORIES = st.integers(0, 60).flatmap(lambda n: st.lists(STEPS, min_size=n, max
 @SETTINGS
 @given(HISTORIES)
 def test_live_is_replayed_is_restored(history):
-    """Rule 11: one digest, however the state came about.
+    """arch-3.9: one digest, however the state came about.
 
     Live with restarts, decided again from entries, evolved from events, built from the records.
     """
@@ -247,7 +247,7 @@ def test_live_is_replayed_is_restored(history):
 @SETTINGS
 @given(HISTORIES, HISTORIES)
 def test_a_restored_shard_goes_on_like_the_original(before, after):
-    """Rule 2: restored in key order, it decides the same from then on."""
+    """arch-3.2: restored in key order, it decides the same from then on."""
     state, _, _ = live(before)
     twin = load_state(sorted(shard_records(state)))
     now_ms = state.time_ms
@@ -261,7 +261,7 @@ def test_a_restored_shard_goes_on_like_the_original(before, after):
 @SETTINGS
 @given(st.permutations(("z", "m", "a")), st.sampled_from(("fire", "delete")), st.integers(0, 3))
 def test_ids_handed_out_in_any_order_are_noted_and_dropped_in_one(order, end, loaded):
-    """Rule 2, for what has no order of its own: loaded after some of the ids or after all."""
+    """arch-3.2, for what has no order of its own: loaded after some of the ids or after all."""
     joins = [f"join {client} nonce= drawn=1" for client in order]
     world = World()
     for line in ["join b", "fire", "sync b-1", "leave b-1"][: 3 if end == "fire" else 4]:
@@ -277,7 +277,7 @@ def test_ids_handed_out_in_any_order_are_noted_and_dropped_in_one(order, end, lo
 @SETTINGS
 @given(HISTORIES)
 def test_decide_changes_nothing_and_every_event_keeps_the_invariants(history):
-    """Rule 3, and I1-I8 after each event, not only after each command."""
+    """arch-3.3, and gp-I1 to gp-I8 after each event, not only after each command."""
     state, now_ms = ShardState(), 0
     for index, step in enumerate(history):
         now_ms += step["elapsed"]

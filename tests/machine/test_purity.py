@@ -311,7 +311,7 @@ def test_every_room_of_the_machine_is_looked_at():
 
 @pytest.mark.parametrize("path", FILES, ids=_name)
 def test_nothing_in_the_machine_can_make_replicas_differ(path):
-    """Architecture section 3, rules 1 and 2."""
+    """The rules arch-3.1 and arch-3.2."""
     assert offences(path.read_text()) == []
 
 

@@ -246,7 +246,7 @@ def test_a_synced_member_parks_again_without_an_entry():
 
 
 def test_a_refusal_is_known_without_an_entry(stable):
-    """Architecture section 5: the refusal that decide gives; None for what would change."""
+    """arch-5.1: the refusal that decide gives; None for what would change."""
     group = stable.state.groups["g"]
     env = stable.envelope()
     assert would_refuse(group, join("z-9"), env).error is Error.UNKNOWN_MEMBER_ID
@@ -376,7 +376,7 @@ def _replaced(group, old_id, instance_id, by="c-1", token=9):
 
 @pytest.mark.parametrize("name", ILLEGAL)
 def test_an_event_that_does_not_fit_stops_the_process(name):
-    """sc-G02, the guards of I2, I3, I4, I6, I8, I9: evolve never applies what the rules forbid."""
+    """sc-G02, the guards of gp-I2 to gp-I9: evolve never applies what the rules forbid."""
     world = World()
     for line in (
         *("join a", "join b instance=i", "fire", "fire", "sync a-1 a-1:A b-1:B", "sync b-1"),
@@ -480,7 +480,7 @@ def test_a_broken_invariant_names_its_place_in_the_log(stable):
 
 
 def test_shard_time_never_goes_back():
-    """Rule 1: an entry with an older time is decided at the largest applied one."""
+    """arch-3.1: an entry with an older time is decided at the largest applied one."""
     state = ShardState()
     for time_ms in (100, 50):
         entry = Entry(FORMAT, RULES_VERSION, time_ms, 0, LIMITS_VERSION, (Checkpoint(),))
@@ -490,7 +490,7 @@ def test_shard_time_never_goes_back():
 
 
 def test_a_checkpoint_holds_the_digest_at_its_place():
-    """Rule 9: of all before it in the log, with its entry's time and earlier commands."""
+    """arch-3.9: of all before it in the log, with its entry's time and earlier commands."""
     state = ShardState()
     create, again = CreateTopic("t", 1), CreateTopic("u", 1)
     entry = Entry(
@@ -624,7 +624,7 @@ def test_who_holds_an_instance_is_told_to_the_fenced():
 
 
 def test_an_old_entry_is_decided_by_its_own_rules():
-    """Rule 7: under rules 1 a full group counts members, in an open round too (gp-J6)."""
+    """arch-3.7: under rules 1 a full group counts members, in an open round too (gp-J6)."""
     lines = ["limits group_max_members=2", "join a", "join b", "fire", "fire", "sync a-1"]
     world = World()
     for line in [*lines, "sync b-1", "rejoin a-1"]:

@@ -1,4 +1,4 @@
-"""What a group weighs (architecture section 5), and what becomes of a member that weighs too much.
+"""What a group weighs (arch-5), and what becomes of a member that weighs too much.
 
 That the group leader's Join answer fits a message is shown in tests/limits/test_wire.py.
 """
@@ -24,7 +24,7 @@ def stable():
 
 
 def test_under_rules_1_a_group_weighs_its_metadata_alone(stable):
-    """Rule 7: an old entry's newcomer is let in by names and metadata."""
+    """arch-3.7: an old entry's newcomer is let in by names and metadata."""
     env = stable.envelope()
     limits = replace(env.limits, group_metadata_max_bytes=3 * len("rangext"))
     old = replace(env, limits=limits, rules_version=1)

@@ -115,7 +115,7 @@ def lost_quorum(cluster):
 
 
 def test_a_replaced_node_and_a_lagging_one_cannot_elect_a_leader_without_an_acknowledged_entry():
-    """The scenario of architecture.md section 6: the entry would be gone for good."""
+    """The scenario of arch-6.2: the entry would be gone for good."""
     cluster = MemoryCluster()
     leader, bystander = lost_quorum(cluster)
     cluster.nodes[2].start()

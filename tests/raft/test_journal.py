@@ -277,7 +277,7 @@ def test_a_log_that_was_rightly_cut_since_the_mark_is_accepted():
 
 
 def test_pysyncobj_cannot_empty_or_trim_the_log():
-    """pso-F19 and F20 began there."""
+    """pso-F19 and pso-F20 began there."""
     _, log = fresh()
     with pytest.raises(BrokenInvariantError):
         log.clear()

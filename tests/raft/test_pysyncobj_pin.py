@@ -193,7 +193,7 @@ def test_every_override_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_syncobj_itself_calls_the_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The base's calls land in ours: name mangling does what section 4 of the notes says."""
+    """The base's calls land in ours: name mangling does what the overrides rely on."""
     _, from_base = _reached(monkeypatch)
     called_by_us = {"_SyncObj__onMessageReceived", "_SyncObj__doApplyCommand"}
     assert from_base == OVERRIDES - called_by_us

@@ -1,7 +1,7 @@
 """Rules that seeds hardly ever miss: each has a script, and a Replica without it fails the script.
 
 The simulator found nothing in 250 seeds without commit cap, next index, sticky voters or pre-vote
-alone (raft-layer notes, section 3). They stay because the thesis demands them; here is why.
+alone. They stay because the thesis demands them; here is why.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Schedules that every version of the suite must run (chaos notes, section 5), each with its check.
+"""Schedules that every version of the suite must run, each with its check.
 
 Nothing else fails in such a world, no member goes of itself, and all run the shipped SDK.
 """

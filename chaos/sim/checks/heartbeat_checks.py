@@ -4,7 +4,7 @@
   (inv-I15), measured by the frames that the nodes took in. An answer that lay in the socket of a
   stopped process is heard when that goes on; whoever gave it has heard nothing since.
 * No timer acts before the deadline that the group's own events announced.
-* A Join that is repeated makes no second member (rule 6: every command is harmless on repeat).
+* A Join that is repeated makes no second member (arch-3.6: every command is harmless on repeat).
 * Shard time never goes back, and every group satisfies the machine's own invariants.
 """
 

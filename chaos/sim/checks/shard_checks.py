@@ -1,4 +1,4 @@
-"""What must hold of one shard in every run, whatever fails (raft-layer notes, section 2).
+"""What must hold of one shard in every run, whatever fails (inv-I10).
 
 The checker sees every append, cut, vote, apply and turn of every replica, and every answer to a
 client. A violation is kept once per kind and subject; kinds that start with H lose or diverge

@@ -28,7 +28,7 @@ EPOCH_MS = 1_700_000_000_000
 
 @dataclass(slots=True)
 class GroupsChecker:
-    """What is promised to members, over all groups of one shard (chaos notes, section 5)."""
+    """What members are promised, over all groups of one shard (docs/chaos.md, What is promised)."""
 
     shard: ShardChecker
     promises: Promises

@@ -25,7 +25,7 @@ from musterd.coordinator.machine.state import Blob, Group, Offset, Phase
 
 
 def decide_commit(group: Group | None, command: OffsetCommit, env: Envelope) -> Decision:
-    """O4-O9: the group's checks, then each partition on its own, or all together (atomic).
+    """gp-O4 to gp-O9: the group's checks, then each partition on its own, or all together (atomic).
 
     A commit of nothing never reaches the group's checks (gp-0.4). A simple commit is stored as
     nobody's, with `commit_seq` 0, because nothing vouches for its ids (sc-O13).
@@ -91,7 +91,7 @@ _Stored = OffsetCommitted | OffsetSuperseded
 def _each(
     group: Group | None, command: OffsetCommit, env: Envelope
 ) -> tuple[tuple[_Stored, ...], tuple[PartitionResult, ...]]:
-    """Every partition on its own, after those before it (O7-O9)."""
+    """Every partition on its own, after those before it (gp-O7 to gp-O9)."""
     group_id, generation, wall_ms = command.group_id, command.generation, env.wall_ms
     member_id, commit_seq = _writer(command)
     stored = {} if group is None else group.offsets
@@ -178,7 +178,7 @@ def _writer(command: OffsetCommit) -> tuple[str, int]:
 
 
 def _refuse(group: Group | None, command: OffsetCommit) -> Decision | None:
-    """O4, O5, and the generation that the caller expects."""
+    """gp-O4, gp-O5, and the generation that the caller expects."""
     refused = _refuse_caller(group, command)
     expected = command.expected_generation
     current = 0 if group is None else group.generation
@@ -190,7 +190,7 @@ def _refuse(group: Group | None, command: OffsetCommit) -> Decision | None:
 
 
 def _refuse_caller(group: Group | None, command: OffsetCommit) -> Decision | None:
-    """O4 and O5."""
+    """The rules gp-O4 and gp-O5."""
     simple = command.generation < 0
     if group is None:
         if simple:
@@ -216,9 +216,9 @@ def _exception(
     kept: Offset | OffsetCommitted | None,
     env: Envelope,
 ) -> tuple[OffsetSuperseded | None, PartitionResult] | None:
-    """Why one partition is not simply stored over `kept`: refused, late, or a repetition (O7-O9).
+    """Why one partition is not simply stored over `kept`: refused, late, or a repetition.
 
-    None where it is stored.
+    None where it is stored (gp-O7 to gp-O9).
     """
     most = env.limits.offset_metadata_max_bytes
     if len(wanted.metadata.encode()) > most:

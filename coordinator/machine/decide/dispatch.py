@@ -76,7 +76,7 @@ def decide(  # noqa: PLR0912 - one arm per command
 
 
 def would_refuse(group: Group | None, command: GroupCommand, env: Envelope) -> Refused | None:
-    """The refusal `command` would get from this state, without a log entry (architecture 5).
+    """The refusal `command` would get from this state, without a log entry (arch-5.1).
 
     None where it also removes whom it refuses (gp-J6): that belongs in the log.
     """
@@ -86,7 +86,7 @@ def would_refuse(group: Group | None, command: GroupCommand, env: Envelope) -> R
 
 
 def heartbeat(group: Group | None, member_id: str, generation: int, instance_id: str = "") -> Error:
-    """What a heartbeat is told, from applied state alone (gp-2.4, H2-H6)."""
+    """What a heartbeat is told, from applied state alone (gp-2.4, gp-H2 to gp-H6)."""
     if group is None:
         return Error.UNKNOWN_MEMBER_ID
     if group.phase is Phase.DEAD:

@@ -22,7 +22,7 @@ from musterd.coordinator.machine.state import Group, Member, Phase
 
 
 def decide_join(group: Group | None, command: JoinGroup, env: Envelope) -> Decision:
-    """J5-J9 in their order; what is wrong whatever the state was refused before."""
+    """gp-J5 to gp-J9 in their order; what is wrong whatever the state was refused before."""
     member_id = joining_id(command)
     if group is None and command.member_id:
         return unknown_member(member_id)
@@ -84,7 +84,7 @@ def is_noop_join(group: Group | None, command: JoinGroup) -> bool:
 
 
 def _changes(member: Member, command: JoinGroup) -> bool:
-    """Other metadata than last time: other names, order or bytes (J8.5), or other topics."""
+    """Other metadata than last time: other names, order or bytes (gp-J8.5), or other topics."""
     return (
         member.protocols != command.protocols
         or member.subscribed_topics != command.subscribed_topics
@@ -92,7 +92,7 @@ def _changes(member: Member, command: JoinGroup) -> bool:
 
 
 def _use(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> Decision:
-    """J8.3: an id that was handed out comes back."""
+    """gp-J8.3: an id that was handed out comes back."""
     if command.group_instance_id:
         return refuse(
             Error.INVALID_REQUEST,
@@ -104,7 +104,7 @@ def _use(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> Dec
 
 
 def _hand_out(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> Decision:
-    """J7.4: an id first, so that a lost answer leaves no member behind (KIP-394)."""
+    """gp-J7.4: an id first, so that a lost answer leaves no member behind (KIP-394)."""
     most = env.limits.group_max_pending
     if len(group.pending) >= most:
         return refuse(
@@ -115,7 +115,7 @@ def _hand_out(group: Group, member_id: str, command: JoinGroup, env: Envelope) -
 
 
 def _enter(group: Group, member_id: str, command: JoinGroup, env: Envelope) -> Decision:
-    """P1: a new member. The id comes from its own nonce, so the ordinary session rule applies."""
+    """gp-P1: a new member, under an id of its own nonce, so the ordinary session rule applies."""
     opens = group.phase is not Phase.PREPARING_REBALANCE
     joined = MemberJoined(
         group_id=command.group_id,
@@ -142,7 +142,7 @@ def _rejoin(group: Group, member: Member, command: JoinGroup, env: Envelope) -> 
     """A known member, by phase (gp-1.6): park, answer the current generation, or open a round.
 
     A repeated *first* join of the group leader (no member id, same nonce) is a late retry, not the
-    leader's word that something changed: it is answered and does not rebalance (rule 6: every
+    leader's word that something changed: it is answered and does not rebalance (arch-3.6: every
     command is harmless on repeat).
     """
     if is_noop_join(group, command):

@@ -27,7 +27,7 @@ from musterd.coordinator.machine.state import Group, Phase
 
 
 def decide_leave(group: Group | None, command: LeaveGroup, env: Envelope) -> Decision:
-    """L2-L5: each entry on its own, against what the earlier ones left; one round for the batch."""
+    """gp-L2 to gp-L5: each entry on its own, after the earlier ones; one round for the batch."""
     if group is None and command.kicked:
         return refuse(Error.GROUP_ID_NOT_FOUND, f"There is no group {quoted(command.group_id)}.")
     if group is None:
@@ -56,7 +56,7 @@ class _Batch:
     events: list[GroupEvent] = field(default_factory=list)
 
     def take(self, entry: LeavingMember, env: Envelope) -> Error:
-        """One more entry (L4)."""
+        """One more entry (gp-L4)."""
         group, reason = self.group, entry.reason[: env.limits.reason_max_chars]
         member_id = entry.member_id
         if member_id in group.pending and member_id not in self.dropped:
@@ -78,7 +78,7 @@ class _Batch:
         return error
 
     def round(self, env: Envelope) -> list[GroupEvent]:
-        """L5: once, and only where a real member left does it open a round."""
+        """gp-L5: once, and only where a real member left does it open a round."""
         trigger = Trigger.MEMBER_KICKED if self.kicked else Trigger.MEMBER_LEFT
         return after_departure(self.group, env, trigger, self.removed, self.dropped)
 
@@ -93,7 +93,7 @@ def after_departure(
     removed: Mapping[str, MemberRemoved],
     dropped: Mapping[str, PendingRemoved],
 ) -> list[GroupEvent]:
-    """What follows when members and pending ids are gone (the end of P7, P8)."""
+    """What follows when members and pending ids are gone (the end of gp-P7 and gp-P8)."""
     roster = Roster(group, gone=removed, settled=dropped)
     if removed:
         first = next(iter(removed.values()))

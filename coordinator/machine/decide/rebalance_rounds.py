@@ -1,4 +1,4 @@
-"""Opening and closing a round: what joins, departures and timers have in common (gp-1.5, P3-P6)."""
+"""Open and close a round: what joins, departures and timers have in common (gp-P3 to gp-P6)."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Roster:
     settled: Collection[str] = ()
 
     def complete(self) -> bool:
-        """True where everybody has joined the open round. Costs nothing per member (I1)."""
+        """True where everybody has joined the open round. Costs nothing per member (gp-I1)."""
         group, put = self.group, self.put
         if self.is_awaited():
             return False
@@ -83,18 +83,18 @@ def rebalance(
     member_id: str,
     reason: str,
 ) -> list[GroupEvent]:
-    """Go on with the open round, or open one for this reason (P3)."""
+    """Go on with the open round, or open one for this reason (gp-P3)."""
     if group.phase is not Phase.PREPARING_REBALANCE:
         return _open(roster, env, trigger, member_id, reason)
     if group.from_empty or not roster.complete():
-        return []  # P5; an initial round is closed by its timer alone (gp-4.3)
+        return []  # gp-P5; an initial round is closed by its timer alone (gp-4.3)
     return [close(group, env, group.round, roster.members(), roster.leader_id)]
 
 
 def _open(
     roster: Roster, env: Envelope, trigger: Trigger, member_id: str, reason: str
 ) -> list[GroupEvent]:
-    """P4: from Empty with the initial delay (gp-4.3), else with the join timer."""
+    """gp-P4: from Empty with the initial delay (gp-4.3), else with the join timer."""
     group, members = roster.group, roster.members()
     round_ = group.round + 1
     timeout_ms = rebalance_timeout_ms(members)
@@ -136,7 +136,7 @@ def _names(roster: Roster, member_id: str) -> tuple[str, str]:
 def close(
     group: Group, env: Envelope, round_: int, members: Sequence[Member], leader_id: str
 ) -> GenerationFormed | GroupEmptied:
-    """P6: the next generation, of `members`; who of them has not joined is static.
+    """gp-P6: the next generation, of `members`; who of them has not joined is static.
 
     Its number was never used before (gp-5.6.6). The group leader stays, if it has joined, else it
     is the first in join order that has (gp-3.3).

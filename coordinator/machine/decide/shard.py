@@ -36,7 +36,7 @@ class ShardDecision(NamedTuple):
 def decide_shard(
     state: ShardState, command: ShardCommand, limits: Limits, rules_version: int = RULES_VERSION
 ) -> ShardDecision:
-    """Topics only grow; a repeated command with the same content is a success (rule 6)."""
+    """Topics only grow; a repeated command with the same content is a success (arch-3.6)."""
     match command:
         case CreateTopic():
             return _decide_create(state, command, limits, rules_version)

@@ -18,7 +18,7 @@ from musterd.coordinator.machine.state import Group, Phase
 
 
 def decide_sync(group: Group | None, command: SyncGroup, env: Envelope) -> Decision:
-    """S2-S7 in their order."""
+    """gp-S2 to gp-S7 in their order."""
     refused = _refuse(group, command)
     if refused is not None or group is None:
         return refused or unknown_member(command.member_id)
@@ -63,7 +63,7 @@ def _refuse(group: Group | None, command: SyncGroup) -> Decision | None:
 
 
 def _differs(asked: str, current: str) -> bool:
-    """An empty word is not checked (S6)."""
+    """An empty word is not checked (gp-S6)."""
     return bool(asked) and asked != current
 
 

@@ -61,7 +61,7 @@ def _end_initial_delay(group: Group, env: Envelope) -> list[GroupEvent]:
 
 
 def _end_join(group: Group, env: Envelope) -> list[GroupEvent]:
-    """P6: absent dynamic members are dropped, the others form the next generation.
+    """gp-P6: absent dynamic members are dropped, the others form the next generation.
 
     Static members stay for as long as their session does; where nobody else is left the round waits
     for them again (gp-P6.3).

@@ -1,4 +1,4 @@
-"""TopicsChanged (architecture 6): what a running group reads has more partitions than it shares."""
+"""TopicsChanged (arch-6): what a running group reads has more partitions than it shares."""
 
 from musterd.coordinator.machine.commands import TopicsChanged
 from musterd.coordinator.machine.decide.decision import Decision

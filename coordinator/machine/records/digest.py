@@ -1,4 +1,4 @@
-"""A canonical hash of state, never of serialised protobuf (architecture 3, rule 9)."""
+"""A canonical hash of state, never of serialised protobuf (arch-3.9)."""
 
 from collections.abc import Iterable
 from hashlib import blake2b

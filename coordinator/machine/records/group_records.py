@@ -450,7 +450,7 @@ def _take_own(group: Group, kind: bytes, value: bytes) -> None:
 
 
 def _finished(group: Group) -> Group:
-    """Key order is by id; the order of members is state (architecture section 3, rule 2)."""
+    """Key order is by id; the order of members is state (arch-3.2)."""
     members = sorted(group.members.values(), key=lambda member: member.join_seq)
     group.members = {member.member_id: member for member in members}
     group.tally = recount(group)

@@ -32,7 +32,10 @@ SEEDS = 3
 
 @pytest.mark.parametrize("scenario", SDK, ids=lambda s: s.name)
 def test_members_that_run_the_sdk_are_kept_every_promise(scenario: Scenario) -> None:
-    """inv-I1, I3, I4, I6, I8, I9, I13: eager, cooperative and static members, under all faults."""
+    """Eager, cooperative and static members under all faults keep every promise made to them.
+
+    These are inv-I1, inv-I3, inv-I4, inv-I6, inv-I8, inv-I9 and inv-I13.
+    """
     totals = Totals()
     broken: list[str] = []
     for seed in range(SEEDS):

@@ -60,7 +60,7 @@ async def test_a_shard_that_is_led_elsewhere_fails_alone():
 
 @run
 async def test_offsets_are_deleted_each_on_its_own():
-    """sc-O35, sc-O36, and O2: what does not exist is refused before the log."""
+    """sc-O35, sc-O36, gp-O2: what does not exist is refused before the log."""
     async with local_node() as node:
         await with_topic(node)
         await node.groups.OffsetCommit(committing(5))

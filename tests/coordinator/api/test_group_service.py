@@ -531,7 +531,7 @@ async def test_a_follower_names_the_coordinator():
 
 @run
 async def test_calls_are_held_while_the_coordinator_loads():
-    """gp-H16, 2.0.2 step 6: answered as soon as it serves."""
+    """sc-H16, gp-2.0.2: answered as soon as it serves."""
     async with local_node(lead=False) as node:
         node.shards[0].state.topics["orders"] = 4
         for log in node.logs:

@@ -57,7 +57,7 @@ def test_a_wrong_setting_is_named(flags, named):
 
 
 def test_exposure_needs_tls_or_insecure(tmp_path):
-    """Other addresses than loopback only on purpose (architecture 6)."""
+    """Other addresses than loopback only on purpose (arch-6.3)."""
     open_to_all = {"data_dir": "/d", "listen": "0.0.0.0:7070"}
     assert load_settings(None, open_to_all | {"insecure": True}).insecure
     tls = {"tls_cert": tmp_path / "c", "tls_key": tmp_path / "k"}

@@ -241,7 +241,7 @@ def test_a_removed_member_is_told_at_once(node):
 
 
 def test_a_wrong_generation_does_not_hold_the_session(node):
-    """gp-H06: the zombie is told, and its session runs on."""
+    """sc-H06: the zombie is told, and its session runs on."""
     node.stable("a")
     for seq in range(12):
         node.beat(seq, seq, "a", generation=7)
@@ -316,7 +316,7 @@ def test_a_demoted_shard_answers_its_members_at_once(node):
 
 
 def test_a_lost_quorum_answers_held_calls(node):
-    """gp-H20: no NONE later than the leader-fallback time."""
+    """sc-H20: no NONE later than the leader-fallback time."""
     node.stable("a")
     node.beat("1", 1, "a")
     node.rig.log.quorum_heard = False

@@ -181,7 +181,7 @@ def test_a_join_abandoned_before_it_is_applied_leaves_only_the_grace(rig):
 
 
 def test_what_applied_state_rejects_takes_no_entry(rig):
-    """Architecture 5: refused after a quorum confirmed leadership, without a record."""
+    """arch-5.1: refused after a quorum confirmed leadership, without a record."""
     settle(rig, "a")
     entries = len(rig.log.entries)
     rig.ask("stale", commit("a", 99, 5))
@@ -220,7 +220,7 @@ def test_a_deposed_leader_refuses_nothing_by_itself(rig):
 
 
 def test_a_silent_member_is_expired_and_the_others_rebalance(rig):
-    """gp-H10: no call for a whole session: removed, and the group opens a round."""
+    """sc-H10: no call for a whole session: removed, and the group opens a round."""
     settle(rig, "a", "b")
     for _ in range(1_100):
         rig.shard.sessions.heard(MemberKey("g", id_of("b")))
@@ -286,7 +286,7 @@ def test_nobody_expires_while_a_herd_of_joins_waits_to_be_taken(rig, joins):
 
 
 def test_commits_keep_a_member_alive(rig):
-    """gp-H12: only commits, for three sessions."""
+    """sc-H12: only commits, for three sessions."""
     generation = settle(rig, "a")
     for number in range(6):
         rig.ask(number, commit("a", generation, number, seq=number + 1))
@@ -295,7 +295,7 @@ def test_commits_keep_a_member_alive(rig):
 
 
 def test_a_stale_generation_does_not_keep_a_member_alive(rig):
-    """gp-H06: calls under another generation leave the session as it is."""
+    """sc-H06: calls under another generation leave the session as it is."""
     generation = settle(rig, "a")
     for number in range(6):
         rig.ask(number, commit("a", generation + 1, number, seq=number + 1))
@@ -305,7 +305,7 @@ def test_a_stale_generation_does_not_keep_a_member_alive(rig):
 
 
 def test_promotion_resumes_an_open_round(rig):
-    """gp-R40: the joins are in the log, so the next leader completes the round."""
+    """sc-R40: the joins are in the log, so the next leader completes the round."""
     rig.ask("a", join("a"))
     rig.turn()
     other = Rig(view=rig.log.view)
@@ -319,7 +319,7 @@ def test_promotion_resumes_an_open_round(rig):
 
 
 def test_promotion_grants_full_sessions(rig):
-    """gp-H22.
+    """sc-H22.
 
     A silent member is removed between one and two sessions after a change of coordinator.
     """
@@ -380,7 +380,7 @@ def test_a_leader_without_its_no_op_is_loading():
 
 
 def test_a_leader_without_a_quorum_answers_nothing_but_an_error(rig):
-    """gp-H20: check quorum holds for heartbeats too, and nobody expires meanwhile."""
+    """sc-H20: check quorum holds for heartbeats too, and nobody expires meanwhile."""
     settle(rig, "a")
     rig.log.quorum_heard = False
     rig.ask("c", commit("", -1, 1))
