@@ -144,7 +144,7 @@ def test_every_file_that_a_document_names_exists_with_the_test_that_it_names():
     files, wrong = tracked(), []
     known = {str(one) for name in files for one in (name, *PurePosixPath(name).parents)}
     tops = {name.partition("/")[0] for name in files if "/" in name}
-    for document in tracked("README.md", "docs/*.md", "chaos/**/README.md"):
+    for document in tracked("README.md", "CONTRIBUTING.md", "docs/*.md", "chaos/**/README.md"):
         base = str(PurePosixPath(document).parent)
         for code in CODE.findall(prose_of(document)) if base != "docs/adr" else ():
             path, _, name = code.partition("::")
