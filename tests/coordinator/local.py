@@ -53,7 +53,7 @@ class LocalNode:
             NodeId(0),
             "127.0.0.1:1",
             shards,
-            wall_ms=lambda: int(time.time() * 1_000),
+            wall_ms=self.wall_ms,
             wake=lambda: None,
             peers=lambda: self.endpoints,
             admission=Admission(active_calls),
@@ -68,6 +68,9 @@ class LocalNode:
         self.applying = True
         self.connected = set()
         """Of nodes 1 and 2, those that are connected."""
+
+    def wall_ms(self):
+        return int(time.time() * 1_000)
 
     def nodes(self):
         own = NodeView(0, "127.0.0.1:1", "127.0.0.1:2", "0" * 32, True, "0")

@@ -7,8 +7,10 @@ that the coordinator drew are numbered d1, d2, ... in the order in which they we
 
 import asyncio
 import re
+from dataclasses import replace
 
 from musterd.coordinator.api.admin_service import AdminService
+from musterd.coordinator.api.cooperative_yield import LongReads
 from musterd.coordinator.api.group_service import GroupService
 from musterd.coordinator.api.topic_service import TopicService
 from musterd.coordinator.integrity.verify import Verifier
@@ -58,8 +60,8 @@ class ScriptedNode(LocalNode):
         super().__init__()
         self.loop = loop
         self.wall_jump_ms = 0
-        for shard in self.shards:
-            shard._wall_ms = lambda: WALL_MS + loop.now_ms - START_MS + self.wall_jump_ms
+        # A read of many rests for no other calls: those of a script come one after the other.
+        self.core = replace(self.core, one_long_read=LongReads())
         self.loop_round = 0
         self.reading = False
         """Reads are confirmed even while nothing commits."""
@@ -67,6 +69,10 @@ class ScriptedNode(LocalNode):
         self.topics = TopicService(self.core)
         self.admin = AdminService(self.core, self, Verifier(0, self.shards, self, NoPeers()))
         self.endpoints = {1: "10.0.0.1:7070", 2: "10.0.0.2:7070"}
+
+    def wall_ms(self) -> int:
+        """The script's, and what it jumped by."""
+        return WALL_MS + self.loop.now_ms - START_MS + self.wall_jump_ms
 
     async def settle(self) -> None:
         """Let every handler get as far as it can, with a turn of the node in between."""
