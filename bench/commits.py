@@ -97,7 +97,7 @@ def _client(cluster: Cluster) -> Child:
 
 PLACES = {
     "coordinator, machine": ("/coordinator/machine/",),
-    "coordinator, service": ("/coordinator/service", "/coordinator/admi", "/coordinator/front"),
+    "coordinator, api": ("/coordinator/api/",),
     "coordinator, codec": ("/coordinator/codec",),
     "coordinator, the rest": ("/coordinator/",),
     "raft": ("/raft/",),

@@ -48,7 +48,7 @@ class _Clock:
 
 
 def _no_clock() -> float:
-    raise RuntimeError("no driver has set PySyncObj's clock: call seams.use_clock first")
+    raise RuntimeError("no driver has set PySyncObj's clock: call pysyncobj_pin.use_clock first")
 
 
 _clock = _Clock()

@@ -29,7 +29,7 @@ from musterd.coordinator.runtime.shard_time import ShardTime
 from musterd.coordinator.runtime.waiters import Barrier
 
 
-class HastyIntake(CommandRouter):
+class HastyRouter(CommandRouter):
     """Says that a commit is stored as soon as it is asked for."""
 
     def offer(self, call: Call, size: int) -> None:
@@ -43,7 +43,7 @@ class HastyIntake(CommandRouter):
             call.answer(Committed(tuple(done)))
 
 
-class ForgetfulIntake(CommandRouter):
+class ForgetfulRouter(CommandRouter):
     """Loses the repeated Join of a member that had joined under the leader before."""
 
     def take(self, call: Call, command: GroupRequest, size: int) -> None:
@@ -124,13 +124,13 @@ class BelievingFetching(OffsetFetch):
 BUILDS = (
     Build(
         "ack_before_commit",
-        HastyIntake.__doc__ or "",
-        ((musterd.coordinator.runtime.shard, "CommandRouter", HastyIntake),),
+        HastyRouter.__doc__ or "",
+        ((musterd.coordinator.runtime.shard, "CommandRouter", HastyRouter),),
     ),
     Build(
         "parked_join",
-        ForgetfulIntake.__doc__ or "",
-        ((musterd.coordinator.runtime.shard, "CommandRouter", ForgetfulIntake),),
+        ForgetfulRouter.__doc__ or "",
+        ((musterd.coordinator.runtime.shard, "CommandRouter", ForgetfulRouter),),
     ),
     Build(
         "session_start",

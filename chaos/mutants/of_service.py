@@ -188,7 +188,7 @@ BUILDS = (
     ),
     Build(
         "reads_past_the_door",
-        "Bounds the reads of a connection that the door takes, and not those of gRPC's own loop.",
+        "Bounds reads of connections that the acceptor takes, and not those of gRPC's own loop.",
         ((CallAcceptor, "_wait_to_parse", _only_parses),),
     ),
     Build(
@@ -233,7 +233,7 @@ BUILDS = (
     ),
     Build(
         "herd_unheeded",
-        "Closes the first round of a group while members of it wait at the door.",
+        "Closes the first round of a group while members of it wait to be taken.",
         ((Sessions, "_may_wait", _waits_for_nobody),),
     ),
     Build(

@@ -99,7 +99,7 @@ class WorkerProcesses:
     def start(self, jobs: list[Job], ready_s: float = READY_S) -> None:
         """Start all, wait until each says that it works: a batch `ready_s` at most.
 
-        Raises CrewError.
+        Raises WorkerProcessesError.
         """
         new = [_WorkerProcess(job, self._host(job, n)) for n, job in enumerate(jobs)]
         self._hands += new
@@ -146,7 +146,10 @@ class WorkerProcesses:
     # ---- while it runs
 
     def tick(self) -> None:
-        """Disturb what is due, start what comes back. Raises CrewError where one has ended."""
+        """Disturb what is due, start what comes back.
+
+        Raises WorkerProcessesError where one has ended.
+        """
         now = time.monotonic()
         for hand in self._hands:
             if hand.state == "ending":
@@ -186,7 +189,7 @@ class WorkerProcesses:
     def visit(self, kind: str, nodes: Collection[int]) -> int:
         """Let the workers of a kind call these nodes, and wait until they have; how many calls.
 
-        Raises CrewError where one does not come back in time.
+        Raises WorkerProcessesError where one does not come back in time.
         """
         calls = 0
         for hand in self._hands:

@@ -7,7 +7,7 @@ own slowness (arch-5.2). The others are of a kind, and each kind has room of its
 A group's members send Joins, Syncs and Leaves at once, and a round waits for all of them. Refused
 they would come again, and the round would last longer (docs/adr/0010); so only too many of them are
 refused. Joins of a fleet that starts are more than a node can take in one go: the surplus waits,
-unread in gRPC or read where gRPC's own loop took it beside the door, until those before it are
+unread in gRPC, or read where gRPC's own loop has taken it, until those before it are
 parked. Whoever is refused or meets another leader asks for its coordinator, and without that nobody
 gets on: FindCoordinator is refused for its own number alone.
 """
@@ -219,4 +219,4 @@ class Admitted:
 
 
 CALL: Final[ContextVar[Admitted | None]] = ContextVar("call", default=None)
-"""The call that the running handler serves, where the door has admitted it."""
+"""The call that the running handler serves, where the acceptor has admitted it."""

@@ -87,7 +87,7 @@ Handler = Any
 class CallAcceptor:
     """A server's registered methods, served by many takers each.
 
-    Services are added to the door as to a server; it passes them on. `start` after the server's.
+    Services are added to it as to a server; it passes them on. `start` after the server's.
     """
 
     def __init__(
@@ -308,7 +308,7 @@ class CallAcceptor:
 
 
 def open_answers() -> UntakenAnswers:
-    """The account of a door that will be on the running loop."""
+    """The account of an acceptor that will be on the running loop."""
     return UntakenAnswers(asyncio.get_running_loop().time, Calls.end)
 
 
@@ -378,7 +378,7 @@ READ_SLOT: Final[ContextVar[ReadSlot | None]] = ContextVar("read slot", default=
 
 
 PEER: Final[ContextVar[str]] = ContextVar("peer", default="")
-"""Whose call the running handler serves, where the door has taken it: to ask gRPC again is slow."""
+"""Whose call the running handler serves, where the acceptor took it: to ask gRPC is slow."""
 
 
 class _Ending:

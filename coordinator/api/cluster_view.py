@@ -61,7 +61,7 @@ class ClusterView(Protocol):
         ...
 
     def refused(self) -> Sequence[NodeView]:
-        """Stores of known node ids that were refused at the door, the latest last."""
+        """Stores of known node ids that were refused at the peer port, the latest last."""
         ...
 
     def awaited(self) -> Sequence[int]:

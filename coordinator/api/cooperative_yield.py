@@ -41,10 +41,16 @@ class LongReads(asyncio.Lock):
         self._calls_total = calls_total
         self._seen = 0
         self._came_s = -math.inf
+        self._rests = asyncio.Lock()
 
-    async def rest(self) -> None:
-        """Before another slice, by who has acquired it: a pass of the loop at least."""
-        await asyncio.sleep(READ_REST_MS / MS if self._others_come() else 0)
+    async def again(self) -> None:
+        """Acquire it for another slice, of this read or of one that waits for longer.
+
+        Who rests holds nothing: a call that has had no slice yet does not wait for those who rest.
+        """
+        async with self._rests:
+            await asyncio.sleep(READ_REST_MS / MS if self._others_come() else 0)
+            await self.acquire()
 
     def _others_come(self) -> bool:
         now_s, calls = asyncio.get_running_loop().time(), self._calls_total()
@@ -100,9 +106,9 @@ class Slices:
         """Let the loop go round once at least, and others have most of its time."""
         self._done = 0
         self._let_go()
-        await self._one_at_a_time.acquire()  # of this read or of one that waits for longer
+        await self._one_at_a_time.again()
         self._held = True
-        await self._one_at_a_time.rest()  # with the place held, or two would work in one pass
+        await asyncio.sleep(0)  # with the place held: another one may have worked in this pass
 
     def _let_go(self) -> None:
         if self._held:

@@ -1,4 +1,4 @@
-"""The gRPC frontend for group members: decode, check, route, admit, hand to the core, encode.
+"""The gRPC frontend for group members: check, admit, translate, route, ask the shard, answer.
 
 Every outcome of the protocol is a Status in the message; gRPC status is for transport, deadline
 and overload (RESOURCE_EXHAUSTED) alone. Cancellation is never swallowed: a cancelled call is

@@ -1,4 +1,4 @@
-"""The private parts of grpc.aio that the door (call_acceptor.py) needs, and the gate before them.
+"""The private parts of grpc.aio that call_acceptor.py needs, and the gate before them.
 
 grpc.aio takes one call per method at a time, and has no way to refuse a call before its handler
 has run (docs/adr/0004). These few names of its Cython core do both. They belong to one release, so

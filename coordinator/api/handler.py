@@ -101,7 +101,7 @@ async def shed(context: Context, what: str) -> NoReturn:
 
 
 async def admit(core: Coordination, context: Context, kind: Kind = Kind.ORDINARY) -> Admitted:
-    """The call's place among the active ones: the door's, or one taken now, or a refusal."""
+    """The call's place among the active ones: the acceptor's, or one taken now, or a refusal."""
     admitted = CALL.get()
     if admitted is None or not admitted.begin():
         await core.admission.room(kind, read=True)

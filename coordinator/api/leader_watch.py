@@ -16,7 +16,7 @@ _Seen = tuple[int | None, int, str]
 
 
 class LeaderWatch:
-    """Wakes handlers when any shard's leader, term or standing has changed.
+    """Wakes handlers when any shard's leader, term or state has changed.
 
     Checked once a turn, and only while somebody waits.
     """

@@ -132,8 +132,8 @@ class Seen:
 
     term: int = 0
     leader: NodeId | None = None
-    coordinator_state: bool = False
-    """This node is a candidate in `term`."""
+    is_candidate: bool = False
+    """Of this node, in `term`."""
     changes: int = 0
     won: int = 0
     lost: int = 0
@@ -155,8 +155,8 @@ class LeaderWatcher:
 
     def _look(self, log: ReplicatedLog, seen: Seen) -> None:
         role = log.role
-        if seen.coordinator_state and (log.term != seen.term or role is not Role.CANDIDATE):
-            seen.coordinator_state = False
+        if seen.is_candidate and (log.term != seen.term or role is not Role.CANDIDATE):
+            seen.is_candidate = False
             seen.lost += log.term != seen.term or role is not Role.LEADER
             seen.won += log.term == seen.term and role is Role.LEADER
         if role is Role.LEADER and log.term != seen.term:
@@ -164,7 +164,7 @@ class LeaderWatcher:
         if log.term != seen.term:
             seen.term, seen.leader = log.term, None
         if role is Role.CANDIDATE:
-            seen.coordinator_state = True
+            seen.is_candidate = True
         if log.leader is not None:
             seen.leader = log.leader
             seen.changes += 1

@@ -149,7 +149,7 @@ def open_node(
 
 
 def _follow_replacements(driver: Driver, shard_0: Shard) -> None:
-    """What shard 0 applied or loaded of replaced nodes holds at this node's door too."""
+    """What shard 0 applied or loaded of replaced nodes holds at this node's peer port, too."""
 
     def allow(node_id: int, store_uuid: str, as_of: int) -> None:
         driver.allow_replacement(Replacement(node_id, bytes.fromhex(store_uuid), as_of))

@@ -1,4 +1,4 @@
-"""The composition root: one node of a cluster, from its data directory to its ports."""
+"""One node of a cluster, from its data directory to its ports; assembly.py has what it leads."""
 
 import asyncio
 import contextlib
@@ -393,7 +393,7 @@ class Node:
         return [self._view(node) for node in self.driver.identity.nodes]
 
     def refused(self) -> Sequence[NodeView]:
-        """Stores that were refused at the door under the id of a node that is not connected."""
+        """Stores refused at the peer port under the id of a node that is not connected."""
         return [
             NodeView(node, "", self.settings.peers.get(node, ""), store_uuid.hex(), False, "")
             for node, store_uuid in self.driver.book.refused_stores.items()

@@ -52,7 +52,7 @@ GroupRequest = (
 
 
 class Led(Protocol):
-    """What the intake asks of its shard."""
+    """What the router asks of its shard."""
 
     state: ShardState
     sessions: Sessions
@@ -163,10 +163,8 @@ class CommandRouter:
         if command.generation < 0:
             nobody = not command.member_id and not command.group_instance_id
             return nobody and (group is None or group.phase is Phase.EMPTY)
-        coordinator_state = heartbeat(
-            group, command.member_id, command.generation, command.group_instance_id
-        )
-        if coordinator_state not in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
+        status = heartbeat(group, command.member_id, command.generation, command.group_instance_id)
+        if status not in (Error.NONE, Error.REBALANCE_IN_PROGRESS):
             return False
         self._shard.sessions.heard(MemberKey(command.group_id, command.member_id))
         return group is not None and group.phase is not Phase.COMPLETING_REBALANCE

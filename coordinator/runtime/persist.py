@@ -44,10 +44,13 @@ class CheckpointRecord:
 
 def stored_checkpoints(view: StateView) -> tuple[CheckpointRecord, ...]:
     """What this replica recorded, oldest first. Raises RecordError on an unreadable key."""
-    return tuple(
-        CheckpointRecord(checkpoint_index(key), value)
-        for key, value in view.scan_meta(CHECKPOINT_PREFIX)
-    )
+    found = []
+    for key, value in view.scan_meta(CHECKPOINT_PREFIX):
+        try:
+            found.append(CheckpointRecord(checkpoint_index(key), value))
+        except RecordError as error:
+            raise RecordError(f"{error}: {key!r}") from error
+    return tuple(found)
 
 
 class Persist:

@@ -239,7 +239,7 @@ class Shard:
         elif self._promoted:
             self._demote()
 
-    # ---- standing
+    # ---- coordinator state
 
     @property
     def quarantined(self) -> bool:

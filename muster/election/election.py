@@ -48,7 +48,7 @@ class Leadership:
 
     @property
     def is_held(self) -> bool:
-        """Whether this member leads, by its own sleep_clock, read now."""
+        """Whether this member leads, by its own clock, read now."""
         return not self.lost.is_set() and self.remaining_s > 0
 
     @property

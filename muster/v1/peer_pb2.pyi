@@ -477,7 +477,7 @@ global___SnapshotWanted = SnapshotWanted
 
 @typing.final
 class Introduce(google.protobuf.message.Message):
-    """A store that has never counted asks a peer to write down that it exists: see raft/introduction.py."""
+    """A store that has never counted asks a peer to write down that it exists: see raft/store_introduction.py."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -34,14 +34,14 @@ def test_version_loads_no_parser_and_no_grpc():
     """`muster version` is under 150 ms because it imports next to nothing."""
     out, loaded = _loaded("version")
     assert "muster-client" in out
-    assert not loaded & {"typer", "pydantic", "rich", "grpc", "google", "msgspec", "coordinator"}
+    assert not loaded & {"typer", "pydantic", "rich", "grpc", "google", "msgspec", "musterd"}
 
 
 def test_a_family_is_loaded_alone():
     """Help of one family imports no server package, and no rich without a terminal."""
     out, loaded = _loaded("topic", "--help")
     assert "create" in out
-    assert not loaded & {"coordinator", "raft", "pyspark", "pyarrow", "rocksdict", "rich"}
+    assert not loaded & {"musterd", "pyspark", "pyarrow", "rocksdict", "rich"}
 
 
 def test_only_the_named_family_is_wanted():

@@ -127,6 +127,36 @@ def test_a_damaged_chunk_is_never_installed():
     assert cluster.applied(away) == cluster.applied(cluster.leader().number)
 
 
+@pytest.mark.parametrize("killed", ["sender", "receiver"])
+def test_a_node_that_is_killed_in_the_middle_of_a_snapshot_leaves_no_half_state(killed):
+    """The receiver has the old state until the whole new one came, from whoever leads then."""
+    cluster = MemoryCluster(settings=SMALL)
+    away = behind(cluster)
+    leader = cluster.leader().number
+    cluster.restart(away)
+    snapshots, taken = cluster.replica(away)._snapshots, []
+    take = snapshots.setTransmissionData
+
+    def count(data):
+        taken.append(data)
+        return take(data)
+
+    snapshots.setTransmissionData = count
+    cluster.run(lambda: len(taken) >= 3)
+    assert not snapshots.installed
+    victim = leader if killed == "sender" else away
+    cluster.crash(victim)
+    if killed == "sender":
+        assert cluster.applied(away) == [b"first"]
+        cluster.run(lambda: cluster.leader() is not None, limit_s=40)
+    cluster.restart(victim)
+    if killed == "receiver":
+        assert cluster.applied(away) == [b"first"]
+    cluster.run(cluster.converged, limit_s=40)
+    assert cluster.applied(away) == cluster.applied(cluster.leader().number)
+    assert len(cluster.applied(away)) == 201
+
+
 class Forgetful(Recorder):
     """Deletes all that it kept when it is told to."""
 

@@ -1,7 +1,7 @@
 """Members of groups as processes that run the shipped SDK: client, membership, tasks, committer.
 
 Each has its own loop on virtual time (loop.py) and its own connections (rpc.py). What it confirms
-to own goes to ownership_checks.py; what it commits and reads to removals.Promises.
+to own goes to ownership_checks.py; what it commits and reads to deletion_checks.Promises.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """Answers that may be longer than a message, or cost more than a turn may wait."""
 
 import asyncio
+import itertools
 import time
 
 import pytest
@@ -295,7 +296,30 @@ async def test_long_reads_rest_between_two_slices_while_other_calls_come():
             for came in (True, False, True):
                 calls[0] += came
                 await one.pause()
-    assert [rest > 0 for rest in rests] == [True, False, True]
+    assert [rest > 0 for rest in rests[::2]] == [True, False, True]
+    assert rests[1::2] == [0, 0, 0]  # with the place held: a pass of its own
+
+
+@run
+async def test_a_call_does_not_wait_for_reads_that_rest():
+    """A commit of 60 partitions waited for half a second behind 40 reads, each at rest in turn."""
+    lock = LongReads(itertools.count().__next__)
+
+    async def read():
+        async with Slices(lock) as one:
+            await one.pause()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cooperative_yield, "READ_REST_MS", 600_000)
+        reads = [asyncio.create_task(read()) for _ in range(8)]
+        await until(lambda: lock._rests.locked())
+        async with asyncio.timeout(10), Slices(lock) as call:
+            await call.turn(ENTRIES_AT_ONCE + 1)
+        for one in reads:
+            one.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+    assert not lock.locked()
+    assert not lock._rests.locked()
 
 
 @run
