@@ -312,7 +312,7 @@ async def test_a_call_does_not_wait_for_reads_that_rest():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cooperative_yield, "READ_REST_MS", 600_000)
         reads = [asyncio.create_task(read()) for _ in range(8)]
-        await until(lambda: lock._rests.locked())
+        await until(lock._rests.locked)
         async with asyncio.timeout(10), Slices(lock) as call:
             await call.turn(ENTRIES_AT_ONCE + 1)
         for one in reads:
