@@ -10,6 +10,7 @@ from typing import Final, cast
 from muster.v1 import admin_pb2
 from muster.v1 import group_pb2 as pb
 from musterd.coordinator.api.statuses import ServerAnswer
+from musterd.coordinator.codec import NAMES
 from musterd.coordinator.machine.commands import (
     Assignment,
     JoinGroup,
@@ -25,7 +26,6 @@ from musterd.coordinator.machine.invariants import invariant
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Joined, PartitionResult, Refused, Synced
 from musterd.coordinator.runtime.answers import Answer
-from musterd.coordinator.topic_names import NAMES
 
 COMMAND_MARGIN_BYTES: Final = 512
 """A command is its request plus what the server adds: the client's host (at most 249 bytes), tags

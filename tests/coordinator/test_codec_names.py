@@ -2,10 +2,10 @@
 
 from muster.v1 import group_pb2 as pb
 from muster.v1 import log_pb2
-from musterd.coordinator import codec, topic_names
+from musterd.coordinator import codec
 from musterd.coordinator.api import translate
+from musterd.coordinator.codec import NAMES, NAMES_MAX
 from musterd.coordinator.machine.limits import LIMITS
-from musterd.coordinator.topic_names import NAMES, NAMES_MAX
 
 
 def decoded(topic: str) -> str:
@@ -49,5 +49,5 @@ def test_names_that_a_client_makes_up_are_kept_up_to_a_number():
 
 def test_no_name_is_interned_for_ever():
     """Some versions of CPython never free an interned string."""
-    for module in (codec, translate, topic_names):
+    for module in (codec, translate):
         assert "intern" not in vars(module)
