@@ -1,7 +1,9 @@
 """Each import contract of pyproject.toml is broken by an import that it is there to forbid."""
 
+import ast
 import importlib
 import os
+import subprocess
 import tomllib
 from copy import deepcopy
 from pathlib import Path
@@ -117,3 +119,27 @@ def test_every_package_is_under_contract():
     found = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
     links = {path.name for path in (ROOT / "musterd").iterdir() if path.is_symlink()}
     assert found == set(LINTER["root_packages"]) | links
+
+
+def test_no_test_module_imports_itself_by_way_of_others():
+    """The tests are no package that import-linter reads; for them this stands for its contract."""
+    listed = subprocess.check_output(["git", "ls-files", "tests/*.py"], cwd=ROOT, text=True)
+    files = [Path(name) for name in listed.splitlines()]
+    modules = {".".join(file.with_suffix("").parts): file for file in files}
+    imported = {name: _imports(ROOT / file, modules) - {name} for name, file in modules.items()}
+    left = set(modules)
+    while outside := {one for one in left if not imported[one] & left}:
+        left -= outside
+    # What is left lies on a circle, or leads to one.
+    assert not left
+    assert imported["tests.coordinator.local"] >= {"tests.coordinator.fakes"}
+
+
+def _imports(file, modules):
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & set(modules)
