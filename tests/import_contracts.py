@@ -1,21 +1,32 @@
 """Contracts for import-linter that need no list which a new module could be missing from."""
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
+
+
+def on_circles(imported: Mapping[str, AbstractSet[str]]) -> list[str]:
+    """Of modules and what each imports, the imports of circles, and of ways between two circles.
+
+    Modules that lead nowhere or come from nowhere are dropped until nothing else is left.
+    """
+    left = set(imported)
+    while outside := {one for one in left if not imported[one] & left} or {
+        one for one in left if not any(one in imported[other] for other in left)
+    }:
+        left -= outside
+    return sorted(f"{one} -> {other}" for one in left for other in imported[one] & left)
 
 
 class AcyclicContract(Contract):
     """No module of ours imports itself by way of others, imports for types and in functions too."""
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        """Modules that lead nowhere or come from nowhere are dropped until circles are left."""
-        left = {module for module in graph.modules if not graph.is_module_squashed(module)}
-        imported = {module: graph.find_modules_directly_imported_by(module) for module in left}
-        while outside := {one for one in left if not imported[one] & left} or {
-            one for one in left if not any(one in imported[other] for other in left)
-        }:
-            left -= outside
-        rows = sorted(f"{one} -> {other}" for one in left for other in imported[one] & left)
+        """Every import between two modules of a circle is told."""
+        ours = {module for module in graph.modules if not graph.is_module_squashed(module)}
+        rows = on_circles({one: graph.find_modules_directly_imported_by(one) for one in ours})
         return ContractCheck(kept=not rows, metadata={"strays": rows})
 
     def render_broken_contract(self, check: ContractCheck) -> None:

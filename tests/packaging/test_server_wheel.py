@@ -55,16 +55,20 @@ def installed(wheels, tmp_path_factory):
     return folder
 
 
+def beside(installed, strangers):
+    """How to run a command where the user stands: beside his modules, first in PYTHONPATH."""
+    path = os.pathsep.join((str(strangers), str(installed)))
+    return {"cwd": strangers, "env": os.environ | {"PYTHONPATH": path}}
+
+
 @pytest.fixture
 def muster(installed, strangers):
-    """Runs a command where the user stands: beside his modules, which PYTHONPATH names first."""
+    """Runs a command there."""
 
     def run(*arguments, code=0):
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(strangers), str(installed)))}
         done = subprocess.run(
             [str(installed / "bin" / "muster"), *map(str, arguments)],
-            cwd=strangers,
-            env=environment,
+            **beside(installed, strangers),
             capture_output=True,
             text=True,
             timeout=WAIT_S,
@@ -121,13 +125,11 @@ def test_a_cluster_its_export_and_its_replay_work_beside_a_users_modules(
     """
     init = ("--cluster-id=c", "--node-id=0", "--nodes=1", "--shards=2")
     muster("init", f"--data-dir={tmp_path / 'own'}", *init)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(strangers), str(installed)))}
     data = tmp_path / "data"
     flags = ("--nodes=1", "--shards=2", "--port=0", f"--dir={data}", "-o", "jsonl")
     with subprocess.Popen(
         [str(installed / "bin" / "muster"), "dev", *flags],
-        cwd=strangers,
-        env=environment,
+        **beside(installed, strangers),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
