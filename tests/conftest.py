@@ -70,12 +70,12 @@ def golden(record_property: Callable[[str, object], None], rewrite: bool) -> Cal
 
 
 @pytest.fixture(scope="session")
-def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def users_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder: modules and packages of his own, with the names of our folders.
 
     Who imports one instead of ours ends with its name.
     """
-    folder = tmp_path_factory.mktemp("strangers")
+    folder = tmp_path_factory.mktemp("users_modules")
     names = sorted(path.name for path in MUSTERD.iterdir() if path.is_symlink())
     for number, name in enumerate(names):
         module = folder / name / "__init__.py" if number % 2 else folder / f"{name}.py"

@@ -46,7 +46,7 @@ def test_what_cannot_work_is_refused_before_anything_is_started(options, message
 
 
 @pytest.fixture
-def running(tmp_path, strangers):
+def running(tmp_path, users_modules):
     """A demo whose nodes, exporter and workers run, and its processes."""
     source = tmp_path / "input"
     source.mkdir()
@@ -61,7 +61,7 @@ def running(tmp_path, strangers):
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(strangers)},
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(users_modules)},
     )
     try:
         while "all workers have their partitions" not in (line := demo.stderr.readline()):

@@ -55,20 +55,20 @@ def installed(wheels, tmp_path_factory):
     return folder
 
 
-def beside(installed, strangers):
+def beside(installed, users_modules):
     """How to run a command where the user stands: beside his modules, first in PYTHONPATH."""
-    path = os.pathsep.join((str(strangers), str(installed)))
-    return {"cwd": strangers, "env": os.environ | {"PYTHONPATH": path}}
+    path = os.pathsep.join((str(users_modules), str(installed)))
+    return {"cwd": users_modules, "env": os.environ | {"PYTHONPATH": path}}
 
 
 @pytest.fixture
-def muster(installed, strangers):
+def muster(installed, users_modules):
     """Runs a command there."""
 
     def run(*arguments, code=0):
         done = subprocess.run(
             [str(installed / "bin" / "muster"), *map(str, arguments)],
-            **beside(installed, strangers),
+            **beside(installed, users_modules),
             capture_output=True,
             text=True,
             timeout=WAIT_S,
@@ -117,7 +117,7 @@ def test_every_command_says_its_help_beside_a_users_modules(muster):
 
 @pytest.mark.processes
 def test_a_cluster_its_export_and_its_replay_work_beside_a_users_modules(
-    muster, installed, strangers, tmp_path
+    muster, installed, users_modules, tmp_path
 ):
     """`init`, `dev` and its nodes, client commands, `export`, `replay` by both engines, `chaos`.
 
@@ -129,7 +129,7 @@ def test_a_cluster_its_export_and_its_replay_work_beside_a_users_modules(
     flags = ("--nodes=1", "--shards=2", "--port=0", f"--dir={data}", "-o", "jsonl")
     with subprocess.Popen(
         [str(installed / "bin" / "muster"), "dev", *flags],
-        **beside(installed, strangers),
+        **beside(installed, users_modules),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path, strangers: Path) -> tuple[int, dict[str, object], RunResult]:
+def run(folder: Path, users_modules: Path) -> tuple[int, dict[str, object], RunResult]:
     """Exit code, what it printed, and its result."""
     done = subprocess.run(
         [
@@ -42,8 +42,8 @@ def run(folder: Path, strangers: Path) -> tuple[int, dict[str, object], RunResul
         capture_output=True,
         timeout=RUN_S_MAX,
         check=False,
-        cwd=strangers,
-        env={**os.environ, "PYTHONPATH": str(strangers)},
+        cwd=users_modules,
+        env={**os.environ, "PYTHONPATH": str(users_modules)},
     )
     assert done.stdout, done.stderr.decode()
     return done.returncode, json.loads(done.stdout), results.read(folder)
