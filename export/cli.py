@@ -54,6 +54,7 @@ def export(
     try:
         from musterd.export.errors import DigestDiffersError, ExportError  # noqa: PLC0415
         from musterd.export.process import run  # noqa: PLC0415  # pyarrow is an extra, and slow to load
+        from musterd.raft.identity import IdentityError  # noqa: PLC0415
         from musterd.storage.store import StoreError  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
@@ -76,7 +77,7 @@ def export(
             next_step="repair or replace the node that differs, then start the export again",
             exit_code=ExitCode.UNHEALTHY,
         ) from error
-    except (ExportError, StoreError) as error:
+    except (ExportError, IdentityError, StoreError) as error:
         raise CommandError(
             str(error),
             next_step="nothing finished is lost; correct it and start the export again",

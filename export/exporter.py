@@ -15,11 +15,13 @@ from musterd.export.errors import ExportError
 from musterd.export.retention import Deleted, clean, outlived
 from musterd.export.settings import ExportSettings
 from musterd.export.shard import Now, ShardExporter, ShardProgress
-from musterd.export.source import NodeIdentity, ShardSource, View, read_identity
+from musterd.export.source import ShardSource
+from musterd.raft.identity import load_identity
 from musterd.storage.export_cursor import Cursor, publish
+from musterd.storage.store import Reader
 
 
-class LiveView(View, Protocol):
+class LiveView(Reader, Protocol):
     """A view that can move on."""
 
     def catch_up(self) -> None:
@@ -38,7 +40,7 @@ class Exporter:
         settings: ExportSettings,
         clock: Callable[[], Now],
     ) -> None:
-        """Raises `ExportError` where the node has no identity or another exporter is at work."""
+        """Raises `ExportError` where another exporter is at work, and what `load_identity` does."""
         self._view = view
         self._data_dir = data_dir
         self._root = root
@@ -48,7 +50,7 @@ class Exporter:
         self._published: dict[int, int] = {}
         self._retention_ms: int | None = None
         self.deleted = Deleted(0, 0)
-        self.identity: NodeIdentity = read_identity(view)
+        self.identity = load_identity(view)
         root.mkdir(parents=True, exist_ok=True)
         self._lock = self._take_lock()
         self._shards = {

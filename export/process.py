@@ -15,7 +15,7 @@ from musterd.export.exporter import Exporter
 from musterd.export.retention import Deleted
 from musterd.export.settings import ExportSettings
 from musterd.export.shard import Now, ShardProgress
-from musterd.export.source import NodeIdentity
+from musterd.raft.identity import Identity
 from musterd.storage.secondary import Secondary
 
 DATABASE = "db"
@@ -26,7 +26,7 @@ DATABASE = "db"
 class Summary:
     """What one run did."""
 
-    identity: NodeIdentity
+    identity: Identity
     shards: dict[int, ShardProgress]
     deleted: Deleted
     reopened: int
@@ -35,8 +35,8 @@ class Summary:
 def run(data_dir: Path, output: Path, *, follow: bool, settings: ExportSettings) -> Summary:
     """Export everything applied by now, or go on until SIGTERM or SIGINT.
 
-    Raises `musterd.export.errors.ExportError` and `musterd.storage.store.StoreError`; what was
-    not finished is dropped then.
+    Raises `musterd.export.errors.ExportError`, `musterd.storage.store.StoreError` and
+    `musterd.raft.identity.IdentityError`; what was not finished is dropped then.
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,7 +61,7 @@ def run(data_dir: Path, output: Path, *, follow: bool, settings: ExportSettings)
     return Summary(exporter.identity, exporter.progress, exporter.deleted, view.reopened)
 
 
-def _say(identity: NodeIdentity, output: Path) -> None:
+def _say(identity: Identity, output: Path) -> None:
     sys.stderr.write(
         f"exporting node {identity.node_id} of cluster {identity.cluster_id} to {output}\n"
     )

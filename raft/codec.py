@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from muster.v1 import peer_pb2 as pb
 from musterd.raft.contract import Room
-from musterd.raft.journal import KIND_ADMITTED, KINDS, Entry
+from musterd.raft.log_format import KIND_ADMITTED, KINDS, Entry
 
 Message = dict[str, Any]
 

@@ -4,9 +4,9 @@ import json
 import uuid
 from dataclasses import dataclass
 
-from musterd.raft import journal
+from musterd.raft import log_format
 from musterd.storage import keys
-from musterd.storage.store import CorruptStoreError, Family, Store
+from musterd.storage.store import CorruptStoreError, Family, Reader, Store
 
 FORMAT = 1
 """Of the data directory; a node refuses what it does not know, also in a peer's hello.
@@ -77,11 +77,11 @@ def write_identity(store: Store, identity: Identity) -> None:
     }
     store.batch.put(Family.META, keys.IDENTITY, json.dumps(value, sort_keys=True).encode())
     for shard in range(identity.shards):
-        journal.create(store, shard)
+        log_format.put_empty_log(store, shard)
     store.mark_hard()
 
 
-def load_identity(store: Store) -> Identity:
+def load_identity(store: Reader) -> Identity:
     """Raises IdentityError where `muster init` was never run here, CorruptStoreError for damage."""
     raw = store.get(Family.META, keys.IDENTITY)
     if raw is None:

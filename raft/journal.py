@@ -1,35 +1,32 @@
 """One shard's log over the node's store: PySyncObj's Journal, durable by epochs.
 
-Entries are PySyncObj's tuples (command, index, term); byte 0 of a command is its `Kind`. The newest
-part of the log stays in memory, the rest is read from the store when a slow follower needs it.
-The first entry is an anchor: it has been applied, its term answers the consistency check of the
-entry behind it, and it is never sent (raft-6).
+The newest part of the log stays in memory, the rest is read from the store when a slow follower
+needs it; raft/log_format.py says how entries lie there. The first entry is an anchor: it has been
+applied, its term answers the consistency check of the entry behind it, and it is never sent
+(raft-6).
 """
 
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from struct import Struct
 from typing import Any
 
 from pysyncobj.journal import Journal as PySyncObjJournal
 
+from musterd.raft.log_format import (
+    Entry,
+    decode_entry,
+    decode_hard_state,
+    encode_hard_state,
+    encode_value,
+    read_number,
+)
 from musterd.raft.settings import RaftSettings
 from musterd.storage import keys
 from musterd.storage.invariant import invariant
 from musterd.storage.store import CorruptStoreError, Family, Store
 
-Entry = tuple[bytes, int, int]
-"""Command, index, term."""
-
-KIND_COMMAND, KIND_NOOP, KIND_MEMBERSHIP, KIND_ADMITTED = range(4)
-"""Byte 0 of a command: ours; the empty entry of a new leader; reserved; ReplicaAdmitted."""
-KINDS = frozenset({KIND_COMMAND, KIND_NOOP, KIND_ADMITTED})
-"""What this version can apply."""
-
-_U64 = Struct(">Q")
-_HARD_STATE = Struct(">QqQ")
 _ENTRY_OVERHEAD_BYTES = 64
 _KEPT_ENTRIES = 16
 """So many stay in memory however old they are: each tick asks for the last ones."""
@@ -45,15 +42,6 @@ class JournalMark:
     term: int
     cuts: int
     """How often a suffix had been cut: a log with more cuts may rightly end earlier."""
-
-
-def create(store: Store, shard: int) -> None:
-    """Put an empty log, term 0 and nothing applied for `shard` into the pending batch."""
-    noop = bytes((KIND_NOOP,))
-    store.batch.put(Family.LOG, keys.log_key(shard, 1), _U64.pack(0) + noop)
-    store.batch.put(Family.META, keys.hard_state_key(shard), _HARD_STATE.pack(0, -1, 0))
-    store.batch.put(Family.META, keys.applied_key(shard), _U64.pack(1))
-    store.batch.put(Family.META, keys.snapshot_id_key(shard), _U64.pack(1))
 
 
 class Journal(PySyncObjJournal):
@@ -182,10 +170,12 @@ class Journal(PySyncObjJournal):
         low, high = keys.log_key(self._shard, start), keys.log_key(self._shard, end)
         expected = start
         for key, value in self._store.scan(Family.LOG, low, high):
-            index = keys.log_index(key)
-            invariant(index == expected, f"entry {expected} of shard {self._shard} is not on disk")
+            entry = decode_entry(key, value)
+            invariant(
+                entry[1] == expected, f"entry {expected} of shard {self._shard} is not on disk"
+            )
             expected += 1
-            yield value[8:], index, _U64.unpack_from(value)[0]
+            yield entry
         invariant(expected == end, f"entry {expected} of shard {self._shard} is not on disk")
 
     @property
@@ -200,7 +190,9 @@ class Journal(PySyncObjJournal):
         invariant(term >= self.last_term, f"term {term} of entry {idx} goes back")
         self._evict()
         self._append(command, idx, term)
-        self._store.batch.put(Family.LOG, keys.log_key(self._shard, idx), _U64.pack(term) + command)
+        self._store.batch.put(
+            Family.LOG, keys.log_key(self._shard, idx), encode_value(command, term)
+        )
         self._touch(idx)
 
     def truncate_from(self, index: int) -> None:
@@ -226,7 +218,7 @@ class Journal(PySyncObjJournal):
         self._clear_memory(index)
         self._append(command, index, term)
         self._store.batch.put(
-            Family.LOG, keys.log_key(self._shard, index), _U64.pack(term) + command
+            Family.LOG, keys.log_key(self._shard, index), encode_value(command, term)
         )
         self._cut(1)  # until this is synced, nothing of the log may count as durable
 
@@ -264,8 +256,7 @@ class Journal(PySyncObjJournal):
         self._put_hard_state()
 
     def _put_hard_state(self) -> None:
-        voted = -1 if self._voted_for is None else self._voted_for
-        value = _HARD_STATE.pack(self._term, voted, self._cuts)
+        value = encode_hard_state(self._term, self._voted_for, self._cuts)
         self._store.batch.put(Family.META, keys.hard_state_key(self._shard), value)
         self._store.mark_hard()
 
@@ -357,11 +348,10 @@ class Journal(PySyncObjJournal):
     def _load(self) -> None:
         where = f"shard {self._shard}"
         hard_state = self._store.get(Family.META, keys.hard_state_key(self._shard))
-        applied = self._store.get(Family.META, keys.applied_key(self._shard))
+        applied = read_number(self._store, keys.applied_key(self._shard))
         if hard_state is None or applied is None:
             raise CorruptStoreError(f"{where}: term, vote or applied index is missing")
-        self._term, voted, self._cuts = _HARD_STATE.unpack(hard_state)
-        self._voted_for = None if voted < 0 else voted
+        self._term, self._voted_for, self._cuts = decode_hard_state(hard_state)
         self._load_entries(where)
         if not self._run_terms:
             raise CorruptStoreError(f"{where}: the log is empty")
@@ -369,14 +359,14 @@ class Journal(PySyncObjJournal):
             raise CorruptStoreError(
                 f"{where}: term {self._term} is older than the log's last, {self.last_term}"
             )
-        self._check_applied(_U64.unpack(applied)[0])
+        self._check_applied(applied)
 
     def _load_entries(self, where: str) -> None:
         """Read the whole log once: contiguity, terms, sizes; only its end stays in memory."""
         limit = 2 * self._settings.log_memory_bytes
         newest = -1
         for key, value in self._store.scan(Family.LOG, *keys.log_range(self._shard)):
-            index, term = keys.log_index(key), _U64.unpack_from(value)[0]
+            command, index, term = decode_entry(key, value)
             if newest < 0:
                 self._first, self._last = index, index - 1
             elif term < newest:
@@ -384,7 +374,7 @@ class Journal(PySyncObjJournal):
             if index != self._last + 1:
                 raise CorruptStoreError(f"{where}: entry {self._last + 1} is missing")
             newest = term
-            self._append(value[8:], index, term)
+            self._append(command, index, term)
             if self._tail_bytes > limit:
                 self._evict()
 

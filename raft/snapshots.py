@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from musterd.raft.codec import Message, decode_pairs, encode_pairs
 from musterd.raft.contract import Examination, NodeId, ShardId
-from musterd.raft.journal import Entry, Journal
+from musterd.raft.journal import Journal
+from musterd.raft.log_format import Entry, encode_number, read_number
 from musterd.raft.replica.pysyncobj_adapter import SECOND_MS, Host
 from musterd.storage import keys
 from musterd.storage.invariant import BrokenInvariantError, invariant
@@ -28,7 +29,6 @@ DONE = 0xFFFFFFFF
 REFUSED = 0xFFFFFFFE
 """In an acknowledgement: the follower does not take this snapshot; another one later, perhaps."""
 _U32 = struct.Struct(">I")
-_U64 = struct.Struct(">Q")
 _NOTE = struct.Struct(">IQ")
 _ASIDE = struct.Struct(">QQQ")
 
@@ -96,9 +96,9 @@ class Snapshots:
         self._done_key: tuple[int, int, int] | None = None
         self._refused_key: tuple[int, int, int] | None = None
         self._refused_at: dict[int, float] = {}
-        self.local_id = read_u64(self._store, keys.snapshot_id_key(shard))
+        self.local_id = _number_of(self._store, keys.snapshot_id_key(shard))
         """The snapshot id that the shard's state lives under."""
-        self.applied_index = read_u64(self._store, keys.applied_key(shard))
+        self.applied_index = _number_of(self._store, keys.applied_key(shard))
         """Kept up to date by the replica: what is older is not worth taking."""
         self.trusted = _unpack(self._store.get(Family.META, keys.distrusted_key(shard)) or b"")
         """Where the state here is wrong, the nodes whose state replaces it; else empty."""
@@ -191,7 +191,7 @@ class Snapshots:
         if store.pending_bytes:  # a write stall: the store holds less than we have applied
             self._host.free_snapshot_slot()
             return False
-        applied = read_u64(store, keys.applied_key(self._shard))
+        applied = _number_of(store, keys.applied_key(self._shard))
         invariant(applied == self.applied_index, "the stored state is not the applied one")
         self._last_id += 1
         self._sending[node] = _Sending(
@@ -366,8 +366,8 @@ class Snapshots:
         batch = self._store.batch
         index = arrived.entry[1]
         self._note_taken(arrived)
-        batch.put(Family.META, keys.snapshot_id_key(self._shard), _U64.pack(arrived.local_id))
-        batch.put(Family.META, keys.applied_key(self._shard), _U64.pack(index))
+        batch.put(Family.META, keys.snapshot_id_key(self._shard), encode_number(arrived.local_id))
+        batch.put(Family.META, keys.applied_key(self._shard), encode_number(index))
         batch.delete(Family.META, keys.distrusted_key(self._shard))
         batch.put(Family.META, keys.copy_key(self._shard), _U32.pack(arrived.origin))
         self._store.mark_hard()
@@ -398,11 +398,12 @@ class Snapshots:
             self._store.batch.delete_range(Family.STATE, start, end)
 
 
-def read_u64(store: Store, key: bytes) -> int:
+def _number_of(store: Store, key: bytes) -> int:
     """A number in META that is always there."""
-    value = store.get(Family.META, key)
-    invariant(value is not None, f"the store lacks {key!r}")
-    return int.from_bytes(value or b"", "big")
+    number = read_number(store, key)
+    if number is None:
+        raise BrokenInvariantError(f"the store lacks {key!r}")
+    return number
 
 
 def _unpack(nodes: bytes) -> frozenset[NodeId]:

@@ -1,13 +1,12 @@
 """A shard's slice of the store: what its state machine may read and write."""
 
-import struct
 from collections.abc import Iterator
 
 from musterd.raft.contract import ShardId
+from musterd.raft.log_format import encode_number
 from musterd.storage import keys
 from musterd.storage.store import Family, Store
 
-_U64 = struct.Struct(">Q")
 _STATE = Family.STATE
 
 
@@ -45,7 +44,7 @@ class ShardBatch:
 
     def put_applied(self, index: int) -> None:
         """The replica's own: everything up to `index` is in the state."""
-        self._store.batch.put(Family.META, self._applied_key, _U64.pack(index))
+        self._store.batch.put(Family.META, self._applied_key, encode_number(index))
 
 
 class ShardView:

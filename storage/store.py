@@ -62,7 +62,23 @@ class Batch(Protocol):
         ...
 
 
-class Store(Protocol):
+class Reader(Protocol):
+    """A database to read: a node's own `Store`, or a view of it in another process."""
+
+    def get(self, family: Family, key: bytes) -> bytes | None:
+        """Read what is written (the pending batch is not seen)."""
+        ...
+
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys in [start, end), in order, as they are at the call.
+
+        Later writes are not seen, however late the iterator is read. Drop it when done: it keeps
+        old data alive.
+        """
+        ...
+
+
+class Store(Reader, Protocol):
     """One database of one node."""
 
     @property
@@ -147,18 +163,6 @@ class Store(Protocol):
 
     def read_mark(self) -> bytes | None:
         """Give the payload of the durable mark that was found when the store was opened."""
-        ...
-
-    def get(self, family: Family, key: bytes) -> bytes | None:
-        """Read what is written (the pending batch is not seen)."""
-        ...
-
-    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys in [start, end), in order, as they are at the call.
-
-        Later writes are not seen, however late the iterator is read. Drop it when done: it keeps
-        old data alive.
-        """
         ...
 
     def close(self) -> None:

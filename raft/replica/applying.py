@@ -15,7 +15,8 @@ from musterd.raft.contract import (
     ShardId,
     StateMachine,
 )
-from musterd.raft.journal import KIND_ADMITTED, KIND_COMMAND, KIND_NOOP, Entry, Journal
+from musterd.raft.journal import Journal
+from musterd.raft.log_format import KIND_ADMITTED, KIND_COMMAND, KIND_NOOP, Entry
 from musterd.raft.peers import Admission, decode_admission
 from musterd.raft.replica.pysyncobj_adapter import LEADER, Host, PeerNode
 from musterd.raft.replica.replication import Replication

@@ -25,7 +25,8 @@ from musterd.raft.contract import (
     ShardId,
     StateMachine,
 )
-from musterd.raft.journal import KIND_COMMAND, Journal
+from musterd.raft.journal import Journal
+from musterd.raft.log_format import KIND_COMMAND
 from musterd.raft.replica.pysyncobj_adapter import (
     CANDIDATE,
     FOLLOWER,

@@ -14,7 +14,8 @@ from pysyncobj.syncobj import SyncObj
 from musterd.raft.codec import Message, message_bytes
 from musterd.raft.contract import Examination, Room, ShardId
 from musterd.raft.heartbeat_rounds import RoundTimes
-from musterd.raft.journal import KIND_ADMITTED, Entry, Journal
+from musterd.raft.journal import Journal
+from musterd.raft.log_format import KIND_ADMITTED, Entry
 from musterd.raft.peers import Admission, decode_admission
 from musterd.raft.progress import Progress
 from musterd.raft.reads import Reads

@@ -11,7 +11,8 @@ from pysyncobj.syncobj import SyncObj
 from musterd.raft.admission import Admitting
 from musterd.raft.codec import Message
 from musterd.raft.contract import NodeId, ShardId, StateMachine, Unknown
-from musterd.raft.journal import KIND_ADMITTED, Journal
+from musterd.raft.journal import Journal
+from musterd.raft.log_format import KIND_ADMITTED
 from musterd.raft.peers import Admission
 from musterd.raft.replica.applying import Applying
 from musterd.raft.replica.pysyncobj_adapter import FOLLOWER, LEADER, NEVER, Host, PeerNode

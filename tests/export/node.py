@@ -7,7 +7,6 @@ says what happens rather than every field of every command.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from struct import Struct
 
 from muster.v1.group_pb2 import ConsumerAssignment, TopicPartitions
 from musterd.coordinator.codec import encode_entry
@@ -30,11 +29,12 @@ from musterd.coordinator.machine.envelope import FORMAT, RULES_VERSION
 from musterd.coordinator.machine.limits import LIMITS_VERSION
 from musterd.coordinator.machine.shard_state import CommandResult, Entry, ShardState, apply_entry
 from musterd.coordinator.runtime.persist import Persist
+from musterd.raft.identity import Identity, write_identity
+from musterd.raft.log_format import encode_number, encode_value
 from musterd.storage import keys
 from musterd.storage.memory import MemoryStore
 from musterd.storage.store import Family
 
-U64 = Struct(">Q")
 CLUSTER = "c1"
 WALL_MS = 1_700_000_000_000
 
@@ -81,19 +81,14 @@ class FakeNode:
         self.store = MemoryStore()
         self.replicas = {shard: _Replica(ShardState(), Persist()) for shard in range(shards)}
         self.time_ms, self.wall_ms, self.term = 1_000, WALL_MS, 1
-        identity = f'{{"cluster_id": "{cluster_id}", "node_id": {node}, "shards": {shards}}}'
-        self.store.batch.put(Family.META, keys.IDENTITY, identity.encode())
-        for shard in range(shards):
-            self._log(shard, 1, 0, b"\x01")
-            self._applied(shard, 1)
-            self.store.batch.put(Family.META, keys.snapshot_id_key(shard), U64.pack(1))
+        write_identity(self.store, Identity(cluster_id, node, bytes(16), shards, (node,)))
         self.store.write()
 
     def _log(self, shard, index, term, command):
-        self.store.batch.put(Family.LOG, keys.log_key(shard, index), U64.pack(term) + command)
+        self.store.batch.put(Family.LOG, keys.log_key(shard, index), encode_value(command, term))
 
     def _applied(self, shard, index):
-        self.store.batch.put(Family.META, keys.applied_key(shard), U64.pack(index))
+        self.store.batch.put(Family.META, keys.applied_key(shard), encode_number(index))
 
     def state(self, shard=0):
         """The live state."""

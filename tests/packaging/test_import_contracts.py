@@ -35,6 +35,10 @@ BREAKS = {
     "raft knows the wire and not the SDK's code": ("musterd.raft.hello", "muster.errors"),
     "the SDK imports its generated code only": ("muster.client", "musterd.demo.pace"),
     "pysyncobj lives in raft only": ("musterd.demo.pace", "pysyncobj"),
+    "raft's contract and formats need no pysyncobj": (
+        "musterd.raft.log_format",
+        "musterd.raft.journal",
+    ),
     "rocksdict lives in storage's two RocksDB files only": ("musterd.export.source", "rocksdict"),
     "pyspark lives in replay.job and replay.session only": ("musterd.replay.fold", "pyspark"),
     "export and replay run the machine, not the server": (

@@ -4,7 +4,7 @@ import pytest
 
 from muster.v1 import peer_pb2 as pb
 from musterd.raft.contract import Applied, Role, ShardId
-from musterd.raft.journal import KIND_ADMITTED, KIND_NOOP
+from musterd.raft.log_format import KIND_ADMITTED, NOOP
 from musterd.raft.peers import Admission, Replacement, decode_admission
 from tests.raft.memory_cluster import SMALL, MemoryCluster, Recorder
 
@@ -482,7 +482,6 @@ def appended_by_another(cluster, on, leader, at, commands):
     assert (replica.term, replica.last_index) == (term, at + len(commands) - 1)
 
 
-NOOP = bytes((KIND_NOOP,))
 NEXT = b"the next store.."
 
 

@@ -5,7 +5,7 @@ import pytest
 from musterd.raft import codec
 from musterd.raft.codec import COUNT_END, COUNT_STEP, CodecError
 from musterd.raft.contract import Role
-from musterd.raft.journal import KIND_NOOP
+from musterd.raft.log_format import NOOP
 from musterd.raft.peers import Replacement
 from musterd.storage.invariant import BrokenInvariantError
 from musterd.storage.store import Family
@@ -54,7 +54,7 @@ def append(cluster, number, **changes):
         "commit_index": last,
         "prevLogIdx": last,
         "prevLogTerm": log.last_term,
-        "entries": [(bytes((KIND_NOOP,)), last + 1, term)],
+        "entries": [(NOOP, last + 1, term)],
     } | changes
 
 
@@ -190,12 +190,12 @@ def test_an_append_that_no_leader_sends_ends_nobody(to_leader, bad):
     cluster = settled()
     leader, follower, other = sides(cluster)
     target = leader if to_leader else follower
-    noop, log = bytes((KIND_NOOP,)), cluster.replica(target).journal
+    log = cluster.replica(target).journal
     last, term = log.last_index, cluster.replica(target).term + 1
     changes = {
         "no_previous": {"prevLogIdx": 0, "prevLogTerm": 0, "entries": []},
-        "goes_back": {"entries": [(noop, last + 1, term), (noop, last + 2, term - 1)]},
-        "below_previous": {"entries": [(noop, last + 1, 0)]},
+        "goes_back": {"entries": [(NOOP, last + 1, term), (NOOP, last + 2, term - 1)]},
+        "below_previous": {"entries": [(NOOP, last + 1, 0)]},
         "unknown_kind": {"entries": [(b"\x09new", last + 1, term)]},
     }
     frame = said(cluster, other, append(cluster, target, **{**changes[bad], "term": term}))

@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 from muster.v1 import peer_pb2 as pb
 from musterd.raft import codec
 from musterd.raft.codec import CodecError
-from musterd.raft.journal import KIND_ADMITTED, KIND_COMMAND, KIND_MEMBERSHIP, KIND_NOOP
+from musterd.raft.log_format import KIND_ADMITTED, KIND_COMMAND, KIND_MEMBERSHIP, NOOP
 
 NUMBER = st.integers(0, codec.COUNT_END - 1)
 SEQ = st.integers(0, 2**40)
 FLAG = st.booleans()
-NOOP = bytes((KIND_NOOP,))
 COMMAND = st.binary(max_size=40).map(bytes((KIND_COMMAND,)).__add__) | st.just(NOOP)
 
 

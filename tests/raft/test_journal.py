@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musterd.raft import journal
+from musterd.raft import log_format
 from musterd.raft.journal import Journal, JournalMark
 from musterd.raft.settings import RaftSettings
 from musterd.storage import keys
@@ -20,7 +20,7 @@ TINY = RaftSettings(log_disk_bytes=2000, log_trim_bytes=300, log_memory_bytes=40
 def fresh(tuning=TINY, shard=0):
     """A store and its one log, synced."""
     store = MemoryStore()
-    journal.create(store, shard)
+    log_format.put_empty_log(store, shard)
     store.write()
     store.sync()
     return store, Journal(store, shard, tuning)

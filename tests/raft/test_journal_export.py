@@ -1,7 +1,7 @@
 """The log's trimming waits for an exporter, but not without end."""
 
-from musterd.raft import journal
-from musterd.raft.journal import KIND_COMMAND, Journal
+from musterd.raft.journal import Journal
+from musterd.raft.log_format import KIND_COMMAND, put_empty_log
 from musterd.raft.settings import KIB, RaftSettings
 from musterd.storage.memory import MemoryStore
 
@@ -10,7 +10,7 @@ SETTINGS = RaftSettings(log_disk_bytes=64 * KIB, log_trim_bytes=8 * KIB, export_
 
 def _filled(floor, entries):
     store = MemoryStore()
-    journal.create(store, 0)
+    put_empty_log(store, 0)
     store.mark_hard()
     store.write()
     log = Journal(store, 0, SETTINGS)

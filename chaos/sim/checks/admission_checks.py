@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
 from musterd.chaos.sim.engine.views import has_entry
 from musterd.chaos.sim.engine.world import Node
-from musterd.raft.journal import KIND_ADMITTED
+from musterd.raft.log_format import KIND_ADMITTED
 from musterd.raft.peers import decode_admission
 
 

@@ -28,8 +28,9 @@ from musterd.raft import codec
 from musterd.raft.contract import NodeId, Outcome, Role, Room, ShardId, StateMachine
 from musterd.raft.driver import Driver
 from musterd.raft.identity import Identity, load_identity, write_identity
-from musterd.raft.journal import Entry, Journal
+from musterd.raft.journal import Journal
 from musterd.raft.lives import PeerLife
+from musterd.raft.log_format import Entry
 from musterd.raft.peers import decode_admission
 from musterd.raft.replica.replica import Replica
 from musterd.raft.settings import RaftSettings

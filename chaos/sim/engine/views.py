@@ -4,6 +4,7 @@ from bisect import bisect_left
 
 from musterd.chaos.sim.engine.world import Node
 from musterd.raft.contract import Role, ShardId
+from musterd.raft.log_format import decode_entry
 from musterd.raft.replica.replica import Replica
 from musterd.storage import keys
 from musterd.storage.memory import MemoryStore
@@ -62,8 +63,9 @@ class DurableView:
 def has_entry(store: MemoryStore, shard: int, index: int, term: int) -> bool:
     """Whether the synced half of `store` holds the entry, or state beyond it."""
     log = store._durable[Family.LOG]
-    value = log.values.get(keys.log_key(shard, index))
+    key = keys.log_key(shard, index)
+    value = log.values.get(key)
     if value is not None:
-        return int.from_bytes(value[:8], "big") == term
+        return decode_entry(key, value)[2] == term
     at = bisect_left(log.keys, keys.log_key(shard, 0))
-    return at < len(log.keys) and log.keys[at] > keys.log_key(shard, index)
+    return at < len(log.keys) and log.keys[at] > key

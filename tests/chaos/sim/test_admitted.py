@@ -6,7 +6,7 @@ import pytest
 
 from musterd.chaos.sim.checks.admission_checks import Admissions
 from musterd.chaos.sim.checks.shard_checks import ShardChecker
-from musterd.raft.journal import KIND_ADMITTED, KIND_COMMAND
+from musterd.raft.log_format import KIND_ADMITTED, KIND_COMMAND
 from musterd.raft.peers import Admission
 from musterd.storage import keys
 from musterd.storage.memory import MemoryStore

@@ -1,0 +1,64 @@
+"""How one shard's log lies in the store: entries, their kinds, and the numbers beside them.
+
+PySyncObj is not needed to read any of it, so the exporter decodes a node's log with this module.
+Keys are in storage/keys.py.
+"""
+
+from struct import Struct
+
+from musterd.storage import keys
+from musterd.storage.store import Family, Reader, Store
+
+Entry = tuple[bytes, int, int]
+"""Command, index, term; byte 0 of the command is its kind."""
+
+KIND_COMMAND, KIND_NOOP, KIND_MEMBERSHIP, KIND_ADMITTED = range(4)
+"""An entry of the state machine; the empty entry of a new leader; reserved; ReplicaAdmitted."""
+KINDS = frozenset({KIND_COMMAND, KIND_NOOP, KIND_ADMITTED})
+"""What this version can apply."""
+
+NOOP = bytes((KIND_NOOP,))
+
+_U64 = Struct(">Q")
+_HARD_STATE = Struct(">QqQ")
+
+
+def encode_value(command: bytes, term: int) -> bytes:
+    """The LOG value of an entry; its index is in the key."""
+    return _U64.pack(term) + command
+
+
+def decode_entry(key: bytes, value: bytes) -> Entry:
+    """The entry that a LOG key and its value hold."""
+    return value[8:], keys.log_index(key), _U64.unpack_from(value)[0]
+
+
+def encode_hard_state(term: int, voted_for: int | None, cuts: int) -> bytes:
+    """Term, vote, and how often a suffix of the log was cut."""
+    return _HARD_STATE.pack(term, -1 if voted_for is None else voted_for, cuts)
+
+
+def decode_hard_state(value: bytes) -> tuple[int, int | None, int]:
+    """What `encode_hard_state` took."""
+    term, voted_for, cuts = _HARD_STATE.unpack(value)
+    return term, None if voted_for < 0 else voted_for, cuts
+
+
+def encode_number(number: int) -> bytes:
+    """An applied index or a snapshot id, as META has it."""
+    return _U64.pack(number)
+
+
+def read_number(store: Reader, key: bytes) -> int | None:
+    """The number under a META key; None where there is none."""
+    value = store.get(Family.META, key)
+    return None if value is None else int(_U64.unpack(value)[0])
+
+
+def put_empty_log(store: Store, shard: int) -> None:
+    """Put an empty log, term 0 and nothing applied for `shard` into the pending batch."""
+    put = store.batch.put
+    put(Family.LOG, keys.log_key(shard, 1), encode_value(NOOP, 0))
+    put(Family.META, keys.hard_state_key(shard), encode_hard_state(0, None, 0))
+    put(Family.META, keys.applied_key(shard), encode_number(1))
+    put(Family.META, keys.snapshot_id_key(shard), encode_number(1))
