@@ -29,10 +29,8 @@ from musterd.coordinator.api.offset_fetch import OffsetFetch
 from musterd.coordinator.machine import commands
 from musterd.coordinator.machine.decide.requests import joining_id, refuse_request
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.evolve_history import rounds_of
 from musterd.coordinator.machine.limits import LIMITS
 from musterd.coordinator.machine.replies import Committed, IdGiven, Joined, Left, Refused, Synced
-from musterd.coordinator.machine.subscriptions import named_topics
 from musterd.coordinator.runtime.answers import Answer, Loading, ParkOver, Shed
 from musterd.coordinator.runtime.heartbeats import Beat, BeatAnswer
 from musterd.coordinator.runtime.routing import shard_of
@@ -172,10 +170,10 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
             shard = core.shard_for(command.group_id)
             answer = await core.ask(shard, command, size, admitted)
             if isinstance(answer, Joined):
-                counts = self._counts(shard, command, answer)
+                counts = core.topics.counts_for(answer)
                 if counts is None:
                     return self._join_failed(answer.member_id, Loading())
-                response = translate.joined(answer, counts, _previous(shard, command, answer))
+                response = translate.joined(answer, counts)
                 if with_assignment and answer.leader_id != answer.member_id:
                     await self._add_assignment(response, shard, command, admitted)
                 return response
@@ -212,24 +210,6 @@ class GroupService(group_pb2_grpc.GroupCoordinatorServicer):
         synced = await self._core.ask(shard, sync, FIRING_BYTES, admitted)
         if isinstance(synced, Synced):
             response.assignment = synced.assignment
-
-    def _counts(
-        self, shard: Shard, command: commands.JoinGroup, answer: Joined
-    ) -> dict[str, int] | None:
-        """Partition counts for the group leader, as this node knows them now.
-
-        None while it knows less than the generation formed under, or may lack a topic that a member
-        names: the caller asks again.
-        """
-        group = shard.state.groups.get(command.group_id)
-        if group is None or answer.leader_id != answer.member_id:
-            return {}
-        topics = self._core.topics
-        counts = topics.counts_for(group)
-        lacks = len(counts) < len(named_topics(group))
-        if topics.is_behind(group) or (lacks and not topics.is_current):
-            return None
-        return counts
 
     def _id_given(self, answer: IdGiven) -> pb.JoinGroupResponse:
         message = "Join again with the member id of this answer."
@@ -475,16 +455,3 @@ def _refuse_beat(request: pb.HeartbeatRequest) -> str:
     if len(request.members) > HEARTBEAT_MEMBERS_MAX:
         return f"A heartbeat has at most {HEARTBEAT_MEMBERS_MAX} members."
     return ""
-
-
-def _previous(shard: Shard, command: commands.JoinGroup, answer: Joined) -> int:
-    """The generation before the one that was joined, which may be less by more than one.
-
-    A deleted group raises the floor under the generations of all groups of its shard. Rounds may
-    have opened since the answer was made, in the same entry too (sc-J62).
-    """
-    group = shard.state.groups.get(command.group_id)
-    for _, record in rounds_of(group) if group is not None else ():
-        if record.generation == answer.generation:
-            return record.from_generation
-    return 0

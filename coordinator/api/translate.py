@@ -195,11 +195,8 @@ def _partition(asked: pb.OffsetCommitRequest.Partition) -> PartitionCommit:
     )
 
 
-def joined(reply: Joined, counts: Mapping[str, int], previous: int) -> pb.JoinGroupResponse:
-    """A Join's success; members and partition counts go to the group leader alone.
-
-    `previous` is the generation before this one, 0 where there was none.
-    """
+def joined(reply: Joined, counts: Mapping[str, int]) -> pb.JoinGroupResponse:
+    """A Join's success; members and partition counts go to the group leader alone."""
     return pb.JoinGroupResponse(
         generation=reply.generation,
         protocol_type=reply.protocol_type,
@@ -214,7 +211,7 @@ def joined(reply: Joined, counts: Mapping[str, int], previous: int) -> pb.JoinGr
         ],
         partition_counts=counts,
         skip_assignment=reply.skip_assignment,
-        previous_generation=previous,
+        previous_generation=reply.previous_generation,
         fencing_token=reply.token,
     )
 

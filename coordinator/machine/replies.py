@@ -1,13 +1,15 @@
 """What a caller is told. A reply is a value; a refusal is one too."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.events import ConfigValue
+from musterd.coordinator.machine.evolve_history import rounds_of
 from musterd.coordinator.machine.state import Group, Member, Phase
+from musterd.coordinator.machine.subscriptions import named_topics
 
 
 class _Parked(Enum):
@@ -41,7 +43,11 @@ class Joined:
     """A place in `generation`. `members`: for the group leader alone, in join order (gp-2.2.3).
 
     `skip_assignment`: the group leader is a static member that came back, and the assignment
-    stands (KIP-814). `token` is this member's fencing token.
+    stands (KIP-814). `token` is this member's fencing token. `previous_generation` is the one
+    before, 0 where there was none: a deleted group raises the floor under the generations of all
+    groups of its shard, so it may be less by more than one. `topics`, for the group leader alone:
+    what members name, the group's own count and not a copy; `topics_version`: of the registry
+    under which the generation formed.
     """
 
     generation: int
@@ -52,6 +58,9 @@ class Joined:
     members: tuple[JoinedMember, ...]
     skip_assignment: bool = False
     token: int = 0
+    previous_generation: int = 0
+    topics: Collection[str] = ()
+    topics_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +174,16 @@ def place_of(group: Group, member: Member, leader_id: str, members: Iterable[Mem
         else (),
         skip_assignment=leads and bool(member.instance_id) and group.phase is Phase.STABLE,
         token=group.token_of(member),
+        previous_generation=_previous_generation(group),
+        topics=named_topics(group) if leads else (),
+        topics_version=group.topics_version,
     )
+
+
+def _previous_generation(group: Group) -> int:
+    """Of the round that formed this generation: another one may have opened since (sc-J62)."""
+    formed = (one for _, one in rounds_of(group) if one.generation == group.generation)
+    return next((one.from_generation for one in formed), 0)
 
 
 def sync_reply(group: Group, member_id: str) -> Synced:

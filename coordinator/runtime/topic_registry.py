@@ -6,9 +6,7 @@ from typing import Final
 
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
 from musterd.coordinator.machine.errors import Error
-from musterd.coordinator.machine.replies import PartitionResult, Refused
-from musterd.coordinator.machine.state import Group
-from musterd.coordinator.machine.subscriptions import named_topics
+from musterd.coordinator.machine.replies import Joined, PartitionResult, Refused
 
 BEHIND: Final = Refused(
     Error.COORDINATOR_LOAD_IN_PROGRESS,
@@ -68,13 +66,6 @@ class TopicRegistry:
         """
         return self._current()
 
-    def is_behind(self, group: Group) -> bool:
-        """True where the group's generation formed under a later version than is known here.
-
-        Then what `counts_for` says would be too little: another node formed it.
-        """
-        return self._version() < group.topics_version
-
     @property
     def number(self) -> int:
         """How many topics are known here."""
@@ -113,10 +104,18 @@ class TopicRegistry:
         """Why there is no such partition, as far as is known here; None where there is."""
         return _why(topic, partition, self._registry())
 
-    def counts_for(self, group: Group) -> dict[str, int]:
-        """Partition counts of the topics that exist and that a member subscribes to."""
+    def counts_for(self, joined: Joined) -> dict[str, int] | None:
+        """Partition counts of the topics that exist and that a member names, by name.
+
+        None where this copy may lack one: another node formed the generation under a later version,
+        or a name is not known and the copy is not current.
+        """
         registry = self._registry()
-        return {name: registry[name] for name in sorted(named_topics(group) & registry.keys())}
+        names = sorted(registry.keys() & joined.topics)
+        lacks = len(names) < len(joined.topics) and not self.is_current
+        if lacks or self._version() < joined.topics_version:
+            return None
+        return {name: registry[name] for name in names}
 
 
 def _refuse(partition: PartitionCommit, registry: Mapping[str, int]) -> PartitionResult | None:

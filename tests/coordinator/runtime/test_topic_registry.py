@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from musterd.coordinator.machine.commands import TopicsChanged
+from musterd.coordinator.machine.replies import Joined
 from musterd.coordinator.machine.shard_state import ShardState
 from musterd.coordinator.machine.state import Group, Phase
+from musterd.coordinator.machine.subscriptions import named_topics
 from musterd.coordinator.metrics.groups import GroupCounts, Ownership, ownership
 from musterd.coordinator.runtime.topic_change_notifier import TopicChangeNotifier, unknown_to
 from musterd.coordinator.runtime.topic_registry import TopicRegistry
@@ -45,7 +47,8 @@ def registry():
 def test_the_group_leader_is_told_the_counts_of_the_topics_that_exist(group, registry):
     """In the order of their names; each Join of the leader asks."""
     topics = TopicRegistry(lambda: registry.topics, lambda: 7, lambda: True)
-    assert list(topics.counts_for(group).items()) == [("t", 2), ("u", 4)]
+    joined = Joined(1, "consumer", "range", "m", "m", (), topics=named_topics(group))
+    assert list(topics.counts_for(joined).items()) == [("t", 2), ("u", 4)]
     assert Counted.looked_up <= len(registry.topics)
 
 
