@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from musterd.chaos.faults.catalog import kinds
-from musterd.chaos.mutants.turns import TURNS, due
+from musterd.chaos.mutants.hunt import TURNS, due
 from tests.turns import MARK
 
 ROOT = Path(__file__).parents[1]

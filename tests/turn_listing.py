@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from musterd.chaos.mutants.turns import TURNS
+from musterd.chaos.mutants.hunt import TURNS
 from tests import turns
 
 

@@ -6,7 +6,7 @@ broken part of the demo; or a file whose tests share one run.
 
 import pytest
 
-from musterd.chaos.mutants.turns import due
+from musterd.chaos.mutants.hunt import due
 
 MARK = "faults"
 MARKS = (MARK, "plants")

@@ -1,12 +1,13 @@
 """One broken build: which rule it lacks, and what takes the place of what."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 Patch = tuple[Any, str, Any]
 """A module or class, a name in it, what takes its place."""
+_T = TypeVar("_T", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +37,38 @@ class Build:
         finally:
             for owner, name, value in before:
                 setattr(owner, name, value)
+
+
+class Builds(dict[str, Build]):
+    """Broken builds by name, entered where they are written."""
+
+    def add(self, name: str, rule: str, *patches: Patch) -> None:
+        """Enter a build that is patched in several places, or by values alone."""
+        self[name] = Build(name, rule, patches)
+
+    def replaces(self, name: str, owner: Any, attribute: str = "") -> Callable[[_T], _T]:
+        """Decorator: enter a build of what it decorates, whose docstring is the rule.
+
+        It takes the place of `owner.attribute`; "" is the name of the class that it derives from.
+        """
+
+        def enter(instead: _T) -> _T:
+            replaced = attribute or instead.__base__.__name__  # type: ignore[attr-defined]
+            self.add(name, instead.__doc__ or "", (owner, replaced, instead))
+            return instead
+
+        return enter
+
+
+def gives(value: Any) -> Callable[..., Any]:
+    """A function or method that gives `value`, whatever it is called with."""
+    return lambda *_, **__: value
+
+
+def gives_later(value: Any) -> Callable[..., Any]:
+    """The same as a coroutine function."""
+
+    async def give(*_: object, **__: object) -> Any:
+        return value
+
+    return give

@@ -1,25 +1,24 @@
 """All broken builds by name, wherever they are caught."""
 
 from musterd.chaos.mutants import (
-    of_coordinator,
-    of_disk,
-    of_machine,
-    of_raft,
-    of_room,
-    of_sdk,
-    of_service,
+    consensus,
+    coordinator,
+    disk,
+    protocol,
+    quarantine,
+    sdk,
+    service,
 )
 from musterd.chaos.mutants.build import Build
 
 BUILDS: dict[str, Build] = {
-    build.name: build
-    for build in (
-        *of_raft.BUILDS,
-        *of_disk.BUILDS,
-        *of_room.SIMULATED,
-        *of_machine.BUILDS,
-        *of_coordinator.BUILDS,
-        *of_sdk.BUILDS,
-        *of_service.SIMULATED,
-    )
+    **consensus.BUILDS,
+    **disk.BUILDS,
+    **protocol.BUILDS,
+    **coordinator.BUILDS,
+    **quarantine.BUILDS,
+    **sdk.BUILDS,
+    **service.BUILDS,
 }
+PROCESS_BUILDS = BUILDS | disk.REAL
+"""Those that a real server can be."""

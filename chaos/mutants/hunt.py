@@ -8,11 +8,15 @@ such a build (`musterd.chaos.mutants.serve`) and a short schedule of faults, `un
 are named for the build, where neither of them can see the rule.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 HUNTED_SEEDS = 200
 """A broken build that none of so many seeds catches has survived."""
+TURNS = 3
+"""What takes too long for each commit takes turns: so many runs, numbered in a row, have all."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +53,6 @@ def by_promise(caught: Iterable[Caught]) -> dict[tuple[str, str], list[str]]:
     return dict(sorted(found.items()))
 
 
-def can_be_hunted(_name: str) -> str:
-    """Everywhere."""
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One way to hunt. `hunt(name, seeds)` is picklable; `rules`: what each build does wrong."""
@@ -63,9 +62,14 @@ class Layer:
     """How its hunts are counted: "9 as processes"."""
     rules: dict[str, str]
     hunt: Callable[[str, int], Caught]
-    lacks: Callable[[str], str] = can_be_hunted
+    lacks: Callable[[str], str] = lambda _: ""
     """Why this machine cannot hunt a build; "" where it can."""
     cold: Callable[[str, int], Caught] | None = None
     """`hunt` without what is known of the build; None: it never uses any."""
     alone: bool = False
     """Whether its hunts share the processors with none, and are called from the main thread."""
+
+
+def due(all_of_it: Sequence[_T], turn: int) -> list[_T]:
+    """What a run with this number has."""
+    return [one for place, one in enumerate(all_of_it) if (place - turn) % TURNS == 0]

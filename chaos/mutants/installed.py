@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
+from musterd.chaos.mutants.builds import PROCESS_BUILDS
 from musterd.chaos.world.errors import WorldError
 
 COMMAND = "muster.cli"

@@ -8,7 +8,7 @@ import sys
 
 from muster.cli import main as muster
 from muster.cli.errors import CommandError, ExitCode, note, report
-from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
+from musterd.chaos.mutants.builds import PROCESS_BUILDS
 
 
 def main(arguments: list[str]) -> None:

@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 
 from musterd.chaos.interrupts import Interrupts
+from musterd.chaos.mutants.builds import PROCESS_BUILDS
 from musterd.chaos.mutants.hunt import Caught, Layer
 from musterd.chaos.mutants.installed import BrokenBuild
-from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
 from musterd.chaos.run.conductor import FINISHED, INTERRUPTED, Conductor, Pace, prepare
 from musterd.chaos.run.drills import DEMANDED, DRILLS, PROMISES, Drill
 from musterd.chaos.run.judging import Occasion, judge

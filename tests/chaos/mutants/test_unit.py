@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from musterd.chaos.mutants import unit
-from musterd.chaos.mutants.layers import layers
+from musterd.chaos.mutants.__main__ import layers
 
 TESTS = """
 import pytest

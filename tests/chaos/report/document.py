@@ -5,7 +5,7 @@ from pathlib import Path
 
 from musterd.chaos.faults import catalog
 from musterd.chaos.mutants import cold, unit
-from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
+from musterd.chaos.mutants.builds import PROCESS_BUILDS
 from musterd.chaos.report import bugs
 from musterd.chaos.report.invariants import INVARIANTS
 from musterd.chaos.run.drills import DEMANDED, DRILLS, PROMISES

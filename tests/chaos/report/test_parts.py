@@ -8,8 +8,8 @@ import pytest
 from musterd.chaos import build as builds
 from musterd.chaos.build import Build
 from musterd.chaos.mutants import __main__ as mutants_main
+from musterd.chaos.mutants.__main__ import layers
 from musterd.chaos.mutants.hunt import Caught
-from musterd.chaos.mutants.layers import layers
 from musterd.chaos.report import page
 from musterd.chaos.report.figures import build
 from musterd.chaos.report.inputs import Inputs, Mutant, Simulated, Soaked, read

@@ -10,9 +10,9 @@ import pytest
 
 from musterd.chaos.check import CHECKERS
 from musterd.chaos.faults.contract import create
+from musterd.chaos.mutants.__main__ import layers
+from musterd.chaos.mutants.builds import PROCESS_BUILDS
 from musterd.chaos.mutants.installed import BrokenBuild
-from musterd.chaos.mutants.layers import layers
-from musterd.chaos.mutants.process_builds import PROCESS_BUILDS
 from musterd.chaos.report.invariants import INVARIANTS
 from musterd.chaos.run import drills, hunting
 from musterd.chaos.workloads.admin import AdminSettings

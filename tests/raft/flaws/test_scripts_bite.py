@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 import musterd.raft.driver
-from musterd.chaos.mutants.of_raft import WithoutSnapshotCommitCap, WithoutTruncationGuard
+from musterd.chaos.mutants.consensus import WithoutSnapshotCommitCap, WithoutTruncationGuard
 from musterd.raft.codec import Message
 from musterd.raft.replica.pysyncobj_adapter import FOLLOWER, PeerNode
 from musterd.raft.replica.replica import Replica

@@ -2,22 +2,24 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
-import muster.group.group
-import muster.group.membership
-import musterd.coordinator.runtime.calls
+from muster.group import group, membership
 from muster.group.membership import Membership, State
 from muster.group.session import Session
 from muster.net.nodes import Nodes
-from musterd.chaos.mutants.build import Build
+from musterd.chaos.mutants.build import Builds, gives
 from musterd.coordinator.machine.commands import OffsetCommit
 from musterd.coordinator.machine.decide import commit
 from musterd.coordinator.machine.decide.decision import Decision
 from musterd.coordinator.machine.state import Group
+from musterd.coordinator.runtime import calls
 from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 
+BUILDS = Builds()
+_refuse = commit._refuse  # before any patch
 
+
+@BUILDS.replaces("eager_keeps", group)
 class KeepsAll(Membership):
     """An eager member that joins again without giving anything up."""
 
@@ -27,6 +29,7 @@ class KeepsAll(Membership):
             self._send_join()
 
 
+@BUILDS.replaces("cooperative_gives_all", group)
 class GivesAllUp(Membership):
     """A cooperative member that gives everything up in each round."""
 
@@ -36,17 +39,14 @@ class GivesAllUp(Membership):
             self._release(State.RELEASING)
 
 
+@BUILDS.replaces("one_channel", Nodes, "take_channel")
 def _one_channel(nodes: Nodes, endpoint: str) -> int:
     """All calls to a node go by one connection, which has 1,024 at a time."""
     nodes._patient.setdefault(endpoint, [0])[0] += 1
     return 0
 
 
-def _nothing_withheld(_shares: object, _subscribers: object) -> frozenset[Any]:
-    """The cooperative group leader gives away at once what others still work on."""
-    return frozenset()
-
-
+@BUILDS.replaces("mass_break", calls)
 class NeverForgiving(DisconnectDetector):
     """Takes every broken call for a death, however many break at once."""
 
@@ -54,24 +54,21 @@ class NeverForgiving(DisconnectDetector):
         self.broken_total += 1
 
 
+@BUILDS.replaces("doubtless", group)
 class Doubtless(Session):
     """Takes its session for alive however long its machine slept."""
 
-    @property
-    def in_doubt(self) -> bool:
-        return False
+    in_doubt = property(gives(False))
 
 
+@BUILDS.replaces("roundless", group)
 class Roundless(Session):
     """Takes no round for one that ended without this member while its machine slept."""
 
-    def round_end_s(self, part: float = 1.0) -> float:
-        return math.inf
+    round_end_s = gives(math.inf)
 
 
-_refuse = commit._refuse  # before any patch
-
-
+@BUILDS.replaces("zombie_fence", commit, "_refuse")
 def _any_member(group: Group | None, command: OffsetCommit) -> Decision | None:
     """Takes commits of members that it has removed."""
     if group is not None and command.member_id not in group.members and group.members:
@@ -79,33 +76,8 @@ def _any_member(group: Group | None, command: OffsetCommit) -> Decision | None:
     return _refuse(group, command)
 
 
-BUILDS = (
-    Build("eager_keeps", KeepsAll.__doc__ or "", ((muster.group.group, "Membership", KeepsAll),)),
-    Build(
-        "cooperative_gives_all",
-        GivesAllUp.__doc__ or "",
-        ((muster.group.group, "Membership", GivesAllUp),),
-    ),
-    Build(
-        "withheld",
-        _nothing_withheld.__doc__ or "",
-        ((muster.group.membership, "withheld", _nothing_withheld),),
-    ),
-    Build("doubtless", Doubtless.__doc__ or "", ((muster.group.group, "Session", Doubtless),)),
-    Build("zombie_fence", _any_member.__doc__ or "", ((commit, "_refuse", _any_member),)),
-    Build(
-        "mass_break",
-        NeverForgiving.__doc__ or "",
-        ((musterd.coordinator.runtime.calls, "DisconnectDetector", NeverForgiving),),
-    ),
+BUILDS.add(
+    "withheld",
+    "The cooperative group leader gives away at once what others still work on.",
+    (membership, "withheld", gives(frozenset())),
 )
-
-UNIT_BUILDS = (
-    Build(
-        "one_channel",
-        _one_channel.__doc__ or "",
-        ((Nodes, "take_channel", _one_channel),),
-    ),
-    Build("roundless", Roundless.__doc__ or "", ((muster.group.group, "Session", Roundless),)),
-)
-"""What unit tests alone can see."""

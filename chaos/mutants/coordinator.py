@@ -4,14 +4,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import fields
 
-import musterd.coordinator.api.group_service
-import musterd.coordinator.node.assembly
-import musterd.coordinator.runtime.sessions
-import musterd.coordinator.runtime.shard
-import musterd.coordinator.runtime.shard_time
-import musterd.coordinator.runtime.topic_registry
 from muster.v1.group_pb2 import OffsetFetchRequest, OffsetFetchResponse
-from musterd.chaos.mutants.build import Build
+from musterd.chaos.mutants.build import Builds
+from musterd.coordinator.api import group_service
 from musterd.coordinator.api.handler import Coordination
 from musterd.coordinator.api.offset_fetch import OffsetFetch
 from musterd.coordinator.machine.commands import JoinGroup, OffsetCommit
@@ -19,6 +14,8 @@ from musterd.coordinator.machine.decide.requests import joining_id
 from musterd.coordinator.machine.errors import Error
 from musterd.coordinator.machine.replies import Committed, PartitionResult
 from musterd.coordinator.machine.state import Group
+from musterd.coordinator.node import assembly
+from musterd.coordinator.runtime import sessions, shard, shard_time
 from musterd.coordinator.runtime.answers import Loading, NotHere
 from musterd.coordinator.runtime.calls import Call
 from musterd.coordinator.runtime.command_router import CommandRouter, GroupRequest, _waits_again
@@ -28,7 +25,10 @@ from musterd.coordinator.runtime.shard import Shard
 from musterd.coordinator.runtime.shard_time import ShardTime
 from musterd.coordinator.runtime.waiters import Barrier
 
+BUILDS = Builds()
 
+
+@BUILDS.replaces("ack_before_commit", shard)
 class HastyRouter(CommandRouter):
     """Says that a commit is stored as soon as it is asked for."""
 
@@ -43,6 +43,7 @@ class HastyRouter(CommandRouter):
             call.answer(Committed(tuple(done)))
 
 
+@BUILDS.replaces("parked_join", shard)
 class ForgetfulRouter(CommandRouter):
     """Loses the repeated Join of a member that had joined under the leader before."""
 
@@ -57,6 +58,7 @@ class ForgetfulRouter(CommandRouter):
         super().take(call, command, size)
 
 
+@BUILDS.replaces("session_start", shard)
 class Impatient(Sessions):
     """A new leader gives the members a tenth of their sessions to find it."""
 
@@ -66,6 +68,7 @@ class Impatient(Sessions):
             self._ends.arm(key, self._clock_ms + session.timeout_ms // 10)
 
 
+@BUILDS.replaces("deposed_expiry", shard)
 class Lingering(Sessions):
     """Keeps its deadlines while others lead, and runs them without a quorum, too."""
 
@@ -94,6 +97,7 @@ class Lingering(Sessions):
         super().turn(time_ms, lag_ms=lag_ms, loop_round=loop_round, heard=True, herd=False)
 
 
+@BUILDS.replaces("shard_time_restart", shard)
 class Restarted(ShardTime):
     """A new leader counts shard time from 0."""
 
@@ -111,6 +115,7 @@ class Believing(Coordination):
         return shard.elsewhere() if shard.coordinator_state is CoordinatorState.ELSEWHERE else None
 
 
+@BUILDS.replaces("read_of_many", group_service)
 class BelievingFetching(OffsetFetch):
     """Answers a fetch of many groups by what it has, unless it has heard of another leader."""
 
@@ -121,50 +126,18 @@ class BelievingFetching(OffsetFetch):
         return await super().fetch(request)
 
 
-BUILDS = (
-    Build(
-        "ack_before_commit",
-        HastyRouter.__doc__ or "",
-        ((musterd.coordinator.runtime.shard, "CommandRouter", HastyRouter),),
-    ),
-    Build(
-        "parked_join",
-        ForgetfulRouter.__doc__ or "",
-        ((musterd.coordinator.runtime.shard, "CommandRouter", ForgetfulRouter),),
-    ),
-    Build(
-        "session_start",
-        Impatient.__doc__ or "",
-        ((musterd.coordinator.runtime.shard, "Sessions", Impatient),),
-    ),
-    Build(
-        "sleepless_clock",
-        "Measures its quorum by a clock that stands still while the machine sleeps.",
-        ((musterd.coordinator.node.assembly, "CLOCK", time.monotonic),),
-    ),
-    Build(
-        "deposed_expiry",
-        Lingering.__doc__ or "",
-        ((musterd.coordinator.runtime.shard, "Sessions", Lingering),),
-    ),
-    Build(
-        "shard_time_cap",
-        "Shard time jumps over what the node slept through.",
-        ((musterd.coordinator.runtime.shard_time, "SHARD_TIME_STEP_MS_MAX", 10**9),),
-    ),
-    Build(
-        "extra_round",
-        "A session ends without a proof that all the member sent was read.",
-        ((musterd.coordinator.runtime.sessions, "ROUNDS_TO_PROVE", 0),),
-    ),
-    Build(
-        "shard_time_restart",
-        Restarted.__doc__ or "",
-        ((musterd.coordinator.runtime.shard, "ShardTime", Restarted),),
-    ),
-    Build(
-        "read_of_many",
-        BelievingFetching.__doc__ or "",
-        ((musterd.coordinator.api.group_service, "OffsetFetch", BelievingFetching),),
-    ),
+BUILDS.add(
+    "sleepless_clock",
+    "Measures its quorum by a clock that stands still while the machine sleeps.",
+    (assembly, "CLOCK", time.monotonic),
+)
+BUILDS.add(
+    "shard_time_cap",
+    "Shard time jumps over what the node slept through.",
+    (shard_time, "SHARD_TIME_STEP_MS_MAX", 10**9),
+)
+BUILDS.add(
+    "extra_round",
+    "A session ends without a proof that all the member sent was read.",
+    (sessions, "ROUNDS_TO_PROVE", 0),
 )

@@ -1,23 +1,28 @@
-"""Builds whose consensus lacks a rule: elections, replication, commits."""
+"""Builds whose consensus lacks a rule: elections, commits, lives of stores, frames of peers."""
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-import musterd.raft.codec
-import musterd.raft.driver
-import musterd.raft.lives
-import musterd.raft.replica.ticking
 from muster.v1 import peer_pb2 as pb
-from musterd.chaos.mutants.build import Build
+from musterd.chaos.mutants.build import Builds, gives
+from musterd.raft import codec, driver, lives
 from musterd.raft.admission import Admitting
-from musterd.raft.codec import Message
+from musterd.raft.codec import COUNT_END, Message, Reach
+from musterd.raft.driver import Driver
 from musterd.raft.lives import PeerLives
 from musterd.raft.peers import Admission, PeerBook, Replacement
+from musterd.raft.replica import ticking
 from musterd.raft.replica.pysyncobj_adapter import LEADER, NEVER, PeerNode
 from musterd.raft.replica.replica import Replica
+from musterd.storage.store import Store
+
+BUILDS = Builds()
+_LONG = 1 << 40
+_ANY_KIND = frozenset(range(256))
+_told_of_loss = Driver._told_of_loss
 
 
+@BUILDS.replaces("truncation_guard", driver)
 class WithoutTruncationGuard(Replica):
     """Hands appends to PySyncObj as they come: it cuts behind prevLogIdx whatever matches."""
 
@@ -27,6 +32,7 @@ class WithoutTruncationGuard(Replica):
         message["commit_index"] = self._append_commit(message["commit_index"], self._verified)
 
 
+@BUILDS.replaces("snapshot_commit_cap", driver)
 class WithoutSnapshotCommitCap(Replica):
     """Believes that a snapshot chunk's commit index holds for its own log."""
 
@@ -34,6 +40,7 @@ class WithoutSnapshotCommitCap(Replica):
         return leader_commit
 
 
+@BUILDS.replaces("majority", driver)
 class WithoutMajority(Replica):
     """Takes what is durable here for what all hold."""
 
@@ -47,6 +54,7 @@ class WithoutMajority(Replica):
                 self._match = real
 
 
+@BUILDS.replaces("pre_vote", driver)
 class WithoutPreVote(Replica):
     """Stands as soon as its own time is over, whoever is heard by the others."""
 
@@ -54,6 +62,7 @@ class WithoutPreVote(Replica):
         return not self._waits_for_others()
 
 
+@BUILDS.replaces("sticky_voters", driver)
 class WithoutStickiness(Replica):
     """Votes for whoever asks, also while it hears a leader."""
 
@@ -61,9 +70,7 @@ class WithoutStickiness(Replica):
         return self._state == LEADER
 
 
-_LONG = 1 << 40
-
-
+@BUILDS.replaces("log_comparison", driver)
 class WithoutLogComparison(Replica):
     """Votes whatever the candidate's log lacks."""
 
@@ -74,17 +81,15 @@ class WithoutLogComparison(Replica):
         super()._on_request_vote(peer, {**message, "last_log_term": _LONG, "last_log_index": _LONG})
 
 
+@BUILDS.replaces("admission", driver)
 class WithoutAdmission(Replica):
     """Counts a replaced node as if it remembered what the old one had promised."""
 
-    def _counts(self, peer: PeerNode) -> bool:
-        return True
-
-    @property
-    def learner(self) -> bool:
-        return False
+    learner = property(gives(False))
+    _counts = gives(True)
 
 
+@BUILDS.replaces("losses", driver)
 class WithoutLosses(PeerLives):
     """Counts a store that forgot what it had synced as if it had not."""
 
@@ -92,10 +97,13 @@ class WithoutLosses(PeerLives):
         return None
 
 
+@BUILDS.replaces("last_start_only", lives, "_lowest_since")
 def _at_last_start(hello: pb.Hello, _life: int) -> int:
+    """Looks at how far a store reached at its last start, and at no start before."""
     return hello.starts[-1].epoch if hello.starts else -1
 
 
+@BUILDS.replaces("loss_noted_by_all", ticking)
 class WithoutEveryVoter(Admitting):
     """Admits whoever forgot something before every other voter has noted it."""
 
@@ -105,6 +113,7 @@ class WithoutEveryVoter(Admitting):
         return super().next_step(node, store_uuid, life, _LONG, held)
 
 
+@BUILDS.replaces("loss_log_held", ticking)
 class WithoutNewcomersLog(Admitting):
     """Admits whoever forgot something before it holds the log again."""
 
@@ -114,6 +123,7 @@ class WithoutNewcomersLog(Admitting):
         return super().next_step(node, store_uuid, life, held_by_voters, _LONG)
 
 
+@BUILDS.replaces("forgotten_match", driver)
 class WithoutForgettingTheMatch(Replica):
     """Believes of a peer that was started again what its last process had acknowledged."""
 
@@ -121,26 +131,22 @@ class WithoutForgettingTheMatch(Replica):
         self._forget_flight(self._by_id[node])
 
 
+@BUILDS.replaces("introduction", driver)
 class WithoutIntroduction(PeerBook):
     """Counts from the start, whoever has or has not heard of it."""
 
-    @property
-    def introduced(self) -> bool:
-        return True
-
-    @introduced.setter
-    def introduced(self, _: bool) -> None:
-        return
+    introduced = property(gives(True), gives(None))
 
 
+@BUILDS.replaces("newcomer_vote", driver)
 class WithoutNewcomersVote(PeerBook):
     """Lets a new store vote for nobody before its own log says that it counts."""
 
     def announced_itself(self, shard: int) -> Admission | None:
-        del shard
         return None
 
 
+@BUILDS.replaces("replacement_order", driver)
 class WithoutReplacementOrder(PeerBook):
     """Takes what it reads last of a replaced node for the newest, also from an old log."""
 
@@ -151,6 +157,7 @@ class WithoutReplacementOrder(PeerBook):
         return super().allow_replacement(said)
 
 
+@BUILDS.replaces("read_round", driver)
 class WithoutReadRound(Replica):
     """Takes its own word for it that it still leads."""
 
@@ -158,6 +165,7 @@ class WithoutReadRound(Replica):
         done(self.ready)
 
 
+@BUILDS.replaces("check_quorum", driver)
 class WithoutCheckQuorum(Replica):
     """Answers as long as it believes to lead, whoever it hears."""
 
@@ -170,6 +178,7 @@ class WithoutCheckQuorum(Replica):
         super()._tick_leading()
 
 
+@BUILDS.replaces("send_times", driver)
 class WithoutSendTimes(Replica):
     """Counts an answer when it reads it, however long ago it asked."""
 
@@ -177,75 +186,64 @@ class WithoutSendTimes(Replica):
         return self._clock()
 
 
-def _not_looked_at(_data: memoryview, _said: bytes) -> bool:
-    return True
+def _told_of_present(driver: Driver, peer: int, message: Message) -> None:
+    if message["life"] == driver.store.life:
+        _told_of_loss(driver, peer, message)
 
 
-def _replica(name: str, build: type[Any]) -> Build:
-    return Build(name, build.__doc__ or "", ((musterd.raft.driver, "Replica", build),))
+@BUILDS.replaces("votes_kept", driver)
+class KeepingVotes(Replica):
+    """Goes on with the votes that it has counted, also where a voter's store forgot them."""
+
+    def peer_started_anew(self, node: int) -> None:
+        votes, self._votes_from = self._votes_from, set()
+        try:
+            super().peer_started_anew(node)
+        finally:
+            self._votes_from = votes - {node}
 
 
-def _counts_its_stall(_replica: Replica, _since: float, _step_s: float) -> None:
-    """What it stood still counts as the silence of others."""
+@BUILDS.replaces("empty_hard_batch", driver)
+class MarkingHard(Replica):
+    """Calls the batch of its admission hard, which is empty where a start reads that again."""
+
+    def _begin_to_vote(self, admission: Admission, was_learner: bool) -> None:
+        super()._begin_to_vote(admission, was_learner)
+        if admission.node == self._me.id and was_learner and not self.learner:
+            store: Store = self._host.store
+            store.mark_hard()
 
 
-BUILDS = (
-    _replica("truncation_guard", WithoutTruncationGuard),
-    _replica("snapshot_commit_cap", WithoutSnapshotCommitCap),
-    _replica("majority", WithoutMajority),
-    _replica("pre_vote", WithoutPreVote),
-    _replica("sticky_voters", WithoutStickiness),
-    _replica("log_comparison", WithoutLogComparison),
-    _replica("admission", WithoutAdmission),
-    Build(
-        "losses", WithoutLosses.__doc__ or "", ((musterd.raft.driver, "PeerLives", WithoutLosses),)
-    ),
-    Build(
-        "last_start_only",
-        "Looks at how far a store reached at its last start, and at no start before.",
-        ((musterd.raft.lives, "_lowest_since", _at_last_start),),
-    ),
-    Build(
-        "loss_noted_by_all",
-        WithoutEveryVoter.__doc__ or "",
-        ((musterd.raft.replica.ticking, "Admitting", WithoutEveryVoter),),
-    ),
-    Build(
-        "loss_log_held",
-        WithoutNewcomersLog.__doc__ or "",
-        ((musterd.raft.replica.ticking, "Admitting", WithoutNewcomersLog),),
-    ),
-    _replica("forgotten_match", WithoutForgettingTheMatch),
-    Build(
-        "introduction",
-        WithoutIntroduction.__doc__ or "",
-        ((musterd.raft.driver, "PeerBook", WithoutIntroduction),),
-    ),
-    Build(
-        "newcomer_vote",
-        WithoutNewcomersVote.__doc__ or "",
-        ((musterd.raft.driver, "PeerBook", WithoutNewcomersVote),),
-    ),
-    Build(
-        "replacement_order",
-        WithoutReplacementOrder.__doc__ or "",
-        ((musterd.raft.driver, "PeerBook", WithoutReplacementOrder),),
-    ),
-    _replica("read_round", WithoutReadRound),
-    _replica("check_quorum", WithoutCheckQuorum),
-    _replica("send_times", WithoutSendTimes),
-    Build(
-        "frame_checksum",
-        "Takes what a peer's frame says whatever its checksum is.",
-        ((musterd.raft.codec, "_is_intact", _not_looked_at),),
-    ),
+BUILDS.add(
+    "deafening_hello",
+    "Keeps a connection whose hello was of another life than what is said on it.",
+    (Driver, "_told_of_loss", _told_of_present),
+    (PeerLives, "known_life", gives(COUNT_END)),
 )
-
-UNIT_BUILDS = (
-    Build(
-        "own_stall_counts",
-        "Counts what the node stood still as the silence of others.",
-        ((Replica, "stood_still", _counts_its_stall),),
-    ),
+BUILDS.add(
+    "outdated_hello",
+    "Takes a late hello of an earlier life of the same process for the present one.",
+    (PeerLives, "is_outdated", gives(False)),
 )
-"""Caught by unit tests."""
+BUILDS.add(
+    "absurd_life",
+    "Notes whatever life or epoch a peer names.",
+    (codec, "_refuse_absurd", gives(None)),
+)
+BUILDS.add(
+    "own_stall_counts",
+    "Counts what the node stood still as the silence of others.",
+    (Replica, "stood_still", gives(None)),
+)
+BUILDS.add(
+    "frame_checksum",
+    "Takes what a peer's frame says whatever its checksum is.",
+    (codec, "_is_intact", gives(True)),
+)
+BUILDS.add("any_step", "Takes any term, and any life of its own.", (Reach, "check", gives(None)))
+BUILDS.add(
+    "any_kind",
+    "Takes entries into its log that it cannot apply.",
+    (codec, "KINDS", _ANY_KIND),
+    (codec, "_PLAIN", _ANY_KIND),
+)
