@@ -173,14 +173,14 @@ class Driver:
         return self._budgets[node]
 
     def take_snapshot_slot(self) -> bool:
-        """At most settings.snapshot_sends transfers at a time."""
+        """At most settings.snapshot_sends snapshots are sent at a time."""
         if self._snapshot_slots <= 0:
             return False
         self._snapshot_slots -= 1
         return True
 
     def free_snapshot_slot(self) -> None:
-        """A transfer has ended."""
+        """A snapshot is sent, or given up."""
         self._snapshot_slots += 1
 
     # The network's side.

@@ -1,4 +1,4 @@
-"""What a leader knows of one follower's replication beyond PySyncObj's next and match index."""
+"""What a replica knows of one peer beyond PySyncObj's next and match index."""
 
 from collections import deque
 
@@ -23,23 +23,29 @@ class PeerBudget:
 
 
 class Progress:
-    """One shard's window to one follower: which entries are sent and not acknowledged."""
+    """One shard's progress on one peer: what is on its way there, and when it was heard.
+
+    Times are seconds of the node's clock; minus infinity stands for never.
+    """
 
     __slots__ = (
         "_budget",
         "_inflight",
+        "_quorum_s",
+        "_reset_seq",
         "_settings",
         "ack_seq",
         "answered_at",
         "behind",
+        "broken_since",
         "heard_at",
         "inflight_bytes",
-        "reset_seq",
     )
 
     def __init__(self, settings: RaftSettings, budget: PeerBudget) -> None:
         self._settings = settings
         self._budget = budget
+        self._quorum_s = settings.quorum_ms / SECOND_MS
         self._inflight: deque[tuple[int, int, float]] = deque()
         self.inflight_bytes = 0
         self.ack_seq = 0
@@ -50,8 +56,9 @@ class Progress:
         """The same, moved on by the time in which this node stood still and read nothing."""
         self.behind = False
         """Whether it said last that it could not serve yet if it led."""
-        self.reset_seq = 0
-        """Resets that answer messages up to this number were dealt with."""
+        self.broken_since = float("inf")
+        """Since when the control connection is broken; infinity while it stands."""
+        self._reset_seq = 0
 
     def open(self, probing: bool) -> bool:
         """Whether another append with entries may be sent; `probing`: nothing has matched yet."""
@@ -88,6 +95,51 @@ class Progress:
         """Nothing is in flight any more: it was lost, refused, or belongs to an old leadership."""
         self._inflight.clear()
         self._take(-self.inflight_bytes)
+
+    def restart(self, heard_at: float) -> None:
+        """This replica begins to lead; nobody is heard yet, and silence counts from `heard_at`."""
+        self.clear()
+        self.heard_at = self.answered_at = heard_at
+
+    def forget(self) -> None:
+        """The peer's store may have forgotten what it answered."""
+        self.heard_at = self.answered_at = float("-inf")
+
+    def echoed(self, seq: int, *, behind: bool) -> None:
+        """The peer answered message `seq`; `behind`: it could not serve yet if it led."""
+        self.ack_seq = max(self.ack_seq, seq)
+        self.behind = behind
+
+    def heard(self, sent_at: float, now: float) -> None:
+        """It answered what was sent at `sent_at`; nobody knows when.
+
+        So an answer is as old as its question, and after `quorum_ms` it is worth nothing.
+        """
+        if sent_at > self.heard_at and now - sent_at < self._quorum_s:
+            self.heard_at = sent_at
+            self.answered_at = max(self.answered_at, sent_at)
+
+    def stood_still(self, still_s: float, now: float) -> None:
+        """This node read nothing for `still_s`, which is not the peer's silence."""
+        self.answered_at = min(self.answered_at + still_s, now)
+
+    def takes_reset(self, seq: int, newest_seq: int) -> bool:
+        """Whether a reset that answers message `seq` is news (pso-F14).
+
+        What answers a message up to `newest_seq`, the last one sent, was then dealt with.
+        """
+        if seq <= self._reset_seq:
+            return False
+        self._reset_seq = newest_seq
+        return True
+
+    def link_broke(self, now: float) -> None:
+        """The control connection broke."""
+        self.broken_since = min(self.broken_since, now)
+
+    def link_stands(self) -> None:
+        """The control connection stands."""
+        self.broken_since = float("inf")
 
     def _take(self, size: int) -> None:
         self.inflight_bytes += size

@@ -73,7 +73,7 @@ class RaftSettings:
     snapshot_sends: int = 2
     """Snapshots that one node sends at the same time, over all shards."""
     snapshot_idle_ms: int = 10_000
-    """A transfer that makes no progress for so long is given up."""
+    """A snapshot that makes no progress for so long is given up."""
     snapshot_log_bytes: int = 256 * MIB
     """How far the log may grow so that a follower finds it behind its snapshot."""
 

@@ -45,7 +45,7 @@ class SetAside(NamedTuple):
 
 @dataclass(slots=True)
 class _Sending:
-    """One transfer, at the leader."""
+    """One snapshot on its way, at the leader."""
 
     snapshot_id: int
     entry: Entry
@@ -61,7 +61,7 @@ class _Sending:
 
 @dataclass(slots=True)
 class Arriving:
-    """One transfer, at the follower."""
+    """One snapshot on its way, at the follower."""
 
     key: tuple[int, int, int]
     """Leader, term, the leader's snapshot id."""
@@ -78,7 +78,7 @@ class Arriving:
 
 
 class Snapshots:
-    """Both ends of one replica's transfers. Stands where SyncObj keeps its serializer."""
+    """What one replica sends and takes of snapshots. Stands where SyncObj keeps its serializer."""
 
     def __init__(
         self, host: Host, shard: ShardId, journal: Journal, examine: Callable[[], Examination]
@@ -99,7 +99,7 @@ class Snapshots:
         self.local_id = _number_of(self._store, keys.snapshot_id_key(shard))
         """The snapshot id that the shard's state lives under."""
         self.applied_index = _number_of(self._store, keys.applied_key(shard))
-        """Kept up to date by the replica: what is older is not worth taking."""
+        """What is older is not worth taking."""
         self.trusted = _unpack(self._store.get(Family.META, keys.distrusted_key(shard)) or b"")
         """Where the state here is wrong, the nodes whose state replaces it; else empty."""
         self.copy_of = _unpack_one(self._store.get(Family.META, keys.copy_key(shard)))
@@ -112,8 +112,12 @@ class Snapshots:
         self.installed = 0
         self._collect_garbage()
 
+    def note_applied(self, index: int) -> None:
+        """The replica has applied everything up to `index`."""
+        self.applied_index = index
+
     def _collect_garbage(self) -> None:
-        """Drop what transfers left behind that a stop cut short."""
+        """Drop what snapshots left behind that a stop cut short."""
         for start, end in (*self._states_before(), keys.state_after(self._shard, self.local_id)):
             if next(self._store.scan(Family.STATE, start, end), None) is not None:
                 self._store.batch.delete_range(Family.STATE, start, end)
@@ -176,11 +180,11 @@ class Snapshots:
     # The leader's end.
 
     def sending(self, node: int) -> bool:
-        """Whether a transfer to `node` is running."""
+        """Whether a snapshot is on its way to `node`."""
         return node in self._sending
 
     def start(self, node: int) -> bool:
-        """Freeze the state and begin a transfer; False where that must wait."""
+        """Freeze the state and begin to send it; False where that must wait."""
         store = self._store
         pause_s = self._settings.snapshot_idle_ms / SECOND_MS
         if self._host.clock() < self._refused_at.get(node, -pause_s) + pause_s:
@@ -276,7 +280,7 @@ class Snapshots:
         return None
 
     def cancel(self, node: int) -> None:
-        """Give a transfer up: the peer is gone, or it is over."""
+        """Send no more of a snapshot: the peer is gone, or has it."""
         sending = self._sending.pop(node, None)
         if sending is not None:
             self._host.free_snapshot_slot()
@@ -310,7 +314,7 @@ class Snapshots:
             self._begin(key, chunk)
         arriving = self._arriving
         if arriving is None or arriving.key != key or arriving.next_number != chunk["number"]:
-            return False  # repeated, too early, or of another transfer
+            return False  # repeated, too early, or of another snapshot
         return self._take(arriving, chunk)
 
     def _begin(self, key: tuple[int, int, int], chunk: Message) -> None:

@@ -37,7 +37,12 @@ from musterd.coordinator.metrics.groups import (
 )
 from musterd.coordinator.metrics.grpc import GrpcMetrics
 from musterd.coordinator.metrics.histogram import Histogram
-from musterd.coordinator.metrics.raft import LeaderWatcher, MeasuredLog, MeasuredMachine, Proposals
+from musterd.coordinator.metrics.raft import (
+    LeaderWatcher,
+    MeasuredLog,
+    MeasuredMachine,
+    MeasuredProposals,
+)
 from musterd.coordinator.runtime.calls import NodeCallLimits
 from musterd.coordinator.runtime.growth import StateSize
 from musterd.coordinator.runtime.heartbeats import Heartbeats
@@ -132,7 +137,7 @@ class NodeMetrics:
         self.groups = GroupMeter(sources.shards, self._clock_s, self._groups_max)
         self.api = ApiMeter(self.groups)
         self.watcher = LeaderWatcher(sources.logs)
-        self.proposals = [Proposals(self._clock_s) for _ in sources.shards]
+        self.proposals = [MeasuredProposals(self._clock_s) for _ in sources.shards]
         self.grpc.replied.append(self.api.replied)
         for shard, proposals in zip(sources.shards, self.proposals, strict=True):
             shard.observers.append(self.groups.applied)

@@ -67,7 +67,7 @@ class MeasuredLog(ReplicatedLog, Protocol):
 
 
 @dataclass(slots=True)
-class Proposals:
+class MeasuredProposals:
     """One shard's proposals: counted by result, timed until applied."""
 
     clock_s: Callable[[], float]

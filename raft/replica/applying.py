@@ -4,20 +4,13 @@
 Sources: thesis sections 3.5 and 5.1; raft-5, raft-8 and raft-10.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
-from musterd.raft.contract import (
-    Applied,
-    NodeId,
-    Outcome,
-    Role,
-    SetAsideState,
-    ShardId,
-    StateMachine,
-)
+from musterd.raft.contract import NodeId, Role, SetAsideState, ShardId, StateMachine
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import KIND_ADMITTED, KIND_COMMAND, KIND_NOOP, Entry
 from musterd.raft.peers import Admission, decode_admission
+from musterd.raft.proposals import Proposals
 from musterd.raft.replica.pysyncobj_adapter import LEADER, Host, PeerNode
 from musterd.raft.replica.replication import Replication
 from musterd.raft.state import ShardBatch, ShardView
@@ -32,9 +25,8 @@ class Applying(Replication):
 
     def __init__(self, host: Host, shard: ShardId, journal: Journal, machine: StateMachine) -> None:
         self._machine = machine
-        self._waiting: dict[int, tuple[int, int, Callable[[Outcome], None]]] = {}
-        """By index, the proposals that wait: term, bytes, whom to tell."""
-        self._waiting_bytes = 0
+        self._proposals = Proposals(host.settings)
+        self._rebuilding = False
         self._loading: Iterator[None] | None = None
         self._reload_epoch: int | None = None
         self._promoted = False
@@ -83,7 +75,7 @@ class Applying(Replication):
 
     def _keep_applied(self) -> None:
         """State and applied index travel in one batch; soft, since the log can be applied again."""
-        self._snapshots.applied_index = self._applied
+        self._snapshots.note_applied(self._applied)
         self._batch.put_applied(self._applied)
 
     def _apply(self, entry: Entry) -> None:
@@ -94,15 +86,18 @@ class Applying(Replication):
         self._applied = index
         if command[0] == KIND_ADMITTED:
             self._announce_unapplied(self._log.last_index)
-        waiting = self._waiting.pop(index, None)
-        if waiting is not None:
-            self._waiting_bytes -= waiting[1]
-            invariant(waiting[0] == term, f"entry {index} is not the one that was proposed")
-            waiting[2](Applied(index, term, result))
+        self._proposals.applied(index, term, result)
         own_noop = self._state == LEADER and index == self._noop_index
         if own_noop and not self._promoted:
             self._promoted = True
             self._machine.role_changed(Role.LEADER, self._term)
+
+    def _lose_leadership(self) -> None:
+        """What waited has an unknown outcome, then the machine is told (pso-F17)."""
+        self._promoted = False
+        self._proposals.fail()
+        self._reads.fail()
+        self._machine.role_changed(self.role, self._term)
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> object:
         """By kind. What a machine raises stops the process: better than diverging."""
@@ -138,7 +133,7 @@ class Applying(Replication):
         invariant(clearJournal, "the base loads a dump only for a snapshot that arrived")
         arrived = self._snapshots.take_arrived()
         _, index, term = arrived.entry
-        self._verified = index
+        self._verified_by_snapshot(index)
         again = self._rebuilding and index == self._applied
         if index <= self._applied and not again:  # pso-F5c: never an older state over a newer one
             return

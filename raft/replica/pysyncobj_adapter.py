@@ -86,7 +86,7 @@ class Host(Protocol):
         ...
 
     def free_snapshot_slot(self) -> None:
-        """A transfer has ended."""
+        """A snapshot is sent, or given up."""
         ...
 
 

@@ -16,7 +16,6 @@ from pysyncobj.syncobj import SyncObj
 
 from musterd.raft.codec import Message, Reach
 from musterd.raft.contract import (
-    ENTRY_BYTES_MAX,
     NodeId,
     NotLeader,
     Outcome,
@@ -31,7 +30,6 @@ from musterd.raft.replica.pysyncobj_adapter import (
     CANDIDATE,
     FOLLOWER,
     LEADER,
-    NEVER,
     Host,
     PeerNode,
 )
@@ -47,12 +45,8 @@ class Replica(Ticking):
 
     def __init__(self, host: Host, shard: ShardId, journal: Journal, machine: StateMachine) -> None:
         self._reach = Reach()
-        self._broken_since: dict[int, float] = {}
-        """By node, since when its control connection is broken."""
         self.draining = False
         """Set on shutdown: no new proposals, so that leadership can move."""
-        self._put_off: float | None = None
-        """An election deadline that was put off once because this node stood still."""
         super().__init__(host, shard, journal, machine)
 
     # ReplicatedLog (raft/contract.py).
@@ -116,7 +110,7 @@ class Replica(Ticking):
             self._state == LEADER
             and self._promoted
             and not self.draining
-            and self._transfer is None
+            and self._transfer.target is None
         )
 
     @property
@@ -130,8 +124,9 @@ class Replica(Ticking):
         heard = linked = 1
         for peer in self._peers:
             if self._counts(peer):
-                heard += self._progress[peer].heard_at > heard_after
-                linked += self._broken_since.get(peer.id, NEVER) > broken_before
+                progress = self._progress[peer]
+                heard += progress.heard_at > heard_after
+                linked += progress.broken_since > broken_before
         return heard >= self._quorum and linked >= self._quorum
 
     @property
@@ -170,33 +165,21 @@ class Replica(Ticking):
 
     def propose(self, entry: bytes, done: Callable[[Outcome], None]) -> None:
         """Append `entry` at once; see the contract. The next tick sends it."""
-        unwilling = self.draining or self._rebuilding or self._transfer is not None
+        unwilling = self.draining or self._rebuilding or self._transfer.target is not None
         if self._state != LEADER or unwilling:
             done(NotLeader(self._hint()))
             return
-        refusal = self._refusal(len(entry))
+        refusal = self._proposals.refusal(len(entry))
         if refusal is not None:
             done(Overloaded(refusal))
             return
         index = self._append_own(_COMMAND_PREFIX + entry)
-        self._waiting[index] = (self._term, len(entry), done)
-        self._waiting_bytes += len(entry)
-        self._send_wanted = True
-        self._host.mark(self._shard)
-
-    def _refusal(self, size: int) -> str | None:
-        settings = self._settings
-        if size >= ENTRY_BYTES_MAX:
-            return f"an entry of {size} bytes; {ENTRY_BYTES_MAX - 1} at most"
-        if len(self._waiting) >= settings.waiting_entries:
-            return f"{settings.waiting_entries} entries wait for their commit"
-        if self._waiting_bytes + size > settings.waiting_bytes:
-            return f"{settings.waiting_bytes} bytes wait for their commit"
-        return None
+        self._proposals.add(index, self._term, len(entry), done)
+        self._want_send()
 
     def _hint(self) -> NodeId | None:
-        if self._transfer is not None:
-            return NodeId(self._transfer[0].id)
+        if self._transfer.target is not None:
+            return self._transfer.target
         return None if self._state == LEADER else self.leader
 
     def read_index(self, done: Callable[[bool], None]) -> None:
@@ -210,12 +193,11 @@ class Replica(Ticking):
             done(False)
             return
         self._reads.ask(self._seq, self._commit, done)
-        self._round_wanted = True
-        self._host.mark(self._shard)
+        self._want_round()
 
     def transfer_leadership(self, to: NodeId | None = None) -> bool:
         """Stop proposals and hand over once the target holds the whole log; see the contract."""
-        if self._state != LEADER or not self._promoted or self._transfer is not None:
+        if self._state != LEADER or not self._promoted or self._transfer.target is not None:
             return False
         return self._hand_over(to)
 
@@ -232,7 +214,7 @@ class Replica(Ticking):
         It waits for nothing that waits for the disk: who takes over has the proposals in its log,
         the no-op too, and commits them. A hand-over that is under way goes on.
         """
-        if self._state != LEADER or not self._peers or self._transfer is not None:
+        if self._state != LEADER or not self._peers or self._transfer.target is not None:
             return
         if not (hand_over and self._hand_over(None)):
             self._step_down(self._term)
@@ -297,16 +279,16 @@ class Replica(Ticking):
 
     def peer_connected(self, node: int) -> None:
         """The control connection to `node` stands."""
-        self._broken_since.pop(node, None)
-        self._SyncObj__onNodeConnected(self._by_id[node])
+        peer = self._by_id[node]
+        self._progress[peer].link_stands()
+        self._SyncObj__onNodeConnected(peer)
         if self._state == LEADER:
-            self._round_wanted = True
-            self._host.mark(self._shard)
+            self._want_round()
 
     def peer_disconnected(self, node: int) -> None:
         """The control connection to `node` broke: what was on its way counts as lost."""
-        self._broken_since.setdefault(node, self._clock())
         peer = self._by_id[node]
+        self._progress[peer].link_broke(self._clock())
         self._SyncObj__onNodeDisconnected(peer)
         self._forget_flight(peer)
 
@@ -315,13 +297,8 @@ class Replica(Ticking):
         peer = self._by_id[node]
         self._forget_flight(peer)
         if self._state == LEADER:
-            self._match[peer] = 0
-            if peer in self._uncapped:  # it is said by an entry, which a tick applies
-                self._uncapped[peer] = 0
-            self._next[peer] = self._log.last_index + 1
-            progress = self._progress[peer]
-            self._last_response[peer] = progress.heard_at = progress.answered_at = -NEVER
-        self._pre_votes_from.discard(node)
+            self._forget_acknowledged(peer)
+        self._pre_vote.forget(node)
         if self._state == CANDIDATE and node in self._votes_from:
             self._step_down(self._term)  # a vote that was counted is forgotten
 
@@ -329,12 +306,6 @@ class Replica(Ticking):
         """This node's store lost what it had synced: it leads nothing more (raft/lives.py)."""
         if self._state == LEADER:
             self._step_down(self._term)
-
-    def _forget_flight(self, peer: PeerNode) -> None:
-        self._snapshots.cancel(peer.id)
-        self._progress[peer].clear()
-        if self._state == LEADER:
-            self._next[peer] = self._next_after_loss(peer)
 
     @property
     def _is_behind(self) -> bool:
@@ -354,11 +325,10 @@ class Replica(Ticking):
         if self._state == LEADER:
             still_s = now - since - step_s
             for peer in self._peers:
-                progress = self._progress[peer]
                 self._last_response[peer] = min(self._last_response[peer] + still_s, now)
-                progress.answered_at = min(progress.answered_at + still_s, now)
-        elif since <= self._election_deadline < now and self._election_deadline != self._put_off:
-            self._election_deadline = self._put_off = now + step_s
+                self._progress[peer].stood_still(still_s, now)
+        else:
+            self._put_election_off_once(since, now, step_s)
 
     @property
     def due(self) -> float:
@@ -378,7 +348,7 @@ class Replica(Ticking):
     @property
     def waiting(self) -> int:
         """Proposals that wait for their commit."""
-        return len(self._waiting)
+        return len(self._proposals)
 
     @property
     def rising(self) -> bool:

@@ -34,6 +34,8 @@ class Replication(Voting):
     def __init__(
         self, host: Host, shard: ShardId, journal: Journal, examine: Callable[[], Examination]
     ) -> None:
+        self._told_commit = 0
+        """The commit index that the leader stated last, whatever of it this replica holds."""
         self._verified: int | None = None
         """While an append is handled: up to where our log is known to equal the leader's."""
         self._in_seq = 0
@@ -100,18 +102,20 @@ class Replication(Voting):
 
         The next election is put off, the answer says so, the commit index follows (already capped).
         """
-        self._election_deadline = self._clock() + self._SyncObj__generateRaftTimeout()
+        self._put_election_off(self._clock())
         self._SyncObj__sendNextNodeIdx(peer, False, self._log.last_index + 1, True)
         self._commit = max(self._commit, message["commit_index"])
 
     def _hear_leader(self, message: Message) -> None:
-        self._contact = self._clock()
+        self._leader_spoke()
         self._told_commit = message["commit_index"]
-        self._pre_vote_term = self._pre_vote_won = None
-        self._passed_over = self._pre_votes_asked = 0
         self._in_seq = message.get("seq", 0)
         self._in_empty = not message.get("entries")
         self._verified = None
+
+    def _verified_by_snapshot(self, index: int) -> None:
+        """A snapshot arrived: up to its `index` our log equals the leader's."""
+        self._verified = index
 
     def _keep_matching(self, message: Message) -> None:
         """Truncation guard (pso-F1): cut nothing that matches (thesis Figure 3.1, AppendEntries 3).
@@ -269,21 +273,10 @@ class Replication(Voting):
             self._next[peer] = max(next_before, self._next[peer])
             progress.acked(self._match[peer])
             self._send_wanted = True
-        progress.ack_seq = max(progress.ack_seq, message["seq"])
-        progress.behind = message.get("behind", False)
-        self._heard(progress, message["seq"])
-
-    def _heard(self, progress: Progress, seq: int) -> None:
-        """Message `seq` was answered some time after it was sent; how long ago, nobody knows.
-
-        So an answer is as old as its question, and after `quorum_ms` it is worth nothing.
-        """
-        sent_at = self._sent_at(seq)
-        if sent_at is None or sent_at <= progress.heard_at:
-            return
-        if self._clock() - sent_at < self._ms(self._settings.quorum_ms):
-            progress.heard_at = sent_at
-            progress.answered_at = max(progress.answered_at, sent_at)
+        progress.echoed(message["seq"], behind=message.get("behind", False))
+        sent_at = self._sent_at(message["seq"])
+        if sent_at is not None:
+            progress.heard(sent_at, self._clock())
 
     def _sent_at(self, seq: int) -> float | None:
         """When the append `seq` was sent at the earliest; None where that is no help any more."""
@@ -291,12 +284,9 @@ class Replication(Voting):
 
     def _ignore_stale_reset(self, peer: PeerNode, message: Message, progress: Progress) -> None:
         """Void a reset at or below what matched, or older than the last one handled (pso-F14)."""
-        if not message["reset"]:
-            return
-        if message["next_node_idx"] <= self._match[peer] or message["seq"] <= progress.reset_seq:
-            message["reset"] = False
-        else:
-            progress.reset_seq = self._seq
+        if message["reset"]:
+            beyond = message["next_node_idx"] > self._match[peer]
+            message["reset"] = beyond and progress.takes_reset(message["seq"], self._seq)
 
     def _resend_soon(self) -> None:
         """At most one eager re-send per quarter of a heartbeat: no storms under reordering."""
@@ -315,6 +305,16 @@ class Replication(Voting):
         return seqs[others - 1] if len(seqs) >= others else 0
 
     # Sending, as the leader.
+
+    def _want_send(self) -> None:
+        """Send what the windows allow in this turn or the next."""
+        self._send_wanted = True
+        self._host.mark(self._shard)
+
+    def _want_round(self) -> None:
+        """Begin a round in this turn or the next."""
+        self._round_wanted = True
+        self._host.mark(self._shard)
 
     def _SyncObj__sendAppendEntries(self) -> None:
         """A round: to every connected peer what its window allows, and a heartbeat in any case.
@@ -361,6 +361,13 @@ class Replication(Voting):
             progress.sent(entries[-1][1], message_bytes(message), now)
             self._next[peer] = entries[-1][1] + 1
             self._send_node(peer, message)
+
+    def _forget_flight(self, peer: PeerNode) -> None:
+        """What was on its way to `peer` is lost."""
+        self._snapshots.cancel(peer.id)
+        self._progress[peer].clear()
+        if self._state == LEADER:
+            self._next[peer] = self._next_after_loss(peer)
 
     def _next_after_loss(self, peer: PeerNode) -> int:
         """Where to go on when what is in flight was lost: behind what the follower surely holds.
@@ -437,7 +444,7 @@ class Replication(Voting):
         self._hear_leader(message)
         self._in_empty = False
         if self._host.rooms.own is Room.NONE:
-            return  # the transfer is given up, and begins anew when there is room
+            return  # the snapshot is given up, and begins anew when there is room
         append = {
             "type": "append_entries",
             "term": message["term"],

@@ -10,12 +10,13 @@ from pysyncobj.syncobj import SyncObj
 
 from musterd.raft.admission import Admitting
 from musterd.raft.codec import Message
-from musterd.raft.contract import NodeId, ShardId, StateMachine, Unknown
+from musterd.raft.contract import NodeId, ShardId, StateMachine
 from musterd.raft.journal import Journal
 from musterd.raft.log_format import KIND_ADMITTED
 from musterd.raft.peers import Admission
 from musterd.raft.replica.applying import Applying
 from musterd.raft.replica.pysyncobj_adapter import FOLLOWER, LEADER, NEVER, Host, PeerNode
+from musterd.raft.transfer import Transfer
 from musterd.storage.invariant import invariant
 
 _APPENDING = frozenset({"append_entries", "next_node_idx"})
@@ -25,8 +26,7 @@ class Ticking(Applying):
     """Turns of a follower, of a leader, and of the only node of its cluster."""
 
     def __init__(self, host: Host, shard: ShardId, journal: Journal, machine: StateMachine) -> None:
-        self._transfer: tuple[PeerNode, float, bool] | None = None
-        """Handing over to whom, until when, and whether it was asked to stand."""
+        self._transfer = Transfer()
         self._uncapped: dict[PeerNode, int] = {}
         """The match indexes during a tick, in which the base sees lower ones."""
         self._admitting = Admitting()
@@ -51,7 +51,7 @@ class Ticking(Applying):
             self._commit < last
             or not self._promoted
             or self._round_wanted
-            or self._transfer is not None
+            or self._transfer.target is not None
             or len(self._reads) > 0
             or any(self._next[peer] <= last for peer in self._peers)
         )
@@ -72,8 +72,8 @@ class Ticking(Applying):
             self._ask_for_state()
 
     def _tick_led(self) -> None:
-        if self._transfer is not None:
-            self._tick_transfer()
+        if self._transfer.target is not None:
+            self._tick_transfer(self._by_id[self._transfer.target])
         elif self._rebuilding:
             self._give_way()
         if self._promoted and self._peers:
@@ -115,6 +115,15 @@ class Ticking(Applying):
                 self._match = self._uncapped
             self._uncapped = {}
 
+    def _forget_acknowledged(self, peer: PeerNode) -> None:
+        """What `peer` acknowledged to this leader is forgotten."""
+        self._match[peer] = 0
+        if peer in self._uncapped:  # it is said by an entry, which a tick applies
+            self._uncapped[peer] = 0
+        self._next[peer] = self._log.last_index + 1
+        self._last_response[peer] = -NEVER
+        self._progress[peer].forget()
+
     def _durable_cap(self) -> int:
         """By raft-3 a leader commits at most its own durable index."""
         return self._log.durable_index()
@@ -141,12 +150,13 @@ class Ticking(Applying):
     def rebuild(self, trusted: Collection[NodeId]) -> None:
         """Begin no hand-over, and end the one that runs, to a node that is not trusted."""
         super().rebuild(trusted)
-        if self._transfer is not None and not self._trusts(self._transfer[0]):
-            self._transfer = None
+        target = self._transfer.target
+        if target is not None and not self._trusts(self._by_id[target]):
+            self._transfer.end()
 
     def _begin_transfer(self, target: PeerNode) -> None:
-        deadline = self._clock() + self._ms(self._settings.transfer_ms)
-        self._transfer = (target, deadline, False)
+        until = self._clock() + self._ms(self._settings.transfer_ms)
+        self._transfer.begin(NodeId(target.id), until)
         self._host.mark(self._shard)
 
     def _give_way(self) -> None:
@@ -167,15 +177,10 @@ class Ticking(Applying):
         if able:
             self._begin_transfer(self._host.rng.choice(able))
 
-    def _tick_transfer(self) -> None:
-        """Hand over when the target has everything; go on leading where that takes too long."""
-        if self._transfer is None:
-            return
-        target, deadline, asked = self._transfer
-        if self._clock() > deadline or target not in self._connected:
-            self._transfer = None
-        elif not asked and self._match[target] == self._log.last_index:
-            self._transfer = (target, deadline, True)
+    def _tick_transfer(self, target: PeerNode) -> None:
+        connected = target in self._connected
+        holds_all = self._match[target] == self._log.last_index
+        if self._transfer.step(self._clock(), connected=connected, holds_all=holds_all):
             self._send_node(target, {"type": "timeout_now", "term": self._term})
 
     def _admit_newcomers(self) -> None:
@@ -205,23 +210,19 @@ class Ticking(Applying):
             if not step:
                 self._book.announce(self._shard, admission)
             self._admitting.appended(admission, index)
-            self._send_wanted = True
-            self._host.mark(self._shard)
+            self._want_send()
 
     def _SyncObj__setState(self, newState: int) -> None:  # noqa: N803 - PySyncObj's name
         old = self._state
         SyncObj._SyncObj__setState(self, newState)
         if old != LEADER and newState == LEADER:
-            self._promoted = False
-            self._transfer = None
+            self._transfer.end()
             self._admitting.restart()
             self._rounds.restart()
             # Nobody is heard yet; so long may the first answer take (`_tick_leading`).
             heard_at = self._clock() - self._ms(self._settings.quorum_ms)
             for peer in self._peers:
-                progress = self._progress[peer]
-                progress.clear()
-                progress.heard_at = progress.answered_at = heard_at
+                self._progress[peer].restart(heard_at)
         elif old == LEADER and newState != LEADER:
             self._forget_own_lead()
             self._demote()
@@ -233,15 +234,11 @@ class Ticking(Applying):
 
     def _demote(self) -> None:
         """Leadership is lost: what waited has an unknown outcome (pso-F16, pso-F17)."""
-        self._election_deadline = self._clock() + self._SyncObj__generateRaftTimeout()
-        self._promoted, self._transfer = False, None
+        self._put_election_off(self._clock())
+        self._transfer.end()
         if self._book.newcomers(self._shard):
             self._announce_unapplied(self._log.last_index)  # what it was about to admit, too
         self._snapshots.cancel_all()
         for peer in self._peers:
             self._progress[peer].clear()
-        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
-        for _, _, done in waiting.values():
-            done(Unknown())
-        self._reads.fail()
-        self._machine.role_changed(self.role, self._term)
+        self._lose_leadership()

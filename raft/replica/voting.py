@@ -11,6 +11,7 @@ from pysyncobj.syncobj import SyncObj
 from musterd.raft.codec import Message
 from musterd.raft.contract import NodeId, Role, Room, ShardId
 from musterd.raft.journal import Journal
+from musterd.raft.pre_vote import PreVote, Refused
 from musterd.raft.replica.pysyncobj_adapter import (
     CANDIDATE,
     FOLLOWER,
@@ -23,8 +24,6 @@ from musterd.raft.replica.pysyncobj_adapter import (
 
 _ROLES = {FOLLOWER: Role.FOLLOWER, CANDIDATE: Role.CANDIDATE, LEADER: Role.LEADER}
 _STANDING = frozenset({"pre_vote", "request_vote"})
-_QUICK_RETRIES = 5
-"""So many pre-votes in a row follow each other sooner than by an election timeout."""
 _SKIPPED_TERMS = 1 << 20
 _PASSED_OVER_MAX = 3
 """So many elections a replica whose state is wrong leaves to the others."""
@@ -33,28 +32,21 @@ _PASSED_OVER_MAX = 3
 class Voting(Core):
     """How a replica gains and gives up leadership."""
 
+    _rebuilding: bool
+    """Its applied state is wrong and all of it is awaited from the leader (`Applying`)."""
+
     def __init__(self, host: Host, shard: ShardId, journal: Journal) -> None:
         self._votes_term = -1
         self._votes_from: set[int] = set()
-        self._pre_vote_term: int | None = None
-        """The term that the running pre-vote is about."""
-        self._pre_votes_from: set[int] = set()
-        self._pre_votes_asked = 0
-        """How many pre-votes it began since a leader was heard."""
-        self._refused_pre_vote: tuple[PeerNode, Message, float] | None = None
-        """Whom a pre-vote was refused only because the leader lives, and when."""
-        self._pre_vote_won: int | None = None
-        """The term in which this replica may stand: a majority would vote for it."""
+        self._pre_vote = PreVote()
         self._force_term: int | None = None
         """The term of an election that a leadership transfer asked for."""
         self._contact: float | None = None
         """When the leader was last heard."""
-        self._told_commit = 0
-        """The commit index that the leader stated last, whatever of it this replica holds."""
-        self._rebuilding = False
-        """Its applied state is wrong and all of it is awaited from the leader."""
         self._passed_over = 0
         """How many elections it left to the others since a leader was heard."""
+        self._put_off: float | None = None
+        """An election deadline that was put off once because this node stood still."""
         super().__init__(host, shard, journal)
 
     @property
@@ -100,23 +92,20 @@ class Voting(Core):
     def _may_elect(self, now: float) -> bool:
         """The election deadline has passed: whether the base may start an election in this tick."""
         if self._waits_for_others():
-            self._pre_vote_term = self._pre_vote_won = None
-            self._election_deadline = now + self._SyncObj__generateRaftTimeout()
+            self._pre_vote.cancel()
+            self._put_election_off(now)
             return False
         next_term = self._term + 1
         if self._transfer_in_progress:
             self._force_term = next_term
             return True
-        if self._pre_vote_won == next_term:
-            self._pre_vote_won = None
+        if self._pre_vote.take_won(next_term):
             return True
         self._start_pre_vote(now)
         return False
 
     def _start_pre_vote(self, now: float) -> None:
-        self._election_deadline = now + self._pre_vote_wait()
-        self._pre_vote_won = None
-        self._pre_vote_term, self._pre_votes_from = self._term + 1, set()
+        self._election_deadline = now + self._begin_pre_vote()
         last_term, last_index = self._last_log()
         for peer in self._peers:
             self._send_node(
@@ -130,13 +119,13 @@ class Voting(Core):
                 },
             )
 
-    def _pre_vote_wait(self) -> float:
+    def _begin_pre_vote(self) -> float:
         """How long this pre-vote is waited for: seconds. Answers that come later still count."""
+        doublings = self._pre_vote.begin(self._term + 1)
         timeout = self._SyncObj__generateRaftTimeout()
-        retries, self._pre_votes_asked = self._pre_votes_asked, self._pre_votes_asked + 1
-        if retries >= _QUICK_RETRIES:
+        if doublings is None:
             return timeout
-        soon = self._ms(self._settings.pre_vote_retry_ms << retries)
+        soon = self._ms(self._settings.pre_vote_retry_ms << doublings)
         return min(timeout, soon * (0.75 + self._host.rng.random() / 2))
 
     def _leave_it_to(self, peer: PeerNode, next_term: int) -> None:
@@ -144,10 +133,10 @@ class Voting(Core):
 
         Where both have asked, the one that comes first in the shard's order of successors goes on.
         """
-        asks = next_term in (self._pre_vote_term, self._pre_vote_won)
+        asks = self._pre_vote.is_about(next_term)
         if asks and self._rank(self._me.id) < self._rank(peer.id):
             return
-        self._pre_vote_term = self._pre_vote_won = None
+        self._pre_vote.cancel()
         low, high = self._settings.bystander_min_ms, self._settings.bystander_max_ms
         wait = self._ms(low) + self._ms(high - low) * self._host.rng.random()
         self._election_deadline = max(self._election_deadline, self._clock() + wait)
@@ -171,11 +160,10 @@ class Voting(Core):
             and (message["last_log_term"], message["last_log_index"]) >= self._last_log()
         )
         granted = could and not self._sticky()
-        self._refused_pre_vote = None
+        alive = could and not granted
+        self._pre_vote.note_refused(Refused(peer.id, message, self._clock()) if alive else None)
         if granted:
             self._leave_it_to(peer, message["next_term"])
-        elif could:
-            self._refused_pre_vote = (peer, message, self._clock())
         self._send_node(
             peer,
             {
@@ -191,12 +179,10 @@ class Voting(Core):
             self._step_down(message["term"])
             return
         next_term = self._term + 1
-        current = self._pre_vote_term == message["next_term"] == next_term
-        if not message["granted"] or not current or self._state == LEADER:
+        counts = message["granted"] and message["next_term"] == next_term
+        if not counts or self._state == LEADER:
             return
-        self._pre_votes_from.add(peer.id)
-        if len(self._pre_votes_from) + 1 >= self._quorum:
-            self._pre_vote_term, self._pre_vote_won = None, next_term
+        if self._pre_vote.granted(peer.id, next_term, self._quorum):
             self._election_deadline = 0.0
 
     def _sticky(self) -> bool:
@@ -217,16 +203,29 @@ class Voting(Core):
         if self._state == LEADER or self._leader is None or self._leader.id != node:
             return
         self._contact = None
-        self._pre_votes_asked = 0
+        self._pre_vote.leader_lost()
         now = self._clock()
         if delay_ms > 0:
             self._election_deadline = min(self._election_deadline, now + delay_ms / 1000)
         else:
             self._election_deadline = 0.0
             self._host.mark(self._shard)
-        refused, self._refused_pre_vote = self._refused_pre_vote, None
-        if refused is not None and now - refused[2] <= self._ms(self._settings.bystander_max_ms):
-            self._on_pre_vote(refused[0], refused[1])
+        refused = self._pre_vote.take_refused(now - self._ms(self._settings.bystander_max_ms))
+        if refused is not None:
+            self._on_pre_vote(self._by_id[refused.node], refused.message)
+
+    def _leader_spoke(self) -> None:
+        self._contact = self._clock()
+        self._pre_vote.leader_heard()
+        self._passed_over = 0
+
+    def _put_election_off(self, now: float) -> None:
+        self._election_deadline = now + self._SyncObj__generateRaftTimeout()
+
+    def _put_election_off_once(self, since: float, now: float, step_s: float) -> None:
+        """A deadline that fell into `since` until now, when this node stood still, is moved."""
+        if since <= self._election_deadline < now and self._election_deadline != self._put_off:
+            self._election_deadline = self._put_off = now + step_s
 
     def set_first_deadline(self, delay_ms: int) -> None:
         """After a start: when to ask for votes for the first time."""

@@ -86,16 +86,16 @@ def test_a_follower_that_stood_still_does_not_stand_before_it_has_read_what_came
     leader = cluster.leader()
     follower = next(node for node in cluster.nodes if node is not leader)
     replica = follower.driver.replicas[0]
-    asked = replica._pre_votes_asked
+    asked = replica._pre_vote.asked
     cluster.stopped.add(follower.number)
     cluster.run_for(0.65)
     follower.driver.timer()
     follower.driver.turn()
-    assert replica._pre_votes_asked == asked
+    assert replica._pre_vote.asked == asked
     cluster.run_for(0.3)
     follower.driver.timer()
     follower.driver.turn()
-    assert replica._pre_votes_asked == asked + 1
+    assert replica._pre_vote.asked == asked + 1
 
 
 def test_a_leader_whose_answers_all_come_too_late_does_not_lead_in_silence():

@@ -506,7 +506,7 @@ def test_a_candidate_leads_by_no_vote_of_a_life_that_is_over():
     _, (candidate, voter, next_voter, _) = followers(cluster)
     cluster.cut.update(frozenset((candidate, one)) for one in cluster.ids if one != candidate)
     replica = cluster.replica(candidate)
-    cluster.run(lambda: replica._pre_vote_term is not None)
+    cluster.run(lambda: replica._pre_vote.term is not None)
     granted = {"type": "pre_vote_reply", "term": replica.term, "next_term": replica.term + 1}
     for one in (voter, next_voter):
         replica.receive(one, {**granted, "granted": True})

@@ -15,7 +15,7 @@ from musterd.coordinator.machine.state import Offset
 from musterd.coordinator.metrics.catalog import CATALOG
 from musterd.coordinator.metrics.http_page import encode
 from musterd.coordinator.metrics.node import OFFSETS_PER_SLICE, NodeMetrics, Sources
-from musterd.coordinator.metrics.raft import LeaderWatcher, Proposals
+from musterd.coordinator.metrics.raft import LeaderWatcher, MeasuredProposals
 from musterd.coordinator.runtime.calls import CountedLimit
 from musterd.coordinator.runtime.disconnect_detector import DisconnectDetector
 from musterd.coordinator.runtime.heartbeats import Heartbeats
@@ -302,7 +302,7 @@ def test_metrics_of_a_node_that_is_not_built_yet_are_empty():
 def test_a_proposal_ends_once_with_its_result(outcome, result):
     """Pending falls again, the result is counted, and only what was applied is timed."""
     now = [10.0]
-    proposals = Proposals(lambda: now[0])
+    proposals = MeasuredProposals(lambda: now[0])
     waiting = []
     told = []
     proposals.around(lambda entry, done: waiting.append(done))(b"", told.append)

@@ -215,7 +215,7 @@ class ReplicaGroup(Group):
         for voter in self.others(node) if voters is None else voters:
             self._pass_on(node, voter, "pre_vote")
             self._pass_on(voter, node, "pre_vote_reply")
-        if replica._pre_vote_won is not None:
+        if replica._pre_vote.won is not None:
             replica._election_deadline = 0.0
             self._run(node, self._timer(node), elects=True)
 

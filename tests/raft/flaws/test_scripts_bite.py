@@ -7,6 +7,7 @@ import pytest
 import musterd.raft.driver
 from musterd.chaos.mutants.consensus import WithoutSnapshotCommitCap, WithoutTruncationGuard
 from musterd.raft.codec import Message
+from musterd.raft.proposals import Proposals
 from musterd.raft.replica.pysyncobj_adapter import FOLLOWER, PeerNode
 from musterd.raft.replica.replica import Replica
 from tests.raft.flaws import (
@@ -66,7 +67,7 @@ class ForgetsItsClients(Replica):
     """Without pso-F17's fix."""
 
     def _demote(self) -> None:
-        self._waiting = {}
+        self._proposals = Proposals(self._settings)
         super()._demote()
 
 
