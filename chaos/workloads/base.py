@@ -5,7 +5,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Coroutine
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Generic, TypeVar, get_args
 
 import pydantic
 
@@ -29,7 +29,7 @@ class Brief(pydantic.BaseModel):
     name: str
     """Of the process, unique in a run: the client's name in the history."""
     kind: str
-    """Which worker (`kinds.KINDS`)."""
+    """Which worker (`run_worker.KINDS`)."""
     number: int = pydantic.Field(ge=0, lt=CLIENTS)
     """The first of `NUMBERS` that are its own, new with each start of a process."""
     bootstrap: list[str]
@@ -51,14 +51,20 @@ class Settings(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
-class Worker(ABC):
-    """One process's work. A task of it that fails ends the process with an error."""
+_S_co = TypeVar("_S_co", bound=Settings, covariant=True)
 
-    settings_type: ClassVar[type[Settings]] = Settings
+
+class Worker(ABC, Generic[_S_co]):
+    """One process's work, by settings of the class that its own class names as parameter.
+
+    A task of it that fails ends the process with an error.
+    """
 
     def __init__(self, brief: Brief) -> None:
         """Open history and track; runs inside the event loop."""
         self.brief = brief
+        [base] = type(self).__orig_bases__  # type: ignore[attr-defined]
+        self.settings: _S_co = get_args(base)[0].model_validate(brief.settings)
         self.rng = random.Random(f"{brief.seed} {brief.name}")
         self.book = OperationLog(brief.history, brief.name)
         self.track = Track(brief.track)
@@ -72,12 +78,9 @@ class Worker(ABC):
 
     async def calm(self) -> None:
         """From now on let groups be: nobody joins, leaves or is slow on purpose. Bounded."""
-        await asyncio.sleep(0)
 
     async def visit(self, nodes: Collection[int]) -> int:
         """Call these nodes now, whatever they answer; how many calls were made. Bounded."""
-        del nodes
-        await asyncio.sleep(0)
         return 0
 
     async def stop(self) -> None:
@@ -113,7 +116,7 @@ class Worker(ABC):
             await asyncio.wait(tasks)
 
     def close(self) -> None:
-        """The files."""
+        """Close the files."""
         self.book.close()
         self.track.close()
 

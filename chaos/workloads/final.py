@@ -1,17 +1,25 @@
-"""After everything is healed and has ended: read every key, and why each group rebalanced."""
+"""After everything is healed and has ended: read every key, and why each group rebalanced.
+
+On an installation of the user's the groups of the run are deleted then.
+"""
 
 import asyncio
+import time
+from contextlib import aclosing
 
 from muster import Client
 from muster.errors import GroupIdNotFound, MusterError
 from musterd.chaos.history import Key, Outcome, Round
 from musterd.chaos.workloads.admin import read_setting
 from musterd.chaos.workloads.base import Settings, Worker
-from musterd.chaos.workloads.outcomes import name_of
+from musterd.chaos.workloads.outcomes import name_of, offset_or_none
 from musterd.chaos.workloads.raw import RawNodes
 
 AT_ONCE = 16
 READ_MS = 20_000
+CLEAN_S = 40.0
+"""Members that were killed are in a group until their session ends."""
+AGAIN_S = 1.0
 
 
 class FinalSettings(Settings):
@@ -25,28 +33,24 @@ class FinalSettings(Settings):
     """(group, topic) whose settings, and partitions at every node, are read."""
 
 
-class Final(Worker):
-    """`start` returns when everything was read."""
-
-    settings_type = FinalSettings
+class Final(Worker[FinalSettings]):
+    """`start` returns when everything was read, once by the SDK and once at every node."""
 
     async def start(self) -> None:
-        """Read everything, once by the SDK and once at every node."""
-        settings = FinalSettings.model_validate(self.brief.settings)
         self._room = asyncio.Semaphore(AT_ONCE)
         by_group: dict[str, list[Key]] = {}
-        for group, topic, partition in settings.keys:
+        for group, topic, partition in self.settings.keys:
             by_group.setdefault(group, []).append(Key(group, topic, partition))
         async with (
             self.client(request_timeout_ms=READ_MS) as client,
-            self.raw() as raw,
+            aclosing(self.raw()) as raw,
         ):
             await asyncio.gather(
                 *(self._read(client, group, keys) for group, keys in by_group.items()),
-                *(self._rounds(client, group) for group in settings.rounds),
+                *(self._rounds(client, group) for group in self.settings.rounds),
             )
             await asyncio.gather(*(self._everywhere(raw, keys[0]) for keys in by_group.values()))
-            for group, topic in settings.operated:
+            for group, topic in self.settings.operated:
                 read = [await raw.partitions(at, topic) for at in raw.endpoints]
                 if not all([await read_setting(self, client, group), *read]):
                     self.track.note("unread", group=group, error="setting or partitions")
@@ -63,8 +67,7 @@ class Final(Worker):
                 return
             found = {(at.topic, at.partition): committed.offset(at) for at in committed}
             for key, note in notes.items():
-                value = found.get((key.topic, key.partition))
-                note.end(Outcome.OK, value=-1 if value is None else value)
+                note.end(Outcome.OK, value=offset_or_none(found.get((key.topic, key.partition))))
 
     async def _everywhere(self, raw: RawNodes, key: Key) -> None:
         async with self._room:
@@ -84,4 +87,30 @@ class Final(Worker):
             for one in rounds:
                 self.track.note("round", group=group, cause=one.trigger, ended=one.ended)
                 if one.generation > 0:
-                    self.book.recorder.record(Round(group, one.generation, one.trigger, source))
+                    self.book.record(Round(group, one.generation, one.trigger, source))
+
+
+class CleanerSettings(Settings):
+    """What to delete."""
+
+    groups: tuple[str, ...]
+
+
+class Cleaner(Worker[CleanerSettings]):
+    """`start` returns when all are gone, or the time is up; what is left is in the track."""
+
+    async def start(self) -> None:
+        left: dict[str, str] = dict.fromkeys(self.settings.groups, "")
+        deadline = time.monotonic() + CLEAN_S
+        async with self.client() as client:
+            while left and time.monotonic() < deadline:
+                answers = await client.delete_groups(list(left))
+                left = {
+                    group: name_of(error)
+                    for group, error in answers.items()
+                    if isinstance(error, MusterError) and not isinstance(error, GroupIdNotFound)
+                }
+                if left:
+                    await asyncio.sleep(AGAIN_S)
+        for group, error in left.items():
+            self.track.note("undeleted", group=group, error=error)

@@ -16,11 +16,14 @@ from musterd.chaos.history import SUPERSEDED, Key, Outcome
 from musterd.chaos.workloads.base import Settings, Values, Worker
 from musterd.chaos.workloads.offsets import answered_by
 from musterd.chaos.workloads.operation_log import Note, OperationLog, Own
-from musterd.chaos.workloads.outcomes import Before, name_of
+from musterd.chaos.workloads.outcomes import Before, name_of, offset_or_none
 from musterd.chaos.workloads.store import StoreClient
 
 COMMIT_MS = 4_000
 """A commit is given up after this: well within the shortest rebalance timeout of a workload."""
+JOINS_AT_ONCE, STEP_S = 20, 0.1
+"""Of many groups so many join in one step of the start, which takes so long."""
+CLOSE_S = 20.0
 
 
 class MemberSettings(Settings):
@@ -57,7 +60,7 @@ class MemberSettings(Settings):
 class Member(RebalanceListener):
     """A member, over as many memberships as its settings make it have."""
 
-    def __init__(self, worker: Worker, settings: MemberSettings, index: int = 0) -> None:
+    def __init__(self, worker: Worker[Settings], settings: MemberSettings, index: int = 0) -> None:
         """`index`: among those of this process; its offsets carry the process's number plus it."""
         self.settings = settings
         self._book: OperationLog = worker.book
@@ -69,7 +72,8 @@ class Member(RebalanceListener):
         self._seen: dict[TopicPartition, int] = {}
         self._sequence = 0
         self._working = asyncio.Lock()
-        self._group: Group | None = None
+        self.group: Group | None = None
+        """The membership as it is now."""
         self._leaving = False
         """For good."""
         self._going = False
@@ -78,11 +82,6 @@ class Member(RebalanceListener):
         self._back_s = settings.back_s
         self._joining_ns: int | None = None
         self._store: StoreClient | None = None
-
-    @property
-    def group(self) -> Group | None:
-        """The membership as it is now."""
-        return self._group
 
     async def run(self, client: Client | None = None) -> None:
         """Until `stop`, or for ever. `client`: shared with others; None: one of its own."""
@@ -116,8 +115,8 @@ class Member(RebalanceListener):
     async def stop(self) -> None:
         """Leave for good; `run` returns."""
         self._leaving = True
-        if self._group is not None:
-            await self._group.close()
+        if self.group is not None:
+            await self.group.close()
 
     # ---- a membership
 
@@ -127,7 +126,7 @@ class Member(RebalanceListener):
         away_s = settings.away_s
         self._going = False
         self._joining_ns = time.monotonic_ns()
-        group = self._group = client.group(
+        group = self.group = client.group(
             settings.group,
             [settings.topic],
             assignor=settings.assignor,
@@ -171,13 +170,12 @@ class Member(RebalanceListener):
 
     async def assigned(self, group: Group, assignment: Assignment) -> None:
         """These are ours now."""
-        del group
         for key in assignment.partitions:
             self._owned[key] = self._book.own(
                 _key(assignment.group_id, key),
                 assignment.member_id,
                 assignment.generation,
-                self._instance,
+                instance_id=self._instance,
                 client=self._name,
                 token=assignment.fencing_token,
             )
@@ -193,7 +191,6 @@ class Member(RebalanceListener):
 
     async def revoked(self, group: Group, assignment: Assignment) -> None:
         """Finish what is under way; sometimes too slowly."""
-        del group
         rng = self._worker.rng
         for key in assignment.partitions:
             if key in self._owned:
@@ -207,7 +204,6 @@ class Member(RebalanceListener):
 
     async def lost(self, group: Group, assignment: Assignment) -> None:
         """Others may own them already."""
-        del group
         self._worker.track.note("count", name="lost")
         for key in assignment.partitions:
             self._release(key, "lost")
@@ -233,7 +229,7 @@ class Member(RebalanceListener):
     async def work_once(self, client: Client) -> None:
         """One piece of work, where there is any: read first, write outside, commit."""
         rng = self._worker.rng
-        group = self._group
+        group = self.group
         held = None if group is None else group.assignment
         if group is None or held is None or not self._owned:
             return
@@ -264,10 +260,10 @@ class Member(RebalanceListener):
         except MusterError as error:
             note.end(Outcome.FAIL, error=name_of(error))
             return
-        value = committed.offset(key)
-        note.end(Outcome.OK, value=-1 if value is None else value)
+        value = offset_or_none(committed.offset(key))
+        note.end(Outcome.OK, value=value)
         if key in self._owned:
-            self._seen[key] = max(self._seen.get(key, -1), -1 if value is None else value)
+            self._seen[key] = max(self._seen.get(key, -1), value)
 
     async def _commit(self, client: Client, group: Group, keys: list[TopicPartition]) -> None:
         held = group.assignment
@@ -287,11 +283,11 @@ class Member(RebalanceListener):
             )
             for key, value in offsets.items()
         }
-        before = Before.call(client.counters)
+        before = Before(client.counters)
         try:
             result = await group.commit(offsets, atomic=len(keys) > 1, timeout_ms=COMMIT_MS)
         except MusterError as error:
-            outcome = before.outcome(error, client.counters)
+            outcome = before.outcome(error)
             for note in notes.values():
                 note.end(outcome, error=name_of(error))
             return
@@ -304,28 +300,53 @@ class Member(RebalanceListener):
                 note.end(Outcome.UNKNOWN, error=SUPERSEDED)
 
 
-class Members(Worker):
+class Members(Worker[MemberSettings]):
     """Some members of one group."""
 
-    settings_type = MemberSettings
-
     async def start(self) -> None:
-        """Let them join."""
-        settings = MemberSettings.model_validate(self.brief.settings)
+        settings = self.settings
         self._members = [Member(self, settings, index) for index in range(settings.members)]
         for member in self._members:
             self.spawn(member.run())
 
     async def calm(self) -> None:
-        """All of them."""
         await asyncio.gather(*(member.calm() for member in self._members))
 
     async def stop(self) -> None:
-        """Let them leave."""
         await asyncio.gather(*(member.stop() for member in self._members))
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=COMMIT_MS / 1000)
         await self.cancel()
+
+
+class ManySettings(MemberSettings):
+    """`group` is the first part of their names."""
+
+    groups: int = 500
+
+
+class Many(Worker[ManySettings]):
+    """Many groups with one member each, few connections (chaos-W10): a membership in each."""
+
+    async def start(self) -> None:
+        settings = self.settings
+        self._client = self.client()
+        await self._client.open()
+        self._members: list[Member] = []
+        for number in range(settings.groups):
+            own = settings.model_copy(update={"group": f"{settings.group}-{number}"})
+            member = Member(self, own)
+            self._members.append(member)
+            self.spawn(member.run(self._client))
+            if number % JOINS_AT_ONCE == JOINS_AT_ONCE - 1:
+                await asyncio.sleep(STEP_S)
+
+    async def stop(self) -> None:
+        # Those that cannot leave in time are ended by their session timeouts.
+        leaving = [asyncio.create_task(member.stop()) for member in self._members]
+        await asyncio.wait(leaving, timeout=CLOSE_S)
+        await self.cancel()
+        await self._client.close()
 
 
 def _key(group: str, key: TopicPartition) -> Key:

@@ -1,7 +1,8 @@
-"""Workers that commit and read as anybody, without a membership (chaos-W1 in part, chaos-W2)."""
+"""Workers that commit and read as anybody, without a membership: the probe, and W1 in part, W2."""
 
 import asyncio
 import itertools
+import time
 
 from muster import Client, CommitResult, TopicPartition
 from muster.errors import MusterError
@@ -11,6 +12,8 @@ from musterd.chaos.workloads.outcomes import Before, name_of
 
 STRAY_SHARE = 0.03
 """So many single attempts go to a node drawn at random, whoever leads."""
+GIVE_UP_MS = 60_000
+"""The probe's commits."""
 
 
 class SimpleSettings(Settings):
@@ -24,26 +27,20 @@ class SimpleSettings(Settings):
     read_share: float = 0.2
 
 
-class Simple(Worker):
+class Simple(Worker[SimpleSettings]):
     """Several clients, the same keys: who is acknowledged, in which order, and what is read."""
 
-    settings_type = SimpleSettings
-
     async def start(self) -> None:
-        """Begin with all of them."""
-        self._settings = SimpleSettings.model_validate(self.brief.settings)
         self._raw = self.raw()
-        for index in range(self._settings.clients):
+        for index in range(self.settings.clients):
             self.spawn(self._client(Values(self.brief.number + index)))
 
     async def stop(self) -> None:
-        """End, and close the connections."""
         await self.cancel()
-        async with self._raw:
-            pass
+        await self._raw.aclose()
 
     async def _client(self, values: Values) -> None:
-        settings = self._settings
+        settings = self.settings
         at = ""
         while True:
             await self.pause(settings.every_s)
@@ -72,31 +69,25 @@ class ReadSettings(Settings):
     every_s: float = 0.3
 
 
-class Reads(Worker):
+class Reads(Worker[ReadSettings]):
     """A commit by the SDK, then a linearizable read by single attempts at all nodes at one time."""
 
-    settings_type = ReadSettings
-
     async def start(self) -> None:
-        """Begin."""
-        self._settings = ReadSettings.model_validate(self.brief.settings)
         self._raw = self.raw()
-        others = self._settings.others
+        others = self.settings.others
         self._beside = itertools.cycle(
             [Key(group, topic, n) for group, topic, count in others for n in range(count)]
         )
         self.spawn(self._own())
-        if self._settings.others:
+        if self.settings.others:
             self.spawn(self._others())
 
     async def stop(self) -> None:
-        """End, and close the connections."""
         await self.cancel()
-        async with self._raw:
-            pass
+        await self._raw.aclose()
 
     async def _own(self) -> None:
-        settings, values = self._settings, Values(self.brief.number)
+        settings, values = self.settings, Values(self.brief.number)
         async with self.client() as client:
             while True:
                 await self.pause(settings.every_s)
@@ -106,7 +97,7 @@ class Reads(Worker):
                 await self._everywhere(key)
 
     async def _others(self) -> None:
-        settings = self._settings
+        settings = self.settings
         while True:
             await self.pause(settings.every_s)
             group, topic, partitions = self.rng.choice(settings.others)
@@ -114,7 +105,7 @@ class Reads(Worker):
 
     async def _everywhere(self, key: Key) -> None:
         """At all nodes; beside it a key of another group, all of the others' in turn."""
-        settings = self._settings
+        settings = self.settings
         own = Key(settings.group, settings.topic, 0)
         beside = next(self._beside, own)
         if beside.group == key.group:
@@ -123,17 +114,65 @@ class Reads(Worker):
         await asyncio.gather(*(self._raw.read(at, key, also) for at in self._raw.endpoints))
 
 
+class ProbeSettings(Settings):
+    """Which groups."""
+
+    groups: list[str]
+    topic: str
+    every_s: float = 0.1
+    """Between the starts of two commits of a group, where the first is over by then."""
+
+
+class Probe(Worker[ProbeSettings]):
+    """One commit after the other to partition 0 of the topic in each group, and how long each took.
+
+    The SDK tries until it is acknowledged: the longest time between two acknowledgements around a
+    fault is how long that group was unavailable.
+    """
+
+    async def start(self) -> None:
+        for group in self.settings.groups:
+            self.spawn(self._probe(group))
+
+    async def _probe(self, group: str) -> None:
+        key = Key(group, self.settings.topic, 0)
+        values = Values(self.brief.number)
+        loop = asyncio.get_running_loop()
+        async with self.client(request_timeout_ms=GIVE_UP_MS) as client:
+            while True:
+                due = loop.time() + self.settings.every_s
+                await self._once(client, key, values.next(key))
+                await asyncio.sleep(max(0.0, due - loop.time()))
+
+    async def _once(self, client: Client, key: Key, value: int) -> None:
+        sent_ns = time.monotonic_ns()
+        answered = False
+        try:
+            answered = await commit_simply(self, client, key, value) is Outcome.OK
+        finally:  # also where the run ends while it is under way
+            ended_ns = time.monotonic_ns()
+            at = client.coordinator(key.group)
+            self.track.note(
+                "probe",
+                group=key.group,
+                sent_ns=sent_ns,
+                ended_ns=ended_ns,
+                ok=answered,
+                node=None if at is None or not answered else at.node_id,
+            )
+
+
 async def commit_simply(
-    worker: Worker, client: Client, key: Key, value: int, kind: str = "commit"
+    worker: Worker[Settings], client: Client, key: Key, value: int, kind: str = "commit"
 ) -> Outcome:
     """One commit outside of a membership by the SDK, written down as `kind`."""
     note = worker.book.begin(kind, key, value=value)
-    before = Before.call(client.counters)
+    before = Before(client.counters)
     at = TopicPartition(key.topic, key.partition)
     try:
         result = await client.commit_offsets(key.group, {at: value})
     except MusterError as error:
-        return note.end(before.outcome(error, client.counters), error=name_of(error))
+        return note.end(before.outcome(error), error=name_of(error))
     return note.end(Outcome.OK, node=answered_by(client, key.group, result))
 
 

@@ -2,8 +2,9 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
-from musterd.chaos.history import Generation, Key, Operated, Outcome, StoreWrite
+from musterd.chaos.history import Generation, Key, Operated, Outcome
 from musterd.chaos.recording import Recorder
 
 
@@ -52,95 +53,43 @@ class Own:
         self._recorder.released(self._number, how)
 
 
-class OperationLog:
+class OperationLog(Recorder):
     """What one process writes down; `client` stands in every line, unless another is named."""
 
     def __init__(self, path: Path, client: str) -> None:
         """Create the file. Raises RecordingError where it exists."""
+        super().__init__(path, client)
         self.client = client
-        self.recorder = Recorder(path, client)
 
-    def begin(
-        self,
-        kind: str,
-        key: Key,
-        *,
-        value: int | None = None,
-        member_id: str = "",
-        generation: int = -1,
-        node: int | None = None,
-        client: str = "",
-        numbered: bool = False,
-        token: int = 0,
-    ) -> Note:
-        """An operation is about to be sent."""
-        number = self.recorder.invoke(
-            client or self.client,
-            kind,
-            key,
-            value=value,
-            member_id=member_id,
-            generation=generation,
-            node=node,
-            numbered=numbered,
-            token=token,
-        )
-        return Note(self.recorder, number)
+    def begin(self, kind: str, key: Key, *, client: str = "", **fields: Any) -> Note:
+        """An operation is about to be sent; `fields` are those of `Recorder.invoke`."""
+        return Note(self, self.invoke(client or self.client, kind, key, **fields))
 
     def own(
-        self,
-        key: Key,
-        member_id: str,
-        generation: int,
-        instance_id: str = "",
-        client: str = "",
-        token: int = 0,
+        self, key: Key, member_id: str, generation: int, *, client: str = "", **fields: Any
     ) -> Own:
-        """A member was told that it owns this."""
-        who = client or self.client
-        number = self.recorder.owns(who, key, member_id, generation, instance_id, token)
-        return Own(self.recorder, number)
+        """A member was told that it owns this; `fields` are those of `Recorder.owns`."""
+        return Own(self, self.owns(client or self.client, key, member_id, generation, **fields))
 
     def told(self, group: str, generation: int, owner: str, assigned: tuple[Key, ...]) -> None:
         """A member was told of its generation, and of what it owns in it."""
-        self.recorder.record(
-            Generation(
-                group,
-                generation,
-                (owner,),
-                time.monotonic_ns(),
-                self.client,
-                whole=False,
-                assigned=assigned,
-            )
+        now = time.monotonic_ns()
+        told = Generation(
+            group, generation, (owner,), now, self.client, whole=False, assigned=assigned
         )
+        self.record(told)
+
+    def formed(
+        self, group: str, generation: int, members: tuple[str, ...], source: str, asked_ns: int
+    ) -> None:
+        """A generation has these members and no other, as `source` says who was asked then."""
+        now = time.monotonic_ns()
+        told = Generation(group, generation, members, now, source, whole=True, asked_ns=asked_ns)
+        self.record(told)
 
     def operated(
-        self,
-        what: str,
-        subject: str,
-        began_ns: int,
-        outcome: Outcome,
-        *,
-        name: str = "",
-        value: int | None = None,
-        node: int | None = None,
-        error: str = "",
+        self, what: str, subject: str, began_ns: int, outcome: Outcome, **fields: Any
     ) -> None:
-        """A call of an operator is over; see `Operated`."""
+        """A call of an operator is over; `fields` are those of `Operated`."""
         now = time.monotonic_ns()
-        self.recorder.record(
-            Operated(self.client, what, subject, began_ns, now, outcome, name, value, node, error)
-        )
-
-    def stored(
-        self, client: str, key: Key, token: int, sequence: int, *, accepted: bool, fenced: bool
-    ) -> None:
-        """A store took a write, or refused it."""
-        self.recorder.record(
-            StoreWrite(client, key, token, sequence, time.monotonic_ns(), accepted, fenced)
-        )
-
-    def close(self) -> None:
-        """Nothing more comes."""
-        self.recorder.close()
+        self.record(Operated(self.client, what, subject, began_ns, now, outcome, **fields))

@@ -5,7 +5,6 @@ any more. Whatever is in doubt is unknown.
 """
 
 import time
-from dataclasses import dataclass
 
 import grpc
 
@@ -64,31 +63,26 @@ def name_of(error: BaseException) -> str:
     return type(error).__name__
 
 
-@dataclass(frozen=True, slots=True)
 class Before:
     """The SDK's counters and the time before a call: did it take a single, clear attempt?"""
 
-    trouble: tuple[int, ...]
-    at_s: float
+    def __init__(self, counters: Counters) -> None:
+        """`counters`: of the client that is about to make the call."""
+        self._counters = counters
+        self._trouble = _trouble(counters)
+        self._at_s = time.monotonic()
 
-    @classmethod
-    def call(cls, counters: Counters) -> "Before":
-        """Now."""
-        return cls(_trouble(counters), time.monotonic())
-
-    def outcome(self, error: MusterError, counters: Counters) -> Outcome:
+    def outcome(self, error: MusterError) -> Outcome:
         """What became of the call that raised this.
 
         The SDK sends a call again where no answer came. A refusal of the second attempt says
         nothing of the first, so it counts only where nothing in this process was sent twice.
         """
-        if isinstance(error, CoordinatorNotAvailable):
-            quiet = _trouble(counters) == self.trouble
-            return Outcome.FAIL if quiet else Outcome.UNKNOWN
         if isinstance(error, (RequestTimedOut, UnknownServerError)):
             return Outcome.UNKNOWN
-        calm = time.monotonic() - self.at_s < CALM_S and _trouble(counters) == self.trouble
-        return Outcome.FAIL if calm else Outcome.UNKNOWN
+        quick = time.monotonic() - self._at_s < CALM_S or isinstance(error, CoordinatorNotAvailable)
+        once = _trouble(self._counters) == self._trouble
+        return Outcome.FAIL if once and quick else Outcome.UNKNOWN
 
 
 def _trouble(counters: Counters) -> tuple[int, ...]:
@@ -103,3 +97,8 @@ def _trouble(counters: Counters) -> tuple[int, ...]:
         counters.find_coordinator,
         counters.coordinator_changes,
     )
+
+
+def offset_or_none(offset: int | None) -> int:
+    """An offset as histories have it: -1 where there is none."""
+    return -1 if offset is None else offset

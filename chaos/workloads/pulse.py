@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection
 
 from muster.errors import ErrorCode
-from musterd.chaos.history import Generation, Key
+from musterd.chaos.history import Key
 from musterd.chaos.workloads.base import Settings, Values, Worker
 from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import Membership, Pass, RawNodes
@@ -48,14 +48,11 @@ class PulseSettings(Settings):
     tenth is of two keys: three nodes make 20 MB an hour."""
 
 
-class Pulse(Worker):
+class Pulse(Worker[PulseSettings]):
     """All of them. `Brief.nodes` are addresses that no fault cuts, where there are such."""
 
-    settings_type = PulseSettings
-
     async def start(self) -> None:
-        """Begin; returns when each group has had `FORMED_MIN` generations."""
-        self._settings = settings = PulseSettings.model_validate(self.brief.settings)
+        settings = self.settings
         self._raw = self.raw()
         self._members = [
             Lone(self._raw, self.book, group, settings.topic, Values(self.brief.number))
@@ -76,7 +73,6 @@ class Pulse(Worker):
             self.spawn(self._go_round(at))
 
     async def visit(self, nodes: Collection[int]) -> int:
-        """Every kind of call of every member, at each of these nodes; how many were made."""
         calls = [
             member.call(at, kind)
             for at, node in self._raw.nodes.items()
@@ -88,10 +84,9 @@ class Pulse(Worker):
         return len(calls)
 
     async def stop(self) -> None:
-        """Leave, and close the connections. Who cannot leave expires."""
         await self.cancel()
-        async with self._raw:
-            await asyncio.gather(*(member.leave() for member in self._members))
+        await asyncio.gather(*(member.leave() for member in self._members))
+        await self._raw.aclose()
 
     async def _all_formed(self) -> None:
         for member in self._members:
@@ -113,7 +108,7 @@ class Pulse(Worker):
                     # now: its outcome is unknown. A few of those will do, see `visit`.
                     if not kind.endswith("commit") or at == member.at:
                         await member.call(at, kind)
-                    await self.pause(self._settings.every_s)
+                    await self.pause(self.settings.every_s)
 
 
 class Lone:
@@ -196,7 +191,7 @@ class Lone:
             self._before = self._now
         self._member_id, self._now = given.member_id, given
         if members:
-            self._record(given.generation, members, self._book.client, asked_ns)
+            self._book.formed(self.group, given.generation, members, self._book.client, asked_ns)
         return given
 
     async def _ask(self, at: str) -> None:
@@ -206,19 +201,5 @@ class Lone:
         if told is not None:
             generation, members = told
             self._told.add(generation)
-            self._record(generation, members, f"node-{self._raw.nodes[at]}", asked_ns)
-
-    def _record(
-        self, generation: int, members: tuple[str, ...], source: str, asked_ns: int
-    ) -> None:
-        self._book.recorder.record(
-            Generation(
-                self.group,
-                generation,
-                members,
-                time.monotonic_ns(),
-                source,
-                whole=True,
-                asked_ns=asked_ns,
-            )
-        )
+            source = f"node-{self._raw.nodes[at]}"
+            self._book.formed(self.group, generation, members, source, asked_ns)

@@ -9,8 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import grpc
 
@@ -65,20 +63,23 @@ class RawNodes:
         self._reads: Counter[tuple[str, str]] = Counter()
         """By node and group."""
         self._channels = {one: open_channel(one, tls) for one in nodes}
-        self._stubs = {one: _stub(channel) for one, channel in self._channels.items()}
-        self._admins = {one: _admin(channel) for one, channel in self._channels.items()}
-        self._topics = {one: _topics(channel) for one, channel in self._channels.items()}
+        channels = self._channels.items()
+        self._stubs: dict[str, group_pb2_grpc.GroupCoordinatorAsyncStub] = {
+            one: group_pb2_grpc.GroupCoordinatorStub(channel)  # type: ignore[misc]
+            for one, channel in channels
+        }
+        self._admins: dict[str, admin_pb2_grpc.AdminAsyncStub] = {
+            one: admin_pb2_grpc.AdminStub(channel)  # type: ignore[misc]
+            for one, channel in channels
+        }
+        self._topics: dict[str, admin_pb2_grpc.TopicsAsyncStub] = {
+            one: admin_pb2_grpc.TopicsStub(channel)  # type: ignore[misc]
+            for one, channel in channels
+        }
         self._by_id = {node: one for one, node in nodes.items()}
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def aclose(self) -> None:
+        """Close all channels."""
         for channel in self._channels.values():
             await channel.close()
 
@@ -280,18 +281,3 @@ def _end_read(note: Note, answer: _Read | None) -> Outcome:
 
 def _name(code: int) -> str:
     return ErrorCode(code).name if code in list(ErrorCode) else str(code)
-
-
-def _stub(channel: grpc.aio.Channel) -> "group_pb2_grpc.GroupCoordinatorAsyncStub":
-    stub: group_pb2_grpc.GroupCoordinatorAsyncStub = group_pb2_grpc.GroupCoordinatorStub(channel)  # type: ignore[assignment]
-    return stub
-
-
-def _admin(channel: grpc.aio.Channel) -> "admin_pb2_grpc.AdminAsyncStub":
-    stub: admin_pb2_grpc.AdminAsyncStub = admin_pb2_grpc.AdminStub(channel)  # type: ignore[assignment]
-    return stub
-
-
-def _topics(channel: grpc.aio.Channel) -> "admin_pb2_grpc.TopicsAsyncStub":
-    stub: admin_pb2_grpc.TopicsAsyncStub = admin_pb2_grpc.TopicsStub(channel)  # type: ignore[assignment]
-    return stub

@@ -36,14 +36,11 @@ class ReplaySettings(Settings):
     """A folder that does not exist: `export` and `tables` will be in it."""
 
 
-class Replay(Worker):
+class Replay(Worker[ReplaySettings]):
     """`start` returns when everything is replayed, and is written down."""
 
-    settings_type = ReplaySettings
-
     async def start(self) -> None:
-        """Export each node's log, then fold all of it once; copies of an entry are compared."""
-        settings = ReplaySettings.model_validate(self.brief.settings)
+        settings = self.settings
         source = settings.to / "export"
         for folder in settings.data_dirs:
             await _export(folder, source)
@@ -55,9 +52,7 @@ class Replay(Worker):
 
         report = run_local(source, tables, prove=True, say=logging.getLogger("chaos").info)
         for one in report.reached:
-            self.book.recorder.record(
-                Replayed("python", one.shard, one.index, f"{one.digest:032x}")
-            )
+            self.book.record(Replayed("python", one.shard, one.index, f"{one.digest:032x}"))
         if not report.sound:
             told = "; ".join(
                 f"{row.check}, shard {row.shard}, entry {row.first_index}: {row.detail}"
@@ -65,9 +60,9 @@ class Replay(Worker):
             )
             raise ReplayError(f"{len(report.failed)} checks of the replay failed: {told}")
         for log in read_logs(tables):
-            self.book.recorder.record(log)
+            self.book.record(log)
         for logged in read_logged(tables):
-            self.book.recorder.record(logged)
+            self.book.record(logged)
 
 
 def read_logs(tables: Path) -> Iterator[ShardLog]:

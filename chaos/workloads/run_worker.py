@@ -11,11 +11,35 @@ import signal
 import sys
 
 from musterd.chaos import child
-from musterd.chaos.workloads.base import Brief, Worker
-from musterd.chaos.workloads.kinds import KINDS
+from musterd.chaos.workloads.admin import Admin, Recreated
+from musterd.chaos.workloads.base import Brief, Settings, Worker
+from musterd.chaos.workloads.final import Cleaner, Final
+from musterd.chaos.workloads.member import Many, Members
+from musterd.chaos.workloads.offsets import Probe, Reads, Simple
+from musterd.chaos.workloads.pulse import Pulse
+from musterd.chaos.workloads.replay import Replay
+from musterd.chaos.workloads.store import Stores
+from musterd.chaos.workloads.watcher import Watcher
+
+KINDS: dict[str, type[Worker[Settings]]] = {
+    "admin": Admin,
+    "cleaner": Cleaner,
+    "final": Final,
+    "many": Many,
+    "members": Members,
+    "probe": Probe,
+    "pulse": Pulse,
+    "reads": Reads,
+    "recreated": Recreated,
+    "replay": Replay,
+    "simple": Simple,
+    "stores": Stores,
+    "watcher": Watcher,
+}
+"""Every kind of worker, by its name in a brief."""
 
 
-async def serve(worker: Worker) -> None:
+async def serve(worker: Worker[Settings]) -> None:
     """Until `end`, or the end of stdin."""
     async for message in child.commands():
         match message["verb"]:

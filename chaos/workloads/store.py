@@ -7,9 +7,10 @@ What they took is in the history of that process (chaos-W4).
 import asyncio
 import contextlib
 import json
+import time
 from typing import Any
 
-from musterd.chaos.history import Key
+from musterd.chaos.history import Key, StoreWrite
 from musterd.chaos.workloads.base import Settings, Worker
 
 WAIT_S = 10.0
@@ -22,21 +23,16 @@ class StoreSettings(Settings):
     path: str
 
 
-class Stores(Worker):
+class Stores(Worker[StoreSettings]):
     """The process of both stores."""
 
-    settings_type = StoreSettings
-
     async def start(self) -> None:
-        """Listen."""
-        settings = StoreSettings.model_validate(self.brief.settings)
         self._highest: dict[Key, int] = {}
         self._server = await asyncio.start_unix_server(
-            self._serve, settings.path, limit=LINE_BYTES_MAX
+            self._serve, self.settings.path, limit=LINE_BYTES_MAX
         )
 
     async def stop(self) -> None:
-        """Take no more."""
         self._server.close()
         await self.cancel()
 
@@ -55,11 +51,9 @@ class Stores(Worker):
         if taken:
             self._highest[key] = token
         for fenced in (True, False):
-            accepted = taken or not fenced
-            sequence = int(given["sequence"])
-            self.book.stored(
-                given["client"], key, token, sequence, accepted=accepted, fenced=fenced
-            )
+            accepted, now = taken or not fenced, time.monotonic_ns()
+            who, sequence = given["client"], int(given["sequence"])
+            self.book.record(StoreWrite(who, key, token, sequence, now, accepted, fenced))
         return taken
 
 

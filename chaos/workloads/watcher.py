@@ -8,7 +8,7 @@ import grpc
 
 from muster.errors import ErrorCode
 from muster.v1 import admin_pb2, admin_pb2_grpc
-from musterd.chaos.history import Checkpoint, Generation
+from musterd.chaos.history import Checkpoint
 from musterd.chaos.workloads.base import Settings, Worker
 from musterd.chaos.workloads.raw import open_channel
 
@@ -29,17 +29,16 @@ class WatcherSettings(Settings):
     """How often the nodes are asked for them."""
 
 
-class Watcher(Worker):
+class Watcher(Worker[WatcherSettings]):
     """`Brief.nodes` are addresses that no fault cuts, where there are such."""
 
-    settings_type = WatcherSettings
-
     async def start(self) -> None:
-        """Begin."""
-        self._settings = WatcherSettings.model_validate(self.brief.settings)
-        self._groups = self._settings.groups[:GROUPS_MAX]
+        self._groups = self.settings.groups[:GROUPS_MAX]
         self._channels = {node: open_channel(at, self.tls) for at, node in self.brief.nodes.items()}
-        self._admins = {node: _stub(one) for node, one in self._channels.items()}
+        self._admins: dict[int, admin_pb2_grpc.AdminAsyncStub] = {
+            node: admin_pb2_grpc.AdminStub(one)  # type: ignore[misc]
+            for node, one in self._channels.items()
+        }
         self._digests: set[tuple[int, int, int]] = set()
         self._told: set[tuple[str, int, tuple[str, ...]]] = set()
         self._leaders: dict[int, int] = {}
@@ -48,7 +47,6 @@ class Watcher(Worker):
         self.spawn(self._watch_groups())
 
     async def stop(self) -> None:
-        """A last look at the checkpoints, then end."""
         await self.cancel()
         await self._checkpoints()
         for channel in self._channels.values():
@@ -96,15 +94,13 @@ class Watcher(Worker):
                     where = (node, one.shard, one.index)
                     if where not in self._digests:
                         self._digests.add(where)
-                        self.book.recorder.record(
-                            Checkpoint(node, one.shard, one.index, one.digest.hex())
-                        )
+                        self.book.record(Checkpoint(*where, one.digest.hex()))
 
     # ---- groups
 
     async def _watch_groups(self) -> None:
         while self._groups:
-            await asyncio.sleep(self._settings.every_s)
+            await asyncio.sleep(self.settings.every_s)
             await asyncio.gather(*(self._describe(node) for node in self._admins))
 
     async def _describe(self, node: int) -> None:
@@ -126,19 +122,4 @@ class Watcher(Worker):
             known = (group.group_id, group.generation, owners)
             if whole and group.state == "Stable" and known not in self._told:
                 self._told.add(known)
-                self.book.recorder.record(
-                    Generation(
-                        group.group_id,
-                        group.generation,
-                        owners,
-                        time.monotonic_ns(),
-                        f"node-{node}",
-                        whole=True,
-                        asked_ns=asked_ns,
-                    )
-                )
-
-
-def _stub(channel: grpc.aio.Channel) -> "admin_pb2_grpc.AdminAsyncStub":
-    stub: admin_pb2_grpc.AdminAsyncStub = admin_pb2_grpc.AdminStub(channel)  # type: ignore[assignment]
-    return stub
+                self.book.formed(*known, f"node-{node}", asked_ns)

@@ -1,6 +1,7 @@
 """Members of a workload: what may end a membership, and what fails the run."""
 
 import asyncio
+from contextlib import aclosing
 
 import pytest
 
@@ -11,9 +12,9 @@ from muster.v1 import group_pb2
 from musterd.chaos.check import lost
 from musterd.chaos.history import Key
 from musterd.chaos.merging import read_folder
-from musterd.chaos.workloads.kinds import KINDS
 from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import RawNodes
+from musterd.chaos.workloads.run_worker import KINDS
 from tests.chaos.briefs import brief
 from tests.coordinator.local import until
 
@@ -103,7 +104,7 @@ async def _commit_once(folder):
     book = OperationLog(folder / "raw.history.jsonl", "raw")
     async with (
         Cluster(1, topics={"t": 4}) as cluster,
-        RawNodes({cluster.bootstrap: 1}, book) as raw,
+        aclosing(RawNodes({cluster.bootstrap: 1}, book)) as raw,
     ):
         await raw.commit(cluster.bootstrap, Key("g", "t", 0), 5)
     book.close()

@@ -1,6 +1,7 @@
 """Reads at a node that is named: of one group, then of many groups in one call, in turn."""
 
 import asyncio
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from muster.v1 import admin_pb2
 from musterd.chaos.history import Key, Operation, Outcome
 from musterd.chaos.merging import read_folder
-from musterd.chaos.workloads.kinds import KINDS
 from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.raw import RawNodes
+from musterd.chaos.workloads.run_worker import KINDS
 from musterd.coordinator.api.offset_fetch import OffsetFetch
 from tests.chaos.briefs import brief
 from tests.coordinator.local import local_node, until
@@ -51,7 +52,7 @@ async def _read_five_times(folder: Path) -> list[Outcome]:
         shards = {node.core.shard_for(key.group).number for key in (SERVED, AWAY, NEXT)}
         assert len(shards) == 3
         at = f"127.0.0.1:{node.port}"
-        async with RawNodes({at: NODE}, book) as raw:
+        async with aclosing(RawNodes({at: NODE}, book)) as raw:
             assert await raw.commit(at, SERVED, 40) is Outcome.OK
             node.logs[node.core.shard_for(AWAY.group).number].follow()
             outcomes = [await raw.read(at, SERVED, [AWAY]) for _ in range(3)]

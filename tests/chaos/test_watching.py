@@ -1,9 +1,9 @@
 """The watcher writes down what nodes say of whole groups."""
 
 import asyncio
-from types import SimpleNamespace
 
 from muster.v1 import admin_pb2
+from musterd.chaos.workloads.operation_log import OperationLog
 from musterd.chaos.workloads.watcher import Watcher, WatcherSettings
 
 
@@ -21,13 +21,16 @@ class _Node:
         return answer
 
 
-def test_a_generation_that_is_given_twice_is_written_down_with_each_set_of_members() -> None:
+def test_a_generation_that_is_given_twice_is_written_down_with_each_set_of_members(
+    tmp_path,
+) -> None:
     """Once each: inv-I3 has to see that a number came back with others."""
     written = []
     watcher = Watcher.__new__(Watcher)
-    watcher._settings, watcher._groups, watcher._told = WatcherSettings(), ("g",), set()
+    watcher.settings, watcher._groups, watcher._told = WatcherSettings(), ("g",), set()
     watcher._admins = {0: _Node("a", "a", "b")}
-    watcher.book = SimpleNamespace(recorder=SimpleNamespace(record=written.append))
+    watcher.book = OperationLog(tmp_path / "w", "w")
+    watcher.book.record = written.append
     for _ in range(3):
         asyncio.run(watcher._describe(0))
     assert [(one.generation, one.members) for one in written] == [(3, ("a",)), (3, ("b",))]
