@@ -17,7 +17,8 @@ from bench.flood import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
 from musterd.chaos.child import Child, close_all
-from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.world import World
+from musterd.coordinator.node.launcher import Equipment
 
 IN_FLIGHT = (1, 64, 1024)
 RATIO_MIN = 0.4
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--no-profile", action="store_true")
     options = parser.parse_args(arguments)
     report = Report("commits", arguments)
-    with Cluster() as cluster:
+    with World() as cluster:
         report.say("three nodes serve")
         _measure(report, cluster, options.rounds, options.seconds)
     if not options.no_profile:
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     return report.finish()
 
 
-def _measure(report: Report, cluster: Cluster, rounds: int, seconds: float) -> None:
+def _measure(report: Report, cluster: World, rounds: int, seconds: float) -> None:
     client = _client(cluster)
     echo = Child("bench.echo_server", {})
     children = [client, echo]
@@ -86,7 +87,7 @@ def _measure(report: Report, cluster: Cluster, rounds: int, seconds: float) -> N
     report.add("commit_p99_ms_64", p99_ms, "ms")
 
 
-def _client(cluster: Cluster) -> Child:
+def _client(cluster: World) -> Child:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
     groups = group_names("commits", GROUPS, cluster.shards)
@@ -112,10 +113,22 @@ OURS = ("coordinator", "raft", "pysyncobj", "storage")
 WAITING = ("select.epoll",)
 
 
+class _Profiler(Equipment):
+    """Every node runs under cProfile; its figures stand beside its log."""
+
+    def prepare(self, node_id: int, data_dir: Path) -> None:  # noqa: ARG002
+        """Know where."""
+        self._folder = data_dir.parent
+
+    def command(self, node_id: int, argv: list[str]) -> list[str]:
+        """With the profiler around the module."""
+        to = self._folder / f"node-{node_id}.profile"
+        return [*argv[:2], "-m", "cProfile", "-o", str(to), *argv[2:]]
+
+
 def _profile(report: Report, seconds: float) -> None:
     """One more run with every node under cProfile: self time by place and the longest functions."""
-    wrap = ("-m", "cProfile", "-o", "{folder}.profile")
-    with Cluster(wrap=wrap) as cluster:
+    with World(equipment=[_Profiler()]) as cluster:
         client = _client(cluster)
         try:
             client.ready(timeout_s=60)
@@ -125,7 +138,7 @@ def _profile(report: Report, seconds: float) -> None:
         files = []
         for node in cluster.nodes.values():
             cluster.stop(node.node_id)
-            files.append(Path(f"{node.folder}.profile"))
+            files.append(node.log_path.with_suffix(".profile"))
         stats = pstats.Stats(*map(str, files))
     _print_profile(report, stats)
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from bench.raw import TOPIC, group_names, shard_of
 from bench.report import Report, median, quantile
 from musterd.chaos.child import Child, ask_all, close_all
-from musterd.chaos.world.cluster import Cluster, ClusterError
+from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import ClusterError
 
 GROUPS = 48
 PARTITIONS = 4
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     report = Report("failover", arguments)
     clients: list[Child] = []
-    with Cluster() as cluster:
+    with World() as cluster:
         try:
             stops = options.rounds if options.stop_rounds is None else options.stop_rounds
             _run(report, cluster, clients, options.rounds, stops)
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     return report.finish()
 
 
-def _run(report: Report, cluster: Cluster, clients: list[Child], kills: int, stops: int) -> None:
+def _run(report: Report, cluster: World, clients: list[Child], kills: int, stops: int) -> None:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
     names = group_names("failover", GROUPS, cluster.shards)
@@ -90,7 +91,7 @@ class Figures(NamedTuple):
 
 
 def _rounds(
-    report: Report, cluster: Cluster, clients: list[Child], number: signal.Signals, rounds: int
+    report: Report, cluster: World, clients: list[Child], number: signal.Signals, rounds: int
 ) -> Figures:
     figures = Figures([], [])
     for count in range(rounds):
@@ -110,7 +111,7 @@ def _longest(gaps_s: list[float]) -> str:
     return f"longest gap of the others {max(gaps_s):.3f} s" if gaps_s else "it led all groups"
 
 
-def _round(cluster: Cluster, clients: list[Child], number: signal.Signals) -> Figures:
+def _round(cluster: World, clients: list[Child], number: signal.Signals) -> Figures:
     """Signal the node that leads most; bring it back; wait until all is as before."""
     _commits(clients)
     time.sleep(CALM_S)
@@ -152,7 +153,7 @@ def _round(cluster: Cluster, clients: list[Child], number: signal.Signals) -> Fi
 
 
 def _left_behind(
-    clients: list[Child], cluster: Cluster, shards: set[int], moved: dict[str, float]
+    clients: list[Child], cluster: World, shards: set[int], moved: dict[str, float]
 ) -> str:
     """What the members say whose groups did not move, and the nodes of their shards."""
     left = {

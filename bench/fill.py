@@ -13,7 +13,7 @@ from bench.large_commits_client import ACKNOWLEDGED
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
 from musterd.chaos.child import Child, ask_all, close_all
-from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.world import World
 
 GROUPS = 50_000
 OFFSETS = 20
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     report = Report("fill", arguments)
     for in_flight in IN_FLIGHT:
         children: list[Child] = []
-        with Cluster() as cluster:
+        with World() as cluster:
             try:
                 _run(report, cluster, children, options.groups, in_flight)
             finally:
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(
-    report: Report, cluster: Cluster, children: list[Child], groups: int, in_flight: int
+    report: Report, cluster: World, children: list[Child], groups: int, in_flight: int
 ) -> None:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()

@@ -22,7 +22,7 @@ from bench import machine
 from bench.raw import TOPIC, group_names
 from bench.report import Report
 from musterd.chaos.child import Child, ChildError, Message, ask_all, close_all
-from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.world import World
 
 PROCESSES: Final = 20
 GROUP_SIZE: Final = 10
@@ -45,7 +45,7 @@ _EXPIRED = re.compile(
 class Fleet:
     """One size, started in one way."""
 
-    def __init__(self, cluster: Cluster, members: int, *, raw: bool, nice: int) -> None:
+    def __init__(self, cluster: World, members: int, *, raw: bool, nice: int) -> None:
         """Start the processes; nobody joins yet."""
         groups = group_names("fleet", members // GROUP_SIZE, cluster.shards)
         own: list[list[str]] = [[] for _ in range(PROCESSES)]
@@ -144,9 +144,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 @contextmanager
-def _fleet(members: int, *, raw: bool, nice: int) -> Iterator[tuple[Cluster, Fleet]]:
+def _fleet(members: int, *, raw: bool, nice: int) -> Iterator[tuple[World, Fleet]]:
     """Fresh nodes and processes that wait for their start."""
-    with Cluster() as cluster:
+    with World() as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         cluster.wait_balanced()
         fleet = Fleet(cluster, members, raw=raw, nice=nice)
@@ -178,7 +178,7 @@ class _Measured:
 
 
 def _measure(
-    report: Report, cluster: Cluster, fleet: Fleet, options: argparse.Namespace, *, raw: bool
+    report: Report, cluster: World, fleet: Fleet, options: argparse.Namespace, *, raw: bool
 ) -> _Measured | None:
     """Start, then rest. None where the fleet does not settle, which fails the benchmark."""
     kind, members = ("raw" if raw else "sdk"), fleet.members
@@ -209,7 +209,7 @@ def _measure(
     )
 
 
-def _rest(report: Report, cluster: Cluster, fleet: Fleet, seconds: float) -> None:
+def _rest(report: Report, cluster: World, fleet: Fleet, seconds: float) -> None:
     """CPU of each node and of all clients together while members only heartbeat."""
     nodes = [node.pid for node in cluster.nodes.values()]
     before = [machine.cpu_s(pid) for pid in nodes], _sum_s(fleet.pids)
@@ -245,7 +245,7 @@ def _say_counters(report: Report, fleet: Fleet, *, raw: bool) -> None:
     report.say("SDK: " + ", ".join(f"{name} {value:,}" for name, value in total.items() if value))
 
 
-def _cpu_s(cluster: Cluster, fleet: Fleet) -> tuple[float, float]:
+def _cpu_s(cluster: World, fleet: Fleet) -> tuple[float, float]:
     return _sum_s([node.pid for node in cluster.nodes.values()]), _sum_s(fleet.pids)
 
 
@@ -253,7 +253,7 @@ def _sum_s(pids: Sequence[int]) -> float:
     return sum(machine.cpu_s(pid) for pid in pids)
 
 
-def _expired(cluster: Cluster) -> dict[str, int]:
+def _expired(cluster: World) -> dict[str, int]:
     """Series of each node -> members whose session ended."""
     return {
         f"{node_id} {series}": int(float(value))

@@ -25,9 +25,10 @@ from muster.group.group import Group
 from muster.types import TopicPartition
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
 from muster.v1 import group_pb2 as pb
-from musterd.chaos.world.cluster import Cluster
-from musterd.chaos.world.keeping import Keeping
-from musterd.chaos.world.limits import MemoryLimit
+from musterd.chaos.world.equipment.keeper_client import KeeperClient
+from musterd.chaos.world.equipment.limits import MemoryLimit
+from musterd.chaos.world.world import World
+from musterd.coordinator.node.launcher import Equipment
 
 MIB: Final = 1 << 20
 MEMORY_BYTES: Final = 2 << 30
@@ -53,34 +54,15 @@ _MOVED = {
 }
 
 
-class Environment:
+class Environment(Equipment):
     """Equipment of a cluster: settings of every node, as environment variables."""
-
-    provides: frozenset[str] = frozenset()
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = dict(variables)
 
-    def lacks(self) -> str:
-        """Nothing."""
-        return ""
-
-    def prepare(self, node_id: int, folder: object) -> None:
-        """Nothing."""
-
     def environment(self, node_id: int) -> Mapping[str, str]:  # noqa: ARG002
         """The settings."""
         return self._variables
-
-    def command(self, node_id: int, argv: list[str]) -> list[str]:  # noqa: ARG002
-        """As it is."""
-        return argv
-
-    def started(self, node_id: int, pid: int) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -109,11 +91,11 @@ def grow(
 
     For so many seconds, or until growth was refused `enough` times.
     """
-    memory = MemoryLimit(Keeping())
+    memory = MemoryLimit(KeeperClient())
     lacks = memory.lacks()
     if lacks:
         report.say(f"memory is watched, not limited: {lacks}")
-    with Cluster(3, SHARDS, equipment=(memory, Environment(_settings(limit_mib)))) as cluster:
+    with World(3, SHARDS, equipment=(memory, Environment(_settings(limit_mib)))) as cluster:
         if not lacks:
             for node_id in cluster.nodes:
                 memory.limit(node_id, memory_mib * MIB)
@@ -135,7 +117,7 @@ def _settings(limit_mib: int | None) -> dict[str, str]:
 
 def _run(
     report: Report,
-    cluster: Cluster,
+    cluster: World,
     memory: MemoryLimit,
     path: str,
     seconds: float,
@@ -174,7 +156,7 @@ def _run(
         report.require(killed == 0, f"{path}: {memory_mib} MiB were enough for each node")
 
 
-def _state_bytes(cluster: Cluster, node_id: int) -> int:
+def _state_bytes(cluster: World, node_id: int) -> int:
     lines = cluster.metrics(node_id, 20.0).splitlines()
     return sum(int(float(x.split()[1])) for x in lines if x.startswith("muster_state_bytes{"))
 
@@ -182,7 +164,7 @@ def _state_bytes(cluster: Cluster, node_id: int) -> int:
 class Caller:
     """Calls of whoever leads the group's shard."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: World) -> None:
         self.pool = Pool()
         self.endpoints = cluster.endpoints
         self._at: dict[int, str] = {}
@@ -290,7 +272,7 @@ PATHS: Final[Mapping[str, Callable[[Caller, int, int], Awaitable[None]]]] = {
 
 
 async def _grow(
-    cluster: Cluster,
+    cluster: World,
     path: str,
     seconds: float,
     watch: Mapping[int, psutil.Process],

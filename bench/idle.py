@@ -6,16 +6,20 @@ its exporter together over a minute.
 """
 
 import argparse
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Sequence
+from pathlib import Path
 
 from bench import machine
 from bench.overload import start_members
 from bench.raw import PARTITIONS, TOPIC
 from bench.report import Report
 from musterd.chaos.child import Child, ask_all, close_all
-from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.world import World
+from musterd.coordinator.host import tied_command
 from musterd.storage.export_cursor import FILE_NAME
 
 PROCESSES = 20
@@ -32,9 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     report = Report("idle", arguments)
     children: list[Child] = []
-    with Cluster() as cluster:
+    with World() as cluster:
         try:
-            exporters = {node_id: cluster.export(node_id) for node_id in cluster.nodes}
+            exporters = {n: _export(node.data_dir) for n, node in cluster.nodes.items()}
             cluster.create_topic(TOPIC, PARTITIONS)
             cluster.wait_balanced()
             own = ["idle"] * (MEMBERS // PROCESSES)
@@ -53,12 +57,21 @@ def main(arguments: Sequence[str]) -> int:
     return report.finish()
 
 
-def _all_export(cluster: Cluster) -> bool:
+def _export(data_dir: Path) -> int:
+    """`muster export --follow` beside a node; returns its process id."""
+    command = [sys.executable, "-P", "-m", "muster.cli", "export", f"--data-dir={data_dir}"]
+    with data_dir.with_name(f"export-{data_dir.name}.log").open("a") as log:
+        return subprocess.Popen(
+            tied_command([*command, "--follow"]), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        ).pid
+
+
+def _all_export(cluster: World) -> bool:
     """Every exporter's cursor stands in its node's data directory."""
-    return all((node.folder / FILE_NAME).exists() for node in cluster.nodes.values())
+    return all((node.data_dir / FILE_NAME).exists() for node in cluster.nodes.values())
 
 
-def _measure(report: Report, cluster: Cluster, exporters: dict[int, int], seconds: float) -> None:
+def _measure(report: Report, cluster: World, exporters: dict[int, int], seconds: float) -> None:
     """CPU of each node with its exporter, scrapes included."""
     pids = {node_id: (node.pid, exporters[node_id]) for node_id, node in cluster.nodes.items()}
     before = _cpu_s(pids)
@@ -98,7 +111,7 @@ def _everybody(pids: dict[int, tuple[int, int]]) -> list[int]:
     return [pid for both in pids.values() for pid in both]
 
 
-def scrape(cluster: Cluster, node_id: int) -> str:
+def scrape(cluster: World, node_id: int) -> str:
     """One node's metrics page."""
     url = f"http://{cluster.nodes[node_id].metrics_endpoint}/metrics"
     with urllib.request.urlopen(url, timeout=10) as page:

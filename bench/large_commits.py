@@ -17,7 +17,7 @@ from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.rejoin import turn_lag_p99_ms
 from bench.report import Report, median, quantile
 from musterd.chaos.child import Child, ask_all, close_all
-from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.world import World
 from musterd.coordinator.codec import decode_entry, encode_entry
 from musterd.coordinator.host import calm_collector
 from musterd.coordinator.machine.commands import OffsetCommit, PartitionCommit
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     report = Report("large_commits", arguments)
     _apply(report, options.entries)
     children: list[Child] = []
-    with Cluster() as cluster:
+    with World() as cluster:
         try:
             _run(report, cluster, children, options.seconds)
         finally:
@@ -91,7 +91,7 @@ def _entry(index: int) -> Entry:
     return Entry(FORMAT, RULES_VERSION, index, index, LIMITS_VERSION, commits)
 
 
-def _run(report: Report, cluster: Cluster, children: list[Child], seconds: float) -> None:
+def _run(report: Report, cluster: World, children: list[Child], seconds: float) -> None:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
     groups = group_names("large", CLIENTS, cluster.shards)

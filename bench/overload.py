@@ -17,7 +17,7 @@ from bench.member_client import GRACE_S
 from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
 from musterd.chaos.child import Child, Message, ask_all, close_all
-from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.world import World
 
 PROCESSES = 20
 MEMBER_GROUPS = 10
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     report = Report("overload", arguments)
     children: list[Child] = []
-    with Cluster() as cluster:
+    with World() as cluster:
         try:
             _run(report, cluster, children, options)
         finally:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(
-    report: Report, cluster: Cluster, children: list[Child], options: argparse.Namespace
+    report: Report, cluster: World, children: list[Child], options: argparse.Namespace
 ) -> None:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
@@ -133,12 +133,12 @@ def _judge_load(report: Report, got: Message, capacity: float, options: argparse
 class _Before:
     """What must not change while the load is on."""
 
-    def __init__(self, cluster: Cluster, members: list[Child]) -> None:
+    def __init__(self, cluster: World, members: list[Child]) -> None:
         self.terms = cluster.terms()
         self.members = [one["generations"] for one in ask_all(members, "status")]
         ask_all(members, "begin")
 
-    def judge(self, report: Report, cluster: Cluster, members: list[Child]) -> None:
+    def judge(self, report: Report, cluster: World, members: list[Child]) -> None:
         """Compare with now; adds leader_changes and heartbeats_failed."""
         got = ask_all(members, "report")
         after = cluster.terms()
@@ -164,7 +164,7 @@ class _Before:
 
 
 def start_members(
-    cluster: Cluster, groups: list[list[str]], session_ms: int, children: list[Child]
+    cluster: World, groups: list[list[str]], session_ms: int, children: list[Child]
 ) -> list[Child]:
     """One client process per list of groups, joined at once; waits until all share a generation."""
     members = [

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from bench.raw import PARTITIONS, TOPIC
 from bench.report import Report, median
 from musterd.chaos.child import Child, ask_all, close_all
-from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.world import World
 
 PROCESSES = 20
 WAYS = {"": "bench.member_client", "sdk_": "bench.fleet_client"}
@@ -46,7 +46,7 @@ KAFKA = {
 class Fleet:
     """One group's members, spread evenly over client processes."""
 
-    def __init__(self, cluster: Cluster, group: str, members: int, module: str) -> None:
+    def __init__(self, cluster: World, group: str, members: int, module: str) -> None:
         """Start the processes, each with one member more than its share; nobody joins yet."""
         self._cluster = cluster
         self._each = each = members // PROCESSES
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--large", type=int, default=1000)
     options = parser.parse_args(arguments)
     report = Report("rebalance", arguments)
-    with Cluster() as cluster:
+    with World() as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         cluster.wait_balanced()
         for prefix, module in WAYS.items():
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str]) -> int:
     return report.finish()
 
 
-def _small(report: Report, cluster: Cluster, rounds: int, prefix: str, module: str) -> None:
+def _small(report: Report, cluster: World, rounds: int, prefix: str, module: str) -> None:
     fleet = Fleet(cluster, f"{prefix}hundred", 100, module)
     try:
         report.say(f"{prefix}100 members agree after {fleet.start():.2f} s")
@@ -169,7 +169,7 @@ def _small(report: Report, cluster: Cluster, rounds: int, prefix: str, module: s
 
 
 def _large(
-    report: Report, cluster: Cluster, options: argparse.Namespace, prefix: str, module: str
+    report: Report, cluster: World, options: argparse.Namespace, prefix: str, module: str
 ) -> None:
     took = []
     starts, rounds, members = options.starts, options.rounds, options.large

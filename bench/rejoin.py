@@ -19,7 +19,7 @@ from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report
 from muster.v1 import admin_pb2, errors_pb2
 from musterd.chaos.child import Child, close_all
-from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.world import World
 
 NEWCOMER = 2
 BIG_SHARD = 4
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     report = Report("rejoin", arguments)
     children: list[Child] = []
-    with Cluster() as cluster:
+    with World() as cluster:
         try:
             _run(report, cluster, children, options.rounds, options.mib)
         finally:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     return report.finish()
 
 
-def _run(report: Report, cluster: Cluster, children: list[Child], rounds: int, mib: int) -> None:
+def _run(report: Report, cluster: World, children: list[Child], rounds: int, mib: int) -> None:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()
     filler = Child(
@@ -89,7 +89,7 @@ def _run(report: Report, cluster: Cluster, children: list[Child], rounds: int, m
 
 
 def _round(
-    cluster: Cluster, client: Child, others: set[int]
+    cluster: World, client: Child, others: set[int]
 ) -> tuple[float, list[float], int, float]:
     """One wipe and return: seconds, turn lag p99 of each node, leader changes, longest gap."""
     cluster.signal(NEWCOMER, signal.SIGKILL)
@@ -115,7 +115,7 @@ def _round(
     return took_s, lags_ms, changed, gap_s
 
 
-def _refused(cluster: Cluster) -> bool:
+def _refused(cluster: World) -> bool:
     views = cluster.views()
     return NEWCOMER in views and all(
         any(node.node_id == NEWCOMER for node in view.refused)
@@ -124,7 +124,7 @@ def _refused(cluster: Cluster) -> bool:
     )
 
 
-def _replace(cluster: Cluster) -> None:
+def _replace(cluster: World) -> None:
     """Ask node after node until the one that leads shard 0 has committed it."""
     request = admin_pb2.ReplaceNodeRequest(node_id=NEWCOMER)
 
@@ -143,14 +143,14 @@ def _replace(cluster: Cluster) -> None:
     cluster.wait(replaced, 15.0, "replace-node is committed")
 
 
-def _big(cluster: Cluster, node_id: int) -> admin_pb2.Shard:
+def _big(cluster: World, node_id: int) -> admin_pb2.Shard:
     view = cluster.describe(node_id)
     if view is None:
         return admin_pb2.Shard(role="")
     return next(state for state in view.shard_states if state.shard == BIG_SHARD)
 
 
-def _is_back(cluster: Cluster, goal: int) -> bool:
+def _is_back(cluster: World, goal: int) -> bool:
     view = cluster.describe(NEWCOMER)
     return (
         view is not None
@@ -160,7 +160,7 @@ def _is_back(cluster: Cluster, goal: int) -> bool:
     )
 
 
-def _changes(cluster: Cluster, others: set[int], before: dict[int, int]) -> int:
+def _changes(cluster: World, others: set[int], before: dict[int, int]) -> int:
     """Changes of leader in other shards, a hand-over to the preferred node included."""
     after = cluster.terms()
     return sum(after[shard] - before[shard] for shard in others)

@@ -15,7 +15,7 @@ from bench.raw import PARTITIONS, TOPIC, group_names
 from bench.report import Report, median, quantile
 from musterd.chaos.child import Child, Message, close_all
 from musterd.chaos.soak.sampling import memory_kib
-from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.world import World
 
 GROUPS = 24
 PER_S = 80
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     report = Report("unread", arguments)
     children: list[Child] = []
-    with Cluster() as cluster:
+    with World() as cluster:
         try:
             _run(report, cluster, children, options)
         finally:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(
-    report: Report, cluster: Cluster, children: list[Child], options: argparse.Namespace
+    report: Report, cluster: World, children: list[Child], options: argparse.Namespace
 ) -> None:
     cluster.create_topic(TOPIC, PARTITIONS)
     cluster.wait_balanced()

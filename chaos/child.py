@@ -7,7 +7,6 @@ stderr is the run's own.
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import selectors
@@ -16,13 +15,12 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from pathlib import Path
 from typing import IO, Any
+
+from musterd.coordinator.host import die_with, tied_command
 
 Message = dict[str, Any]
 
-_PR_SET_PDEATHSIG = 1
-_CLONE_NEWNET = 0x40000000
 _LINE_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -34,14 +32,6 @@ class ChildRefusedError(ChildError):
     """It said why it did not do what it was asked; it goes on."""
 
 
-def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel for SIGKILL when the parent ends, however it ends; exit if it already has."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent_pid:
-        sys.exit("the parent is gone")
-
-
 def end_with_pool(parent_pid: int) -> None:
     """For a process of a pool: Ctrl-C is its parent's business, whose end is this one's.
 
@@ -49,29 +39,7 @@ def end_with_pool(parent_pid: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what the parent does at it was inherited
-    die_with_parent(parent_pid)
-
-
-def enter_network(path: str) -> None:
-    """Move this process into the network namespace behind `path`; "" stays where it is."""
-    if not path:
-        return
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if ctypes.CDLL(None, use_errno=True).setns(handle, _CLONE_NEWNET) != 0:
-            raise OSError(ctypes.get_errno(), f"setns({path})")
-    finally:
-        os.close(handle)
-
-
-def command_with_parent(argv: list[str], network: str = "") -> list[str]:
-    """`argv`, run through this file so that the kernel ends it with this process.
-
-    `network`: path of the network namespace to run in. Must be started from the thread that lives
-    as long as the process: the signal is the thread's.
-    """
-    here = str(Path(__file__).resolve())
-    return [sys.executable, "-P", "-S", "-E", here, str(os.getpid()), network, *argv]
+    die_with(parent_pid)
 
 
 class Child:
@@ -94,7 +62,7 @@ class Child:
         argv = [sys.executable, "-P", "-m", module, json.dumps(config)]
         self.name = f"{module} {config.get('name', '')}".strip()
         self.process = subprocess.Popen(
-            (wrap or command_with_parent)(argv),
+            (wrap or tied_command)(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -209,16 +177,3 @@ async def commands() -> AsyncIterator[Message]:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
         yield json.loads(line)
-
-
-def _exec_with_parent() -> None:
-    """`child.py PARENT_PID NETWORK ARGV...`: bind this process to its parent, become ARGV."""
-    die_with_parent(int(sys.argv[1]))
-    # Ctrl-C goes to a whole process group: when this process ends is for its parent to say.
-    os.setpgid(0, 0)
-    enter_network(sys.argv[2])
-    os.execv(sys.argv[3], sys.argv[3:])
-
-
-if __name__ == "__main__":
-    _exec_with_parent()

@@ -1,4 +1,7 @@
-"""What a node or launcher asks of its own process: to die with its parent, and to keep house."""
+"""What a node or launcher asks of its own process: to die with its parent, and to keep house.
+
+As a program (`host.py PARENT_PID NETWORK ARGV...`) it ties itself to its parent and becomes ARGV.
+"""
 
 import ctypes
 import gc
@@ -7,9 +10,11 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
+_CLONE_NEWNET: Final = 0x40000000
 
 GC_THRESHOLDS: Final = (20_000, 50, 5_000)
 """A full collection over a million objects stops the process for half a second, so they are rare.
@@ -39,15 +44,20 @@ FILES_MAX: Final = 1_000_000
 """More than any node needs, where there is no limit."""
 
 
-class OrphanError(Exception):
-    """The parent ended before this process could tie itself to it."""
+def tied_command(argv: Iterable[str], network: str = "") -> list[str]:
+    """`argv` as a command that the kernel kills when this process ends, in whatever way (Linux).
+
+    The tie is to the thread that starts it: launch from a thread that stays. Ctrl-C in a terminal
+    does not reach it. `network`: path of the network namespace to run in; "" stays in this one.
+    """
+    own = [sys.executable, "-P", "-S", "-E", os.path.realpath(__file__)]
+    return [*own, str(os.getpid()), network, *argv]
 
 
 def die_with(parent_pid: int) -> None:
     """Be killed when process `parent_pid`, which must be the parent, ends in whatever way (Linux).
 
-    The tie is to the parent's thread that made this process: launch from a thread that stays.
-    Raises OrphanError where the parent is gone already.
+    Exits where the parent has ended already.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -55,7 +65,24 @@ def die_with(parent_pid: int) -> None:
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent_pid:
-        raise OrphanError(f"the parent process {parent_pid} has ended")
+        sys.exit("the parent is gone")
+
+
+def enter_network(handle: int) -> None:
+    """Move the calling thread into the network namespace of an open file. Raises OSError."""
+    if ctypes.CDLL(None, use_errno=True).setns(handle, _CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def _become() -> None:
+    parent_pid, network, *argv = sys.argv[1:]
+    die_with(int(parent_pid))
+    os.setpgid(0, 0)  # Ctrl-C goes to a process group: when this ends is for its parent to say
+    if network:
+        handle = os.open(network, os.O_RDONLY | os.O_CLOEXEC)
+        enter_network(handle)
+        os.close(handle)
+    os.execv(argv[0], argv)  # noqa: S606  # the launcher's own command
 
 
 def raise_open_files() -> None:
@@ -128,3 +155,7 @@ def give_memory_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+if __name__ == "__main__":
+    _become()

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from muster import Client
 from muster.errors import MusterError
-from musterd.coordinator.node.launcher import DevCluster, DevError
+from musterd.coordinator.node.launcher import Cluster
+from musterd.coordinator.node.loopback import ClusterError
 from musterd.coordinator.runtime.routing import shard_of
-from musterd.demo import child
+from musterd.demo import processes
 from musterd.demo.checks import run_checks
 from musterd.demo.checks.base import Check
 from musterd.demo.corpus import Corpus, CorpusError, count_alone, read_corpus
@@ -107,11 +108,11 @@ class Conductor:
             f"{len(corpus.files):,} files, {corpus.total:,} lines of {corpus.root} "
             f"in {plan.partitions} partitions"
         )
-        os.environ[child.RUN_VARIABLE] = self._run
+        os.environ[processes.RUN_VARIABLE] = self._run
         try:
             await self._go()
         finally:
-            os.environ.pop(child.RUN_VARIABLE, None)
+            os.environ.pop(processes.RUN_VARIABLE, None)
             self.evidence.leftovers = await self._leftovers()
         return Outcome(self.evidence, run_checks(self.evidence), corpus, time.monotonic() - began)
 
@@ -123,13 +124,13 @@ class Conductor:
             Ledger.create(plan.folder / "results.sqlite", plan.partitions)
         ) as self.ledger:
             self.history = self.historian(plan.folder, plan.engine)
-            self.cluster = DevCluster(plan.folder / "cluster", nodes=plan.nodes, shards=plan.shards)
+            self.cluster = Cluster(plan.folder / "cluster", nodes=plan.nodes, shards=plan.shards)
             self.watch = Watch({n.node_id: n.endpoint for n in self.cluster.nodes.values()})
             self.crew = self._make_crew()
             try:
                 await self._work()
                 await self._look_back()
-            except (DemoError, DevError, HistoryError, CorpusError, MusterError) as error:
+            except (DemoError, ClusterError, HistoryError, CorpusError, MusterError) as error:
                 self._trouble(f"{type(error).__name__}: {error}")
             except TimeoutError as error:
                 self._trouble(f"a process did not end in time {error}")
@@ -157,7 +158,7 @@ class Conductor:
 
     async def _start_cluster(self) -> None:
         self.view.say(f"starting {self.plan.nodes} nodes; one process counts alone meanwhile")
-        self.cluster.start()
+        self.cluster.start_all()
         counts, _ = await asyncio.gather(
             asyncio.to_thread(count_alone, self.corpus),
             asyncio.to_thread(self.cluster.wait_ready),
@@ -250,16 +251,16 @@ class Conductor:
         """What cluster and history say once the work is over."""
         self.view.say("comparing the replicas")
         log = self.plan.folder / "verify.log"
-        verify = await child.start(
+        verify = await processes.start(
             log, "cluster", "verify", f"--bootstrap={self.cluster.bootstrap}"
         )
         try:
             code = await asyncio.wait_for(verify.wait(), VERIFY_S_MAX)
         finally:
-            await child.end(verify, 1.0)
+            await processes.end(verify, 1.0)
         said = log.read_text("utf-8", errors="replace").strip().splitlines()
         self.evidence.verify = code, said[-1] if code else f"{self.plan.nodes} nodes, compared"
-        self.cluster.stop()
+        self.cluster.close()
         self.view.say("exporting the rest of the history")
         await self.history.complete()
         self.view.say(f"replaying the history ({self.plan.engine})")
@@ -269,7 +270,7 @@ class Conductor:
         """End every process, whatever happened."""
         await self.crew.end()
         await self.history.end()
-        self.cluster.stop()
+        self.cluster.close()
         await self.watch.close()
 
     def _collect(self) -> None:
@@ -308,7 +309,7 @@ class Conductor:
     async def _leftovers(self) -> list[str]:
         """Processes of this run that still exist, after a moment for those that are ending."""
         end_s = time.monotonic() + LEFTOVER_S_MAX
-        while (left := child.of_run(self._run)) and time.monotonic() < end_s:  # noqa: ASYNC110
+        while (left := processes.of_run(self._run)) and time.monotonic() < end_s:  # noqa: ASYNC110
             await asyncio.sleep(TICK_S)
         return left
 
@@ -324,7 +325,6 @@ class Conductor:
             corpus=str(self.corpus.folder),
             lines=self.corpus.lines,
             batches=self.grid.batches,
-            parent_pid=os.getpid(),
             session_timeout_ms=SESSION_TIMEOUT_MS,
         )
         return WorkerProcesses(
@@ -353,7 +353,8 @@ class Conductor:
             standing=self._standing,
             nodes={
                 node.node_id: NodeScene(
-                    node.pid, None if (led := self._led.get(node.node_id)) is None else len(led)
+                    node.pid if node.running else None,
+                    None if (led := self._led.get(node.node_id)) is None else len(led),
                 )
                 for node in self.cluster.nodes.values()
             },

@@ -1,11 +1,11 @@
 """The faults, one method each. They fire by progress and wait until their effect is to be seen."""
 
 import asyncio
-import signal
 import time
 from collections.abc import Callable
 
-from musterd.coordinator.node.launcher import DevCluster, DevError
+from musterd.coordinator.node.launcher import Cluster
+from musterd.coordinator.node.loopback import ClusterError
 from musterd.demo.evidence import Evidence, NodeKill, NodeRestart, Trail, WorkerAdded, WorkerKill
 from musterd.demo.ledger import Ledger
 from musterd.demo.plan import GROUP
@@ -23,7 +23,7 @@ class Faults:
 
     def __init__(
         self,
-        cluster: DevCluster,
+        cluster: Cluster,
         crew: WorkerProcesses,
         watch: Watch,
         ledger: Ledger,
@@ -58,22 +58,20 @@ class Faults:
 
     def kill_node(self, node_id: int) -> int | None:
         """The signal itself; returns the exit status of the process."""
-        self.cluster.kill(node_id, signal.SIGKILL)
-        process = self.cluster.nodes[node_id].process
-        return None if process is None else process.returncode
+        return self.cluster.kill(node_id)
 
     async def restart_node(self, at_percent: float) -> str:
         """Start the killed node again, on its own data."""
         kill = self.evidence.node_kill
         if kill is None:
             return "no node was killed"
-        if self.cluster.nodes[kill.node_id].pid is not None:
+        if self.cluster.nodes[kill.node_id].running:
             return f"node {kill.node_id} still runs"
         restart = self.evidence.node_restart = NodeRestart(at_percent, kill.node_id)
-        self.cluster.start_node(kill.node_id)
+        self.cluster.start(kill.node_id)
         try:
             await asyncio.to_thread(self.cluster.wait_ready, self.effect_s_max)
-        except DevError as error:
+        except ClusterError as error:
             return str(error)
         restart.ready = True
         return f"node {kill.node_id} is back and up to date"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from musterd.demo import child
+from musterd.demo import processes
 from musterd.demo.evidence import History, Round
 from musterd.demo.plan import GROUP
 
@@ -37,7 +37,7 @@ class Historian:
         """Start the exporter beside the node that lives in `data_dir`."""
         self._data_dir = data_dir
         log = self._folder / "exporter.log"
-        self._follower = await child.start(log, *self._export(data_dir), "--follow")
+        self._follower = await processes.start(log, *self._export(data_dir), "--follow")
 
     async def complete(self) -> None:
         """Export the rest, up to the last entry that the node applied. The node may be down.
@@ -46,21 +46,21 @@ class Historian:
         """
         if self._data_dir is None or self._follower is None:
             raise HistoryError("no exporter was started")
-        status = await child.end(self._follower, EXPORT_S_MAX)
+        status = await processes.end(self._follower, EXPORT_S_MAX)
         if status != 0:
             raise HistoryError(f"the exporter ended with {status}: {self._said('exporter.log')}")
-        last = await child.start(self._folder / "export.log", *self._export(self._data_dir))
+        last = await processes.start(self._folder / "export.log", *self._export(self._data_dir))
         try:
             status = await asyncio.wait_for(last.wait(), EXPORT_S_MAX)
         finally:
-            await child.end(last, 1.0)
+            await processes.end(last, 1.0)
         if status != 0:
             raise HistoryError(f"muster export ended with {status}: {self._said('export.log')}")
 
     async def replay(self) -> History:
         """`muster replay` into tables, and what they say of the demo's group."""
         process = await asyncio.create_subprocess_exec(
-            *child.command(
+            *processes.command(
                 "replay",
                 f"--input={self.export_folder}",
                 f"--to={self.tables}",
@@ -68,7 +68,7 @@ class Historian:
                 "--output=json",
             ),
             cwd=self._folder,
-            env=child.environment(),
+            env=processes.environment(),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -76,7 +76,7 @@ class Historian:
         try:
             out, said = await asyncio.wait_for(process.communicate(), REPLAY_S_MAX)
         finally:
-            await child.end(process, 1.0)
+            await processes.end(process, 1.0)
         (self._folder / "replay.log").write_bytes(said)
         status = await process.wait()
         return self._read(status, out, said.decode("utf-8", "replace"))
@@ -84,7 +84,7 @@ class Historian:
     async def end(self) -> None:
         """End what still runs."""
         if self._follower is not None:
-            await child.end(self._follower, 1.0)
+            await processes.end(self._follower, 1.0)
 
     # ---- inside
 

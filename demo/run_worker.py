@@ -5,13 +5,11 @@ import contextlib
 import importlib
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
 
 import msgspec
 
-from musterd.coordinator.host import die_with
 from musterd.demo.events import WorkerEvent, encode_event
 from musterd.demo.ledger import Ledger
 from musterd.demo.worker import Worker, WorkerSettings
@@ -36,8 +34,6 @@ async def run(settings: WorkerSettings, kind: type[Worker]) -> None:
 def main() -> None:
     """See the head of this file; CLASS is MODULE:NAME."""
     settings = msgspec.json.decode(sys.argv[1], type=WorkerSettings)
-    die_with(settings.parent_pid)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the conductor's business
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     module, _, name = sys.argv[2].partition(":")
     kind: type[Worker] = getattr(importlib.import_module(module), name)

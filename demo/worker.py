@@ -76,7 +76,6 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     corpus: str
     lines: tuple[int, ...]
     batches: int
-    parent_pid: int
     session_timeout_ms: int
 
 

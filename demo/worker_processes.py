@@ -1,7 +1,6 @@
 """The worker processes as the conductor sees them."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from musterd.demo import child
+from musterd.coordinator.host import tied_command
+from musterd.demo import processes
 from musterd.demo.events import LINE_BYTES_MAX, Pace, WorkerEvent, decode_event
 from musterd.demo.worker import WorkerSettings
 
@@ -60,19 +60,15 @@ class WorkerProcesses:
     async def start(self) -> WorkerProcess:
         """Start one more worker; it joins by itself."""
         name = f"worker-{len(self.hands) + 1}"
-        settings = msgspec.structs.replace(self.settings, name=name, parent_pid=os.getpid())
+        settings = msgspec.structs.replace(self.settings, name=name)
+        argv = [sys.executable, "-P", "-m", "musterd.demo.run_worker"]
         with self.log_path(name).open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                "musterd.demo.run_worker",
-                msgspec.json.encode(settings).decode(),
-                self.kind,
+                *tied_command([*argv, msgspec.json.encode(settings).decode(), self.kind]),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env=child.environment(),
+                env=processes.environment(),
                 limit=LINE_BYTES_MAX,
             )
         hand = self.hands[name] = WorkerProcess(name, process)

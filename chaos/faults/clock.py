@@ -9,10 +9,10 @@ from musterd.chaos.child import Child
 from musterd.chaos.faults.choosing import some_of
 from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
 from musterd.chaos.faults.watched import Sight, Watched
-from musterd.chaos.world.clock import HOUR_S, TRUE_TIME, FakeClock
-from musterd.chaos.world.network import node_place
-from musterd.chaos.world.sleep import SleepingClock
+from musterd.chaos.world.equipment.clock import HOUR_S, TRUE_TIME, FakeClock
+from musterd.chaos.world.equipment.sleep import SleepingClock
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import node_place
 
 JUMP_S_OFF_MAX = 60.0
 """A jump that is not found, but for so much, did not happen."""

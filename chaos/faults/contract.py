@@ -18,14 +18,14 @@ from enum import StrEnum
 from random import Random
 from typing import ClassVar, TypeVar
 
-from musterd.chaos.world.errors import WorldError
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import ClusterError
 
 HEAL_S_MAX = 60.0
 """What `heal` may take, in seconds."""
 
 
-class FaultError(WorldError):
+class FaultError(ClusterError):
     """A fault could not be injected or healed; the message says which and why."""
 
 
@@ -81,7 +81,7 @@ class Fault(ABC):
 
     @abstractmethod
     def inject(self, world: World, rng: Random) -> Injected:
-        """Break something; choices come from `rng`. Raises FaultError or WorldError.
+        """Break something; choices come from `rng`. Raises FaultError or ClusterError.
 
         Where it raises, the caller still calls `heal`.
         """
@@ -90,7 +90,7 @@ class Fault(ABC):
     def heal(self, world: World) -> None:
         """Undo what this instance did, within `HEAL_S_MAX`; nothing where nothing is left to undo.
 
-        Raises FaultError or WorldError.
+        Raises FaultError or ClusterError.
         """
 
     def effect(self) -> str:

@@ -16,10 +16,10 @@ from musterd.chaos.faults.choosing import one_of
 from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
 from musterd.chaos.faults.disk import DiskFault, last_words
 from musterd.chaos.faults.watched import Watched
-from musterd.chaos.world import damage, waiting
+from musterd.chaos.world import damage, process_state
 from musterd.chaos.world.damage import DamageError, Part
-from musterd.chaos.world.errors import WorldError
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import ClusterError
 
 OUTCOME_S_MAX = 60.0
 """How long a start may take until the node serves, or has refused."""
@@ -63,16 +63,16 @@ def _vouched(folder: Path) -> tuple[str, int] | None:
 def rebuild(world: World, node_id: int) -> None:
     """Give a node that does not run a new store, and have it admitted as a learner.
 
-    Raises WorldError where the others do not take it within `REPLACE_S_MAX`.
+    Raises ClusterError where the others do not take it within `REPLACE_S_MAX`.
     """
-    if world.nodes[node_id].folder.exists():
+    if world.nodes[node_id].data_dir.exists():
         world.wipe(node_id)
     store = world.init(node_id)
     deadline = time.monotonic() + REPLACE_S_MAX
     while True:
         try:
             world.muster("cluster", "replace-node", str(node_id), f"--store-uuid={store}", "--yes")
-        except WorldError:
+        except ClusterError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(POLL_S)  # an election, or the old store's connection is not gone yet
@@ -141,7 +141,7 @@ class TornTail(_Damaged):
         of the last bytes looks as a crash leaves it: the node may drop the record.
         """
         node_id = one_of(world, world.running(), rng)
-        folder = world.nodes[node_id].folder
+        folder = world.nodes[node_id].data_dir
         vouched = _vouched(folder) if rng.random() < DEEP_SHARE else None
         self._hit = [node_id]
         world.kill(node_id)
@@ -168,7 +168,7 @@ class FlippedByte(_Damaged):
         rng.shuffle(parts)
         for part in parts:
             try:
-                done = damage.flip(world.nodes[node_id].folder, part, rng)
+                done = damage.flip(world.nodes[node_id].data_dir, part, rng)
             except DamageError:  # a young node has no data file yet
                 continue
             self._facts["part"] = str(part)
@@ -209,16 +209,16 @@ class _Forgetful(_Damaged, Watched):
         """
         node_id = one_of(world, world.running(), rng)
         node = world.nodes[node_id]
-        copy = node.folder.with_name(f"{node.folder.name}.copy")
+        copy = node.data_dir.with_name(f"{node.data_dir.name}.copy")
         self._hit = [node_id]
         before = _losses(world, node_id)
         try:
             self._copy(world, node_id, copy)
             served = self._outcome(world, node_id)[0] == "serves"
             # It writes what others send: they have its hello, and noted what this disk has.
-            self._facts["heard"] = _vouched(node.folder) is not None and served
+            self._facts["heard"] = _vouched(node.data_dir) is not None and served
             world.kill(node_id)
-            damage.put_back(copy, node.folder)
+            damage.put_back(copy, node.data_dir)
         finally:
             shutil.rmtree(copy, ignore_errors=True)
         injected = self._start_on(world, node_id, "its directory", self.how)
@@ -257,7 +257,7 @@ class OlderCopy(_Forgetful):
 
     def _copy(self, world: World, node_id: int, copy: Path) -> None:
         world.kill(node_id)
-        shutil.copytree(world.nodes[node_id].folder, copy)
+        shutil.copytree(world.nodes[node_id].data_dir, copy)
         world.start(node_id)
 
 
@@ -273,7 +273,7 @@ class LostSynced(_Forgetful):
         world.pause(node_id)  # what can be read of its files then is what a kill would leave
         try:
             _await_stopped(world.nodes[node_id].pid)
-            shutil.copytree(world.nodes[node_id].folder, copy)
+            shutil.copytree(world.nodes[node_id].data_dir, copy)
         finally:
             world.resume(node_id)
 
@@ -281,7 +281,7 @@ class LostSynced(_Forgetful):
 def _await_stopped(pid: int) -> None:
     """Raises FaultError where a thread does not stop in `STOPPED_S_MAX`."""
     deadline = time.monotonic() + STOPPED_S_MAX
-    while not waiting.stopped(pid):
+    while not process_state.stopped(pid):
         if time.monotonic() > deadline:
             raise FaultError(f"process {pid} did not stop")
         time.sleep(POLL_S)

@@ -15,11 +15,11 @@ from musterd.chaos.faults.choosing import one_of
 from musterd.chaos.faults.contract import Fault, FaultError, Group, Injected, fault
 from musterd.chaos.faults.own_group import OwnGroup
 from musterd.chaos.faults.watched import Sight, Watched
-from musterd.chaos.world import damage, waiting
-from musterd.chaos.world.disk import LoopDisks
-from musterd.chaos.world.limits import WriteLimit
-from musterd.chaos.world.network import node_place
+from musterd.chaos.world import damage, process_state
+from musterd.chaos.world.equipment.disk import LoopDisks
+from musterd.chaos.world.equipment.limits import WriteLimit
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import node_place
 from musterd.raft.contract import Room
 from musterd.raft.settings import RaftSettings
 
@@ -77,7 +77,7 @@ def _cut_power(world: World, nodes: list[int]) -> dict[int, tuple[str, int]]:
     for node_id in nodes:
         if world.nodes[node_id].running:
             world.pause(node_id)
-    logs = {one: damage.log_size(world.nodes[one].folder) for one in nodes}
+    logs = {one: damage.log_size(world.nodes[one].data_dir) for one in nodes}
     world.equipped(LoopDisks).cut(nodes)
     return logs
 
@@ -109,7 +109,7 @@ class _PowerLoss(DiskFault):
 
     def _note_lost(self, world: World, node_id: int) -> None:
         before = self._logs.get(node_id, ("", 0))
-        self._lost[str(node_id)] = damage.lost_since(world.nodes[node_id].folder, before)
+        self._lost[str(node_id)] = damage.lost_since(world.nodes[node_id].data_dir, before)
         self._facts["lost_bytes"] = self._lost
 
     def heal(self, world: World) -> None:
@@ -167,7 +167,7 @@ class TornWrite(_PowerLoss):
     def inject(self, world: World, rng: Random) -> Injected:
         """Let unsynced writes gather, cut the power, give the log a part of them."""
         node_id = one_of(world, world.running(), rng)
-        data = world.nodes[node_id].folder
+        data = world.nodes[node_id].data_dir
         writes, disks = world.equipped(WriteLimit), world.equipped(LoopDisks)
         writes.limit(node_id, bytes_per_s=STALL_BYTES_PER_S)
         synced = damage.written(data)  # what differs from now on waits, and is unsynced
@@ -377,7 +377,7 @@ class DisksFull(_MajorityFull):
 
 def _stuck(world: World, nodes: list[int]) -> Sight:
     """Whether a thread of these nodes waits for its disk, as the kernel says."""
-    count = waiting.stuck(world.nodes[one].pid for one in nodes if world.nodes[one].running)
+    count = process_state.stuck(world.nodes[one].pid for one in nodes if world.nodes[one].running)
     return count > 0, f"{count} threads hung in the kernel"
 
 

@@ -14,8 +14,8 @@ from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
 from musterd.chaos.faults.own_group import OwnGroup
 from musterd.chaos.faults.watched import Watched
 from musterd.chaos.world import damage
-from musterd.chaos.world.network import node_place
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import node_place
 
 SETTLED_S_MAX = 30.0
 REPAIRED_S_MAX = 90.0
@@ -60,7 +60,7 @@ class _Diverging(Watched):
                 raise FaultError(f"node {node_id} ended with code {code} after SIGTERM")
         world.changed.update(self._hit)
         for node_id in self._hit:
-            folder = world.nodes[node_id].folder
+            folder = world.nodes[node_id].data_dir
             if damage.change_offset(folder, own.shard, own.name, own.topic, 0) != offset:
                 raise FaultError(f"node {node_id} had not stored what it had applied")
         at_ns = time.monotonic_ns()

@@ -11,8 +11,8 @@ from musterd.chaos.child import Child, ChildError, Message, ask_all, close_all
 from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
 from musterd.chaos.faults.crowd import GROUP_SIZE, MEMBERS_S_MAX
 from musterd.chaos.faults.watched import Sight, Watched
-from musterd.chaos.world.network import node_place
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import node_place
 
 COMMITTERS = 32
 FLEET = 200

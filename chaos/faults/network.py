@@ -8,8 +8,9 @@ from typing import ClassVar
 from musterd.chaos.faults.choosing import one_of
 from musterd.chaos.faults.contract import Fault, FaultError, Group, Injected, fault
 from musterd.chaos.faults.watched import Sight, Watched
-from musterd.chaos.world.network import CUT, Shape, node_place
+from musterd.chaos.world.networks.network import CUT, Shape
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import node_place
 
 Link = tuple[str, str]
 

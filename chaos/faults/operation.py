@@ -6,8 +6,8 @@ import grpc
 
 from muster.v1 import admin_pb2, errors_pb2
 from musterd.chaos.faults.contract import Fault, FaultError, Group, Injected, fault
-from musterd.chaos.world.network import node_place
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import node_place
 
 _STOP_S_MAX = 15.0
 _TRANSFER_S_MAX = 5.0

@@ -10,14 +10,16 @@ from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
 from musterd.chaos.faults.network import _both_ways, _name, _Shaping
 from musterd.chaos.faults.own_group import METADATA_BYTES_MAX, PARTITIONS, OwnGroup
 from musterd.chaos.faults.watched import Sight, Watched
-from musterd.chaos.world.impostor import GARBAGE
-from musterd.chaos.world.network import BULK_CUT, node_place
+from musterd.chaos.world.networks.impostor import GARBAGE
+from musterd.chaos.world.networks.network import BULK_CUT
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import node_place
 
 ANSWER_S_MAX = 20.0
 AGREED_S_MAX = 20.0
 CAUGHT_UP_S_MAX = 40.0
 """TCP gives a dead connection up after 10 s; then the node dials a new one."""
+IMPOSTOR = "musterd.chaos.world.networks.impostor"
 LANES = ("LANE_CONTROL", "LANE_BULK")
 POLL_S = 0.05
 
@@ -45,9 +47,7 @@ class Garbage(Watched):
         process = world.nodes[target].process
         passed_for = rng.choice([one for one in world.running() if one != target])
         place = node_place(passed_for)
-        impostor = Child(
-            "musterd.chaos.world.impostor", {}, lambda argv: world.network.command(place, argv)
-        )
+        impostor = Child(IMPOSTOR, {}, lambda argv: world.network.command(place, argv))
         try:
             impostor.ready(ANSWER_S_MAX)
             learnt = impostor.ask("learn", ANSWER_S_MAX, **_peer_port(world, passed_for))["node"]

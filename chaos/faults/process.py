@@ -5,8 +5,8 @@ from random import Random
 
 from musterd.chaos.faults.choosing import one_of, some_of
 from musterd.chaos.faults.contract import Fault, Group, Injected, fault
-from musterd.chaos.world.network import node_place
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import node_place
 
 
 class _Killing(Fault):

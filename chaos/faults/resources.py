@@ -16,10 +16,11 @@ from musterd.chaos.faults.choosing import one_of
 from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
 from musterd.chaos.faults.disk import SETTLE_S, last_words, wait_end
 from musterd.chaos.faults.watched import Sight, Watched
-from musterd.chaos.world import limits, waiting
-from musterd.chaos.world.limits import CpuLimit, MemoryLimit
-from musterd.chaos.world.network import node_place
+from musterd.chaos.world import process_state
+from musterd.chaos.world.equipment import limits
+from musterd.chaos.world.equipment.limits import CpuLimit, MemoryLimit
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import node_place
 
 CPU_SHARES = (0.03, 0.2)
 """Of one CPU's time."""
@@ -140,7 +141,7 @@ class BusyHost(_ResourceFault):
             self._loops.pop()
 
     def _look(self) -> Sight:
-        ran_s = sum(waiting.ran_s(one.pid) for one in self._loops)
+        ran_s = sum(process_state.ran_s(one.pid) for one in self._loops)
         held_s = time.monotonic() - self._since_s
         return ran_s >= BUSY_SHARE_MIN * held_s, f"they had {ran_s:.1f} s of CPU in {held_s:.1f} s"
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import ParamSpec
 
 from musterd.chaos.faults.contract import Fault
-from musterd.chaos.world.errors import WorldError
+from musterd.coordinator.node.loopback import ClusterError
 
 LOOK_S_MAX = 5.0
 """A node's page may be late, a process just be gone."""
@@ -43,7 +43,7 @@ class Watched(Fault):
         while True:
             try:
                 self._saw(look(*args, **kwargs))
-            except (OSError, WorldError) as error:
+            except (OSError, ClusterError) as error:
                 self._saw((False, f"nothing can be seen: {error}"))
                 if time.monotonic() < deadline:
                     time.sleep(POLL_S)

@@ -19,10 +19,10 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from musterd.chaos.child import command_with_parent
 from musterd.chaos.mutants import builds
 from musterd.chaos.mutants.build import Build
 from musterd.chaos.mutants.hunt import Caught, Layer
+from musterd.coordinator.host import tied_command
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLE = "CHAOS_UNIT_BUILD"
@@ -83,7 +83,7 @@ def play(tests: Sequence[str], build: str = "") -> dict[str, str]:
         argv = [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, *options, *tests]
         try:
             done = subprocess.run(
-                command_with_parent(argv),
+                tied_command(argv),
                 check=False,
                 cwd=ROOT,
                 env={**os.environ, VARIABLE: build},

@@ -12,7 +12,7 @@ import typer
 from muster.cli.errors import CommandError, ExitCode
 from muster.cli.options import Output
 from muster.cli.output import Format, Result, Table, Value, show
-from musterd.chaos.world.choose import Wanted
+from musterd.chaos.world.networks.choice import Wanted
 
 if TYPE_CHECKING:
     from musterd.chaos.run.result import FaultClass, RunResult, Spread
@@ -79,7 +79,7 @@ def run(
 ) -> None:
     """Break a cluster under load, and check what it promised; exits 0 only if all of it held."""
     from musterd.chaos.run.schedule import Schedule, ScheduleError, read  # noqa: PLC0415  # grpc is slow
-    from musterd.chaos.world.errors import WorldError  # noqa: PLC0415
+    from musterd.coordinator.node.loopback import ClusterError  # noqa: PLC0415
 
     _check(nodes, network, fault or [], workload or [], on_fault, bootstrap)
     try:
@@ -91,7 +91,7 @@ def run(
         wanted = network or Wanted.AUTO
         stage = _stage(nodes or NODES, seed, fault or [], wanted, bootstrap, on_fault)
         result, folder = _run(stage, given, seed, minutes, workload or [], to, many)
-    except (WorldError, ScheduleError, FileExistsError) as error:
+    except (ClusterError, ScheduleError, FileExistsError) as error:
         raise CommandError(
             str(error), next_step="`muster chaos run --help`", exit_code=ExitCode.ERROR
         ) from error
@@ -141,7 +141,7 @@ def _stage(
     from musterd.chaos.faults.catalog import kinds  # noqa: PLC0415  # grpc is slow
     from musterd.chaos.run.installation import Installation  # noqa: PLC0415
     from musterd.chaos.run.target_cluster import OwnWorld  # noqa: PLC0415
-    from musterd.chaos.world.choose import choose_network  # noqa: PLC0415
+    from musterd.chaos.world.networks.choice import choose_network  # noqa: PLC0415
 
     if bootstrap:
         return Installation([one.strip() for one in bootstrap.split(",")], on_fault, faults)

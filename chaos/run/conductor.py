@@ -19,7 +19,7 @@ from musterd.chaos.run.target_cluster import TargetCluster
 from musterd.chaos.run.view import View
 from musterd.chaos.run.worker_processes import Where, WorkerProcesses, WorkerProcessesError
 from musterd.chaos.workloads.catalog import REBALANCE_MS, SESSION_MS, Job, Plan
-from musterd.chaos.world.errors import WorldError
+from musterd.coordinator.node.loopback import ClusterError
 from musterd.coordinator.runtime.routing import shard_of
 
 TICK_S = 0.1
@@ -121,7 +121,7 @@ class Conductor:
                     raise
                 self.played.ended = INTERRUPTED
                 self.view.say("interrupted: healing, then judging what there is; again = at once")
-            except (WorldError, WorkerProcessesError) as error:
+            except (ClusterError, WorkerProcessesError) as error:
                 self._give_up(error)
 
     def _go(self) -> None:
@@ -193,7 +193,7 @@ class Conductor:
                 # Whatever else had time to: for sure somebody has asked those that are cut off.
                 calls = self.crew.visit("pulse", minority)
                 self.view.say(f"{where}: {calls} calls to {', '.join(fault.targets)}")
-        except WorldError as error:
+        except ClusterError as error:
             fault.error = str(error)
             self.view.say(f"{where} failed: {error}")
         except KeyboardInterrupt:
@@ -317,7 +317,7 @@ class Conductor:
         deadline = time.monotonic() + timeout_s
         while missing := self.stage.unsettled():
             if time.monotonic() > deadline:
-                raise WorldError(
+                raise ClusterError(
                     f"not settled {timeout_s:.0f} s after everything was healed: {missing}"
                 )
             self._wait(time.monotonic() + SETTLE_EVERY_S)

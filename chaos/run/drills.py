@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 
 from musterd.chaos.run.schedule import Schedule, Step
 from musterd.chaos.workloads.catalog import Disturbance, Job, Plan, Setting, plan
-from musterd.chaos.world.loopback import Loopback
-from musterd.chaos.world.network import Network
-from musterd.chaos.world.proxied import Proxied
+from musterd.chaos.world.networks.network import Network
+from musterd.chaos.world.networks.proxied import Proxied
 
 NODES = 3
 PULSE_EVERY_S = 0.02
@@ -170,7 +169,7 @@ CUTS = Drill(
 )
 # With this choice the bit is one of the durable mark (tests/chaos/run/test_hunting.py sees to it):
 # the other files RocksDB looks at by itself, whatever the build does.
-FLIP = Drill("flip", (("flipped_byte", 0.5),), lambda _: Loopback(), ALWAYS | {"I14"}, choice=7)
+FLIP = Drill("flip", (("flipped_byte", 0.5),), lambda _: Network(), ALWAYS | {"I14"}, choice=7)
 # A node that wrote its applied index too early has lost the last batch of each shard when it is
 # killed. That shows only where the key is read before it is committed again. Pulse and probe commit
 # to their few keys again at once: of five runs with four restarts two caught the build, so that one
@@ -181,7 +180,7 @@ FLIP = Drill("flip", (("flipped_byte", 0.5),), lambda _: Loopback(), ALWAYS | {"
 CRASH = Drill(
     "crash",
     (("restart_all", 0.5),) * 4,
-    lambda _: Loopback(),
+    lambda _: Network(),
     ALWAYS,
     cast=_rereading,
 )
@@ -191,7 +190,7 @@ CRASH = Drill(
 OPERATOR = Drill(
     "operator",
     (("transfer_leadership", 0.0),),
-    lambda _: Loopback(),
+    lambda _: Network(),
     ALWAYS | {"I17"},
     cast=_operating,
     calm_s=6.0,
@@ -200,7 +199,7 @@ OPERATOR = Drill(
 TURNS = Drill(
     "turns",
     (("transfer_leadership", 0.0),),
-    lambda _: Loopback(),
+    lambda _: Network(),
     ALWAYS | {"I5", "I7"},
     cast=_taking_turns,
     calm_s=12.0,
@@ -211,7 +210,7 @@ RECREATED = replace(OPERATOR, name="recreated", looks=ALWAYS)
 GROUPS = Drill(
     "groups",
     (("transfer_leadership", 0.0),),
-    lambda _: Loopback(),
+    lambda _: Network(),
     ALWAYS | {"I4", "I9", "I11"},
     cast=_coming_and_going,
     calm_s=14.0,
@@ -220,30 +219,30 @@ GROUPS = Drill(
 KILLED = Drill(
     "killed",
     (("transfer_leadership", 0.0),),
-    lambda _: Loopback(),
+    lambda _: Network(),
     ALWAYS | {"I8"},
     cast=_killed,
     calm_s=8.0,
     quiet_s=2 * SHORT_MS / 1000 + 6.0,
 )
-POWER = Drill("power", (("power_loss_all", 0.5),), lambda _: Loopback(), ALWAYS, needs_disks=True)
+POWER = Drill("power", (("power_loss_all", 0.5),), lambda _: Network(), ALWAYS, needs_disks=True)
 # Twenty seconds in which the node has to find out; the pulse asks it some ten times a second.
-EIO = Drill("eio", (("eio", 0.5),), lambda _: Loopback(), ALWAYS | {"I16"}, needs_disks=True)
-OLDER = Drill("older", (("older_copy", 2.0),), lambda _: Loopback(), ALWAYS | {"I14"})
-LOST = Drill("lost", (("lost_synced", 2.0),), lambda _: Loopback(), ALWAYS | {"I14"})
+EIO = Drill("eio", (("eio", 0.5),), lambda _: Network(), ALWAYS | {"I16"}, needs_disks=True)
+OLDER = Drill("older", (("older_copy", 2.0),), lambda _: Network(), ALWAYS | {"I14"})
+LOST = Drill("lost", (("lost_synced", 2.0),), lambda _: Network(), ALWAYS | {"I14"})
 # Who slept notices it as soon as it looks at the time.
 SUSPEND = Drill(
-    "suspend", (("suspend", 2.0),), lambda _: Loopback(), ALWAYS | {"I15"}, needs_sleep=True
+    "suspend", (("suspend", 2.0),), lambda _: Network(), ALWAYS | {"I15"}, needs_sleep=True
 )
 # Nodes record what they hold every 10 s, and compare as often: the fault itself waits for that.
 DIVERGING = Drill(
-    "diverging", (("two_diverge", 0.5),), lambda _: Loopback(), ALWAYS | {"I14"}, nodes=5
+    "diverging", (("two_diverge", 0.5),), lambda _: Network(), ALWAYS | {"I14"}, nodes=5
 )
 # After 3 s it has to leave; by 5 s it is judged.
 HUNG = Drill(
     "hung",
     (("leader_fsync_hangs", 12.0),),
-    lambda _: Loopback(),
+    lambda _: Network(),
     ALWAYS | {"I16"},
     needs_disks=True,
 )

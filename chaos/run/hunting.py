@@ -25,10 +25,10 @@ from musterd.chaos.run.machine import describe
 from musterd.chaos.run.result import Judgement, RunResult
 from musterd.chaos.run.target_cluster import OwnWorld
 from musterd.chaos.workloads.catalog import Setting
-from musterd.chaos.world.disk import SIZE_MB, LoopDisks
-from musterd.chaos.world.errors import WorldError
-from musterd.chaos.world.keeping import Keeping
-from musterd.chaos.world.sleep import SleepingClock
+from musterd.chaos.world.equipment.disk import SIZE_MB, LoopDisks
+from musterd.chaos.world.equipment.keeper_client import KeeperClient
+from musterd.chaos.world.equipment.sleep import SleepingClock
+from musterd.coordinator.node.loopback import ClusterError
 
 ATTEMPTS_MAX = 5
 """A build that so many runs of its schedule do not catch has survived."""
@@ -40,7 +40,7 @@ BROKEN_PACE = replace(PACE, settle_s=15.0)
 def lacks(name: str) -> str:
     """Why this machine cannot hunt a build; "" where it can."""
     drill = DRILLS[name]
-    disks = LoopDisks(Keeping(), SIZE_MB).lacks() if drill.needs_disks else ""
+    disks = LoopDisks(KeeperClient(), SIZE_MB).lacks() if drill.needs_disks else ""
     return disks or (SleepingClock().lacks() if drill.needs_sleep else "")
 
 
@@ -67,7 +67,7 @@ def hunt(name: str, seeds: int) -> Caught:
             continue
         try:
             result = play(drill, seed, name)
-        except WorldError as error:  # a build that cannot even start has broken no promise
+        except ClusterError as error:  # a build that cannot even start has broken no promise
             what = str(error).partition("\n")[0]
             continue
         own |= {one.invariant: one for one in broken(result) if one.invariant in PROMISES[name]}
@@ -94,7 +94,7 @@ def play_shipped(drill: Drill, seed: int) -> Shipped:
     """Played once."""
     try:
         result = play(drill, seed)
-    except WorldError as error:
+    except ClusterError as error:
         return Shipped("", str(error).partition("\n")[0])
     looked = {one.invariant for one in result.verdicts if one.looked_at}
     wrong = []
@@ -128,7 +128,7 @@ def in_words(some: list[Judgement]) -> str:
 
 
 def play(drill: Drill, seed: int, build: str = "") -> RunResult:
-    """One run of a schedule; `build` "": of the shipped build. Raises WorldError."""
+    """One run of a schedule; `build` "": of the shipped build. Raises ClusterError."""
     kits = (BrokenBuild(build),) if build else ()
     kinds = sorted({kind for kind, _ in drill.steps})
     stage = OwnWorld(drill.nodes, drill.network(seed), kinds, seed, kits)

@@ -11,12 +11,12 @@ import grpc
 
 from muster.cli.connection import credentials, describe
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
-from musterd.chaos.child import command_with_parent
 from musterd.chaos.faults.contract import Injected
 from musterd.chaos.run import verifying
 from musterd.chaos.run.schedule import Kind
 from musterd.chaos.run.target_cluster import Done, Healed, TargetCluster, TargetClusterError
-from musterd.chaos.world import settling
+from musterd.chaos.world import views
+from musterd.coordinator.host import tied_command
 
 CALL_S = 2.0
 TRANSFER = "transfer_leadership"
@@ -111,12 +111,12 @@ class Installation(TargetCluster):
 
     def unsettled(self) -> str:
         """As the nodes say."""
-        return settling.unsettled({n: self._view(at) for at, n in self.nodes.items()}, self.shards)
+        return views.unsettled({n: self._view(at) for at, n in self.nodes.items()}, self.shards)
 
     def bind(self, host: int) -> Callable[[list[str]], list[str]]:
         """On this machine."""
         del host
-        return command_with_parent
+        return tied_command
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Where it exists with at least so many partitions, it is taken as it is."""

@@ -11,18 +11,18 @@ from pathlib import Path
 from musterd.chaos.faults import catalog
 from musterd.chaos.faults.contract import Fault, Injected, create, reason_missing
 from musterd.chaos.run.schedule import Kind
-from musterd.chaos.world.all_equipment import outfit
-from musterd.chaos.world.equipment import Equipment
-from musterd.chaos.world.errors import WorldError
-from musterd.chaos.world.network import Network
-from musterd.chaos.world.replaying import Replaying
+from musterd.chaos.world.equipment.all_equipment import all_equipment
+from musterd.chaos.world.networks.network import Network
+from musterd.chaos.world.networks.replay_proxy import ReplayProxy
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.launcher import Equipment
+from musterd.coordinator.node.loopback import ClusterError
 
 COPIED_PERCENT = 30.0
 """So many requests of chaos-W12 are sent again, within 5 s."""
 
 
-class TargetClusterError(WorldError):
+class TargetClusterError(ClusterError):
     """The cluster is not as a run needs it, or a fault could not be made; the message says why."""
 
 
@@ -70,7 +70,7 @@ class TargetCluster(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Start it, or find it. Raises WorldError."""
+        """Start it, or find it. Raises ClusterError."""
 
     @abstractmethod
     def close(self) -> None:
@@ -86,11 +86,11 @@ class TargetCluster(ABC):
 
     @abstractmethod
     def inject(self, kind: str, seed: int) -> Done:
-        """Raises WorldError; `heal` undoes what was done until then."""
+        """Raises ClusterError; `heal` undoes what was done until then."""
 
     @abstractmethod
     def heal(self) -> Healed:
-        """Undo what the last `inject` did; nothing where there is nothing. Raises WorldError."""
+        """Undo what the last `inject` did; nothing where there is nothing. Raises ClusterError."""
 
     @abstractmethod
     def unsettled(self) -> str:
@@ -143,9 +143,9 @@ class OwnWorld(TargetCluster):
         """
         self.network = network.name
         self._seed = seed
-        self._replaying: Replaying | None = None
+        self._replaying: ReplayProxy | None = None
         needed = {need for one in wanted for need in type(create(one)).needs}
-        kits = outfit() if not wanted or not needed <= network.provides else ()
+        kits = all_equipment() if not wanted or not needed <= network.provides else ()
         self.world = World(nodes, network=network, equipment=(*more, *kits), seed=seed)
         self.shards = self.world.shards
         self.nodes = {node.endpoint: n for n, node in self.world.nodes.items()}
@@ -159,7 +159,7 @@ class OwnWorld(TargetCluster):
     def open(self) -> None:
         """Init and start every node, wait until every shard serves; then the replaying proxy."""
         self.world.__enter__()
-        self._replaying = Replaying(self.world, percent=COPIED_PERCENT, seed=self._seed)
+        self._replaying = ReplayProxy(self.world, percent=COPIED_PERCENT, seed=self._seed)
         self.duplicating = tuple(self._replaying.endpoints)
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class OwnWorld(TargetCluster):
         return healed
 
     def unsettled(self) -> str:
-        """As the world says, with all nodes up. Raises WorldError where one has ended."""
+        """As the world says, with all nodes up. Raises ClusterError where one has ended."""
         for node_id, node in self.world.nodes.items():
             if not node.running:
                 tail = self.world.log_tail(node_id)
@@ -227,7 +227,9 @@ class OwnWorld(TargetCluster):
     def data_dirs(self) -> list[Path]:
         """Of all that run, but for those whose records a fault has made wrong."""
         nodes = self.world.nodes
-        return [nodes[one].folder for one in self.world.running() if one not in self.world.changed]
+        return [
+            nodes[one].data_dir for one in self.world.running() if one not in self.world.changed
+        ]
 
     def copies(self) -> Mapping[str, float]:
         """All methods together: passed, copied, held, and the copies' outcomes."""
@@ -240,7 +242,7 @@ class OwnWorld(TargetCluster):
 
     def keep_logs(self, folder: Path) -> None:
         """One file per node."""
-        for path in self.world.folder.glob("node-*.log"):
+        for path in self.world.directory.glob("node-*.log"):
             (folder / path.name).write_bytes(path.read_bytes())
 
     def keep_views(self, folder: Path) -> None:
@@ -254,4 +256,4 @@ class OwnWorld(TargetCluster):
     @property
     def disk(self) -> Path:
         """The world's folder."""
-        return self.world.folder
+        return self.world.directory

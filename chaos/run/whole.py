@@ -37,7 +37,7 @@ def run_whole(
     """Play the run, judge it, write `run.json` and `schedule.json` into its folder.
 
     Raises:
-        WorldError: the cluster could not be started, or found.
+        ClusterError: the cluster could not be started, or found.
         ScheduleError: no fault is possible, or `given` has one that is not.
         FileExistsError: the folder has a run in it already.
         KeyboardInterrupt: it was interrupted before it began, or twice; there is no result.

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from musterd.chaos import hashing
 from musterd.chaos.child import Child, ChildError
+from musterd.chaos.hash_seeds import hash_seed
 from musterd.chaos.recording import SUFFIX as HISTORY
 from musterd.chaos.recording import Recorder
 from musterd.chaos.workloads.base import CLIENTS, NUMBERS, Brief
@@ -242,7 +242,7 @@ class WorkerProcesses:
         if hand.log is None:
             hand.log = (self._folder / "logs" / f"{job.name}.log").open("a")
         wrap = None if job.beside else where.bind(hand.host % where.hosts)
-        environment = hashing.environment(self._seed, hand.name)
+        environment = {**os.environ, **hash_seed(self._seed, hand.name)}
         document = brief.model_dump(mode="json")
         hand.child = Child(MODULE, document, wrap, stderr=hand.log, environment=environment)
         hand.state = "up"

@@ -17,13 +17,14 @@ from pathlib import Path
 import grpc
 
 from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
-from musterd.chaos import hashing
 from musterd.chaos.child import Child, ChildError, Message, close_all
+from musterd.chaos.hash_seeds import hash_seed
 from musterd.chaos.soak import plan, sampling
 from musterd.chaos.soak.plan import Timetable, Window
 from musterd.chaos.soak.records import Load, Writer
 from musterd.chaos.soak.sampling import Sample, SampleError
-from musterd.chaos.world.cluster import Cluster, ClusterError
+from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import ClusterError
 
 ANSWER_S = 60.0
 BOUNCE_EVERY_S = 4.0
@@ -107,7 +108,7 @@ class Soak:
     # ---- life of the run
 
     def _inside(self) -> None:
-        with Cluster(nodes=plan.NODES) as cluster:
+        with World(nodes=plan.NODES) as cluster:
             self._cluster = cluster
             self._bootstrap = ",".join(cluster.endpoints)
             cluster.create_topic(plan.TOPIC, plan.PARTITIONS)
@@ -133,7 +134,7 @@ class Soak:
                 "name": plan.VISITOR,
                 "looked_at": [name for name, _ in plan.groups()],
             },
-            environment=hashing.environment(None, plan.VISITOR),
+            environment={**os.environ, **hash_seed(None, plan.VISITOR)},
         )
         for child in self._all().values():
             child.ready(ANSWER_S)
@@ -141,7 +142,7 @@ class Soak:
     def _worker(self, number: int) -> Child:
         seats = [[one.group, one.kind, one.instance] for one in plan.seats(number)]
         config = {"bootstrap": self._bootstrap, "name": f"worker-{number}", "seats": seats}
-        environment = hashing.environment(None, f"worker-{number}")
+        environment = {**os.environ, **hash_seed(None, f"worker-{number}")}
         return Child("musterd.chaos.soak.worker", config, environment=environment)
 
     def _all(self) -> dict[str, Child]:

@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from musterd.chaos.child import command_with_parent
 from musterd.chaos.history import Key, Logged, Replayed, ShardLog
 from musterd.chaos.workloads.base import Settings, Worker
+from musterd.coordinator.host import tied_command
 
 SHOWN = 3
 """So many findings are told."""
@@ -103,7 +103,7 @@ async def _export(data_dir: Path, to: Path) -> None:
     python = [sys.executable, "-P", "-m", "muster.cli"]
     command = [*python, "export", f"--data-dir={data_dir}", f"--to={to}"]
     process = await asyncio.create_subprocess_exec(
-        *command_with_parent(command),
+        *tied_command(command),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

@@ -11,10 +11,10 @@ from enum import StrEnum
 from pathlib import Path
 from random import Random
 
-from musterd.chaos.world.errors import WorldError
 from musterd.coordinator.machine.records.encoding import Reader
 from musterd.coordinator.machine.records.group_records import group_key
 from musterd.coordinator.machine.records.values import put_offset, take_offset
+from musterd.coordinator.node.loopback import ClusterError
 from musterd.storage import keys
 from musterd.storage.rocks import RocksStore
 from musterd.storage.store import Family, StoreError
@@ -25,7 +25,7 @@ TORN_BYTES_MAX = 200
 batch of commits."""
 
 
-class DamageError(WorldError):
+class DamageError(ClusterError):
     """There is no such file, or nothing in it to damage."""
 
 

@@ -147,7 +147,6 @@ def serve(  # noqa: PLR0917  # typer makes options of them
     log_format: Annotated[str | None, typer.Option(metavar="json|text")] = None,
     log_level: Annotated[str | None, typer.Option(metavar="LEVEL")] = None,
     reflection: Annotated[bool | None, typer.Option("--dev", hidden=True)] = None,
-    parent_pid: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run one node in the foreground; SIGTERM hands its leadership over and stops it."""
     from musterd.coordinator.node.config import ConfigError, load_settings  # noqa: PLC0415
@@ -168,7 +167,6 @@ def serve(  # noqa: PLR0917  # typer makes options of them
         "log_format": log_format,
         "log_level": log_level,
         "dev": reflection,
-        "parent_pid": parent_pid,
     }
     try:
         settings = load_settings(config, flags)
@@ -203,15 +201,14 @@ def dev(
         ),
     ] = 7070,
     output: Output = Format.TABLE,
-    parent_pid: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a whole cluster on this machine until it is interrupted. For development and tests.
 
     A line on stdout says that every shard has a leader. The nodes die with this command, however
     it ends.
     """
-    from musterd.coordinator.host import OrphanError, die_with  # noqa: PLC0415
-    from musterd.coordinator.node.launcher import DevError, run_dev  # noqa: PLC0415  # grpc is slow to import
+    from musterd.coordinator.node.dev import run_dev  # noqa: PLC0415  # grpc is slow to import
+    from musterd.coordinator.node.loopback import ClusterError  # noqa: PLC0415
 
     if nodes % 2 == 0:
         raise CommandError(
@@ -220,12 +217,8 @@ def dev(
             exit_code=ExitCode.USAGE,
         )
     try:
-        if parent_pid:
-            die_with(parent_pid)
         run_dev(directory, nodes, shards, port, lambda ready: show(ready, output))
-    except OrphanError as error:
-        raise CommandError(str(error), next_step="", exit_code=ExitCode.ERROR) from error
-    except DevError as error:
+    except ClusterError as error:
         raise CommandError(
             str(error), next_step=error.next_step, exit_code=ExitCode.ERROR
         ) from error

@@ -106,8 +106,6 @@ class Settings(BaseSettings):
     """Server reflection on."""
     log_format: Literal["json", "text"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    parent_pid: int = 0
-    """End when this process ends (Linux): for launchers."""
 
     @field_validator("peers", mode="before")
     @classmethod

@@ -1,178 +1,198 @@
-"""A cluster on one machine: `muster dev`, and the launcher that tests, demo and benches share.
+"""A cluster of `muster serve` processes: for `muster dev`, demo, benches, tests, chaos suite.
 
-The launcher keeps every port reserved by a bound socket that does not listen (SO_REUSEPORT), so a
-node that was killed finds its port again. Nodes are tied to the launcher's process and die with it,
-also when it is killed -9; start them from a thread that stays.
+Nodes die with the process that starts them, however it ends; start them from a thread that stays.
+A network and pieces of equipment say what the nodes live on: a free port or a namespace, a disk of
+their own, a limit.
 """
 
 import contextlib
 import os
+import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, Self
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from muster.cli.output import Result, Table
 from musterd.coordinator.api.server import READY
 from musterd.coordinator.node.init import initialise
+from musterd.coordinator.node.loopback import Addresses, ClusterError, Loopback, node_place
 from musterd.raft.identity import IdentityError
 from musterd.storage.store import StoreError
 
-HOST: Final = "127.0.0.1"
-PEER_PORT_OFFSET: Final = 100
-METRICS_PORT_OFFSET: Final = 200
 READY_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 10.0
 POLL_S: Final = 0.05
+LOG_LINES: Final = 15
+_PRELOAD: Final = "LD_PRELOAD"
 
 
-class DevError(Exception):
-    """The cluster cannot be had; `next_step` says what to do."""
+class Equipment:
+    """What all nodes of one cluster are equipped with; this one changes nothing."""
 
-    def __init__(self, message: str, next_step: str = "") -> None:
-        super().__init__(message)
-        self.next_step = next_step
+    provides: frozenset[str] = frozenset()
+    """The capabilities that a cluster has with it (`disk`, `clock`, ...)."""
+
+    def lacks(self) -> str:
+        """Why this machine cannot have it, "" where it can. Changes nothing."""
+        return ""
+
+    def prepare(self, node_id: int, data_dir: Path) -> None:
+        """Called before a node gets its identity; `data_dir` does not exist yet."""
+
+    def environment(self, node_id: int) -> Mapping[str, str]:  # noqa: ARG002
+        """Variables that are added to the node's environment at each start."""
+        return {}
+
+    def command(self, node_id: int, argv: list[str]) -> list[str]:  # noqa: ARG002
+        """The node's command line, wrapped or as it is."""
+        return argv
+
+    def started(self, node_id: int, pid: int) -> None:
+        """Called after each start of the node's process."""
+
+    def close(self) -> None:
+        """Remove everything; all nodes have ended. May be called twice."""
 
 
 @dataclass(slots=True)
-class DevNode:
-    """One node of the cluster."""
+class Node:
+    """One node: where it lives and, from its start to when it is stopped, its process."""
 
     node_id: int
     data_dir: Path
     log_path: Path
-    endpoint: str
-    peer_endpoint: str
-    metrics_endpoint: str
+    addresses: Addresses
     process: subprocess.Popen[bytes] | None = None
-    reported: bool = field(default=False, repr=False)
 
     @property
-    def pid(self) -> int | None:
-        """The process id while it runs."""
-        running = self.process is not None and self.process.poll() is None
-        return self.process.pid if running and self.process is not None else None
+    def endpoint(self) -> str:
+        """Where clients reach it."""
+        return self.addresses.advertise
+
+    @property
+    def metrics_endpoint(self) -> str:
+        """Where its metrics page is, from its own place."""
+        return self.addresses.metrics_listen
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The id of its process. Raises ClusterError where it was not started."""
+        return self.started.pid
+
+    @property
+    def started(self) -> subprocess.Popen[bytes]:
+        """Its process, which may have ended by itself. Raises ClusterError where it has none."""
+        if self.process is None:
+            raise ClusterError(f"node {self.node_id} does not run")
+        return self.process
+
+    def log_tail(self) -> str:
+        """The last lines that it logged."""
+        if not self.log_path.exists():
+            return f"node {self.node_id}: no log"
+        lines = self.log_path.read_text("utf-8", errors="replace").splitlines()
+        return "\n".join([f"node {self.node_id}:", *lines[-LOG_LINES:]])
 
 
-class DevCluster:
+class Cluster:
     """As a context manager: starts on entry, stops on exit. `wait_ready` comes between."""
 
     def __init__(
         self,
-        directory: Path,
-        *,
+        directory: Path | None = None,
         nodes: int = 3,
         shards: int = 16,
-        port: int = 0,
-        serve_flags: tuple[str, ...] = (),
+        *,
+        network: Loopback | None = None,
+        equipment: Sequence[Equipment] = (),
+        flags: Sequence[str] = (),
+        name: str = "dev",
     ) -> None:
-        """`port` 0 takes free ports. Raises DevError where a port is taken."""
-        self.directory = directory
+        """Open the network and lay out the nodes; `with` starts them.
+
+        `directory`: None has one of its own, which goes with it. `flags`: more of `muster serve`.
+        `name`: of the cluster. Raises ClusterError where the network cannot be had.
+        """
         self.shards = shards
-        self._serve_flags = serve_flags
-        self._reserved: list[socket.socket] = []
-        self.nodes = {node_id: self._lay_out(node_id, port) for node_id in range(nodes)}
+        self.name = name
+        self.network = network or Loopback()
+        self.equipment = tuple(equipment)
+        self._flags = flags
+        self.network.open(nodes)
+        self._is_temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix=f"muster-{name}-"))
+        self.nodes = {
+            n: Node(
+                n,
+                self.directory / f"node-{n}",
+                self.directory / f"node-{n}.log",
+                self.network.addresses(n),
+            )
+            for n in range(nodes)
+        }
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The client endpoints of all nodes."""
+        return [node.endpoint for node in self.nodes.values()]
 
     @property
     def bootstrap(self) -> str:
-        """The client endpoints of all nodes, for --bootstrap."""
-        return ",".join(node.endpoint for node in self.nodes.values())
+        """The same as one text, for --bootstrap."""
+        return ",".join(self.endpoints)
 
     # ---- the cluster's life
 
     def __enter__(self) -> Self:
         try:
-            self.start()
+            self.start_all()
         except BaseException:
-            self.stop()
+            self.close()
             raise
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        self.stop()
+        self.close()
 
-    def start(self) -> None:
+    def start_all(self) -> None:
         """Give every node an identity, if it has none, and start it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for node in self.nodes.values():
             if not (node.data_dir / "db" / "CURRENT").exists():
                 self.init(node.node_id)
         for node_id in self.nodes:
-            self.start_node(node_id)
+            self.start(node_id)
 
-    def init(self, node_id: int) -> None:
-        """`muster init` of one node."""
-        try:
-            initialise(self.nodes[node_id].data_dir, "dev", node_id, list(self.nodes), self.shards)
-        except (IdentityError, StoreError, OSError) as error:
-            raise DevError(f"init of node {node_id}: {error}") from error
+    def close(self) -> None:
+        """SIGTERM, then SIGKILL, and nothing is left but a directory that was given.
 
-    def start_node(self, node_id: int) -> None:
-        """Start, or start again, one node. Does not wait."""
-        node = self.nodes[node_id]
-        node.reported = False
-        others = [other for other in self.nodes.values() if other is not node]
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "muster.cli",
-            "serve",
-            f"--data-dir={node.data_dir}",
-            f"--listen={node.endpoint}",
-            f"--peer-listen={node.peer_endpoint}",
-            f"--metrics-listen={node.metrics_endpoint}",
-            *(f"--peer={other.node_id}={other.peer_endpoint}" for other in others),
-            f"--parent-pid={os.getpid()}",
-            "--dev",
-            *self._serve_flags,
-        ]
-        with node.log_path.open("ab") as log:
-            node.process = subprocess.Popen(  # noqa: S603  # our own command
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+        A step that fails keeps no other from being done. May be called twice.
+        """
+        with contextlib.ExitStack() as left:
+            if self._is_temporary:
+                left.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            left.callback(self.network.close)
+            for kit in self.equipment:
+                left.callback(kit.close)
+            left.callback(self._end_all)
 
-    def kill(self, node_id: int, number: signal.Signals = signal.SIGKILL) -> int:
-        """Send a signal; where it ends the process, wait for that. Returns the process id."""
-        process = self.nodes[node_id].process
-        if process is None or process.poll() is not None:
-            raise DevError(f"node {node_id} does not run")
-        self.nodes[node_id].reported = True
-        process.send_signal(number)
-        if number in (signal.SIGKILL, signal.SIGTERM):
-            process.wait(STOP_S_MAX)
-        return process.pid
-
-    def ended(self) -> Iterator[tuple[int, int]]:
-        """Nodes that ended by themselves since the last call, with their exit codes."""
+    def _end_all(self) -> None:
+        running = [n.process for n in self.nodes.values() if n.running and n.process]
         for node in self.nodes.values():
-            code = None if node.process is None else node.process.poll()
-            if code is not None and not node.reported:
-                node.reported = True
-                yield node.node_id, code
-
-    def wait_ready(self, timeout_s: float = READY_S_MAX) -> None:
-        """Wait until every running node says that all shards have leaders. Raises DevError."""
-        end_s = time.monotonic() + timeout_s
-        for node in self.nodes.values():
-            if node.pid is not None:
-                self._wait_ready(node, end_s)
-
-    def stop(self) -> None:
-        """SIGTERM, then SIGKILL; gives the ports back."""
-        running = [n.process for n in self.nodes.values() if n.pid is not None and n.process]
-        for node in self.nodes.values():
-            node.reported = True
+            node.process = None
         for process in running:
             process.terminate()
             process.send_signal(signal.SIGCONT)  # a stopped node could not end
@@ -183,66 +203,116 @@ class DevCluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        for reserved in self._reserved:
-            reserved.close()
-        self._reserved.clear()
 
-    # ---- inside
+    # ---- one node's life
 
-    def _lay_out(self, node_id: int, port: int) -> DevNode:
-        client, peer, metrics = (
-            self._reserve(port + node_id + offset if port else 0)
-            for offset in (0, PEER_PORT_OFFSET, METRICS_PORT_OFFSET)
-        )
-        return DevNode(
-            node_id=node_id,
-            data_dir=self.directory / f"node-{node_id}",
-            log_path=self.directory / f"node-{node_id}.log",
-            endpoint=f"{HOST}:{client}",
-            peer_endpoint=f"{HOST}:{peer}",
-            metrics_endpoint=f"{HOST}:{metrics}",
-        )
-
-    def _reserve(self, port: int) -> int:
-        """Bind without listening. A port that somebody listens on without SO_REUSEPORT is taken."""
-        reserved = socket.socket()
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    def init(self, node_id: int) -> str:
+        """Write the node's identity, as `muster init` does; returns its store's uuid."""
+        data_dir = self.nodes[node_id].data_dir
+        for kit in self.equipment:
+            kit.prepare(node_id, data_dir)
         try:
-            reserved.bind((HOST, port))
-            _check_silent(port)
-        except OSError as error:
-            reserved.close()
-            for other in self._reserved:
-                other.close()
-            raise DevError(
-                f"port {port} is taken: {error}", "give --port 0 for free ports, or another --port"
-            ) from error
-        self._reserved.append(reserved)
-        bound: int = reserved.getsockname()[1]
-        return bound
+            identity = initialise(data_dir, self.name, node_id, list(self.nodes), self.shards)
+        except (IdentityError, StoreError, OSError) as error:
+            raise ClusterError(f"init of node {node_id}: {error}") from error
+        return identity.store_uuid.hex()
 
-    def _wait_ready(self, node: DevNode, end_s: float) -> None:
-        with grpc.insecure_channel(
-            node.endpoint, [("grpc.use_local_subchannel_pool", 1)]
-        ) as channel:
-            health = health_pb2_grpc.HealthStub(channel)
-            while not _is_ready(health):
-                if node.pid is None:
-                    raise DevError(f"node {node.node_id} ended: {_last_line(node.log_path)}")
-                if time.monotonic() > end_s:
-                    raise DevError(
-                        f"node {node.node_id} is not ready: {_last_line(node.log_path)}",
-                        f"see {node.log_path}",
-                    )
-                time.sleep(POLL_S)
+    def start(self, node_id: int) -> None:
+        """Start, or start again, one node. Does not wait."""
+        node = self.nodes[node_id]
+        at = node.addresses
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "muster.cli",
+            "serve",
+            f"--data-dir={node.data_dir}",
+            f"--listen={at.listen}",
+            *([f"--advertise={at.advertise}"] if at.advertise != at.listen else []),
+            f"--peer-listen={at.peer_listen}",
+            f"--metrics-listen={at.metrics_listen}",
+            *(f"--peer={other}={where}" for other, where in at.peers.items()),
+            *self.network.serve_flags,
+            *self._flags,
+        ]
+        environment = dict(os.environ)
+        for kit in self.equipment:
+            command = kit.command(node_id, command)
+            more = dict(kit.environment(node_id))
+            if _PRELOAD in more and _PRELOAD in environment:  # the earlier one is asked first
+                more[_PRELOAD] = f"{environment[_PRELOAD]}:{more[_PRELOAD]}"
+            environment.update(more)
+        with node.log_path.open("ab") as log:
+            node.process = subprocess.Popen(  # noqa: S603  # our own command
+                self.network.command(node_place(node_id), command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
+        for kit in self.equipment:
+            kit.started(node_id, node.process.pid)
+
+    def signal(self, node_id: int, number: signal.Signals) -> float:
+        """Send a signal to a node; returns the CLOCK_MONOTONIC seconds just before it."""
+        process = self.nodes[node_id].started
+        before_s = time.monotonic()
+        process.send_signal(number)
+        return before_s
+
+    def kill(self, node_id: int) -> int:
+        """Kill -9, and wait for the end; returns the exit code."""
+        self.signal(node_id, signal.SIGKILL)
+        return self._ended(node_id)
+
+    def stop(self, node_id: int, timeout_s: float = 15.0) -> int:
+        """SIGTERM, and wait for the end; returns the exit code. Raises TimeoutExpired."""
+        self.signal(node_id, signal.SIGTERM)
+        return self._ended(node_id, timeout_s)
+
+    def _ended(self, node_id: int, timeout_s: float | None = None) -> int:
+        code = self.nodes[node_id].started.wait(timeout_s)
+        self.nodes[node_id].process = None
+        return code
+
+    def reap(self, node_id: int) -> int | None:
+        """The exit code of a node that ended by itself, which is then as if stopped; else None."""
+        node = self.nodes[node_id]
+        if node.process is None or node.running:
+            return None
+        return self._ended(node_id)
+
+    def ended(self) -> Iterator[tuple[int, int]]:
+        """Nodes that ended by themselves since the last call, with their exit codes."""
+        for node_id in self.nodes:
+            if (code := self.reap(node_id)) is not None:
+                yield node_id, code
+
+    def wait_ready(self, timeout_s: float = READY_S_MAX) -> None:
+        """Wait until every node that was started says that all shards have leaders.
+
+        Raises ClusterError where one has ended, or takes longer.
+        """
+        end_s = time.monotonic() + timeout_s
+        for node in self.nodes.values():
+            if node.process is not None:
+                _wait_ready(node, end_s)
 
 
-def _check_silent(port: int) -> None:
-    """Raise OSError where somebody listens, with SO_REUSEPORT, on a port that was asked for."""
-    with contextlib.suppress(ConnectionRefusedError, TimeoutError):
-        if port:
-            socket.create_connection((HOST, port), timeout=0.2).close()
-            raise OSError("somebody listens there")
+def _wait_ready(node: Node, end_s: float) -> None:
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(node.addresses.control, options) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        while not _is_ready(health):
+            last = node.log_tail().splitlines()[-1]
+            if not node.running:
+                raise ClusterError(f"node {node.node_id} ended: {last}")
+            if time.monotonic() > end_s:
+                raise ClusterError(
+                    f"node {node.node_id} is not ready: {last}", f"see {node.log_path}"
+                )
+            time.sleep(POLL_S)
 
 
 def _is_ready(health: Any) -> bool:
@@ -251,85 +321,3 @@ def _is_ready(health: Any) -> bool:
     except grpc.RpcError:
         return False
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
-
-
-def _last_line(path: Path) -> str:
-    try:
-        lines = path.read_text("utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        return "no log"
-    return lines[-1] if lines else "nothing in its log"
-
-
-# ---- `muster dev`
-
-
-def run_dev(
-    directory: Path | None, nodes: int, shards: int, port: int, say: Callable[[Result], None]
-) -> None:
-    """Run a cluster until SIGINT or SIGTERM; `say` is given the ready line. Raises DevError."""
-    stop = _Stop()
-    with (
-        tempfile.TemporaryDirectory(prefix="muster-dev-") as temporary,
-        DevCluster(directory or Path(temporary), nodes=nodes, shards=shards, port=port) as cluster,
-    ):
-        cluster.wait_ready()
-        say(_ready(cluster))
-        while not stop.wait(0.5):
-            for node_id, code in cluster.ended():
-                sys.stderr.write(
-                    f"node {node_id} ended with {code}: see {cluster.nodes[node_id].log_path}\n"
-                )
-
-
-class _Stop:
-    """SIGINT and SIGTERM as something to wait for; a second one ends at once."""
-
-    def __init__(self) -> None:
-        self._read, self._write = socket.socketpair()
-        self._write.setblocking(False)
-        self._asked = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ask)
-        signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-
-    def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        if self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
-
-    def wait(self, timeout_s: float) -> bool:
-        """True once asked to stop."""
-        self._read.settimeout(timeout_s)
-        with contextlib.suppress(TimeoutError):
-            self._read.recv(64)
-        return self._asked
-
-
-def _ready(cluster: DevCluster) -> Result:
-    items: list[dict[str, Any]] = [
-        {
-            "node_id": node.node_id,
-            "endpoint": node.endpoint,
-            "peer_endpoint": node.peer_endpoint,
-            "metrics_endpoint": node.metrics_endpoint,
-            "pid": node.pid,
-            "data_dir": str(node.data_dir),
-            "log": str(node.log_path),
-        }
-        for node in cluster.nodes.values()
-    ]
-    columns = ("NODE", "ENDPOINT", "PEER-ENDPOINT", "METRICS-ENDPOINT", "PID", "DATA-DIR", "LOG")
-    document: dict[str, Any] = {
-        "ready": True,
-        "bootstrap": cluster.bootstrap,
-        "shards": cluster.shards,
-        "nodes": items,
-    }
-    return Result(
-        schema="muster.dev.ready/v1",
-        document=document,
-        tables=[Table(columns, [list(item.values()) for item in items])],
-        items=[document],  # one line of JSON Lines: what a launcher reads
-        names=[cluster.bootstrap],
-    )

@@ -9,7 +9,7 @@ import structlog
 
 from muster.cli.errors import CommandError, ExitCode
 from musterd.coordinator.codec import UnknownFormatError
-from musterd.coordinator.host import OrphanError, die_with, raise_open_files, tidy_heaps
+from musterd.coordinator.host import raise_open_files, tidy_heaps
 from musterd.coordinator.machine.records.encoding import RecordError
 from musterd.coordinator.node.config import ConfigError, Settings, about
 from musterd.coordinator.node.node import Node
@@ -47,8 +47,6 @@ def run_node(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises CommandError where the node cannot start or go on."""
     set_up_logging(settings)
     try:
-        if settings.parent_pid:
-            die_with(settings.parent_pid)
         raise_open_files()
         tidy_heaps()
         asyncio.run(_run(settings))
@@ -74,8 +72,6 @@ def run_node(settings: Settings) -> None:
             next_step=f"if a newer version wrote this, install it. Else: {REBUILD}",
             exit_code=ExitCode.ERROR,
         ) from error
-    except OrphanError as error:
-        raise CommandError(str(error), next_step="", exit_code=ExitCode.ERROR) from error
     except (StoreError, OSError) as error:
         raise CommandError(
             f"the node cannot run: {error}",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.node.launcher import Cluster
 from tests.bad_input.crowds import GROUP_BYTES_MAX
 from tests.bad_input.world import SHARDS, World
 
@@ -17,7 +17,7 @@ def world(tmp_path_factory):
 
 
 def _running(folder):
-    with DevCluster(folder / "cluster", nodes=3, shards=SHARDS) as cluster:
+    with Cluster(folder / "cluster", nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         made = World(cluster, folder)
         try:

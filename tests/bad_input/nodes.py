@@ -217,7 +217,7 @@ def log_damaged(world: World):
 def ended_or_ready(world: World) -> Ran | None:
     """Start the node: how it ended, or None once it is ready."""
     node = world.cluster.nodes[KILLED]
-    world.cluster.start_node(KILLED)
+    world.cluster.start(KILLED)
     process = node.process
     before = node.log_path.stat().st_size
     with grpc.insecure_channel(node.endpoint, [("grpc.use_local_subchannel_pool", 1)]) as channel:

@@ -149,7 +149,6 @@ def started(world: World, folder):
                 "-m",
                 "muster.cli",
                 "serve",
-                f"--parent-pid={os.getpid()}",
                 *world.serve_flags(0, data_dir=folder, **anywhere),
             ],
             stdin=subprocess.DEVNULL,
@@ -221,7 +220,7 @@ def wiped_peer(world: World):
         "json",
     )
     assert made.code == ExitCode.OK, made.err
-    world.cluster.start_node(WIPED)
+    world.cluster.start(WIPED)
     who = f"node {WIPED}"
     for healthy in (0, 1):
         wait_for(lambda n=healthy: who in refusals(world, n), "the new store is refused")

@@ -23,7 +23,7 @@ from muster.v1 import admin_pb2_grpc, errors_pb2, group_pb2_grpc
 from muster.v1 import group_pb2 as pb
 from musterd.coordinator.api.call_acceptor import OVERLOADED
 from musterd.coordinator.api.server import STREAMS_PER_CONNECTION_MAX
-from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.node.launcher import Cluster
 from musterd.coordinator.runtime.routing import shard_of
 
 SHARDS = 4
@@ -154,7 +154,7 @@ def shed(error) -> bool:
 class World:
     """The cluster, and how to talk to it badly. Every case leaves it as it found it."""
 
-    def __init__(self, cluster: DevCluster, scratch) -> None:
+    def __init__(self, cluster: Cluster, scratch) -> None:
         self.cluster = cluster
         self.scratch = scratch
         options = [
@@ -347,14 +347,14 @@ class World:
 
     def start(self, node_id) -> None:
         """Start a node again and wait until it and all others are ready."""
-        self.cluster.start_node(node_id)
+        self.cluster.start(node_id)
         self.cluster.wait_ready(WAIT_S)
 
     def revive(self) -> None:
         """Start what a case that failed left stopped, so that it fails alone."""
         stopped = [node_id for node_id in self.cluster.nodes if node_id not in self.running]
         for node_id in stopped:
-            self.cluster.start_node(node_id)
+            self.cluster.start(node_id)
         if stopped:
             self.cluster.wait_ready(WAIT_S)
 

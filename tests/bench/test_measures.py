@@ -11,8 +11,8 @@ import pytest
 from bench.failover import Commit, longest_gap_s
 from bench.raw import RawError, group_names, shard_of
 from bench.rejoin import turn_lag_p99_ms
-from musterd.chaos.child import Child, ChildError, command_with_parent
-from musterd.chaos.world.loopback import PORTS, free_ports
+from musterd.chaos.child import Child, ChildError
+from musterd.coordinator.host import tied_command
 
 
 def _acknowledged(*times_s: float) -> list[Commit]:
@@ -72,19 +72,12 @@ def test_groups_are_spread_evenly_over_the_shards_asked_for() -> None:
         group_names("g", 1, 16, [])
 
 
-def test_free_ports_are_different_and_outside_the_kernels_range() -> None:
-    """No outgoing connection can take one before the node binds it."""
-    found = list(free_ports(9))
-    assert len(set(found)) == 9
-    assert all(port in PORTS for port in found)
-
-
 @pytest.mark.processes
 def test_a_child_dies_when_its_parent_is_killed() -> None:
     """`kill -9` of a benchmark leaves no node behind."""
     code = (
-        "import subprocess, sys, time; from musterd.chaos.child import command_with_parent;"
-        "child = subprocess.Popen(command_with_parent([sys.executable, '-c',"
+        "import subprocess, sys, time; from musterd.chaos.child import tied_command;"
+        "child = subprocess.Popen(tied_command([sys.executable, '-c',"
         " 'import time; time.sleep(600)'])); print(child.pid, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
@@ -134,4 +127,4 @@ def test_commits_per_second_are_counted_against_a_real_server() -> None:
 def test_the_wrapper_runs_the_command_it_was_given() -> None:
     """Arguments and exit code are the command's own."""
     argv = [sys.executable, "-c", "import sys; sys.exit(len(sys.argv))", "x"]
-    assert subprocess.run(command_with_parent(argv), check=False).returncode == 2
+    assert subprocess.run(tied_command(argv), check=False).returncode == 2

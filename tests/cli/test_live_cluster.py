@@ -16,7 +16,7 @@ import pytest
 from muster.cli.group_offsets import OFFSET_COLUMNS
 from muster.v1 import group_pb2 as pb
 from muster.v1.group_pb2_grpc import GroupCoordinatorStub
-from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.node.launcher import Cluster
 from musterd.coordinator.runtime.routing import shard_of
 from musterd.raft.identity import load_identity
 from musterd.raft.settings import RaftSettings
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 @pytest.fixture
 def live(tmp_path):
     """Three nodes that are ready."""
-    with DevCluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
+    with Cluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         yield cluster
 

@@ -13,7 +13,7 @@ import pytest
 
 import muster
 from muster.cli.offset_file import read_offsets
-from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.node.launcher import Cluster
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 PATIENCE_S = 60.0
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 @pytest.fixture(scope="module")
 def live(tmp_path_factory):
     """Three nodes that are ready."""
-    with DevCluster(tmp_path_factory.mktemp("live"), nodes=3, shards=2) as cluster:
+    with Cluster(tmp_path_factory.mktemp("live"), nodes=3, shards=2) as cluster:
         cluster.wait_ready()
         yield cluster
 

@@ -98,17 +98,17 @@ def test_nothing_survives_the_command(number, running, tmp_path):
 @pytest.mark.processes
 def test_processes_of_a_run_are_found_by_its_name(monkeypatch):
     """What the last check of a demo looks with; an ended process is not found."""
-    from musterd.demo import child  # noqa: PLC0415  # quick tests need it not
+    from musterd.demo import processes  # noqa: PLC0415  # quick tests need it not
 
-    monkeypatch.setenv(child.RUN_VARIABLE, "this-run")
-    assert child.of_run("this-run") == []
+    monkeypatch.setenv(processes.RUN_VARIABLE, "this-run")
+    assert processes.of_run("this-run") == []
     sleeper = subprocess.Popen([sys.executable, "-c", "input('')"], stdin=subprocess.PIPE)
     try:
         end_s = time.monotonic() + WAIT_S
-        while not (found := child.of_run("this-run")):
+        while not (found := processes.of_run("this-run")):
             assert time.monotonic() < end_s
         assert [line.split()[0] for line in found] == [str(sleeper.pid)]
-        assert child.of_run("another-run") == []
+        assert processes.of_run("another-run") == []
     finally:
         sleeper.communicate(b"\n")
-    assert child.of_run("this-run") == []
+    assert processes.of_run("this-run") == []

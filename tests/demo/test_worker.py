@@ -64,7 +64,6 @@ class Hand:
             corpus=str(corpus.folder),
             lines=corpus.lines,
             batches=20,
-            parent_pid=0,
             session_timeout_ms=10_000,
         )
         self.events = []

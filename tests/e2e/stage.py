@@ -231,7 +231,7 @@ def play(cluster, group, scene, *, whole=False, settled=True):
                 await scene(stage)
         finally:
             if stage.killed is not None:
-                cluster.start_node(stage.killed)
+                cluster.start(stage.killed)
             await router.close()
 
     asyncio.run(play_it())

@@ -11,7 +11,7 @@ import pytest
 from muster.v1 import group_pb2 as pb
 from muster.v1.admin_pb2 import DescribeGroupsRequest
 from muster.v1.group_pb2_grpc import GroupCoordinatorStub
-from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.world import World
 from musterd.coordinator.node.config import split_address
 from tests.coordinator.deaf import Deaf
 
@@ -91,7 +91,7 @@ def test_a_client_that_never_reads_does_not_take_a_nodes_memory(path):
     With a group that there is, and without one.
     """
     began_s = time.monotonic()
-    with Cluster(1, 1) as cluster:
+    with World(1, 1) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         asyncio.run(_scene(cluster, path))
     assert time.monotonic() - began_s < 3 * WAIT_S

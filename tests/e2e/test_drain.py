@@ -2,14 +2,13 @@
 
 import asyncio
 import secrets
-import signal
 
 import pytest
 
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.node.launcher import Cluster
 from tests.e2e.bare import Member, Router
 
 WAIT_S = 60
@@ -22,13 +21,13 @@ def test_a_drained_node_tells_its_callers_and_loses_nothing(tmp_path):
 
     Without it where nobody leads by the time that the answer is kept back for.
     """
-    with DevCluster(tmp_path, nodes=3, shards=4) as cluster:
+    with Cluster(tmp_path, nodes=3, shards=4) as cluster:
         for number in range(DRAINS_MAX):
             cluster.wait_ready()
             drained, told = asyncio.run(_drain(cluster, f"g{number}"))
             if told:
                 return
-            cluster.start_node(drained)
+            cluster.start(drained)
     pytest.fail(f"{DRAINS_MAX} nodes were drained, and nobody was told where to go")
 
 
@@ -46,7 +45,7 @@ async def _drain(cluster, group):
             waiting = asyncio.create_task(_parked_join(router, before.endpoint, group))
             await _until_parked(router, before.endpoint, group)
             process = cluster.nodes[before.node_id].process
-            await asyncio.to_thread(cluster.kill, before.node_id, signal.SIGTERM)
+            await asyncio.to_thread(cluster.stop, before.node_id)
             assert process.returncode == 0
             answer = await waiting
             assert answer.status.code == ErrorCode.NOT_COORDINATOR

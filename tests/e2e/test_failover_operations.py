@@ -7,7 +7,7 @@ import pytest
 from muster.v1 import admin_pb2 as admin
 from muster.v1 import group_pb2 as pb
 from muster.v1.errors_pb2 import ErrorCode
-from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.node.launcher import Cluster
 from tests.e2e.bare import read
 from tests.e2e.stage import MEMBERS, SHARDS, TOPIC, Actor, codes, play
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Three nodes, which every test leaves as it found them."""
-    with DevCluster(tmp_path_factory.mktemp("operations"), nodes=3, shards=SHARDS) as cluster:
+    with Cluster(tmp_path_factory.mktemp("operations"), nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         yield cluster
 

@@ -8,9 +8,9 @@ import grpc
 import pytest
 
 from muster.v1 import errors_pb2, group_pb2, group_pb2_grpc
-from musterd.chaos.world.disk import LoopDisks
-from musterd.chaos.world.keeping import Keeping
-from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world.equipment.disk import LoopDisks
+from musterd.chaos.world.equipment.keeper_client import KeeperClient
+from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.world import World
 from musterd.raft.contract import Room
 from tests.chaos.faults.load import TOPIC, Load
@@ -26,10 +26,10 @@ POLL_S = 0.05
 @pytest.fixture(scope="module")
 def world():
     """Three nodes with a small disk each."""
-    disks = LoopDisks(Keeping(), DISK_MB)
+    disks = LoopDisks(KeeperClient(), DISK_MB)
     if reason := disks.lacks():
         pytest.skip(reason)
-    with World(3, 4, network=Loopback(), equipment=[disks]) as made:
+    with World(3, 4, network=Network(), equipment=[disks]) as made:
         made.create_topic(TOPIC, 10_000)
         yield made
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from muster.v1 import admin_pb2 as admin
-from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.node.launcher import Cluster
 from musterd.coordinator.runtime.routing import shard_of
 from tests.e2e.bare import Member, Router, read
 
@@ -26,7 +26,7 @@ WAIT_S = 60
 @pytest.mark.timeout(600)
 def test_what_was_acknowledged_survives_five_kills_of_the_leader(tmp_path):
     """Five kills, two of them within an open round that then goes on where it was."""
-    with DevCluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
+    with Cluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         asyncio.run(_kill_five_times(cluster))
 
@@ -58,7 +58,7 @@ async def _kill_five_times(cluster):
             await _check_reads(router, members)
             if guest is not None:
                 await _end_guest(*guest)
-            cluster.start_node(victim)
+            cluster.start(victim)
             await _all_ready(router)
         for member in members:
             member.stopping = True

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.world import World
 from musterd.coordinator.node.config import split_address
+from musterd.coordinator.node.launcher import Equipment
 from tests.chaos.faults.load import TOPIC, Load
 
 pytestmark = pytest.mark.processes
@@ -17,10 +18,16 @@ FILES = 160
 CONNECTIONS = 2 * FILES
 
 
+class FewFiles(Equipment):
+    """Nodes that may have few files open."""
+
+    def command(self, node_id, argv):
+        return [*argv[:2], str(Path(__file__).parent / "few_files.py"), str(FILES), *argv[2:]]
+
+
 def test_a_flood_of_connections_does_not_end_a_node() -> None:
     """Its disk, its peers and the clients that it has go on; later it takes new ones again."""
-    wrap = [str(Path(__file__).parent / "few_files.py"), str(FILES)]
-    with Cluster(1, 1, wrap=wrap) as cluster:
+    with World(1, 1, equipment=[FewFiles()]) as cluster:
         cluster.create_topic(TOPIC, 1)
         with Load(cluster.endpoints, groups=1) as load, contextlib.ExitStack() as flood:
             load.wait_progress()

@@ -17,7 +17,7 @@ import pytest
 import muster
 from muster.v1 import admin_pb2 as admin
 from muster.v1.errors_pb2 import ErrorCode
-from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.node.launcher import Cluster
 from tests.client.test_docs_groups import Program
 from tests.e2e.bare import Member, Router
 
@@ -63,7 +63,7 @@ def sleep(tmp_path, monkeypatch):
 
 def test_a_leader_whose_machine_slept_leads_no_more(tmp_path, sleep):
     """It gives every shard up at once, though its monotonic clock did not move; work goes on."""
-    with DevCluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
+    with Cluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         asyncio.run(_sleep(cluster, sleep))
 
@@ -120,7 +120,7 @@ def test_a_worker_whose_machine_slept_begins_nothing_before_a_heartbeat_is_answe
     tmp_path, sleep
 ):
     """Nodes that are silent hold its heartbeats back; silence alone stops no work, sleep does."""
-    with DevCluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
+    with Cluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         asyncio.run(_worker_sleeps(cluster, sleep))
 

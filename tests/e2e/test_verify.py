@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from muster.v1 import admin_pb2 as admin
 from muster.v1 import admin_pb2_grpc, group_pb2_grpc
 from muster.v1 import group_pb2 as pb
 from musterd.coordinator.machine.records.group_records import group_prefix
-from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.node.launcher import Cluster
 from musterd.coordinator.runtime.routing import shard_of
 from musterd.storage import keys
 
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.processes
 
 def test_a_changed_key_is_named_and_its_replica_healed(tmp_path):
     """`cluster verify` exits 0, then 5 and names it; quarantined and loaded anew, it exits 0."""
-    with DevCluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
+    with Cluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         _muster(cluster, "topic", "create", "t", "--partitions", "4")
         _commit_everywhere(cluster, partition=3)
@@ -39,9 +38,9 @@ def test_a_changed_key_is_named_and_its_replica_healed(tmp_path):
         assert clean.returncode == ExitCode.OK, clean.stderr
         log = cluster.nodes[2].log_path
         for healed_before in range(DAMAGES_MAX):
-            cluster.kill(2, signal.SIGTERM)
+            cluster.stop(2)
             _change_one_value(cluster.nodes[2].data_dir, GROUPS[3])
-            cluster.start_node(2)
+            cluster.start(2)
             cluster.wait_ready()
             _commit_everywhere(cluster, partition=0)
             found = _muster(cluster, "cluster", "verify", "-o", "json")
@@ -64,17 +63,17 @@ def test_a_changed_key_is_named_and_its_replica_healed(tmp_path):
 
 def test_two_of_five_that_differ_alike_are_healed_by_the_three(tmp_path):
     """They stop serving the shard, take the state of the three, and no commit is replaced."""
-    with DevCluster(tmp_path, nodes=5, shards=SHARDS) as cluster:
+    with Cluster(tmp_path, nodes=5, shards=SHARDS) as cluster:
         cluster.wait_ready()
         _muster(cluster, "topic", "create", "t", "--partitions", "4")
         _commit_everywhere(cluster, partition=3)
         _wait(lambda: _offsets(cluster) == {7}, "all is committed")
         wrong = (1, 2)
         for node in wrong:
-            cluster.kill(node, signal.SIGTERM)
+            cluster.stop(node)
             _change_one_value(cluster.nodes[node].data_dir, GROUPS[3])
         for node in wrong:
-            cluster.start_node(node)
+            cluster.start(node)
         cluster.wait_ready()
         _commit_everywhere(cluster, partition=0)
         found = _muster(cluster, "cluster", "verify", "-o", "json")  # checkpoints, at once
@@ -97,14 +96,14 @@ def test_two_of_five_that_differ_alike_are_healed_by_the_three(tmp_path):
 
 def test_a_wiped_node_is_refused_until_it_is_replaced(tmp_path):
     """A new store under a known node id is refused at the door; `replace-node` lets it in."""
-    with DevCluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
+    with Cluster(tmp_path, nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         _muster(cluster, "topic", "create", "t", "--partitions", "4")
         _commit_everywhere(cluster)
         cluster.kill(1)
         shutil.rmtree(cluster.nodes[1].data_dir)
         cluster.init(1)
-        cluster.start_node(1)
+        cluster.start(1)
         _wait(lambda: _document(cluster)["refused"], "the new store is refused")
         _commit_everywhere(cluster)
         replaced = _muster(cluster, "cluster", "replace-node", "1", "--yes")

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from muster.v1 import admin_pb2 as admin
-from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.node.launcher import Cluster
 from musterd.coordinator.runtime.routing import shard_of
 from musterd.storage.export_cursor import read as read_cursor
 from tests.e2e.bare import Member, Router, read
@@ -46,7 +46,7 @@ def test_exporters_beside_a_cluster_whose_leader_is_killed_tell_one_history(tmp_
 
     The leader dies and comes back; copies are equal, digests are the replicas' own.
     """
-    with DevCluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
+    with Cluster(tmp_path / "cluster", nodes=3, shards=SHARDS) as cluster:
         cluster.wait_ready()
         root = tmp_path / "export"
         exporters = {}
@@ -98,7 +98,7 @@ async def _work(cluster):
             victim = (await router.coordinator(GROUP)).node_id
             cluster.kill(victim)
             await _progress(members, tasks)
-            cluster.start_node(victim)
+            cluster.start(victim)
             await asyncio.to_thread(cluster.wait_ready)
             await _progress(members, tasks)
             for member in members:

@@ -8,7 +8,6 @@ what stands there must not move.
 import json
 import math
 import re
-import signal
 import subprocess
 import time
 import urllib.request
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from musterd.coordinator.node.launcher import DevCluster
+from musterd.coordinator.node.launcher import Cluster
 from tests.prometheus.expected import CONSTANT, EXPECTED, Stays
 from tests.prometheus.load import Load
 from tests.prometheus.server import Prometheus, wait_for
@@ -69,7 +68,7 @@ class Observed:
 def observed(programs, tmp_path_factory):
     """Start three nodes and Prometheus, watch both windows, keep it all for the tests."""
     folder = tmp_path_factory.mktemp("live")
-    with DevCluster(folder / "cluster", nodes=NODES, shards=SHARDS) as cluster:
+    with Cluster(folder / "cluster", nodes=NODES, shards=SHARDS) as cluster:
         cluster.wait_ready()
         pages = [node.metrics_endpoint for node in cluster.nodes.values()]
         with (
@@ -132,12 +131,12 @@ def _lose_the_majority(prometheus, cluster):
     Panels are judged by one value a second, so what they are to show stands for longer than that.
     """
     for node_id in (0, 1):
-        assert cluster.kill(node_id, signal.SIGKILL)
+        assert cluster.kill(node_id)
     lost = f"{LOST} == {SHARDS} and count(muster_build_info) == 1"
     wait_for(lambda: prometheus.now(lost), 60, lambda: "the leaders stayed")
     _watch(prometheus, LOST_S)
     for node_id in (0, 1):
-        cluster.start_node(node_id)
+        cluster.start(node_id)
     cluster.wait_ready()
     healed = f"count(muster_build_info) == {NODES} and count({LEADERS}) == {SHARDS}"
     wait_for(lambda: prometheus.now(healed), 60, lambda: "the leaders did not come back")

@@ -13,7 +13,7 @@ from musterd.chaos.run.schedule import Schedule
 from musterd.chaos.run.target_cluster import OwnWorld
 from musterd.chaos.run.view import PlainView
 from musterd.chaos.workloads.catalog import Setting, plan
-from musterd.chaos.world.loopback import Loopback
+from tests.chaos.faults.portless import Portless
 
 PROBED = frozenset({0, 1})
 LED = {0: 2, 1: 2, 2: 0, 3: 0, 4: 0}
@@ -79,7 +79,7 @@ def test_the_first_fault_of_each_kind_hits_who_leads_what_is_probed(kind, all_of
     """The second one also hits nodes that lead nothing."""
     later = set()
     for seed in SEEDS:
-        stage = OwnWorld(3, Loopback(), [kind])
+        stage = OwnWorld(3, Portless(), [kind])
         stage.world = Three(probed=frozenset())
         stage.probed = PROBED
         assert "node-2" in stage.inject(kind, seed).injected.targets
@@ -90,7 +90,7 @@ def test_the_first_fault_of_each_kind_hits_who_leads_what_is_probed(kind, all_of
 
 def test_a_run_tells_its_stage_what_its_probes_are_at(tmp_path):
     """Two shards for each node, as they are spread when all is well."""
-    stage = OwnWorld(3, Loopback(), ["kill_leader"])
+    stage = OwnWorld(3, Portless(), ["kill_leader"])
     cast = plan((), Setting("p", "p", 3, stage.shards, tmp_path))
     Conductor(stage, cast, Schedule(1, 3, 1.0, ()), tmp_path, 1, PlainView())
     assert stage.probed == {0, 1, 2, 3, 4, 5}

@@ -16,8 +16,8 @@ from typing import cast
 import pytest
 
 from musterd.chaos.faults.disk import PowerLossAll
-from musterd.chaos.world.disk import LoopDisks
-from musterd.chaos.world.keeping import Keeping, KeepingError
+from musterd.chaos.world.equipment.disk import LoopDisks
+from musterd.chaos.world.equipment.keeper_client import KeeperClient, KeeperClientError
 from musterd.chaos.world.world import World
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
@@ -25,10 +25,10 @@ pytestmark = [pytest.mark.processes, pytest.mark.faults]
 OWNER = """
 import json, sys
 from pathlib import Path
-from musterd.chaos.world.disk import LoopDisks
-from musterd.chaos.world.keeping import Keeping
-from musterd.chaos.world.limits import CpuLimit, WriteLimit
-keeping = Keeping()
+from musterd.chaos.world.equipment.disk import LoopDisks
+from musterd.chaos.world.equipment.keeper_client import KeeperClient
+from musterd.chaos.world.equipment.limits import CpuLimit, WriteLimit
+keeping = KeeperClient()
 disks = LoopDisks(keeping, 64)
 disks.prepare(0, Path(sys.argv[1]) / "node-0")
 kits = [CpuLimit(keeping), WriteLimit(keeping, disks)]
@@ -84,7 +84,7 @@ class _Power:
 
     def __init__(self, running: list[int]) -> None:
         self.nodes = {
-            n: SimpleNamespace(running=n in running, folder=Path("nowhere")) for n in range(3)
+            n: SimpleNamespace(running=n in running, data_dir=Path("nowhere")) for n in range(3)
         }
         self.done: list[object] = []
 
@@ -169,7 +169,7 @@ def test_a_disk_in_use_cannot_be_mounted_again(disks, tmp_path, monkeypatch) -> 
     """An error that says so, and no disk that seems to be back."""
     with (tmp_path / "node-0/file").open("wb"):
         disks.cut([0])
-        with pytest.raises(KeepingError, match="busy"):
+        with pytest.raises(KeeperClientError, match="busy"):
             disks.remount([0])
     disks.remount([0])
 
@@ -177,7 +177,7 @@ def test_a_disk_in_use_cannot_be_mounted_again(disks, tmp_path, monkeypatch) -> 
 def test_a_disk_too_small_for_a_node_is_refused() -> None:
     """Before anything is made."""
     with pytest.raises(ValueError, match="64 at least"):
-        LoopDisks(Keeping(), 16)
+        LoopDisks(KeeperClient(), 16)
 
 
 @pytest.mark.parametrize("state", ["frozen", "signalled"])

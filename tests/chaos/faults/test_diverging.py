@@ -8,7 +8,7 @@ from musterd.chaos.check import disks
 from musterd.chaos.faults.catalog import kinds
 from musterd.chaos.history import History
 from musterd.chaos.run.states import states_of
-from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.world import World
 from tests.chaos.faults import apart
 from tests.chaos.faults.load import TOPIC, Load
@@ -21,7 +21,7 @@ SHARDS = 4
 @pytest.mark.parametrize(("kind", "nodes"), apart.NODES.items())
 def test_a_fault_is_real_and_heals(kind, nodes) -> None:
     """Who differs is outvoted and takes the others' state; no acknowledged offset is another."""
-    with World(nodes, SHARDS, network=Loopback()) as world:
+    with World(nodes, SHARDS, network=Network()) as world:
         world.create_topic(TOPIC, 1)
         with Load(world.endpoints) as load:
             load.wait_progress()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from musterd.chaos.world import cgroups, limits
-from musterd.chaos.world.all_equipment import outfit
-from musterd.chaos.world.clock import HOUR_S, TRUE_TIME, FakeClock
-from musterd.chaos.world.keeping import Keeping
-from musterd.chaos.world.limits import CpuLimit, MemoryLimit
+from musterd.chaos.world.equipment import cgroups, limits
+from musterd.chaos.world.equipment.all_equipment import all_equipment
+from musterd.chaos.world.equipment.clock import HOUR_S, TRUE_TIME, FakeClock
+from musterd.chaos.world.equipment.keeper_client import KeeperClient
+from musterd.chaos.world.equipment.limits import CpuLimit, MemoryLimit
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
@@ -142,7 +142,7 @@ def test_threads_of_a_process_with_such_a_clock_hand_over_at_once(clock) -> None
 @pytest.fixture
 def keeping():
     """A keeper that has nothing left at the end, or the test fails."""
-    made = Keeping()
+    made = KeeperClient()
     yield made
     made.close()
 
@@ -284,7 +284,7 @@ def test_groups_of_runs_that_are_gone_are_swept_and_others_left(tmp_path) -> Non
 
 def test_the_outfit_provides_what_the_faults_need() -> None:
     """Each capability once."""
-    provided = [name for kit in outfit() for name in sorted(kit.provides)]
+    provided = [name for kit in all_equipment() for name in sorted(kit.provides)]
     assert sorted(provided) == [
         "clock",
         "cpu_limit",

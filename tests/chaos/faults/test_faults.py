@@ -16,12 +16,12 @@ from musterd.chaos.faults.clock import DRIFT_S_MIN
 from musterd.chaos.faults.contract import Group, create, reason_missing
 from musterd.chaos.faults.disk import ENDS_S, _room, _syncs
 from musterd.chaos.faults.resources import _refused_growth, _untaken
-from musterd.chaos.world import waiting
-from musterd.chaos.world.all_equipment import outfit
-from musterd.chaos.world.clock import FakeClock
-from musterd.chaos.world.disk import LoopDisks
-from musterd.chaos.world.limits import CpuLimit, MemoryLimit, WriteLimit, open_files
-from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world import process_state
+from musterd.chaos.world.equipment.all_equipment import all_equipment
+from musterd.chaos.world.equipment.clock import FakeClock
+from musterd.chaos.world.equipment.disk import LoopDisks
+from musterd.chaos.world.equipment.limits import CpuLimit, MemoryLimit, WriteLimit, open_files
+from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.world import World
 from musterd.raft.contract import Room
 from tests.chaos.faults import apart
@@ -118,7 +118,7 @@ def syncs_are_slow(world, injected, load):
 
 def writes_hang(world, injected, load):
     """One of its threads waits in the kernel, for longer than any write takes; the others go on."""
-    until(world, load, lambda: waiting.stuck([world.nodes[target(injected)].pid]) > 0)
+    until(world, load, lambda: process_state.stuck([world.nodes[target(injected)].pid]) > 0)
     load.wait_progress()
 
 
@@ -163,7 +163,7 @@ def hosts_are_busy(world, injected, load):
         for line in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):  # any process of the machine may end
                 if b"musterd.chaos.faults.busy" in line.read_bytes():
-                    ran_s += waiting.ran_s(int(line.parent.name))
+                    ran_s += process_state.ran_s(int(line.parent.name))
         return ran_s
 
     until(world, load, lambda: ran_s() > BUSY_S)
@@ -215,7 +215,7 @@ def damage_is_noticed(world, injected, load):
 
 def data_is_gone(world, injected, load):
     """Nothing is left."""
-    assert not world.nodes[target(injected)].folder.exists()
+    assert not world.nodes[target(injected)].data_dir.exists()
     load.wait_progress()
 
 
@@ -281,7 +281,7 @@ OURS = sorted(
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     """Three nodes that all tests of this file share: a heal that does not heal fails the next."""
-    with World(3, SHARDS, network=Loopback(), equipment=outfit(192)) as made:
+    with World(3, SHARDS, network=Network(), equipment=all_equipment(192)) as made:
         made.create_topic(TOPIC, 1)
         yield made
 

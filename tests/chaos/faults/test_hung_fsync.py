@@ -9,8 +9,8 @@ import pytest
 from musterd.chaos.faults.contract import create, reason_missing
 from musterd.chaos.faults.disk import LeaderFsyncHangs
 from musterd.chaos.mutants.installed import BrokenBuild
-from musterd.chaos.world.all_equipment import outfit
-from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world.equipment.all_equipment import all_equipment
+from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.world import World
 from tests.chaos.faults.load import TOPIC, Load
 
@@ -25,7 +25,7 @@ UNSYNCED = re.compile(r"^muster_wal_unsynced_seconds (\S+)$", re.MULTILINE)
 
 def still_led(*builds):
     """The shards that a node leads after its syncs have hung for `HUNG_S`, by its own account."""
-    with World(3, SHARDS, network=Loopback(), equipment=[*builds, *outfit(192)]) as world:
+    with World(3, SHARDS, network=Network(), equipment=[*builds, *all_equipment(192)]) as world:
         if reason := reason_missing(LeaderFsyncHangs, world):
             pytest.skip(reason)
         world.create_topic(TOPIC, 1)

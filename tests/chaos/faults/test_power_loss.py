@@ -7,11 +7,11 @@ import pytest
 from musterd.chaos.faults.contract import create
 from musterd.chaos.faults.disk import PowerLossAll
 from musterd.chaos.mutants.installed import BrokenBuild
-from musterd.chaos.world.disk import LoopDisks
-from musterd.chaos.world.errors import WorldError
-from musterd.chaos.world.keeping import Keeping
-from musterd.chaos.world.loopback import Loopback
+from musterd.chaos.world.equipment.disk import LoopDisks
+from musterd.chaos.world.equipment.keeper_client import KeeperClient
+from musterd.chaos.world.networks.network import Network
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import ClusterError
 from tests.chaos.faults.load import TOPIC, Load
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
@@ -21,10 +21,10 @@ SHARDS = 2
 
 def power_loss(*builds):
     """One power loss of all nodes under load: total acknowledged, what of it was lost."""
-    disks = LoopDisks(Keeping(), 192)
+    disks = LoopDisks(KeeperClient(), 192)
     if reason := disks.lacks():
         pytest.skip(reason)
-    with World(3, SHARDS, network=Loopback(), equipment=[*builds, disks]) as world:
+    with World(3, SHARDS, network=Network(), equipment=[*builds, disks]) as world:
         world.create_topic(TOPIC, 1)
         with Load(world.endpoints, groups=2) as load:
             load.wait_progress()
@@ -49,7 +49,7 @@ def test_a_build_without_fsync_loses_acknowledged_commits() -> None:
     """The same schedule finds it: offsets are gone, or nodes have lost what makes them nodes."""
     try:
         total, lost = power_loss(BrokenBuild("no_fsync"))
-    except WorldError as error:
+    except ClusterError as error:
         assert "ended with code" in str(error)  # noqa: PT017
         assert "muster init" in str(error) or "damaged" in str(error)  # noqa: PT017
     else:

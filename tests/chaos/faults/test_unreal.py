@@ -15,8 +15,8 @@ from musterd.chaos.faults.catalog import kinds
 from musterd.chaos.faults.contract import FaultError, Group, create
 from musterd.chaos.faults.watched import Watched
 from musterd.chaos.run.target_cluster import Healed, OwnWorld
-from musterd.chaos.world.errors import WorldError
-from musterd.chaos.world.loopback import Loopback
+from musterd.coordinator.node.loopback import ClusterError
+from tests.chaos.faults.portless import Portless
 
 DOCS = Path(__file__).parents[3] / "docs" / "chaos.md"
 
@@ -34,7 +34,7 @@ RESETS = {
 
 def healed(fault, world):
     """What its stage is told of it; the second time there is nothing to heal."""
-    stage = OwnWorld(3, Loopback(), ["kill_leader"])
+    stage = OwnWorld(3, Portless(), ["kill_leader"])
     stage.close()
     stage.world, stage._fault = world, fault
     fault.heal(world)
@@ -236,7 +236,9 @@ def test_a_disk_with_room_is_not_full(full, code, real):
 def test_a_disk_that_nobody_waits_for_does_not_hang(kind, monkeypatch):
     """The kernel knows who waits."""
     for count in (2, 0):
-        monkeypatch.setattr(disk.waiting, "stuck", lambda pids, count=count: len([*pids]) * count)
+        monkeypatch.setattr(
+            disk.process_state, "stuck", lambda pids, count=count: len([*pids]) * count
+        )
         assert (injected(kind, Machine()).unreal == "") is (count > 0)
 
 
@@ -247,7 +249,7 @@ class Forgetful:
 
     def __init__(self, folder, losses):
         (folder / "db").mkdir(parents=True)
-        self.nodes = {1: SimpleNamespace(folder=folder, running=True, pid=7)}
+        self.nodes = {1: SimpleNamespace(data_dir=folder, running=True, pid=7)}
         self.starts, self._losses, self.wiped = 0, losses, False
         self.applied = 9
 
@@ -293,7 +295,7 @@ class Forgetful:
 def test_a_loss_that_nobody_noticed_is_unreal_and_not_rebuilt(losses, kind, tmp_path, monkeypatch):
     """What was lost is told by the others; a new store would hide that it does not come back."""
     monkeypatch.setattr(damage, "one_of", lambda *_: 1)
-    monkeypatch.setattr(damage.waiting, "stopped", lambda pid: pid == 7)
+    monkeypatch.setattr(damage.process_state, "stopped", lambda pid: pid == 7)
     monkeypatch.setattr(damage, "NOTICED_S_MAX", 0.05)
     monkeypatch.setattr(damage, "MARKS_S_MAX", 0.05)
     world = Forgetful(tmp_path / "node-1", losses)
@@ -307,7 +309,7 @@ def test_a_loss_that_nobody_noticed_is_unreal_and_not_rebuilt(losses, kind, tmp_
 def test_a_node_that_serves_and_does_not_get_what_it_lacks_is_behind(tmp_path, monkeypatch):
     """The others believe that it has it: it is told so, and by which shard."""
     monkeypatch.setattr(damage, "one_of", lambda *_: 1)
-    monkeypatch.setattr(damage.waiting, "stopped", lambda pid: pid == 7)
+    monkeypatch.setattr(damage.process_state, "stopped", lambda pid: pid == 7)
     monkeypatch.setattr(damage, "MARKS_S_MAX", 0.05)
     monkeypatch.setattr(damage, "WHOLE_S_MAX", 0.05)
     world = Forgetful(tmp_path / "node-1", 2)
@@ -339,7 +341,7 @@ def test_a_disk_whose_syncs_were_not_counted_before_is_not_judged_by_their_mean(
     def late(_):
         raise OSError("the page is late")
 
-    monkeypatch.setattr(disk.waiting, "stuck", lambda _: count)
+    monkeypatch.setattr(disk.process_state, "stuck", lambda _: count)
     world = Machine()
     world.metrics = late
     assert injected("slow_disk", world).unreal == ("" if count else "0 threads hung in the kernel")
@@ -348,7 +350,7 @@ def test_a_disk_whose_syncs_were_not_counted_before_is_not_judged_by_their_mean(
 def test_a_look_that_fails_is_tried_again(monkeypatch):
     """What cannot be seen for a moment is no fault without an effect."""
     monkeypatch.setattr(watched, "POLL_S", 0.0)
-    looks = iter([OSError("gone"), WorldError("late"), None])
+    looks = iter([OSError("gone"), ClusterError("late"), None])
 
     def full(_):
         if (error := next(looks)) is not None:
@@ -381,7 +383,7 @@ def test_busy_processes_that_did_not_run_were_not_busy(ran_s, real, monkeypatch)
     now = [100.0]
     monkeypatch.setattr(resources.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(resources.os, "cpu_count", lambda: 1)
-    monkeypatch.setattr(resources.waiting, "ran_s", lambda _: ran_s / 2)
+    monkeypatch.setattr(resources.process_state, "ran_s", lambda _: ran_s / 2)
     process = SimpleNamespace(kill=lambda: None)
     loop = SimpleNamespace(pid=1, process=process, close=lambda: None)
     monkeypatch.setattr(resources, "Child", lambda *_: loop)
@@ -456,7 +458,7 @@ def test_a_look_that_fails_keeps_nothing_from_being_healed(monkeypatch):
 
     def throttled(_):
         if lifted:
-            raise WorldError("the group is gone")
+            raise ClusterError("the group is gone")
         return 0
 
     world.throttled, world.lift = throttled, lifted.append
@@ -473,7 +475,7 @@ def test_what_a_loss_of_power_took_is_told_and_nothing_may_be_lost(lost, monkeyp
     monkeypatch.setattr(disk.damage, "log_size", lambda _: ("000010.log", 100))
     monkeypatch.setattr(disk.damage, "lost_since", lambda _, before: lost if before[1] else -1)
     world = Machine()
-    world.nodes[1].folder = None
+    world.nodes[1].data_dir = None
     world.pause = world.kill = world.cut = world.reap = world.remount = lambda _: None
     world.dead = lambda _: True
     assert injected("lost_unsynced", world) == Healed(f"bytes lost of the log: node-1: {lost}")
@@ -486,7 +488,7 @@ def test_a_torn_write_that_tore_nothing_was_not_injected(monkeypatch):
     world = SimpleNamespace(
         running=lambda: [0, 1, 2],
         probed=frozenset(),
-        nodes={n: SimpleNamespace(folder=None, running=False) for n in range(3)},
+        nodes={n: SimpleNamespace(data_dir=None, running=False) for n in range(3)},
         equipped=lambda kind: disks if kind is disk.LoopDisks else nothing,
     )
     monkeypatch.setattr(disk, "UNSYNCED_S_MAX", 0.0)

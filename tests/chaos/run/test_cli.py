@@ -7,7 +7,7 @@ from muster.cli.errors import CommandError, ExitCode
 from muster.cli.output import Format, render
 from musterd.chaos.run.cli import _shown, run
 from musterd.chaos.run.result import ResultError, Spread, read
-from musterd.chaos.world.choose import Wanted
+from musterd.chaos.world.networks.choice import Wanted
 from tests.chaos.report import made_up
 
 

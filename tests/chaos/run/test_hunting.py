@@ -19,7 +19,7 @@ from musterd.chaos.workloads.admin import AdminSettings
 from musterd.chaos.workloads.catalog import Setting
 from musterd.chaos.workloads.offsets import SimpleSettings
 from musterd.chaos.world import damage
-from musterd.chaos.world.errors import WorldError
+from musterd.coordinator.node.loopback import ClusterError
 from musterd.storage.rocks import RocksStore
 from musterd.storage.store import CorruptStoreError, Family
 from tests.chaos.report import made_up
@@ -155,7 +155,7 @@ class _Stopped:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(name.encode() * 9)
         self.probed = frozenset()
-        node = SimpleNamespace(folder=folder, running=False)
+        node = SimpleNamespace(data_dir=folder, running=False)
         self.nodes = dict.fromkeys(range(drills.NODES), node)
 
     def running(self):
@@ -297,9 +297,9 @@ def test_only_serve_is_launched_as_the_broken_build() -> None:
         *("python", "wrap.py", "-m", "musterd.chaos.mutants.serve", "majority", "--"),
         *("serve", "--listen=x"),
     ]
-    with pytest.raises(WorldError, match="not started by"):
+    with pytest.raises(ClusterError, match="not started by"):
         kit.command(0, ["python", "-m", "other"])
-    with pytest.raises(WorldError, match="no build 'nothing'"):
+    with pytest.raises(ClusterError, match="no build 'nothing'"):
         BrokenBuild("nothing")
 
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from musterd.chaos.run import result as results
-from musterd.chaos.world.cluster import Cluster
+from musterd.chaos.world.world import World
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
@@ -29,19 +29,19 @@ esac
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[World]:
     """Of somebody else's."""
-    with Cluster(nodes=3) as running:
+    with World(nodes=3) as running:
         yield running
 
 
-class Secure(Cluster):
+class Secure(World):
     """Its nodes speak TLS."""
 
     def __init__(self) -> None:
         """Three nodes behind the certificate of the tests."""
         pair = [f"--tls-cert={TLS / 'server.pem'}", f"--tls-key={TLS / 'server.key'}"]
-        super().__init__(nodes=3, serve=pair)
+        super().__init__(nodes=3, flags=pair)
 
     def _channel(self, node_id: int) -> grpc.Channel:
         if node_id not in self._channels:
@@ -52,7 +52,7 @@ class Secure(Cluster):
 
 
 def run(
-    cluster: Cluster, folder: Path, *options: str, **environment: str
+    cluster: World, folder: Path, *options: str, **environment: str
 ) -> subprocess.CompletedProcess[bytes]:
     """`muster chaos run` against it."""
     bootstrap = ",".join(cluster.endpoints)
@@ -66,7 +66,7 @@ def run(
     )
 
 
-def hook(cluster: Cluster, folder: Path) -> Path:
+def hook(cluster: World, folder: Path) -> Path:
     """A command that pauses a node's process, and lets it go on."""
     cases = "".join(
         f'"inject node-{n}") kill -STOP {node.pid} ;;\n"heal node-{n}") kill -CONT {node.pid} ;;\n'
@@ -79,7 +79,7 @@ def hook(cluster: Cluster, folder: Path) -> Path:
 
 
 def test_faults_are_the_users_own_and_the_groups_are_gone_afterwards(
-    cluster: Cluster, tmp_path: Path
+    cluster: World, tmp_path: Path
 ):
     """The command is called to inject and to heal; every checker that applies looked at something.
 
@@ -104,7 +104,7 @@ def test_faults_are_the_users_own_and_the_groups_are_gone_afterwards(
     assert result.machine.network == "own"
 
 
-def test_a_command_that_fails_fails_the_run(cluster: Cluster, tmp_path: Path):
+def test_a_command_that_fails_fails_the_run(cluster: World, tmp_path: Path):
     """A fault that was not made is none that the cluster has survived."""
     command = tmp_path / "never.sh"
     command.write_text("#!/bin/sh\necho no such host >&2\n[ $1 = heal ]\n")
@@ -119,7 +119,7 @@ def test_a_command_that_fails_fails_the_run(cluster: Cluster, tmp_path: Path):
     assert b"no such host" in done.stderr
 
 
-def test_a_command_that_does_nothing_fails_the_run(cluster: Cluster, tmp_path: Path):
+def test_a_command_that_does_nothing_fails_the_run(cluster: World, tmp_path: Path):
     """It exits with 0, and nobody was killed: the fault counts as not injected.
 
     A machine that stands still for a second at that moment looks like a leader that is gone.

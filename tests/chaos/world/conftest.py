@@ -2,15 +2,15 @@
 
 import pytest
 
-from musterd.chaos.world.choose import Wanted, choose_network
-from musterd.chaos.world.errors import WorldError
-from musterd.chaos.world.netns import Netns
+from musterd.chaos.world.networks.choice import Wanted, choose_network
+from musterd.chaos.world.networks.netns import Netns
+from musterd.coordinator.node.loopback import ClusterError
 
 
 def _needs_namespaces() -> Netns:
     try:
         network = choose_network(Wanted.NETNS, seed=7).network
-    except WorldError as error:
+    except ClusterError as error:
         pytest.skip(str(error))
     assert isinstance(network, Netns)
     return network

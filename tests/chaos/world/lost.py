@@ -4,9 +4,9 @@ import signal
 from pathlib import Path
 
 from musterd.chaos.child import Child, answer, config
-from musterd.chaos.world.choose import Wanted, choose_network
-from musterd.chaos.world.links import ChildNetwork
-from musterd.chaos.world.replaying import Replaying
+from musterd.chaos.world.networks.choice import Wanted, choose_network
+from musterd.chaos.world.networks.network import ChildNetwork
+from musterd.chaos.world.networks.replay_proxy import ReplayProxy
 from musterd.chaos.world.world import World
 
 
@@ -14,14 +14,14 @@ def main() -> None:
     """Start everything there is, name the processes and namespaces, wait."""
     network = choose_network(Wanted(config()["network"])).network
     assert isinstance(network, ChildNetwork)
-    with World(3, 2, network=network) as world, Replaying(world) as replaying:
+    with World(3, 2, network=network) as world, ReplayProxy(world) as replaying:
         worker = Child("tests.chaos.world.prober", {"ports": False}, world.client_command)
         worker.ready()
         nodes = [node.pid for node in world.nodes.values()]
         pids = [network.child_pid, worker.pid, replaying.pid, *nodes]
         spaces = {str(Path(f"/proc/{pid}/ns/net").readlink()) for pid in pids}
         spaces -= {str(Path("/proc/self/ns/net").readlink())}
-        answer(pids=pids, spaces=sorted(spaces), folders=[str(world.folder), network.folder()])
+        answer(pids=pids, spaces=sorted(spaces), folders=[str(world.directory), network.folder()])
         signal.pause()
 
 

@@ -9,8 +9,8 @@ from bench.raw import group_names
 from musterd.chaos.child import Child
 from musterd.chaos.faults.catalog import kinds
 from musterd.chaos.faults.contract import Group, create, reason_missing
-from musterd.chaos.world.choose import Wanted, choose_network
-from musterd.chaos.world.replaying import Replaying
+from musterd.chaos.world.networks.choice import Wanted, choose_network
+from musterd.chaos.world.networks.replay_proxy import ReplayProxy
 from musterd.chaos.world.world import World
 from tests.chaos.world.evidence import EVIDENCE, TOPIC, WAIT_S, stopped
 
@@ -78,7 +78,7 @@ def test_a_fault_is_real_and_heals(world, client, kind) -> None:
 def test_clients_of_the_sdk_stay_behind_the_replaying_proxy(world, client) -> None:
     """All their commits pass it, though each node names its own address; copies arrive, too."""
     wanted = {"percent": 100.0, "delay_ms": (0.0, 20.0), "methods": ["OffsetCommit"]}
-    with Replaying(world, seed=1, **wanted) as replaying:
+    with ReplayProxy(world, seed=1, **wanted) as replaying:
         for number in range(SHARDS):
             done = client.ask(
                 "sdk_commits",

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from muster.v1 import peer_pb2 as pb
-from musterd.chaos.world.lanes import CONNECTIONS_MAX, Handshake, Lanes
+from musterd.chaos.world.networks.lanes import CONNECTIONS_MAX, Handshake, Lanes
 from musterd.raft import codec, transport
 from musterd.raft.transport import MAGIC
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from musterd.chaos.world.cgroups import Controller
-from musterd.chaos.world.keeping import Keeping
-from musterd.chaos.world.limits import SPARE_BYTES, LimitError, MemoryLimit
+from musterd.chaos.world.equipment.cgroups import Controller
+from musterd.chaos.world.equipment.keeper_client import KeeperClient
+from musterd.chaos.world.equipment.limits import SPARE_BYTES, LimitError, MemoryLimit
 
 MIB = 1 << 20
 
@@ -36,7 +36,7 @@ class Group:
 
 def limited(group, limit_bytes):
     """The limit that it got, by what it is told and by what the kernel has."""
-    memory = MemoryLimit(Keeping())
+    memory = MemoryLimit(KeeperClient())
     memory._controller = Controller("memory", 1, Path("unused"))
     memory._groups[0] = group
     told = memory.limit(0, limit_bytes)

@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from musterd.chaos.child import Child, close_all
-from musterd.chaos.world.errors import WorldError
-from musterd.chaos.world.netns import Netns
-from musterd.chaos.world.network import Shape
+from musterd.chaos.world.networks.netns import Netns
+from musterd.chaos.world.networks.network import CUT, Shape
+from musterd.coordinator.node.loopback import ClusterError
 
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
@@ -47,13 +48,14 @@ def at(network) -> Iterator[dict[str, Child]]:
 @pytest.fixture(autouse=True)
 def _healed(network) -> Iterator[None]:
     yield
-    network.heal_all()
+    for link in permutations(network.places, 2):
+        network.heal(*link)
 
 
 def heard_after(at, network, source: str, target: str, count: int) -> int:
     """How many of `count` datagrams from source get to target, once the last is accounted for."""
     before = at[target].ask("heard")["heard"]
-    at[source].ask("send", host=network.host(target), count=count)
+    at[source].ask("send", host=network._hosts[target], count=count)
     deadline = time.monotonic() + WAIT_S
     while True:
         got = at[target].ask("heard")["heard"] - before
@@ -68,7 +70,7 @@ def arrive(at, network, source: str, target: str, count: int) -> bool:
     before = at[target].ask("heard")["heard"]
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
-        at[source].ask("send", host=network.host(target), count=count)
+        at[source].ask("send", host=network._hosts[target], count=count)
         again_at = time.monotonic() + SEND_AGAIN_S
         while time.monotonic() < again_at:
             if at[target].ask("heard")["heard"] - before >= count:
@@ -82,14 +84,14 @@ def test_every_place_reaches_every_other(network, at) -> None:
     for source, prober in at.items():
         for target in network.places:
             if source != target:
-                got = prober.ask("echo", host=network.host(target), size=1000, within_s=WAIT_S)
+                got = prober.ask("echo", host=network._hosts[target], size=1000, within_s=WAIT_S)
                 assert got.get("bytes") == 1000, (source, target, got)
 
 
 def test_a_cut_drops_one_direction_and_passes_the_other(network, at) -> None:
     """Datagrams arrive the one way only; after heal both ways."""
     before = network.counts()
-    network.cut(ZERO, ONE)
+    network.shape(ZERO, ONE, CUT)
     assert heard_after(at, network, ZERO, ONE, 20) == 0
     assert arrive(at, network, ONE, ZERO, 20)
     assert arrive(at, network, ZERO, CLIENT, 20)
@@ -105,16 +107,16 @@ def test_a_cut_drops_one_direction_and_passes_the_other(network, at) -> None:
 
 def test_a_cut_is_silent_for_a_new_connection(network, at) -> None:
     """Nobody is refused: the connection attempt hangs, in either direction of the cut."""
-    network.cut(ZERO, ONE)
+    network.shape(ZERO, ONE, CUT)
     for source, target in ((ZERO, ONE), (ONE, ZERO)):
-        got = at[source].ask("echo", host=network.host(target), size=1, within_s=0.5)
+        got = at[source].ask("echo", host=network._hosts[target], size=1, within_s=0.5)
         assert "TimeoutError" in got.get("failed", ""), got
 
 
 def test_an_established_connection_survives_a_cut_that_is_healed(network, at) -> None:
     """It is silent while it is cut, and goes on afterwards, as TCP promises."""
-    at[ZERO].ask("hold", host=network.host(ONE))
-    network.cut(ZERO, ONE)
+    at[ZERO].ask("hold", host=network._hosts[ONE])
+    network.shape(ZERO, ONE, CUT)
     assert at[ZERO].ask("held", within_s=0.5) == {"held": "silent"}
     network.heal(ZERO, ONE)
     assert at[ZERO].ask("held", within_s=WAIT_S) == {"held": "open"}
@@ -123,7 +125,7 @@ def test_an_established_connection_survives_a_cut_that_is_healed(network, at) ->
 def test_a_delayed_link_takes_at_least_its_delay(network, at) -> None:
     """Hand-shake and echo: two round trips, each delayed one way."""
     network.shape(ZERO, ONE, Shape(delay_ms=100.0))
-    got = at[ZERO].ask("echo", host=network.host(ONE), size=10, within_s=WAIT_S)
+    got = at[ZERO].ask("echo", host=network._hosts[ONE], size=10, within_s=WAIT_S)
     assert got["bytes"] == 10
     assert got["took_s"] >= 0.2
     assert network.counts()[ZERO, ONE, "delayed"] > 0
@@ -132,7 +134,7 @@ def test_a_delayed_link_takes_at_least_its_delay(network, at) -> None:
 def test_a_slow_link_has_no_more_than_its_bandwidth(network, at) -> None:
     """200 KB at 400 KB/s take half a second."""
     network.shape(ZERO, ONE, Shape(bytes_per_s=400_000))
-    got = at[ZERO].ask("echo", host=network.host(ONE), size=200_000, within_s=WAIT_S)
+    got = at[ZERO].ask("echo", host=network._hosts[ONE], size=200_000, within_s=WAIT_S)
     assert got["bytes"] == 200_000
     assert got["took_s"] >= 0.4
 
@@ -141,7 +143,7 @@ def test_a_lossy_link_loses_some_and_tcp_gets_through(network, at) -> None:
     """Of 200 datagrams some arrive and some do not; a stream arrives whole."""
     network.shape(ZERO, ONE, Shape(loss_percent=20.0))
     assert 0 < heard_after(at, network, ZERO, ONE, 200) < 200
-    got = at[ZERO].ask("echo", host=network.host(ONE), size=20_000, within_s=30.0)
+    got = at[ZERO].ask("echo", host=network._hosts[ONE], size=20_000, within_s=30.0)
     assert got.get("bytes") == 20_000
 
 
@@ -150,7 +152,7 @@ def test_a_doubling_link_delivers_twice(network, at) -> None:
     before = at[ONE].ask("heard")["heard"]
     doubled_before = network.counts().get((ZERO, ONE, "doubled"), 0)
     network.shape(ZERO, ONE, Shape(duplicate_percent=100.0))
-    at[ZERO].ask("send", host=network.host(ONE), count=10)
+    at[ZERO].ask("send", host=network._hosts[ONE], count=10)
     deadline = time.monotonic() + WAIT_S
     got = doubled = 0
     while (got <= 10 or doubled < 10) and time.monotonic() < deadline:
@@ -163,8 +165,8 @@ def test_a_doubling_link_delivers_twice(network, at) -> None:
 
 def test_a_reset_ends_the_connections_of_that_link_alone(network, at) -> None:
     """Both ends are alive; the held connection reads an RST, another link's goes on."""
-    at[ZERO].ask("hold", host=network.host(ONE))
-    at[CLIENT].ask("hold", host=network.host(ONE))
+    at[ZERO].ask("hold", host=network._hosts[ONE])
+    at[CLIENT].ask("hold", host=network._hosts[ONE])
     assert network.reset(ONE, ZERO) >= 1
     assert at[ZERO].ask("held", within_s=WAIT_S)["held"] in {"reset", "closed"}
     assert at[CLIENT].ask("held", within_s=WAIT_S) == {"held": "open"}
@@ -172,8 +174,8 @@ def test_a_reset_ends_the_connections_of_that_link_alone(network, at) -> None:
 
 def test_a_half_open_connection_is_found_out_by_speaking(network, at) -> None:
     """The listener's end is gone and the dialler is not told; when it speaks it gets an RST."""
-    at[ZERO].ask("hold", host=network.host(ONE))
-    network.cut(ONE, ZERO)
+    at[ZERO].ask("hold", host=network._hosts[ONE])
+    network.shape(ONE, ZERO, CUT)
     assert network.half_open(ONE, ZERO) >= 1
     assert at[ZERO].ask("held", within_s=0.5) == {"held": "silent"}
     network.heal(ONE, ZERO)
@@ -189,9 +191,9 @@ def test_the_machines_own_network_has_nothing_of_it(network) -> None:
 
 def test_a_link_that_does_not_exist_is_refused(network) -> None:
     """The error names it; nothing changes."""
-    with pytest.raises(WorldError, match="node-7>node-0"):
-        network.cut("node-7", "node-0")
-    with pytest.raises(WorldError, match="node-0>node-0"):
-        network.cut("node-0", "node-0")
-    with pytest.raises(WorldError, match="cannot be like that"):
+    with pytest.raises(ClusterError, match="node-7>node-0"):
+        network.shape("node-7", "node-0", CUT)
+    with pytest.raises(ClusterError, match="node-0>node-0"):
+        network.shape("node-0", "node-0", CUT)
+    with pytest.raises(ClusterError, match="cannot be like that"):
         network.shape(ZERO, ONE, Shape(loss_percent=101.0))

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 
-from musterd.chaos.world.network import CUT, Shape
-from musterd.chaos.world.relay import Gate, Relays
+from musterd.chaos.world.networks.network import CUT, Shape
+from musterd.chaos.world.networks.relay import Gate, Relays
 
 LINK = ("client-0", "node-0")
 WAIT_S = 10.0

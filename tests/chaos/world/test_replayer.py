@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from muster.v1 import group_pb2, group_pb2_grpc
-from musterd.chaos.world.loopback import free_ports
-from musterd.chaos.world.replayer import Plan, Replayer
+from musterd.chaos.world.networks.network import Network
+from musterd.chaos.world.networks.replayer import Plan, Replayer
 
 WAIT_S = 10.0
 
@@ -53,7 +53,8 @@ class Coordinator(group_pb2_grpc.GroupCoordinatorServicer):
 @asynccontextmanager
 async def stage(plan: Plan) -> AsyncIterator[tuple[Coordinator, Replayer, object, str]]:
     """A coordinator, a replayer in front of it, a stub at that, and its address."""
-    behind, before = (f"127.0.0.1:{port}" for port in free_ports(2))
+    network = Network()
+    behind, before = network.proxy_ports(2)
     coordinator = Coordinator(behind)
     server = grpc.aio.server()
     group_pb2_grpc.add_GroupCoordinatorServicer_to_server(coordinator, server)
@@ -65,6 +66,7 @@ async def stage(plan: Plan) -> AsyncIterator[tuple[Coordinator, Replayer, object
         yield coordinator, replayer, group_pb2_grpc.GroupCoordinatorStub(channel), before
     await replayer.close()
     await server.stop(0)
+    network.close()
 
 
 def commit(offset: int, group: str = "g") -> group_pb2.OffsetCommitRequest:

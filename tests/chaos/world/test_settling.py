@@ -3,7 +3,7 @@
 import pytest
 
 from muster.v1 import admin_pb2 as pb
-from musterd.chaos.world.settling import unsettled
+from musterd.chaos.world.views import unsettled
 
 
 def view(*states: tuple[int, str, int, int]) -> pb.DescribeClusterResponse:

@@ -5,13 +5,13 @@ from types import TracebackType
 from typing import Self
 
 from musterd.chaos.child import Child, ChildError
-from musterd.chaos.world.errors import WorldError
 from musterd.chaos.world.world import World
+from musterd.coordinator.node.loopback import ClusterError
 
 _READY_S, _ANSWER_S = 30.0, 10.0
 
 
-class Replaying:
+class ReplayProxy:
     """A proxy of every node, at the first host of clients; as a context manager.
 
     Clients that are given `endpoints` for their bootstrap stay behind it: it puts its own addresses
@@ -28,7 +28,7 @@ class Replaying:
         hold_percent: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """Start it; chaos/world/replayer.py says what the numbers mean. Raises WorldError."""
+        """Start it; chaos/world/replayer.py says what the numbers mean. Raises ClusterError."""
         ports = world.network.proxy_ports(len(world.nodes))
         nodes = dict(zip(world.endpoints, ports, strict=True))
         self.endpoints = list(nodes.values())
@@ -41,12 +41,12 @@ class Replaying:
             "methods": list(methods),
             "hold_percent": hold_percent,
         }
-        self._child = Child("musterd.chaos.world.replayer", given, world.client_command)
+        self._child = Child("musterd.chaos.world.networks.replayer", given, world.client_command)
         try:
             self._child.ready(_READY_S)
         except ChildError as error:
             self.close()
-            raise WorldError(str(error)) from error
+            raise ClusterError(str(error)) from error
 
     def __enter__(self) -> Self:
         """It has started already."""
@@ -67,18 +67,18 @@ class Replaying:
         return self._child.pid
 
     def set(self, **plan: object) -> None:
-        """Change `percent`, `delay_ms`, `methods` or `hold_percent`. Raises WorldError."""
+        """Change `percent`, `delay_ms`, `methods` or `hold_percent`. Raises ClusterError."""
         try:
             self._child.ask("set", _ANSWER_S, **plan)
         except ChildError as error:
-            raise WorldError(str(error)) from error
+            raise ClusterError(str(error)) from error
 
     def counts(self) -> dict[str, int]:
         """`METHOD passed | copied | not_copied | held`, `METHOD copy CODE` -> how many."""
         try:
             found: dict[str, int] = self._child.ask("counts", _ANSWER_S)["counts"]
         except ChildError as error:
-            raise WorldError(str(error)) from error
+            raise ClusterError(str(error)) from error
         return found
 
     def close(self) -> None:

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from musterd.chaos.child import Child
-from musterd.chaos.world.drift import set_clock
-from musterd.chaos.world.errors import WorldError
+from musterd.chaos.world.equipment.drift import set_clock
+from musterd.coordinator.node.launcher import Equipment
+from musterd.coordinator.node.loopback import ClusterError
 
 HOUR_S = 3600
 TRUE_TIME = "+0"
@@ -25,7 +26,7 @@ TRIAL_S_MAX = 30.0
 _PRINT_CLOCKS = "import time; print(time.time(), time.monotonic())"
 
 
-class ClockError(WorldError):
+class ClockError(ClusterError):
     """A clock could not be set."""
 
 
@@ -38,7 +39,7 @@ def library() -> Path | None:
     return path if path.exists() else None
 
 
-class FakeClock:
+class FakeClock(Equipment):
     """Equipment of a world: every node's wall clock follows a file."""
 
     provides = frozenset({"clock"})
@@ -74,13 +75,6 @@ class FakeClock:
             "DONT_FAKE_MONOTONIC": "1",
         }
 
-    def command(self, node_id: int, argv: list[str]) -> list[str]:  # noqa: ARG002
-        """As it is."""
-        return argv
-
-    def started(self, node_id: int, pid: int) -> None:
-        """Nothing to do."""
-
     def close(self) -> None:
         """Remove the files."""
         folder, self._folder = self._folder, None
@@ -94,7 +88,7 @@ class FakeClock:
     def drift(self, nodes: Iterable[int], rate: float) -> Child:
         """Have clocks run `rate` times as fast from now on, until the child is closed."""
         files = [str(self._file(node_id)) for node_id in nodes]
-        drifting = Child("musterd.chaos.world.drift", {"files": files, "rate": rate})
+        drifting = Child("musterd.chaos.world.equipment.drift", {"files": files, "rate": rate})
         drifting.ready()
         return drifting
 

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from musterd.chaos.world.errors import WorldError
-from musterd.chaos.world.keeping import Keeping, KeepingError
+from musterd.chaos.world.equipment.keeper_client import KeeperClient, KeeperClientError
+from musterd.coordinator.node.launcher import Equipment
+from musterd.coordinator.node.loopback import ClusterError
 
 SIZE_MB = 512
 """Room for a write-ahead log at its limit (256 MiB) and the data; the file is sparse."""
@@ -26,7 +27,7 @@ BLOCK = 4096
 RESERVE_PART = 8
 
 
-class DiskError(WorldError):
+class DiskError(ClusterError):
     """A disk could not be made, broken or mended."""
 
 
@@ -47,12 +48,12 @@ class Place:
         return self.root / "data"
 
 
-class LoopDisks:
+class LoopDisks(Equipment):
     """Equipment of a world: a disk per node. Needs root, loop devices, mount and mkfs.ext4."""
 
     provides = frozenset({"disk"})
 
-    def __init__(self, keeping: Keeping, size_mb: int = SIZE_MB) -> None:
+    def __init__(self, keeping: KeeperClient, size_mb: int = SIZE_MB) -> None:
         """Every disk has `size_mb` MiB. Raises ValueError where no node could live on it."""
         if size_mb < SIZE_MB_MIN:
             raise ValueError(f"a disk of {size_mb} MiB is too small: {SIZE_MB_MIN} at least")
@@ -71,7 +72,7 @@ class LoopDisks:
     def prepare(self, node_id: int, folder: Path) -> None:
         """Make the node's disk where it has none, and `folder` a link to it.
 
-        Nothing where this machine cannot. Raises KeepingError, OSError.
+        Nothing where this machine cannot. Raises KeeperClientError, OSError.
         """
         if not self.lacks():
             self.make(node_id, folder)
@@ -93,15 +94,8 @@ class LoopDisks:
             return {}
         return {"MUSTER_DISK_RESERVE_BYTES": str(self.reserve)}
 
-    def command(self, node_id: int, argv: list[str]) -> list[str]:  # noqa: ARG002
-        """As it is."""
-        return argv
-
-    def started(self, node_id: int, pid: int) -> None:
-        """Nothing to do."""
-
     def close(self) -> None:
-        """Remove all disks. Raises KeepingError where something is left behind."""
+        """Remove all disks. Raises KeeperClientError where something is left behind."""
         self._places.clear()
         self._keeping.close()
 
@@ -200,16 +194,16 @@ def _tried() -> str:
     if os.geteuid() != 0:
         return "disks of their own need root"
     with tempfile.TemporaryDirectory(prefix="muster-disk-") as folder:
-        trial = LoopDisks(Keeping(), SIZE_MB_MIN)
+        trial = LoopDisks(KeeperClient(), SIZE_MB_MIN)
         try:
             trial.make(0, Path(folder) / "node-0")
             trial.cut([0])
             if not trial.dead(0):
                 return "a disk takes writes after its power was cut (EXT4_IOC_SHUTDOWN)"
             trial.remount([0])
-        except (KeepingError, OSError) as error:
+        except (KeeperClientError, OSError) as error:
             return f"disks of their own cannot be had here: {error}"
         finally:
-            with contextlib.suppress(KeepingError):  # what matters was said
+            with contextlib.suppress(KeeperClientError):  # what matters was said
                 trial.close()
     return ""

@@ -6,7 +6,7 @@ looks into no request, passes the bytes of every unary call on, and sends a copy
 chosen requests again, byte for byte, after a delay, in whatever order the delays give. The answers
 to copies go nowhere but into the counts.
 
-`python -m musterd.chaos.world.replayer CONFIG`. Config: `nodes` (endpoint of a node -> address to
+`python -m musterd.chaos.world.networks.replayer CONFIG`. Config: `nodes` (endpoint -> address to
 listen on in its place), `seed`, `percent`, `delay_ms` ([least, most]), `methods` (names; all where
 empty), `hold_percent` (originals that wait for such a delay, too). Every endpoint of a node in an
 answer is replaced, so that clients come back here. Verbs: `set` (the same names, without `nodes`),
@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError, Message
 
 from muster.v1 import admin_pb2, group_pb2
 from musterd.chaos.child import answer, commands, config
-from musterd.chaos.world.network import ALL
+from musterd.chaos.world.networks.network import ALL
 
 COPIES_MAX = 10_000
 """Copies that wait; beyond it a request is not copied, and counted as `not_copied`."""

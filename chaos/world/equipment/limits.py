@@ -7,14 +7,14 @@ until a fault sets them. Needs root and the controller.
 import errno
 import os
 import resource
-from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from musterd.chaos.world import cgroups
-from musterd.chaos.world.disk import LoopDisks
-from musterd.chaos.world.errors import WorldError
-from musterd.chaos.world.keeping import Keeping
+from musterd.chaos.world.equipment import cgroups
+from musterd.chaos.world.equipment.disk import LoopDisks
+from musterd.chaos.world.equipment.keeper_client import KeeperClient
+from musterd.coordinator.node.launcher import Equipment
+from musterd.coordinator.node.loopback import ClusterError
 
 CPU_PERIOD_US = 100_000
 SPARE_BYTES = 64 * 1024
@@ -22,17 +22,16 @@ SPARE_BYTES = 64 * 1024
 STEPS_MAX = 14
 
 
-class LimitError(WorldError):
+class LimitError(ClusterError):
     """The kernel refused a limit."""
 
 
-class _Limit:
+class _Limit(Equipment):
     """Equipment of a world: a control group of one controller per node."""
 
-    provides: frozenset[str]
     _name: ClassVar[str]
 
-    def __init__(self, keeping: Keeping) -> None:
+    def __init__(self, keeping: KeeperClient) -> None:
         """Groups are made when nodes are first started."""
         self._keeping = keeping
         self._groups: dict[int, Path] = {}
@@ -51,17 +50,6 @@ class _Limit:
             return f"control groups for {self._name} cannot be made: {error}"
         return ""
 
-    def prepare(self, node_id: int, folder: Path) -> None:
-        """Nothing to do."""
-
-    def environment(self, node_id: int) -> Mapping[str, str]:  # noqa: ARG002
-        """Nothing."""
-        return {}
-
-    def command(self, node_id: int, argv: list[str]) -> list[str]:  # noqa: ARG002
-        """As it is."""
-        return argv
-
     def started(self, node_id: int, pid: int) -> None:
         """Put the node into its group, which is made at the first start. Raises LimitError."""
         if self.lacks():
@@ -76,7 +64,7 @@ class _Limit:
             raise LimitError(f"node {node_id}, {self._name}: {error}") from error
 
     def close(self) -> None:
-        """Remove the groups. Raises KeepingError where one is left behind."""
+        """Remove the groups. Raises KeeperClientError where one is left behind."""
         self._groups.clear()
         self._keeping.close()
 
@@ -201,7 +189,7 @@ class WriteLimit(_Limit):
     provides = frozenset({"write_limit"})
     _name = "blkio"
 
-    def __init__(self, keeping: Keeping, disks: LoopDisks) -> None:
+    def __init__(self, keeping: KeeperClient, disks: LoopDisks) -> None:
         """For nodes that have disks of their own."""
         super().__init__(keeping)
         self._disks = disks

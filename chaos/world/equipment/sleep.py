@@ -12,18 +12,19 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from musterd.chaos.world.errors import WorldError
+from musterd.coordinator.node.launcher import Equipment
+from musterd.coordinator.node.loopback import ClusterError
 
 SOURCE = Path(__file__).with_name("sleeping_clock.c")
 COMPILE_S_MAX = 60.0
 _NS = struct.Struct("@q")
 
 
-class SleepError(WorldError):
+class SleepError(ClusterError):
     """A node cannot be made to find that it slept."""
 
 
-class SleepingClock:
+class SleepingClock(Equipment):
     """Equipment of a world: every node's machine can have slept."""
 
     provides = frozenset({"sleep"})
@@ -36,10 +37,7 @@ class SleepingClock:
         """Why this machine cannot have it, "" where it can: tried once."""
         return _tried()
 
-    def prepare(self, node_id: int, folder: Path) -> None:
-        """Nothing to do."""
-
-    def environment(self, node_id: int) -> Mapping[str, str]:  # noqa: ARG002
+    def environment(self, node_id: int) -> Mapping[str, str]:
         """The library, and the folder with a file for each process."""
         if self.lacks():
             return {}
@@ -52,13 +50,6 @@ class SleepingClock:
             "LD_PRELOAD": str(self._folder / "sleeping_clock.so"),
             "SLEPT_FOLDER": str(slept),
         }
-
-    def command(self, node_id: int, argv: list[str]) -> list[str]:  # noqa: ARG002
-        """As it is."""
-        return argv
-
-    def started(self, node_id: int, pid: int) -> None:
-        """Nothing to do."""
 
     def close(self) -> None:
         """Remove the library and the files."""

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 import pyroute2
 
-from musterd.chaos.world.sockets import destroy
+from musterd.chaos.world.networks.sockets import destroy
+from musterd.coordinator.host import enter_network
 
 _CLONE_NEWNET = 0x40000000
 _TUNSETIFF = 0x400454CA
@@ -63,7 +64,7 @@ class Namespaces:
 
     def settle(self, place: str) -> None:
         """Move the calling thread into a namespace; sockets that it makes are of that."""
-        _enter(self.places[place].handle)
+        enter_network(self.places[place].handle)
 
     def detour(self, source: str, target: str) -> None:
         """Let what `source` sends to `target` go through its tun device."""
@@ -100,13 +101,13 @@ class Namespaces:
             # What comes out of the tun device has come a way that a strict check would not expect.
             Path(f"/proc/sys/net/ipv4/conf/{scope}/rp_filter").write_text("0")
         device = _open_tun() if tun else -1
-        _enter(self._core)
+        enter_network(self._core)
         outer = f"v{len(self.places)}"
         with pyroute2.IPRoute() as ip:
             inner = {"ifname": _OFFICE, "net_ns_fd": handle}
             ip.link("add", ifname=outer, kind="veth", peer=inner)
             ip.link("set", ifname=outer, master=_index(ip, _BRIDGE), state="up")
-        _enter(handle)
+        enter_network(handle)
         with pyroute2.IPRoute() as ip:
             ip.link("set", ifname="lo", state="up")
             ip.link("set", ifname=_OFFICE, state="up")
@@ -117,7 +118,7 @@ class Namespaces:
 
     def _route(self, verb: str, source: str, target: str) -> None:
         here = self.places[source]
-        _enter(here.handle)
+        enter_network(here.handle)
         with pyroute2.IPRoute() as ip:
             ip.route(
                 verb,
@@ -129,7 +130,7 @@ class Namespaces:
 
     def _destroy(self, source: str, target: str) -> int:
         here = self.places[source]
-        _enter(here.handle)
+        enter_network(here.handle)
         return destroy(here.address, self.places[target].address)
 
 
@@ -143,11 +144,6 @@ def _unshare() -> int:
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWNET)")
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-
-
-def _enter(handle: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).setns(handle, _CLONE_NEWNET) != 0:
-        raise OSError(ctypes.get_errno(), "setns")
 
 
 def _open_tun() -> int:

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from musterd.chaos.world.errors import WorldError
-from musterd.chaos.world.loopback import Loopback
-from musterd.chaos.world.netns import Netns
-from musterd.chaos.world.network import Network
-from musterd.chaos.world.proxied import Proxied
+from musterd.chaos.world.networks.netns import Netns
+from musterd.chaos.world.networks.network import Network
+from musterd.chaos.world.networks.proxied import Proxied
+from musterd.coordinator.node.loopback import ClusterError
 
 
 class Wanted(StrEnum):
@@ -30,10 +29,10 @@ class Choice:
 def choose_network(wanted: Wanted = Wanted.AUTO, seed: int = 0, client_hosts: int = 2) -> Choice:
     """The wanted network; by default the best that this machine can have.
 
-    Raises WorldError where the wanted one cannot be had.
+    Raises ClusterError where the wanted one cannot be had.
     """
     if wanted is Wanted.LOOPBACK:
-        return Choice(Loopback(), "plain loopback, as asked for: links cannot be broken")
+        return Choice(Network(), "plain loopback, as asked for: links cannot be broken")
     if wanted is Wanted.PROXY:
         return Choice(Proxied(seed), "a proxy on every link, as asked for")
     network = Netns(client_hosts, seed)
@@ -41,7 +40,7 @@ def choose_network(wanted: Wanted = Wanted.AUTO, seed: int = 0, client_hosts: in
     if not reason:
         return Choice(network, "network namespaces")
     if wanted is Wanted.NETNS:
-        raise WorldError(reason)
+        raise ClusterError(reason)
     return Choice(Proxied(seed), f"a proxy on every link, because {reason}")
 
 
@@ -49,7 +48,7 @@ def _tried(network: Netns) -> str:
     """Build the smallest one and remove it: what the machine refuses is not known before."""
     try:
         network.open(1)
-    except WorldError as error:
+    except ClusterError as error:
         return str(error)
     finally:
         network.close()

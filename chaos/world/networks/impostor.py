@@ -1,6 +1,6 @@
 """A process that passes for a node of a cluster: it says that node's hello, then garbage.
 
-`python -m musterd.chaos.world.impostor {}`, one JSON object per line in and out (chaos/child.py).
+`python -m musterd.chaos.world.networks.impostor {}`, one JSON object per line in and out.
 Verbs: `learn` (host, port): be told a node's hello by the node itself; `garble` (host, port, lane,
 kind): say it to another one, wait until that has agreed, send what is no frame, wait for its end.
 """

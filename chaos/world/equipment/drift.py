@@ -1,4 +1,4 @@
-"""`python -m musterd.chaos.world.drift` makes wall clocks run faster or slower, second by second.
+"""`python -m musterd.chaos.world.equipment.drift` makes wall clocks run faster or slower.
 
 That often a node looks at the file; it is written more often, so that each step is as it should.
 

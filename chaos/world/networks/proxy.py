@@ -1,7 +1,7 @@
 """The process that stands on every link where there are no namespaces.
 
-`python -m musterd.chaos.world.proxy CONFIG`, driven by chaos/world/links.py. Config: `links`, a
-list of [port, dialler, listener, [host, port of the listener]]; `seed`.
+`python -m musterd.chaos.world.networks.proxy CONFIG`, driven by a `ChildNetwork`. Config: `links`,
+a list of [[host, port], dialler, listener, [host, port] of the listener]; `seed`.
 """
 
 import asyncio
@@ -11,11 +11,9 @@ from random import Random
 from typing import Any
 
 from musterd.chaos.child import Message, answer, config
-from musterd.chaos.world.errors import WorldError
-from musterd.chaos.world.links import serve_links
-from musterd.chaos.world.loopback import HOST
-from musterd.chaos.world.network import ALL, BULK_CUT, Shape
-from musterd.chaos.world.relay import Gate, Relays
+from musterd.chaos.world.networks.network import ALL, BULK_CUT, Shape, serve_links
+from musterd.chaos.world.networks.relay import Gate, Relays
+from musterd.coordinator.node.loopback import ClusterError
 
 
 class Proxy:
@@ -30,9 +28,9 @@ class Proxy:
         """Treat a direction so."""
         wanted = Shape(**shape)
         if 0 < wanted.loss_percent < ALL or wanted.duplicate_percent or wanted.reorder:
-            raise WorldError("a proxy passes a stream on: it cannot lose, double or reorder parts")
+            raise ClusterError("a proxy passes a stream on: it cannot lose, double, reorder parts")
         if wanted.bulk_only and wanted != BULK_CUT:
-            raise WorldError("a proxy cuts bulk connections, and does nothing else to them alone")
+            raise ClusterError("a proxy cuts bulk connections, and does nothing else to them alone")
         self._gates[source, target].set(wanted)
         return {}
 
@@ -40,12 +38,6 @@ class Proxy:
         """Let a direction pass everything at once; places that are not linked have nothing."""
         if (source, target) in self._gates:
             self._gates[source, target].set(Shape())
-        return {}
-
-    def heal_all(self) -> Message:
-        """The same for every link."""
-        for gate in self._gates.values():
-            gate.set(Shape())
         return {}
 
     def reset(self, source: str, target: str) -> Message:
@@ -75,13 +67,13 @@ async def _serve() -> None:
     rng = Random(given["seed"])
     relays = Relays()
     gates: dict[tuple[str, str], Gate] = {}
-    for port, dialler, listener, (host, target_port) in given["links"]:
+    for address, dialler, listener, target in given["links"]:
         there, back = Gate(rng), Gate(rng)
         gates[dialler, listener], gates[listener, dialler] = there, back
         at = socket.socket()
-        at.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        at.bind((HOST, port))
-        await relays.listen(at, (dialler, listener), (host, target_port), (there, back))
+        at.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # the conductor has reserved it
+        at.bind(tuple(address))
+        await relays.listen(at, (dialler, listener), tuple(target), (there, back))
     answer(ready=True)
     await serve_links(Proxy(relays, gates))
     await relays.close()

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from musterd.chaos.world.lanes import Handshake
-from musterd.chaos.world.network import ALL, Shape
+from musterd.chaos.world.networks.lanes import Handshake
+from musterd.chaos.world.networks.network import ALL, Shape
 
 _CHUNK_BYTES = 1 << 16
 _QUEUE_CHUNKS_MAX = 64

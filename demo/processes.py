@@ -1,15 +1,12 @@
-"""Children of the demo die with it, also when it is killed -9.
-
-As a program: `python -m musterd.demo.child PID COMMAND...` is `muster COMMAND...`, tied to parent
-PID.
-"""
+"""Children of the demo, which die with it, also when it is killed -9."""
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from musterd.coordinator.host import tied_command
 
 RUN_VARIABLE = "MUSTER_DEMO_RUN"
 """Set in the conductor's environment and so in every process that descends from it: its name."""
@@ -19,7 +16,7 @@ _PROC = Path("/proc")
 
 def command(*arguments: str) -> list[str]:
     """A command of the `muster` CLI as a child of this process."""
-    return [sys.executable, "-P", "-m", "musterd.demo.child", str(os.getpid()), *arguments]
+    return tied_command([sys.executable, "-P", "-m", "muster.cli", *arguments])
 
 
 async def start(log: Path, *arguments: str) -> asyncio.subprocess.Process:
@@ -65,17 +62,3 @@ def of_run(run: str) -> list[str]:
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # gone meanwhile, or somebody else's
     return sorted(found)
-
-
-def main() -> None:
-    """See the head of this file."""
-    from muster.cli import main as muster  # noqa: PLC0415
-    from musterd.coordinator.host import die_with  # noqa: PLC0415  # before anything slow
-
-    die_with(int(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the conductor's business
-    muster(sys.argv[2:])
-
-
-if __name__ == "__main__":
-    main()

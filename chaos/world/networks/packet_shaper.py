@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from musterd.chaos.world.lanes import Lanes
-from musterd.chaos.world.network import ALL, QUEUE_S_MAX, Shape
+from musterd.chaos.world.networks.lanes import Lanes
+from musterd.chaos.world.networks.network import ALL, QUEUE_S_MAX, Shape
 
 Link = tuple[str, str]
 _PACKET_BYTES = 1 << 16

@@ -1,4 +1,4 @@
-"""`python -m musterd.chaos.world.keeper`: it keeps a run's disks, and tidies up after it.
+"""`python -m musterd.chaos.world.equipment.keeper`: it keeps a run's disks, and tidies up after it.
 
 Disks are mounted in a mount namespace of its own, so they go when it goes, however that happens;
 others reach them through `/proc/PID/root`. It ends when its stdin does, so also when the run is

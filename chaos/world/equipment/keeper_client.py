@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from musterd.chaos.child import Child, ChildError
-from musterd.chaos.world.errors import WorldError
+from musterd.coordinator.node.loopback import ClusterError
 
 VERB_S_MAX = 60.0
 """How long the keeper may take to do what it is told, in seconds."""
 CLOSE_S_MAX = 60.0
 
 
-class KeepingError(WorldError):
+class KeeperClientError(ClusterError):
     """The keeper could not do what it was told, or left something behind."""
 
 
-class Keeping:
+class KeeperClient:
     """A keeper process, started when it is first needed."""
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class Keeping:
         return Path(f"/proc/{self._started().pid}/root")
 
     def ask(self, verb: str, **fields: object) -> dict[str, object]:
-        """Tell it to do something. Raises KeepingError where it cannot."""
+        """Tell it to do something. Raises KeeperClientError where it cannot."""
         try:
             return self._started().ask(verb, VERB_S_MAX, **fields)
         except ChildError as error:
-            raise KeepingError(str(error)) from error
+            raise KeeperClientError(str(error)) from error
 
     def adopt(self, cgroup: Path, lift: Mapping[Path, str]) -> None:
         """Have a control group removed when the run ends, however it ends.
@@ -44,14 +44,14 @@ class Keeping:
     def close(self) -> None:
         """Tidy up and end; all processes that use disks or groups have ended.
 
-        Nothing where none runs. Raises KeepingError where something is left behind.
+        Nothing where none runs. Raises KeeperClientError where something is left behind.
         """
         keeper, self._keeper = self._keeper, None
         if keeper is None:
             return
         keeper.close(CLOSE_S_MAX)
         if keeper.process.returncode != 0:
-            raise KeepingError(
+            raise KeeperClientError(
                 f"disks or control groups are left behind: the keeper ended with code "
                 f"{keeper.process.returncode}"
             )
@@ -59,11 +59,11 @@ class Keeping:
     def _started(self) -> Child:
         if self._keeper is None:
             # Not tied to this process: it outlives it by the moment that it takes to tidy up.
-            keeper = Child("musterd.chaos.world.keeper", {}, wrap=lambda argv: argv)
+            keeper = Child("musterd.chaos.world.equipment.keeper", {}, wrap=lambda argv: argv)
             try:
                 keeper.ready()
             except ChildError as error:
                 keeper.close()
-                raise KeepingError(str(error)) from error
+                raise KeeperClientError(str(error)) from error
             self._keeper = keeper
         return self._keeper

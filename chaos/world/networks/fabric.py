@@ -1,6 +1,6 @@
 """The process that holds the namespaces of a run and works on their links.
 
-`python -m musterd.chaos.world.fabric CONFIG`, one JSON object per line in and out (chaos/child.py).
+`python -m musterd.chaos.world.networks.fabric CONFIG`, one JSON object per line in and out.
 It ends with its parent, however that ends; namespaces, bridge, devices and routes go with it and
 with the last process inside. Config: `places` (name -> address), `shaped` (names), `control` (path
 of a unix socket -> [address, port]), `seed`.
@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from musterd.chaos.child import Message, answer, config
-from musterd.chaos.world.links import serve_links
-from musterd.chaos.world.namespaces import Namespaces
-from musterd.chaos.world.network import Shape
-from musterd.chaos.world.relay import Relays
-from musterd.chaos.world.shaping import Link, Shaper
+from musterd.chaos.world.networks.namespaces import Namespaces
+from musterd.chaos.world.networks.network import Shape, serve_links
+from musterd.chaos.world.networks.packet_shaper import Link, Shaper
+from musterd.chaos.world.networks.relay import Relays
 
 CONTROL = "control"
 """The place of the conductor's own calls; no fault reaches it."""
@@ -47,12 +46,6 @@ class Fabric:
             self._namespaces.straight(source, target)
             self._detours.discard((source, target))
         self._shaper.clear((source, target))
-        return {}
-
-    def heal_all(self) -> Message:
-        """Let every link be straight."""
-        for source, target in sorted(self._detours):
-            self.heal(source, target)
         return {}
 
     def reset(self, source: str, target: str) -> Message:

@@ -8,10 +8,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from musterd.chaos.child import command_with_parent
-from musterd.chaos.world.errors import WorldError
-from musterd.chaos.world.links import ChildNetwork
-from musterd.chaos.world.network import Addresses, client_place, node_place
+from musterd.chaos.world.networks.network import ChildNetwork, client_place
+from musterd.coordinator.host import tied_command
+from musterd.coordinator.node.loopback import Addresses, ClusterError, node_place
 
 _CONTROL = "control"
 _SUBNET = "10.99.0"
@@ -34,7 +33,7 @@ class Netns(ChildNetwork):
     def __init__(self, client_hosts: int = 2, seed: int = 0) -> None:
         """Not open yet. `seed`: for losses and jitter."""
         if not 1 <= client_hosts <= CLIENT_HOSTS_MAX:
-            raise WorldError(f"1 to {CLIENT_HOSTS_MAX} hosts of clients, not {client_hosts}")
+            raise ClusterError(f"1 to {CLIENT_HOSTS_MAX} hosts of clients, not {client_hosts}")
         super().__init__()
         self._hosts: dict[str, str] = {}
         self._client_hosts = client_hosts
@@ -55,9 +54,9 @@ class Netns(ChildNetwork):
     def open(self, nodes: int) -> None:
         """Start the fabric process, which builds everything."""
         if reason := self.lacks():
-            raise WorldError(reason)
+            raise ClusterError(reason)
         if not 1 <= nodes <= NODES_MAX:
-            raise WorldError(f"1 to {NODES_MAX} nodes, not {nodes}")
+            raise ClusterError(f"1 to {NODES_MAX} nodes, not {nodes}")
         self._hosts = {node_place(n): f"{_SUBNET}.{_NODE_FIRST + n}" for n in range(nodes)}
         for host in range(self._client_hosts):
             self._hosts[client_place(host)] = f"{_SUBNET}.{_CLIENT_FIRST + host}"
@@ -72,7 +71,7 @@ class Netns(ChildNetwork):
             "control": control,
             "seed": self._seed,
         }
-        self._handles = self.launch("musterd.chaos.world.fabric", given)["handles"]
+        self._handles = self.launch("musterd.chaos.world.networks.fabric", given)["handles"]
 
     def addresses(self, node_id: int) -> Addresses:
         """Where a node listens and is found."""
@@ -91,9 +90,9 @@ class Netns(ChildNetwork):
     def command(self, place: str, argv: Sequence[str]) -> list[str]:
         """`argv` in the namespace of a place, ended with this process."""
         if place not in self._handles:
-            raise WorldError(f"there is no place {place!r}; there are: {', '.join(self._hosts)}")
+            raise ClusterError(f"there is no place {place!r}; there are: {', '.join(self._hosts)}")
         path = f"/proc/{self.child_pid}/fd/{self._handles[place]}"
-        return command_with_parent(list(argv), path)
+        return tied_command(argv, path)
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -103,10 +102,6 @@ class Netns(ChildNetwork):
     def proxy_ports(self, count: int) -> list[str]:
         """Ports of the first host of clients, the same ones at each call."""
         return [f"{self._hosts[client_place()]}:{_PROXY_PORT + n}" for n in range(count)]
-
-    def host(self, place: str) -> str:
-        """The IP address of a place."""
-        return self._hosts[place]
 
     def _control(self, node_id: int, port: str) -> str:
         return f"{self.folder()}/{port}-{node_id}"
