@@ -1,8 +1,11 @@
 # ruff: noqa: N802 - overrides carry the names of PySyncObj, and call its private methods
 """The one place that knows PySyncObj's private names: a typed face of `SyncObj` for the overrides.
 
-PySyncObj's core keeps what is sound in it: roles, terms and votes, the vote-grant rule, appending
-and cutting, the commit rule (majority and current term), the no-op of a new leader, time-outs.
+What of PySyncObj runs once a replica is made is `RUNNING`, with about a sixth of the lines of its
+syncobj.py: roles, terms and votes, the vote-grant rule, appending and cutting, the commit rule
+(majority and current term), the no-op of a new leader, the silence that ends a leadership. All else
+that a replica does is code of raft/, and most of PySyncObj is never entered: its journal, dump
+files, serializer, transport, clients' commands and changes of the cluster.
 """
 
 from collections.abc import Callable
@@ -26,6 +29,29 @@ from musterd.raft.progress import PeerBudget
 from musterd.raft.settings import RaftSettings
 from musterd.storage.invariant import invariant
 from musterd.storage.store import Store
+
+RUNNING = frozenset(
+    {
+        "Journal.onOneSecondTimer",
+        "Node.__ne__",
+        "Node.id",
+        "SyncObj.__connectedToAnyone",
+        "SyncObj.__deleteEntriesFrom",
+        "SyncObj.__getCurrentLogIndex",
+        "SyncObj.__getCurrentLogTerm",
+        "SyncObj.__onBecomeLeader",
+        "SyncObj.__onLeaderChanged",
+        "SyncObj.__onMessageReceived",
+        "SyncObj.__onNodeConnected",
+        "SyncObj.__onNodeDisconnected",
+        "SyncObj.__setCurrentTerm",
+        "SyncObj.__setState",
+        "SyncObj._onTick",
+        "SyncObj.doTick",
+        "Transport.ready",
+    }
+)
+"""Every function of PySyncObj that is entered after a replica's construction."""
 
 FOLLOWER, CANDIDATE, LEADER = range(3)
 """PySyncObj's role numbers."""

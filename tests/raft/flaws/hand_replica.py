@@ -24,7 +24,7 @@ from musterd.raft.contract import (
 )
 from musterd.raft.driver import Driver
 from musterd.raft.identity import Identity, write_identity
-from musterd.raft.replica.pysyncobj_adapter import NEVER, PeerNode
+from musterd.raft.replica.pysyncobj_adapter import NEVER
 from musterd.raft.replica.replica import Replica
 from musterd.raft.settings import RaftSettings
 from musterd.storage import keys
@@ -269,7 +269,7 @@ class ReplicaGroup(Group):
             self.driver(node).receive(from_peer, command)
         except CodecError:
             self.refused_frames += 1
-        peer = PeerNode(from_peer)
+        peer = self.replica(node)._by_id[from_peer]
         foreign = {"type": "apply_command", "term": self.term(node), "command": command}
         self._run(node, lambda: self.replica(node)._SyncObj__onMessageReceived(peer, foreign))
 
@@ -301,8 +301,10 @@ class ReplicaGroup(Group):
         return self.replica(node).leads
 
     def match_index(self, leader: int, peer: int) -> int:
-        return self.replica(leader)._match[PeerNode(peer)]
+        replica = self.replica(leader)
+        return replica._match[replica._by_id[peer]]
 
     def set_next_index(self, leader: int, peer: int, index: int) -> None:
-        self.replica(leader)._next[PeerNode(peer)] = index
-        self.replica(leader)._progress[PeerNode(peer)].clear()
+        replica = self.replica(leader)
+        replica._next[replica._by_id[peer]] = index
+        replica._progress[replica._by_id[peer]].clear()
