@@ -11,18 +11,22 @@ be called at any time, twice, and after an `inject` that failed half-way; it end
     world.wait_settled()
 """
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 from typing import ClassVar, TypeVar
 
 from musterd.chaos.world.world import World
-from musterd.coordinator.node.loopback import ClusterError
+from musterd.coordinator.node.loopback import ClusterError, node_place
 
 HEAL_S_MAX = 60.0
 """What `heal` may take, in seconds."""
+LOOK_S_MAX = 5.0
+"""A node's page may be late, a process just be gone."""
+POLL_S = 0.1
 
 
 class FaultError(ClusterError):
@@ -79,6 +83,19 @@ class Fault(ABC):
     hold_s: ClassVar[tuple[float, float]] = (3.0, 6.0)
     """Shortest and longest time between inject and heal that a schedule draws, in seconds."""
 
+    def __init__(self) -> None:
+        self.hit: list[int] = []
+        """Nodes that it broke and has not mended yet."""
+        self.facts: dict[str, object] = {}
+        """What checkers need to know; complete once `heal` has returned."""
+        self.effect = ""
+        """After `heal`: what was seen of it, for people; "" where nothing is looked for."""
+        self.unreal = ""
+        """After `heal`: why no effect of it was visible; "" where one was, or none is looked for.
+
+        An idle link carries nothing that could be lost: one such fault is told and counted. The
+        run fails where all of a kind are such (chaos/run/minima.py)."""
+
     @abstractmethod
     def inject(self, world: World, rng: Random) -> Injected:
         """Break something; choices come from `rng`. Raises FaultError or ClusterError.
@@ -86,24 +103,81 @@ class Fault(ABC):
         Where it raises, the caller still calls `heal`.
         """
 
-    @abstractmethod
     def heal(self, world: World) -> None:
         """Undo what this instance did, within `HEAL_S_MAX`; nothing where nothing is left to undo.
 
-        Raises FaultError or ClusterError.
+        By default mend each node that was hit. Raises FaultError or ClusterError.
         """
+        while self.hit:
+            self.mend(world, self.hit[-1])
+            self.hit.pop()
 
-    def effect(self) -> str:
-        """After `heal`: what was seen of it, for people; "" where nothing is looked for."""
-        return ""
+    def mend(self, world: World, node_id: int) -> None:
+        """Undo what was done to one node; by default start it where it does not run."""
+        world.start_if_down(node_id)
 
-    def unreal(self) -> str:
-        """After `heal`: why no effect of it was visible; "" where one was, or none is looked for.
+    def injected(self, detail: str, minority: Iterable[int] = ()) -> Injected:
+        """What `inject` returns of the nodes that it hit."""
+        targets = tuple(map(node_place, self.hit))
+        return Injected(targets, detail, tuple(minority), self.facts)
 
-        An idle link carries nothing that could be lost: one such fault is told and counted. The
-        run fails where all of a kind are such (chaos/run/minima.py).
+
+Sight = tuple[bool, str]
+"""Whether something of a fault was seen, and what, for people."""
+
+
+class Watched(Fault):
+    """A fault that looks for its effect before it is healed.
+
+    What is seen of it is asked of the kernel, of the network or of a node, never of itself. Where
+    nobody looked, nothing was seen: an `inject` that does nothing is unreal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unreal = "nobody looked"
+
+    def look(self, world: World) -> Sight:
+        """What can be seen while it lasts, by default what was seen when it was injected.
+
+        Raises OSError, ClusterError.
         """
-        return ""
+        return not self.unreal, self.effect or self.unreal
+
+    def heal(self, world: World) -> None:
+        if self.hit:
+            self.watch(world)
+        super().heal(world)
+
+    def watch(self, world: World) -> None:
+        """A look that fails is tried again, then saw nothing: healed it is all the same."""
+        deadline = time.monotonic() + LOOK_S_MAX
+        while True:
+            try:
+                self.saw(*self.look(world))
+            except (OSError, ClusterError) as error:
+                self.saw(False, f"nothing can be seen: {error}")
+                if time.monotonic() < deadline:
+                    time.sleep(POLL_S)
+                    continue
+            return
+
+    def saw(self, real: bool, what: str) -> None:
+        """Note what was seen."""
+        self.effect, self.unreal = (what, "") if real else ("", what)
+
+
+def one_of(world: World, nodes: Sequence[int], rng: Random) -> int:
+    """One of these, drawn; of those that lead a shard of `world.probed` where some of them do."""
+    leaders = world.leaders() if world.probed else {}
+    leading = {leaders[shard] for shard in world.probed if shard in leaders}
+    return rng.choice([one for one in nodes if one in leading] or list(nodes))
+
+
+def some_of(world: World, nodes: Sequence[int], count: int, rng: Random) -> list[int]:
+    """So many of these, drawn; the first one as `one_of` draws it."""
+    first = one_of(world, nodes, rng)
+    return [first, *rng.sample([one for one in nodes if one != first], count - 1)]
 
 
 _FaultType = TypeVar("_FaultType", bound=type[Fault])
@@ -134,27 +208,3 @@ def reason_missing(kind: type[Fault], world: World) -> str:
     if len(world.nodes) < kind.nodes_min:
         return f"it takes {kind.nodes_min} nodes, there are {len(world.nodes)}"
     return "; ".join(filter(None, (world.lacks(need) for need in sorted(kind.needs))))
-
-
-def skipped(world: World, wanted: Iterable[str] | None = None) -> dict[str, str]:
-    """Kind -> reason of every wanted kind (default: all) that this world cannot have."""
-    names = kinds() if wanted is None else wanted
-    reasons = {name: reason_missing(_known(name), world) for name in names}
-    return {name: reason for name, reason in reasons.items() if reason}
-
-
-def draw(world: World, rng: Random, among: Iterable[str] | None = None) -> str:
-    """A kind that this world can have, by weight. Raises FaultError where there is none."""
-    names = [
-        name
-        for name in (kinds() if among is None else among)
-        if not reason_missing(_known(name), world) and (among is not None or _KINDS[name].weight)
-    ]
-    if not names:
-        raise FaultError("none of the wanted faults can be had here")
-    weights = [_KINDS[name].weight or 1.0 for name in names]
-    return rng.choices(names, weights)[0]
-
-
-def _known(name: str) -> type[Fault]:
-    return type(create(name))

@@ -12,10 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
-from musterd.chaos.faults.choosing import one_of
-from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
-from musterd.chaos.faults.disk import DiskFault, last_words
-from musterd.chaos.faults.watched import Watched
+from musterd.chaos.faults.contract import Fault, FaultError, Group, Injected, Watched, fault, one_of
+from musterd.chaos.faults.disk import last_words
 from musterd.chaos.world import damage, process_state
 from musterd.chaos.world.damage import DamageError, Part
 from musterd.chaos.world.world import World
@@ -81,17 +79,16 @@ def rebuild(world: World, node_id: int) -> None:
     world.start(node_id)
 
 
-class _Damaged(DiskFault):
+class _Damaged(Fault):
     """A stopped node's files are damaged, then it is started."""
 
     group = Group.DISK
-    needs = frozenset()
 
     def _start_on(self, world: World, node_id: int, done: object, how: str) -> Injected:
         """Facts: `node`, `file`, `outcome` (refused, serves, silent), `exit_code`, `message`."""
         world.start(node_id)
         outcome, code = self._outcome(world, node_id)
-        self._facts |= {
+        self.facts |= {
             "node": node_id,
             "file": str(done),
             "how": how,
@@ -100,7 +97,7 @@ class _Damaged(DiskFault):
             "message": last_words(world, node_id) if code is not None else "",
             "at_ns": time.monotonic_ns(),
         }
-        return self._injected(f"{how}: {done}; {outcome}")
+        return self.injected(f"{how}: {done}; {outcome}")
 
     def _outcome(self, world: World, node_id: int) -> tuple[str, int | None]:
         deadline = time.monotonic() + OUTCOME_S_MAX
@@ -115,21 +112,16 @@ class _Damaged(DiskFault):
             time.sleep(POLL_S)
         return "silent", None
 
-    def heal(self, world: World) -> None:
+    def mend(self, world: World, node_id: int) -> None:
         """Rebuild the node: what was found damaged once is not trusted again."""
-        while self._hit:
-            node_id = self._hit[-1]
-            world.reap(node_id)
-            if world.nodes[node_id].running:
-                world.kill(node_id)
-            rebuild(world, node_id)
-            self._hit.pop()
+        world.reap(node_id)
+        if world.nodes[node_id].running:
+            world.kill(node_id)
+        rebuild(world, node_id)
 
 
 @fault
 class TornTail(_Damaged):
-    """The end of the write-ahead log is missing."""
-
     kind = "torn_tail"
     title = "the write-ahead log of one node is cut off: its last bytes, or below its mark"
 
@@ -143,10 +135,10 @@ class TornTail(_Damaged):
         node_id = one_of(world, world.running(), rng)
         folder = world.nodes[node_id].data_dir
         vouched = _vouched(folder) if rng.random() < DEEP_SHARE else None
-        self._hit = [node_id]
+        self.hit = [node_id]
         world.kill(node_id)
         deep = vouched is not None and vouched[0] == damage.log_size(folder)[0]
-        self._facts["vouched"] = deep
+        self.facts["vouched"] = deep
         done = damage.tear(folder, rng, vouched[1] if vouched is not None and deep else None)
         how = "truncated below its durable mark" if deep else "truncated"
         return self._start_on(world, node_id, done, how)
@@ -154,15 +146,12 @@ class TornTail(_Damaged):
 
 @fault
 class FlippedByte(_Damaged):
-    """One bit of one file is another."""
-
     kind = "flipped_byte"
     title = "one bit of a file of one node is flipped: log, data, manifest or mark"
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Kill, flip, start."""
         node_id = one_of(world, world.running(), rng)
-        self._hit = [node_id]
+        self.hit = [node_id]
         world.kill(node_id)
         parts = list(Part)
         rng.shuffle(parts)
@@ -171,25 +160,22 @@ class FlippedByte(_Damaged):
                 done = damage.flip(world.nodes[node_id].data_dir, part, rng)
             except DamageError:  # a young node has no data file yet
                 continue
-            self._facts["part"] = str(part)
+            self.facts["part"] = str(part)
             return self._start_on(world, node_id, done, f"a bit of the {part} flipped")
         raise FaultError(f"node {node_id} has no file to damage")
 
 
 @fault
 class WholeDiskLost(_Damaged):
-    """Nothing is left of a node's data."""
-
     kind = "whole_disk_lost"
     title = "one node loses all its data, and is replaced"
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Kill, wipe."""
         node_id = one_of(world, world.running(), rng)
-        self._hit = [node_id]
+        self.hit = [node_id]
         world.kill(node_id)
         world.wipe(node_id)
-        return self._injected("wiped")
+        return self.injected("wiped")
 
 
 class _Forgetful(_Damaged, Watched):
@@ -210,13 +196,13 @@ class _Forgetful(_Damaged, Watched):
         node_id = one_of(world, world.running(), rng)
         node = world.nodes[node_id]
         copy = node.data_dir.with_name(f"{node.data_dir.name}.copy")
-        self._hit = [node_id]
+        self.hit = [node_id]
         before = _losses(world, node_id)
         try:
             self._copy(world, node_id, copy)
             served = self._outcome(world, node_id)[0] == "serves"
             # It writes what others send: they have its hello, and noted what this disk has.
-            self._facts["heard"] = _vouched(node.data_dir) is not None and served
+            self.facts["heard"] = _vouched(node.data_dir) is not None and served
             world.kill(node_id)
             damage.put_back(copy, node.data_dir)
         finally:
@@ -224,12 +210,12 @@ class _Forgetful(_Damaged, Watched):
         injected = self._start_on(world, node_id, "its directory", self.how)
         losses = self._noticed(world, node_id, before)
         outcome, code = "silent", None
-        if self._facts["outcome"] != outcome:  # since they have noticed
+        if self.facts["outcome"] != outcome:  # since they have noticed
             outcome, code = self._outcome(world, node_id)
         if outcome == "serves" and (lacks := _lacks(world, node_id)):
             outcome, injected = "behind", replace(injected, detail=f"{injected.detail}; {lacks}")
-        self._facts |= {"losses": losses, "outcome": outcome, "exit_code": code}
-        self._saw((losses > 0, f"others noticed the loss {losses} times; then: {outcome}"))
+        self.facts |= {"losses": losses, "outcome": outcome, "exit_code": code}
+        self.saw(losses > 0, f"others noticed the loss {losses} times; then: {outcome}")
         return injected
 
     @staticmethod
@@ -239,18 +225,13 @@ class _Forgetful(_Damaged, Watched):
             time.sleep(POLL_S)
         return losses
 
-    def heal(self, world: World) -> None:
-        """Start it where it ended. A new store would hide that it does not come back by itself."""
-        while self._hit:
-            world.reap(self._hit[-1])
-            world.start_if_down(self._hit[-1])
-            self._hit.pop()
+    def mend(self, world: World, node_id: int) -> None:
+        """A new store would hide that it does not come back by itself."""
+        world.start_if_down(node_id)
 
 
 @fault
 class OlderCopy(_Forgetful):
-    """Its directory is put back from a backup: another life of the store goes on from there."""
-
     kind = "older_copy"
     title = "one node is started on a copy of its data that is some seconds old"
     how = "an older copy"
@@ -263,8 +244,6 @@ class OlderCopy(_Forgetful):
 
 @fault
 class LostSynced(_Forgetful):
-    """Its disk acknowledged syncs and kept nothing of them: no start lies between."""
-
     kind = "lost_synced"
     title = "the disk of one node loses all that was synced within some seconds before it is killed"
     how = "the synced tail is lost"

@@ -33,7 +33,6 @@ class Deaf:
     """One connection, for `async with`. Requests are sent as the node's windows let them."""
 
     def __init__(self) -> None:
-        """Not connected yet."""
         self.ended: set[int] = set()
         """Streams that the node has ended, with a status or without."""
         self.resets: set[int] = set()

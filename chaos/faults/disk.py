@@ -11,15 +11,21 @@ from random import Random
 from typing import ClassVar
 
 from muster.v1 import errors_pb2
-from musterd.chaos.faults.choosing import one_of
-from musterd.chaos.faults.contract import Fault, FaultError, Group, Injected, fault
+from musterd.chaos.faults.contract import (
+    Fault,
+    FaultError,
+    Group,
+    Injected,
+    Sight,
+    Watched,
+    fault,
+    one_of,
+)
 from musterd.chaos.faults.own_group import OwnGroup
-from musterd.chaos.faults.watched import Sight, Watched
 from musterd.chaos.world import damage, process_state
 from musterd.chaos.world.equipment.disk import LoopDisks
 from musterd.chaos.world.equipment.limits import WriteLimit
 from musterd.chaos.world.world import World
-from musterd.coordinator.node.loopback import node_place
 from musterd.raft.contract import Room
 from musterd.raft.settings import RaftSettings
 
@@ -29,6 +35,7 @@ SETTLE_S = 1.0
 """A node that is about to end has ended by then."""
 UNSYNCED_S_MAX = 5.0
 POLL_S = 0.01
+HANG_S_MAX = 20.0
 STALL_BYTES_PER_S = 1
 """No sync ends before the limit is lifted."""
 ENDS_S = RaftSettings().sync_end_ms / 1000
@@ -42,19 +49,10 @@ _UNSYNCED = re.compile(r"^muster_wal_unsynced_seconds (\S+)$", re.MULTILINE)
 
 
 class DiskFault(Fault):
-    """Some nodes' disks."""
+    """Of a disk of one node's own, or several."""
 
     group = Group.DISK
     needs = frozenset({"disk"})
-
-    def __init__(self) -> None:
-        """Nothing is broken yet."""
-        self._hit: list[int] = []
-        self._facts: dict[str, object] = {}
-
-    def _injected(self, detail: str) -> Injected:
-        targets = tuple(node_place(one) for one in self._hit)
-        return Injected(targets, detail, facts=self._facts)
 
 
 def wait_end(world: World, node_id: int, timeout_s: float) -> int | None:
@@ -82,68 +80,65 @@ def _cut_power(world: World, nodes: list[int]) -> dict[int, tuple[str, int]]:
     return logs
 
 
-class _PowerLoss(DiskFault):
+class _Dead(DiskFault):
+    """A disk takes no write any more until it is mounted again."""
+
+    def mend(self, world: World, node_id: int) -> None:
+        disks = world.equipped(LoopDisks)
+        world.reap(node_id)
+        if disks.dead(node_id):
+            if world.nodes[node_id].running:
+                world.kill(node_id)
+            disks.remount([node_id])
+            self.remounted(world, node_id)
+        world.start_if_down(node_id)
+
+    def remounted(self, world: World, node_id: int) -> None:
+        """Called with what is on the disk, before its node starts."""
+
+
+class _PowerLoss(_Dead):
     """Disks lose their power and the nodes are killed; the machine is back at heal.
 
     Nothing may have been unsynced at that moment, so no loss is no sign that nothing was broken.
+    Facts, after heal: `lost_bytes` of the log, by node.
     """
 
     def __init__(self) -> None:
-        """Every disk has power."""
         super().__init__()
         self._logs: dict[int, tuple[str, int]] = {}
         self._lost: dict[str, int] = {}
 
-    def _power_off(self, world: World, nodes: list[int]) -> Injected:
-        self._hit = list(nodes)
+    def power_off(self, world: World, nodes: list[int]) -> Injected:
+        """Cut the power."""
+        self.hit = list(nodes)
         self._logs = _cut_power(world, nodes)
         for node_id in nodes:
             if world.nodes[node_id].running:  # else it has noticed already
                 world.kill(node_id)
-        return self._injected("what was not synced is gone")
+        return self.injected("what was not synced is gone")
 
-    def effect(self) -> str:
-        """How much of the logs is gone."""
-        lost = ", ".join(f"node-{one}: {count}" for one, count in sorted(self._lost.items()))
-        return f"bytes lost of the log: {lost}" if lost else ""
-
-    def _note_lost(self, world: World, node_id: int) -> None:
+    def remounted(self, world: World, node_id: int) -> None:
         before = self._logs.get(node_id, ("", 0))
-        self._lost[str(node_id)] = damage.lost_since(world.nodes[node_id].data_dir, before)
-        self._facts["lost_bytes"] = self._lost
-
-    def heal(self, world: World) -> None:
-        """Mount what is on the disks, and start. Facts: `lost_bytes` of the log, by node."""
-        disks = world.equipped(LoopDisks)
-        while self._hit:
-            node_id = self._hit[-1]
-            world.reap(node_id)
-            if disks.dead(node_id):
-                if world.nodes[node_id].running:
-                    world.kill(node_id)
-                disks.remount([node_id])
-                self._note_lost(world, node_id)
-            world.start_if_down(node_id)
-            self._hit.pop()
+        lost = damage.lost_since(world.nodes[node_id].data_dir, before)
+        self._lost[str(node_id)] = lost
+        self.facts["lost_bytes"] = self._lost
+        each = ", ".join(f"node-{one}: {count}" for one, count in sorted(self._lost.items()))
+        self.effect = f"bytes lost of the log: {each}"
 
 
 @fault
 class LostUnsynced(_PowerLoss):
-    """One node's machine loses power."""
-
     kind = "lost_unsynced"
     title = "power loss of one node: exactly what it had not synced is gone"
     weight = 2.0
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Cut the power."""
-        return self._power_off(world, [one_of(world, world.running(), rng)])
+        return self.power_off(world, [one_of(world, world.running(), rng)])
 
 
 @fault
 class PowerLossAll(_PowerLoss):
-    """The building loses power."""
-
     kind = "power_loss_all"
     title = "power loss of all nodes at one time: exactly what was not synced is gone"
     keeps_quorum = False
@@ -151,21 +146,16 @@ class PowerLossAll(_PowerLoss):
     weight = 2.0
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Cut the power."""
-        del rng
-        return self._power_off(world, world.running())
+        return self.power_off(world, world.running())
 
 
 @fault
 class TornWrite(_PowerLoss):
-    """Power goes in the middle of a write: a part of the unsynced end of the log is on the disk."""
-
     kind = "torn_write"
     title = "power loss of one node amid a write: a part of what it had not synced is there"
     needs = frozenset({"disk", "write_limit"})
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Let unsynced writes gather, cut the power, give the log a part of them."""
         node_id = one_of(world, world.running(), rng)
         data = world.nodes[node_id].data_dir
         writes, disks = world.equipped(WriteLimit), world.equipped(LoopDisks)
@@ -175,23 +165,21 @@ class TornWrite(_PowerLoss):
             deadline = time.monotonic() + UNSYNCED_S_MAX
             while (before := damage.written(data)) == synced and time.monotonic() < deadline:
                 time.sleep(POLL_S)
-            self._hit = [node_id]
+            self.hit = [node_id]
             _cut_power(world, [node_id])
         finally:
             writes.lift(node_id)  # or it could not even be killed
-        self._power_off(world, [node_id])
+        self.power_off(world, [node_id])
         disks.remount([node_id])
         torn = damage.half_written(data, before, rng)
         if torn is None:
             raise FaultError("torn_write: nothing was unsynced")
-        self._facts["torn"] = str(torn)
-        return self._injected(f"torn: {torn}")
+        self.facts["torn"] = str(torn)
+        return self.injected(f"torn: {torn}")
 
 
 @fault
-class Eio(DiskFault):
-    """A disk that fails every write: the node must end by itself, and acknowledge nothing more."""
-
+class Eio(_Dead):
     kind = "eio"
     title = "EIO on every write and sync of one node: it has to stop by itself"
 
@@ -202,31 +190,18 @@ class Eio(DiskFault):
         asked later), `ended_ns` and `exit_code` (null while it runs), `message`.
         """
         node_id = one_of(world, world.running(), rng)
-        self._hit = [node_id]
+        self.hit = [node_id]
         world.equipped(LoopDisks).refuse([node_id])
-        self._facts |= {"node": node_id, "refuses_ns": time.monotonic_ns()}
+        self.facts |= {"node": node_id, "refuses_ns": time.monotonic_ns()}
         code = wait_end(world, node_id, NOTICE_S)
-        self._facts |= {
+        self.facts |= {
             "exit_code": code,
             "ended_ns": None if code is None else time.monotonic_ns(),
             "message": last_words(world, node_id) if code is not None else "",
         }
-        return self._injected(
+        return self.injected(
             "it still runs" if code is None else f"it ended by itself with code {code}"
         )
-
-    def heal(self, world: World) -> None:
-        """Mount what is on the disk, and start."""
-        disks = world.equipped(LoopDisks)
-        while self._hit:
-            node_id = self._hit[-1]
-            world.reap(node_id)
-            if disks.dead(node_id):
-                if world.nodes[node_id].running:
-                    world.kill(node_id)
-                disks.remount([node_id])
-            world.start_if_down(node_id)
-            self._hit.pop()
 
 
 def last_words(world: World, node_id: int) -> str:
@@ -237,34 +212,26 @@ def last_words(world: World, node_id: int) -> str:
 
 @fault
 class DiskFull(DiskFault, Watched):
-    """No block is left on one node's disk."""
-
     kind = "disk_full"
     title = "the disk of one node is full: it takes no entry, and comes back when there is room"
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Fill it. Facts: `node`, and after heal `exit_code` (null where it ran on)."""
         node_id = one_of(world, world.running(), rng)
-        self._hit = [node_id]
+        self.hit = [node_id]
         taken = world.equipped(LoopDisks).fill(node_id)
-        self._facts |= {"node": node_id, "exit_code": None}
-        return self._injected(f"{taken} bytes were free")
+        self.facts |= {"node": node_id, "exit_code": None}
+        return self.injected(f"{taken} bytes were free")
 
-    def heal(self, world: World) -> None:
-        """Make room, and start the node if it has ended."""
-        while self._hit:
-            node_id = self._hit[-1]
-            self._watch(self._look, world, node_id)
-            world.equipped(LoopDisks).free(node_id)
-            if (code := wait_end(world, node_id, SETTLE_S)) is not None:
-                self._facts |= {"exit_code": code, "message": last_words(world, node_id)}
-                self._saw((True, f"it ended by itself with code {code}"))
-            world.start_if_down(node_id)
-            self._hit.pop()
+    def mend(self, world: World, node_id: int) -> None:
+        world.equipped(LoopDisks).free(node_id)
+        if (code := wait_end(world, node_id, SETTLE_S)) is not None:
+            self.facts |= {"exit_code": code, "message": last_words(world, node_id)}
+            self.saw(True, f"it ended by itself with code {code}")
+        world.start_if_down(node_id)
 
-    @staticmethod
-    def _look(world: World, node_id: int) -> Sight:
-        full = world.equipped(LoopDisks).full(node_id)
+    def look(self, world: World) -> Sight:
+        full = world.equipped(LoopDisks).full(self.hit[0])
         return full, "no block was left" if full else "a block was left"
 
 
@@ -278,35 +245,31 @@ class _MajorityFull(DiskFault, Watched):
     room: ClassVar[Room]
     """What the nodes have to say of their disks."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._ended: dict[str, int] = {}
+
     def inject(self, world: World, rng: Random) -> Injected:
         """Fill them. Facts: `nodes`, `at_ns`, and after heal `ended` (exit codes by node)."""
         running = world.running()
         hit = rng.sample(running, min(len(running), len(world.nodes) // 2 + 1))
         disks = world.equipped(LoopDisks)
-        self._facts |= {"nodes": sorted(hit), "ended": {}, "at_ns": time.monotonic_ns()}
+        self.facts |= {"nodes": sorted(hit), "ended": self._ended, "at_ns": time.monotonic_ns()}
         for node_id in sorted(hit):
-            self._hit.append(node_id)
+            self.hit.append(node_id)
             disks.fill(node_id, int(disks.reserve * self.left))
-        return self._injected(f"{int(disks.reserve * self.left)} bytes are left on each")
+        return self.injected(f"{int(disks.reserve * self.left)} bytes are left on each")
 
-    def heal(self, world: World) -> None:
-        """Make room; nodes that have ended are started."""
-        if self._hit:
-            self._watch(self._look, world)
-        ended: dict[str, int] = {}
-        while self._hit:
-            node_id = self._hit[-1]
-            world.equipped(LoopDisks).free(node_id)
-            if (code := wait_end(world, node_id, SETTLE_S)) is not None:
-                ended[str(node_id)] = code
-                self._facts["message"] = last_words(world, node_id)
-            world.start_if_down(node_id)
-            self._hit.pop()
-            self._facts["ended"] = ended | dict(self._facts["ended"])  # type: ignore[call-overload]
+    def mend(self, world: World, node_id: int) -> None:
+        world.equipped(LoopDisks).free(node_id)
+        if (code := wait_end(world, node_id, SETTLE_S)) is not None:
+            self._ended[str(node_id)] = code
+            self.facts["message"] = last_words(world, node_id)
+        world.start_if_down(node_id)
 
-    def _look(self, world: World) -> Sight:
+    def look(self, world: World) -> Sight:
         """Every node that was hit says of its disk what it has to."""
-        said = {one: _room(world, one) for one in self._hit if world.nodes[one].running}
+        said = {one: _room(world, one) for one in self.hit if world.nodes[one].running}
         what = ", ".join(f"node-{one}: {room}" for one, room in said.items())
         return set(said.values()) == {float(self.room)}, f"room by the nodes' own account: {what}"
 
@@ -321,18 +284,13 @@ def _room(world: World, node_id: int) -> float:
 
 @fault
 class DisksLow(_MajorityFull):
-    """Below the reserve."""
-
     kind = "disks_low"
     title = "the disks of a majority are low: what grows is refused, the rest goes on, no node ends"
     left = 0.6
     room = Room.LOW
 
-    def __init__(self) -> None:
-        """Nothing is committed."""
-        super().__init__()
-        self._own: OwnGroup | None = None
-        self._wrong = ""
+    _own: OwnGroup | None = None
+    _wrong = ""
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Fill them, beside a group that has one offset.
@@ -344,13 +302,13 @@ class DisksLow(_MajorityFull):
         self._own.commit(1)
         return super().inject(world, rng)
 
-    def _look(self, world: World) -> Sight:
+    def look(self, world: World) -> Sight:
         """What grows is refused, the rest is taken."""
-        low, what = super()._look(world)
+        low, what = super().look(world)
         if self._own is None or not low:
             return low, what
         there, new, deleted = self._own.told(2, 0), self._own.told(1, 1), self._own.delete()
-        self._facts |= {"there": sorted(there), "new": sorted(new), "deleted": sorted(deleted)}
+        self.facts |= {"there": sorted(there), "new": sorted(new), "deleted": sorted(deleted)}
         taken, refused = {int(errors_pb2.NONE)}, {int(errors_pb2.KAFKA_STORAGE_ERROR)}
         said = f"an offset that is there {there}, a new one {new}, a deletion {deleted}"
         if (there | deleted) - taken or new - refused:
@@ -367,8 +325,6 @@ class DisksLow(_MajorityFull):
 
 @fault
 class DisksFull(_MajorityFull):
-    """Below what an entry may take."""
-
     kind = "disks_full"
     title = "the disks of a majority are full: nothing is taken, no node ends, all comes back"
     left = 0.2
@@ -386,51 +342,39 @@ class _Slow(DiskFault, Watched):
 
     needs = frozenset({"disk", "write_limit"})
 
-    def heal(self, world: World) -> None:
-        """Lift the limit."""
-        if self._hit:
-            self._watch(self._look, world)
-        while self._hit:
-            world.equipped(WriteLimit).lift(self._hit[-1])
-            self._hit.pop()
+    def mend(self, world: World, node_id: int) -> None:
+        world.equipped(WriteLimit).lift(node_id)
 
-    def _look(self, world: World) -> Sight:
-        return _stuck(world, self._hit)
+    def look(self, world: World) -> Sight:
+        return _stuck(world, self.hit)
 
 
 @fault
 class SlowDisk(_Slow):
-    """A few writes a second."""
-
     kind = "slow_disk"
     title = "the disk of one node does a few writes a second"
 
-    def __init__(self) -> None:
-        """Every disk is fast."""
-        super().__init__()
-        self._per_s = 0
-        self._before: tuple[int, float] | None = None
+    _before: tuple[int, float] | None = None
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Slow it down."""
         node_id = one_of(world, world.running(), rng)
         self._per_s = rng.randint(*SLOW_WRITES_PER_S)
-        self._hit = [node_id]
+        self.hit = [node_id]
         with contextlib.suppress(OSError):  # then it is looked whether a thread hangs
             self._before = _syncs(world, node_id)
         world.equipped(WriteLimit).limit(node_id, per_s=self._per_s)
-        return self._injected(f"{self._per_s} writes a second")
+        return self.injected(f"{self._per_s} writes a second")
 
-    def _look(self, world: World) -> Sight:
+    def look(self, world: World) -> Sight:
         """Syncs took as long as writes that wait for each other, by the node's own account."""
         if self._before is None:
-            return super()._look(world)
+            return super().look(world)
         count, took_s = self._before
         with contextlib.suppress(OSError):  # its page is late: it waits for its disk
-            count, took_s = _syncs(world, self._hit[0])
+            count, took_s = _syncs(world, self.hit[0])
         count, took_s = count - self._before[0], took_s - self._before[1]
         if count <= 0:
-            return super()._look(world)
+            return super().look(world)
         what = f"{count} syncs of {took_s / count * 1000:.0f} ms on average"
         return took_s / count >= SLOW_SHARE_MIN / self._per_s, what
 
@@ -450,19 +394,17 @@ class FsyncStall(_Slow):
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Stall them. Facts: `terms` and, after heal, `terms_after`, by shard."""
-        del rng
-        self._facts["terms"] = _by_name(world.terms())
+        self.facts["terms"] = _by_name(world.terms())
         for node_id in world.followers():
-            self._hit.append(node_id)
+            self.hit.append(node_id)
             world.equipped(WriteLimit).limit(node_id, bytes_per_s=STALL_BYTES_PER_S)
-        return self._injected("no sync ends")
+        return self.injected("no sync ends")
 
     def heal(self, world: World) -> None:
-        """Lift the limit."""
-        stalled = bool(self._hit)
+        stalled = bool(self.hit)
         super().heal(world)
         if stalled:
-            self._facts["terms_after"] = _by_name(world.terms())
+            self.facts["terms_after"] = _by_name(world.terms())
 
 
 @fault
@@ -478,11 +420,6 @@ class LeaderFsyncHangs(_Slow):
     hold_s = (5.0, 60.0)
     weight = 0.5
 
-    def __init__(self) -> None:
-        """Every sync ends."""
-        super().__init__()
-        self._since = 0.0
-
     def inject(self, world: World, rng: Random) -> Injected:
         """Let its syncs hang.
 
@@ -490,27 +427,21 @@ class LeaderFsyncHangs(_Slow):
         by its own account), `leads` (the shards that it then still led) and `exit_code` (null where
         it ran on).
         """
-        del rng
         node_id = world.leader()
-        self._hit = [node_id]
-        self._facts |= {"node": node_id, "exit_code": None, "at_ns": time.monotonic_ns()}
+        self.hit = [node_id]
+        self.facts |= {"node": node_id, "exit_code": None, "at_ns": time.monotonic_ns()}
         self._since = time.monotonic()
         world.equipped(WriteLimit).limit(node_id, bytes_per_s=STALL_BYTES_PER_S)
-        return self._injected("no sync ends")
+        return self.injected("no sync ends")
 
-    def heal(self, world: World) -> None:
-        """Lift the limit, and start the node if it has ended."""
-        while self._hit:
-            node_id = self._hit[-1]
-            self._watch(self._look, world)
-            ends = time.monotonic() - self._since >= ENDS_S
-            unsynced_s = self._unsynced_s(world, node_id)
-            leads = [shard for shard, leader in world.leaders().items() if leader == node_id]
-            world.equipped(WriteLimit).lift(node_id)
-            code = wait_end(world, node_id, NOTICE_S if ends else 0.0)
-            self._facts |= {"unsynced_s": unsynced_s, "leads": sorted(leads), "exit_code": code}
-            world.start_if_down(node_id)
-            self._hit.pop()
+    def mend(self, world: World, node_id: int) -> None:
+        ends = time.monotonic() - self._since >= ENDS_S
+        unsynced_s = self._unsynced_s(world, node_id)
+        leads = [shard for shard, leader in world.leaders().items() if leader == node_id]
+        world.equipped(WriteLimit).lift(node_id)
+        code = wait_end(world, node_id, NOTICE_S if ends else 0.0)
+        self.facts |= {"unsynced_s": unsynced_s, "leads": sorted(leads), "exit_code": code}
+        world.start_if_down(node_id)
 
     def _unsynced_s(self, world: World, node_id: int) -> float:
         """As the node says; where it says nothing any more, as long as it was held."""
@@ -522,27 +453,21 @@ class LeaderFsyncHangs(_Slow):
 
 @fault
 class DiskHang(DiskFault, Watched):
-    """Whoever writes to the disk hangs, its loop with it."""
-
     kind = "disk_hang"
     title = "every write to the disk of one node hangs for a while"
     hold_s = (2.0, 5.0)
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Freeze the file system; it thaws by itself after `HANG_S_MAX`."""
-        self._hit = [one_of(world, world.running(), rng)]
-        world.equipped(LoopDisks).freeze(self._hit, HANG_S_MAX)
-        return self._injected("writes hang")
+        self.hit = [one_of(world, world.running(), rng)]
+        world.equipped(LoopDisks).freeze(self.hit, HANG_S_MAX)
+        return self.injected("writes hang")
 
-    def heal(self, world: World) -> None:
-        """Thaw it."""
-        if self._hit:
-            self._watch(_stuck, world, self._hit)
-        world.equipped(LoopDisks).thaw(self._hit)
-        self._hit.clear()
+    def mend(self, world: World, node_id: int) -> None:
+        world.equipped(LoopDisks).thaw([node_id])
 
-
-HANG_S_MAX = 20.0
+    def look(self, world: World) -> Sight:
+        return _stuck(world, self.hit)
 
 
 def _syncs(world: World, node_id: int) -> tuple[int, float]:

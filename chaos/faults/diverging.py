@@ -9,10 +9,8 @@ from contextlib import suppress
 from random import Random
 from typing import ClassVar
 
-from musterd.chaos.faults.choosing import some_of
-from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
+from musterd.chaos.faults.contract import FaultError, Group, Injected, Watched, fault, some_of
 from musterd.chaos.faults.own_group import OwnGroup
-from musterd.chaos.faults.watched import Watched
 from musterd.chaos.world import damage
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.loopback import node_place
@@ -33,11 +31,6 @@ class _Diverging(Watched):
     wrong: ClassVar[int]
     """So many nodes, alike."""
 
-    def __init__(self) -> None:
-        """All are alike."""
-        self._hit: list[int] = []
-        self._facts: dict[str, object] = {}
-
     def inject(self, world: World, rng: Random) -> Injected:
         """Commit, stop, change, start; wait until those nodes have the others' state.
 
@@ -51,28 +44,28 @@ class _Diverging(Watched):
         world.wait(
             lambda: _all_have(world, own, committed), SETTLED_S_MAX, "all have applied the commit"
         )
-        self._hit = self._choose(world, rng)
+        self.hit = self._choose(world, rng)
         before = {one: _quarantines(world, one, own.shard) for one in world.running()}
-        before |= dict.fromkeys(self._hit, 0)  # a new process counts from 0
+        before |= dict.fromkeys(self.hit, 0)  # a new process counts from 0
         from_index = max(own.applied().values())
-        for node_id in self._hit:
+        for node_id in self.hit:
             if code := world.stop(node_id, STOP_S_MAX):
                 raise FaultError(f"node {node_id} ended with code {code} after SIGTERM")
-        world.changed.update(self._hit)
-        for node_id in self._hit:
+        world.changed.update(self.hit)
+        for node_id in self.hit:
             folder = world.nodes[node_id].data_dir
             if damage.change_offset(folder, own.shard, own.name, own.topic, 0) != offset:
                 raise FaultError(f"node {node_id} had not stored what it had applied")
         at_ns = time.monotonic_ns()
-        for node_id in self._hit:
+        for node_id in self.hit:
             world.start(node_id)
         outvoted = self._await_repair(world, own, offset, before)
         try:
             stored: int | None = own.offset()
         except FaultError:
             stored = None
-        self._facts |= {
-            "nodes": list(self._hit),
+        self.facts |= {
+            "nodes": list(self.hit),
             "shard": own.shard,
             "from_index": from_index,
             "until_index": max(own.applied().values()),
@@ -80,9 +73,9 @@ class _Diverging(Watched):
         }
         self._judge(world, own, outvoted, offset, stored)
         return Injected(
-            tuple(node_place(one) for one in self._hit),
+            tuple(node_place(one) for one in self.hit),
             f"an offset of shard {own.shard} was changed from {offset} to {offset + 1}",
-            facts=self._facts,
+            facts=self.facts,
         )
 
     def _choose(self, world: World, rng: Random) -> list[int]:
@@ -103,7 +96,7 @@ class _Diverging(Watched):
             outvoted = [
                 one for one in world.running() if _quarantines(world, one, own.shard) > before[one]
             ]
-            if set(self._hit) <= set(outvoted) and not _quarantined(world, own.shard):
+            if set(self.hit) <= set(outvoted) and not _quarantined(world, own.shard):
                 return outvoted
             if time.monotonic() > deadline:
                 return outvoted
@@ -114,27 +107,19 @@ class _Diverging(Watched):
     ) -> None:
         """`stored`: what is read now; None: nothing can be."""
         left = _quarantined(world, own.shard)
-        if stored != offset or set(outvoted) - set(self._hit):
+        if stored != offset or set(outvoted) - set(self.hit):
             outcome = "believed"
-        elif left or set(outvoted) != set(self._hit):
+        elif left or set(outvoted) != set(self.hit):
             outcome = "running"
         else:
             outcome = "repaired"
         detail = f"outvoted: {outvoted}; in quarantine still: {left}; {offset} is read as {stored}"
-        self._facts |= {"outcome": outcome, "detail": detail}
-        self._saw((outcome == "repaired", f"{outcome}: {detail}"))
-
-    def heal(self, world: World) -> None:
-        """Start what does not run: a state is made whole by the nodes themselves, or not at all."""
-        while self._hit:
-            world.start_if_down(self._hit[-1])
-            self._hit.pop()
+        self.facts |= {"outcome": outcome, "detail": detail}
+        self.saw(outcome == "repaired", f"{outcome}: {detail}")
 
 
 @fault
 class OneDiverges(_Diverging):
-    """One node."""
-
     kind = "one_diverges"
     title = "one node stores another offset than was acknowledged: it is outvoted and rebuilt"
     wrong = 1
@@ -142,8 +127,6 @@ class OneDiverges(_Diverging):
 
 @fault
 class TwoDiverge(_Diverging):
-    """Two nodes, which are a majority of three and none of five."""
-
     kind = "two_diverge"
     title = "two of five nodes store the same wrong offset: they are outvoted and rebuilt"
     wrong = 2

@@ -8,9 +8,8 @@ import grpc
 
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
 from musterd.chaos.child import Child, ChildError, Message, ask_all, close_all
-from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
+from musterd.chaos.faults.contract import FaultError, Group, Injected, Sight, Watched, fault
 from musterd.chaos.faults.crowd import GROUP_SIZE, MEMBERS_S_MAX
-from musterd.chaos.faults.watched import Sight, Watched
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.loopback import node_place
 
@@ -38,10 +37,9 @@ class _Crowd(Watched):
     """How many they ask for."""
 
     def __init__(self) -> None:
-        """Nobody asks for anything."""
+        super().__init__()
         self._clients: list[Child] = []
         self._answers: list[Message] = []
-        self._name = ""
 
     def _begin(self, world: World, rng: Random, what: Message, processes: int = 1) -> Injected:
         """Start them, and wait until something came of it. Raises FaultError where nothing does.
@@ -73,19 +71,15 @@ class _Crowd(Watched):
         return Injected(hit, detail, facts={"clients": len(self._answers)})
 
     def heal(self, world: World) -> None:
-        """Look, end the clients, and delete their groups."""
         clients, self._clients = self._clients, []
         if clients:
-            self._watch(self._look, world)
+            self.watch(world)
             close_all(clients)
             left = set(self._groups())
             world.wait(lambda: _deleted(world, left), DELETED_S_MAX, f"{self._name}-.. deleted")
 
     def _groups(self) -> list[str]:
         return [f"{self._name}-{number}" for number in range(self.groups)]
-
-    def _look(self, world: World) -> Sight:
-        raise NotImplementedError
 
 
 def _deleted(world: World, left: set[str]) -> bool:
@@ -101,17 +95,14 @@ def _deleted(world: World, left: set[str]) -> bool:
 
 @fault
 class LargeCommits(_Crowd):
-    """Commits of as many partitions as one call may name."""
-
     kind = "large_commits"
     groups = COMMITTERS
     title = "32 clients commit 1,000 partitions at a time, as fast as they are answered"
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Begin, and wait until each has been answered once."""
         return self._begin(world, rng, {"commits": COMMITTERS})
 
-    def _look(self, world: World) -> Sight:
+    def look(self, world: World) -> Sight:
         """What is stored of each one's last partition is how often it committed."""
         request = group_pb2.OffsetFetchRequest()
         for name in self._groups():
@@ -133,8 +124,6 @@ class LargeCommits(_Crowd):
 
 @fault
 class FleetStarts(_Crowd):
-    """Members of many groups that join in one moment."""
-
     kind = "fleet_starts"
     groups = FLEET // GROUP_SIZE
     title = "200 members in groups of ten start at once, in four processes with one client each"
@@ -154,7 +143,7 @@ class FleetStarts(_Crowd):
             raise FaultError(f"{self.kind}: a group formed {formed} times until all had a share")
         return injected
 
-    def _look(self, world: World) -> Sight:
+    def look(self, world: World) -> Sight:
         """How many members their coordinators know."""
         request = admin_pb2.DescribeGroupsRequest(group_ids=self._groups())
         members: dict[str, int] = {}

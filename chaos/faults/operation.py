@@ -9,71 +9,50 @@ from musterd.chaos.faults.contract import Fault, FaultError, Group, Injected, fa
 from musterd.chaos.world.world import World
 from musterd.coordinator.node.loopback import node_place
 
-_STOP_S_MAX = 15.0
-_TRANSFER_S_MAX = 5.0
+STOP_S_MAX = 15.0
+TRANSFER_S_MAX = 5.0
 
 
-class _Stopping(Fault):
-    """Nodes are stopped with SIGTERM and started again."""
-
+class _Stop(Fault):
     group = Group.OPERATION
     hold_s = (0.0, 1.0)
 
-    def __init__(self) -> None:
-        """Nothing is stopped yet."""
-        self._stopped: list[int] = []
-
-    def _stop(self, world: World, node_id: int) -> None:
-        self._stopped.append(node_id)
-        code = world.stop(node_id, _STOP_S_MAX)
+    def stop(self, world: World, node_id: int) -> None:
+        """SIGTERM; it has to end in good order."""
+        self.hit.append(node_id)
+        code = world.stop(node_id, STOP_S_MAX)
         if code != 0:
             raise FaultError(f"node {node_id} ended with code {code} after SIGTERM")
 
-    def heal(self, world: World) -> None:
-        """Start what was stopped."""
-        while self._stopped:
-            world.start_if_down(self._stopped[-1])
-            self._stopped.pop()
-
 
 @fault
-class RollingRestart(_Stopping):
-    """Every node in turn."""
-
+class RollingRestart(_Stop):
     kind = "rolling_restart"
     title = "each node in turn drains, stops at SIGTERM and is started again"
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Restart all in a drawn order; the next one waits until the last one has caught up."""
         order = world.running()
         rng.shuffle(order)
         for node_id in order:
-            self._stop(world, node_id)
+            self.stop(world, node_id)
             self.heal(world)
             world.wait_settled()
-        return Injected(tuple(node_place(one) for one in order), "SIGTERM and start, one by one")
+        return Injected(tuple(map(node_place, order)), "SIGTERM and start, one by one")
 
 
 @fault
-class StopLeader(_Stopping):
-    """The leader leaves in good order and stays away."""
-
+class StopLeader(_Stop):
     kind = "stop_leader"
     title = "the node that leads most shards drains and stops at SIGTERM"
     hold_s = (2.0, 5.0)
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Stop it."""
-        del rng
-        leader = world.leader()
-        self._stop(world, leader)
-        return Injected((node_place(leader),), "SIGTERM")
+        self.stop(world, world.leader())
+        return self.injected("SIGTERM")
 
 
 @fault
 class TransferLeadership(Fault):
-    """Every shard of the leader goes to another node that is well."""
-
     kind = "transfer_leadership"
     title = "every shard of the node that leads most is handed over by the admin API"
     group = Group.OPERATION
@@ -81,7 +60,6 @@ class TransferLeadership(Fault):
     hold_s = (0.5, 3.0)
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Ask the leader to hand over, each shard to a drawn node or to whom it likes."""
         leader = world.leader()
         others = world.followers()
         moved: dict[str, int] = {}
@@ -91,7 +69,7 @@ class TransferLeadership(Fault):
             if rng.random() < 1 / 2:
                 request.to_node = rng.choice(others)
             try:
-                got = world.admin(leader).TransferLeader(request, timeout=_TRANSFER_S_MAX)
+                got = world.admin(leader).TransferLeader(request, timeout=TRANSFER_S_MAX)
             except grpc.RpcError as error:
                 refused.append(f"shard {shard}: {error}")
                 continue
@@ -103,6 +81,3 @@ class TransferLeadership(Fault):
             raise FaultError(f"no shard of node {leader} was handed over: {'; '.join(refused)}")
         detail = f"{len(moved)} shards handed over, {len(refused)} not"
         return Injected((node_place(leader),), detail, facts={"moved": moved})
-
-    def heal(self, world: World) -> None:
-        """Nothing lasts: shards go back to where they belong by themselves."""

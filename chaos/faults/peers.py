@@ -1,15 +1,12 @@
 """Faults of what one node hears from another: garbage, or nothing on one of two connections."""
 
 import time
-from collections.abc import Mapping
 from random import Random
 
 from musterd.chaos.child import Child, ChildError
-from musterd.chaos.faults.choosing import one_of
-from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
-from musterd.chaos.faults.network import _both_ways, _name, _Shaping
+from musterd.chaos.faults.contract import FaultError, Group, Injected, Sight, Watched, fault, one_of
+from musterd.chaos.faults.network import Shaped, both_ways, name_of
 from musterd.chaos.faults.own_group import METADATA_BYTES_MAX, PARTITIONS, OwnGroup
-from musterd.chaos.faults.watched import Sight, Watched
 from musterd.chaos.world.networks.impostor import GARBAGE
 from musterd.chaos.world.networks.network import BULK_CUT
 from musterd.chaos.world.world import World
@@ -26,17 +23,11 @@ POLL_S = 0.05
 
 @fault
 class Garbage(Watched):
-    """Somebody knows a node's hello, says it while that node is down, and then what is no frame."""
-
     kind = "garbage"
     title = "a peer of the leader says hello well and then sends garbage: it is hung up on"
     group = Group.NETWORK
     certain = True
     hold_s = (0.5, 2.0)
-
-    def __init__(self) -> None:
-        """Nobody is down."""
-        self._down: int | None = None
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Learn the hello of another node, kill that, pass for it: on each lane, of each kind.
@@ -53,18 +44,18 @@ class Garbage(Watched):
             learnt = impostor.ask("learn", ANSWER_S_MAX, **_peer_port(world, passed_for))["node"]
             if learnt != passed_for:
                 raise FaultError(f"node {passed_for} says that it is node {learnt}")
-            self._down = passed_for
+            self.hit = [passed_for]
             world.kill(passed_for)
             tries = [(lane, kind) for lane in LANES for kind in GARBAGE]
             for lane, kind in tries:
                 said = self._say(world, target, impostor, {"lane": lane, "kind": kind})
                 if said["refused"]:
-                    self._saw((False, f"{place} was not taken for itself: {said['refused']}"))
+                    self.saw(False, f"{place} was not taken for itself: {said['refused']}")
                     break
                 if not said["ended"]:
                     raise FaultError(f"node {target} keeps a {lane} on which it read {kind}")
             else:
-                self._saw((True, f"{len(tries)} connections taken, and ended over garbage"))
+                self.saw(True, f"{len(tries)} connections taken, and ended over garbage")
         except ChildError as error:
             raise FaultError(str(error)) from error
         finally:
@@ -85,12 +76,6 @@ class Garbage(Watched):
                 return said
             time.sleep(POLL_S)
 
-    def heal(self, world: World) -> None:
-        """Start the node that was passed for: it has to be taken for itself again."""
-        if self._down is not None:
-            world.start_if_down(self._down)
-            self._down = None
-
 
 def _peer_port(world: World, node_id: int) -> dict[str, str | int]:
     host, _, port = world.nodes[node_id].addresses.peer_listen.rpartition(":")
@@ -98,21 +83,16 @@ def _peer_port(world: World, node_id: int) -> dict[str, str | int]:
 
 
 @fault
-class DeadBulk(_Shaping):
-    """Of the two connections between two nodes one carries nothing, and stays open."""
-
+class DeadBulk(Shaped):
     kind = "dead_bulk"
     title = "the bulk connection of the leader and another node carries nothing, control does"
     needs = frozenset({"lanes", "reset"})
     certain = True
 
-    def __init__(self) -> None:
-        """Every connection is well."""
-        super().__init__()
-        self._leader: int | None = None
-        self._other: int | None = None
-        self._own: OwnGroup | None = None
-        self._wanted = 0
+    _leader: int | None = None
+    _other: int | None = None
+    _own: OwnGroup | None = None
+    _wanted = 0
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Have the two connect anew, so that the network sees which is which; fill the bulk one.
@@ -123,7 +103,7 @@ class DeadBulk(_Shaping):
         leader = world.leader()
         other = one_of(world, [one for one in world.running() if one != leader], rng)
         places = node_place(leader), node_place(other)
-        self._shape(world, _both_ways([places[0]], [places[1]]), BULK_CUT)
+        self.shape(world, both_ways([places[0]], [places[1]]), BULK_CUT)
         if not world.network.reset(*places):
             raise FaultError(f"{' and '.join(places)} had no connections")
         world.wait(
@@ -142,7 +122,7 @@ class DeadBulk(_Shaping):
         self._leader, self._other = led[own.shard], pair[led[own.shard]]
         self._own, self._wanted = own, max(own.applied().values())
         targets = tuple(
-            map(_name, _both_ways([node_place(self._leader)], [node_place(self._other)]))
+            map(name_of, both_ways([node_place(self._leader)], [node_place(self._other)]))
         )
         return Injected(targets, "bulk alone, both ways")
 
@@ -160,9 +140,9 @@ class DeadBulk(_Shaping):
                 f"node {other} has what did not pass",
             )
 
-    def _look(self, world: World, before: Mapping[tuple[str, str, str], int]) -> Sight:
+    def look(self, world: World) -> Sight:
         """Something was lost, the other node lacks it, and yet the two hear each other."""
-        lost, what = super()._look(world, before)
+        lost, what = super().look(world)
         if self._own is None or self._other is None or self._leader is None:
             return False, "nothing long was committed"
         lacks = self._wanted - self._own.applied().get(self._other, self._wanted)

@@ -1,144 +1,107 @@
 """Faults of processes: killed, paused, all of them or some."""
 
-import signal
+from abc import abstractmethod
 from random import Random
 
-from musterd.chaos.faults.choosing import one_of, some_of
-from musterd.chaos.faults.contract import Fault, Group, Injected, fault
+from musterd.chaos.faults.contract import Fault, Group, Injected, fault, one_of, some_of
 from musterd.chaos.world.world import World
-from musterd.coordinator.node.loopback import node_place
 
 
-class _Killing(Fault):
-    """Nodes are killed with kill -9 and started again at heal."""
-
+class _ProcessFault(Fault):
     group = Group.PROCESS
 
-    def __init__(self) -> None:
-        """Nothing is killed yet."""
-        self._killed: list[int] = []
+    @abstractmethod
+    def choose(self, world: World, rng: Random) -> list[int]:
+        """The nodes to hit."""
 
-    def _kill(self, world: World, nodes: list[int], detail: str = "") -> Injected:
-        for node_id in nodes:
-            self._killed.append(node_id)
+
+class _Kill(_ProcessFault):
+    detail = "kill -9"
+
+    def inject(self, world: World, rng: Random) -> Injected:
+        for node_id in self.choose(world, rng):
+            self.hit.append(node_id)
             world.kill(node_id)
-        return Injected(tuple(node_place(one) for one in nodes), detail or "kill -9")
-
-    def heal(self, world: World) -> None:
-        """Start what was killed."""
-        while self._killed:
-            world.start_if_down(self._killed[-1])
-            self._killed.pop()
+        return self.injected(self.detail)
 
 
 @fault
-class KillLeader(_Killing):
-    """The node that leads most shards."""
-
+class KillLeader(_Kill):
     kind = "kill_leader"
     title = "kill -9 of the node that leads most shards"
     weight = 3.0
 
-    def inject(self, world: World, rng: Random) -> Injected:
-        """Kill it."""
-        del rng
+    def choose(self, world: World, rng: Random) -> list[int]:
         leader = world.leader()
         led = sum(node_id == leader for node_id in world.leaders().values())
-        return self._kill(world, [leader], f"it led {led} of {world.shards} shards")
+        self.detail = f"it led {led} of {world.shards} shards"
+        return [leader]
 
 
 @fault
-class KillFollower(_Killing):
-    """A node other than that."""
-
+class KillFollower(_Kill):
     kind = "kill_follower"
     title = "kill -9 of another node than that which leads most shards"
     weight = 2.0
 
-    def inject(self, world: World, rng: Random) -> Injected:
-        """Kill one."""
-        return self._kill(world, [one_of(world, world.followers(), rng)])
+    def choose(self, world: World, rng: Random) -> list[int]:
+        return [one_of(world, world.followers(), rng)]
 
 
 @fault
-class KillMajority(_Killing):
-    """So many nodes that no majority is left."""
-
+class KillMajority(_Kill):
     kind = "kill_two_then_restart"
     title = "kill -9 of a majority, the rest stays up"
     keeps_quorum = False
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Kill them at one time."""
         running = world.running()
-        chosen = some_of(world, running, len(world.nodes) // 2 + 1, rng)
-        done = self._kill(world, chosen)
-        rest = tuple(one for one in running if one not in chosen)
-        return Injected(done.targets, done.detail, minority=rest)
+        super().inject(world, rng)
+        return self.injected(self.detail, [one for one in running if one not in self.hit])
+
+    def choose(self, world: World, rng: Random) -> list[int]:
+        return some_of(world, world.running(), len(world.nodes) // 2 + 1, rng)
 
 
 @fault
-class RestartAll(_Killing):
-    """Every node."""
-
+class RestartAll(_Kill):
     kind = "restart_all"
     title = "kill -9 of all nodes at one time, then all are started"
     keeps_quorum = False
     hold_s = (0.0, 2.0)
 
+    def choose(self, world: World, rng: Random) -> list[int]:
+        return world.running()
+
+
+class _Pause(_ProcessFault):
     def inject(self, world: World, rng: Random) -> Injected:
-        """Kill them at one time."""
-        del rng
-        return self._kill(world, world.running())
+        for node_id in self.choose(world, rng):
+            self.hit.append(node_id)
+            world.pause(node_id)
+        return self.injected("SIGSTOP")
 
-
-class _Pausing(Fault):
-    """Nodes are stopped with SIGSTOP and continued at heal."""
-
-    group = Group.PROCESS
-
-    def __init__(self) -> None:
-        """Nothing is paused yet."""
-        self._paused: list[int] = []
-
-    def _pause(self, world: World, nodes: list[int]) -> Injected:
-        for node_id in nodes:
-            self._paused.append(node_id)
-            world.signal(node_id, signal.SIGSTOP)
-        return Injected(tuple(node_place(one) for one in nodes), "SIGSTOP")
-
-    def heal(self, world: World) -> None:
-        """Let them go on."""
-        while self._paused:
-            world.resume(self._paused[-1])
-            self._paused.pop()
+    def mend(self, world: World, node_id: int) -> None:
+        world.resume(node_id)
 
 
 @fault
-class PauseLeader(_Pausing):
-    """The node that leads most shards."""
-
+class PauseLeader(_Pause):
     kind = "pause_leader"
     title = "SIGSTOP of the node that leads most shards, SIGCONT later"
     weight = 2.0
 
-    def inject(self, world: World, rng: Random) -> Injected:
-        """Stop it."""
-        del rng
-        return self._pause(world, [world.leader()])
+    def choose(self, world: World, rng: Random) -> list[int]:
+        return [world.leader()]
 
 
 @fault
-class PauseAll(_Pausing):
-    """Every node."""
-
+class PauseAll(_Pause):
     kind = "pause_all"
     title = "SIGSTOP of all nodes at one time: no session may end by it"
     keeps_quorum = False
     spares_members = True
     hold_s = (5.0, 30.0)
 
-    def inject(self, world: World, rng: Random) -> Injected:
-        """Stop them at one time."""
-        del rng
-        return self._pause(world, world.running())
+    def choose(self, world: World, rng: Random) -> list[int]:
+        return world.running()

@@ -12,10 +12,8 @@ import grpc
 
 from muster.v1 import admin_pb2, errors_pb2
 from musterd.chaos.child import Child
-from musterd.chaos.faults.choosing import one_of
-from musterd.chaos.faults.contract import FaultError, Group, Injected, fault
+from musterd.chaos.faults.contract import FaultError, Group, Injected, Sight, Watched, fault, one_of
 from musterd.chaos.faults.disk import SETTLE_S, last_words, wait_end
-from musterd.chaos.faults.watched import Sight, Watched
 from musterd.chaos.world import process_state
 from musterd.chaos.world.equipment import limits
 from musterd.chaos.world.equipment.limits import CpuLimit, MemoryLimit
@@ -49,25 +47,19 @@ class _ResourceFault(Watched):
     group = Group.RESOURCE
 
     def __init__(self) -> None:
-        """Nobody lacks anything."""
-        self._hit: list[int] = []
-        self._facts: dict[str, object] = {}
+        super().__init__()
         self._since: dict[str, int] = {}
         """What counters said when it was injected."""
 
-    def _risen(self, name: str, now: int) -> int:
+    def risen(self, name: str, now: int) -> int:
         """By how much a counter has risen since then. A fact, too."""
-        self._facts[name] = risen = now - self._since.get(name, now)
+        self.facts[name] = risen = now - self._since.get(name, now)
         return risen
 
-    def _injected(self, detail: str) -> Injected:
-        targets = tuple(node_place(one) for one in self._hit)
-        return Injected(targets, detail, facts=self._facts)
-
-    def _revive(self, world: World, node_id: int) -> None:
+    def revive(self, world: World, node_id: int) -> None:
         """Start it if it has ended, or is about to. Facts: `exit_code`, `message`."""
         code = wait_end(world, node_id, SETTLE_S)
-        self._facts |= {
+        self.facts |= {
             "node": node_id,
             "exit_code": code,
             "message": "" if code is None else last_words(world, node_id),
@@ -77,70 +69,54 @@ class _ResourceFault(Watched):
 
 @fault
 class CpuStarvation(_ResourceFault):
-    """A few milliseconds of CPU in every 100."""
-
     kind = "cpu_starvation"
     title = "one node gets 3 to 20 % of one CPU"
     needs = frozenset({"cpu_limit"})
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Set its share."""
         node_id, share = one_of(world, world.running(), rng), round(rng.uniform(*CPU_SHARES), 3)
-        self._hit = [node_id]
+        self.hit = [node_id]
         cpu = world.equipped(CpuLimit)
         self._since["throttled"] = cpu.throttled(node_id)
         cpu.limit(node_id, share)
-        return self._injected(f"{share:.1%} of a CPU")
+        return self.injected(f"{share:.1%} of a CPU")
 
-    def heal(self, world: World) -> None:
-        """Lift the limit. Facts: `throttled`: in how many periods of 0.1 s it ran out."""
-        while self._hit:
-            node_id = self._hit[-1]
-            cpu = world.equipped(CpuLimit)
-            cpu.lift(node_id)
-            self._watch(self._look, cpu, node_id)
-            self._hit.pop()
+    def mend(self, world: World, node_id: int) -> None:
+        world.equipped(CpuLimit).lift(node_id)
 
-    def _look(self, cpu: CpuLimit, node_id: int) -> Sight:
-        periods = self._risen("throttled", cpu.throttled(node_id))
+    def look(self, world: World) -> Sight:
+        """Facts: `throttled`: in how many periods of 0.1 s it ran out."""
+        periods = self.risen("throttled", world.equipped(CpuLimit).throttled(self.hit[0]))
         return periods > 0, f"its share ran out in {periods} periods of 0.1 s"
 
 
 @fault
 class BusyHost(_ResourceFault):
-    """Everybody on the machine competes with loops that do nothing."""
-
     kind = "busy_host"
     title = "two busy processes per CPU compete with nodes and clients"
 
     def __init__(self) -> None:
-        """Nobody is busy."""
         super().__init__()
         self._loops: list[Child] = []
-        self._since_s = 0.0
 
     def inject(self, world: World, rng: Random) -> Injected:
-        """Start them."""
-        del rng
         self._since_s = time.monotonic()
-        self._hit = world.running()
+        self.hit = world.running()
         count = 2 * (os.cpu_count() or 1)
         for number in range(count):
             self._loops.append(Child("musterd.chaos.faults.busy", {"name": str(number)}))
-        return self._injected(f"{count} busy processes")
+        return self.injected(f"{count} busy processes")
 
     def heal(self, world: World) -> None:
-        """End them."""
-        del world
         if self._loops:
-            self._watch(self._look)
-        self._hit.clear()
+            self.watch(world)
+        self.hit.clear()
         while self._loops:
             self._loops[-1].process.kill()
             self._loops[-1].close()
             self._loops.pop()
 
-    def _look(self) -> Sight:
+    def look(self, world: World) -> Sight:
         ran_s = sum(process_state.ran_s(one.pid) for one in self._loops)
         held_s = time.monotonic() - self._since_s
         return ran_s >= BUSY_SHARE_MIN * held_s, f"they had {ran_s:.1f} s of CPU in {held_s:.1f} s"
@@ -148,8 +124,6 @@ class BusyHost(_ResourceFault):
 
 @fault
 class MemoryShort(_ResourceFault):
-    """Hardly more memory than it has now; the kernel kills it when it needs more."""
-
     kind = "memory_short"
     title = "one node may take no more memory: it makes do, or the kernel kills it"
     needs = frozenset({"memory_limit"})
@@ -157,107 +131,88 @@ class MemoryShort(_ResourceFault):
     def inject(self, world: World, rng: Random) -> Injected:
         """Set the limit. Facts after heal: `limit_reached`, `oom_kills`, `exit_code`."""
         node_id = one_of(world, world.running(), rng)
-        self._hit = [node_id]
+        self.hit = [node_id]
         memory = world.equipped(MemoryLimit)
         self._since["oom_kills"] = memory.killed(node_id)
         self._since["limit_reached"] = memory.reached(node_id)
         limit_bytes = memory.limit(node_id, memory.resident(node_id) + SPARE_BYTES)
-        return self._injected(f"{limit_bytes} bytes at most")
+        return self.injected(f"{limit_bytes} bytes at most")
 
-    def heal(self, world: World) -> None:
-        """Lift the limit, and start the node if it was killed."""
-        while self._hit:
-            node_id = self._hit[-1]
-            memory = world.equipped(MemoryLimit)
-            memory.lift(node_id)
-            self._watch(self._look, memory, node_id)
-            self._revive(world, node_id)
-            self._hit.pop()
+    def mend(self, world: World, node_id: int) -> None:
+        world.equipped(MemoryLimit).lift(node_id)
+        self.revive(world, node_id)
 
-    def _look(self, memory: MemoryLimit, node_id: int) -> Sight:
-        kills = self._risen("oom_kills", memory.killed(node_id))
-        reached = self._risen("limit_reached", memory.reached(node_id))
+    def look(self, world: World) -> Sight:
+        memory, (node_id,) = world.equipped(MemoryLimit), self.hit
+        kills = self.risen("oom_kills", memory.killed(node_id))
+        reached = self.risen("limit_reached", memory.reached(node_id))
         return reached + kills > 0, f"the limit was reached {reached} times, {kills} kills"
 
 
 @fault
 class OutOfFiles(_ResourceFault):
-    """No file can be opened, no connection taken, while many want to connect."""
-
     kind = "out_of_files"
     title = "one node can open no more files while 64 clients connect to it"
 
-    def __init__(self) -> None:
-        """Everybody can open files."""
-        super().__init__()
-        self._before: dict[int, tuple[int, tuple[int, int]]] = {}
-        self._most = 0
-        self._callers: Child | None = None
+    _callers: Child | None = None
+    _limited: tuple[int, tuple[int, int]] | None = None
+    """The process, and its limits before."""
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Limit, then connect. Facts after heal: `exit_code`."""
         node_id = one_of(world, world.running(), rng)
-        self._hit = [node_id]
+        self.hit = [node_id]
         pid = world.nodes[node_id].pid
         self._most = count = limits.open_files(pid) + SPARE_FILES
-        self._before[node_id] = (pid, limits.limit_open_files(pid, count))
+        self._limited = (pid, limits.limit_open_files(pid, count))
         self._callers = Child(
             "musterd.chaos.faults.callers",
             {"endpoint": world.nodes[node_id].endpoint, "count": CALLERS},
             wrap=world.client_command,
         )
         told = self._callers.ready()
-        return self._injected(f"{count} files at most, {told['connected']} connections tried")
+        return self.injected(f"{count} files at most, {told['connected']} connections tried")
 
     def heal(self, world: World) -> None:
-        """End the connections, give the limit back, start the node if it has ended."""
         opened = self._opened()
         if self._callers is not None:
             self._callers.close()
             self._callers = None
-        while self._hit:
-            node_id = self._hit[-1]
-            process = world.nodes[node_id].process
-            pid, before = self._before.get(node_id, (0, (0, 0)))
-            if process is not None and process.poll() is None and process.pid == pid:
+        super().heal(world)
+        if self._limited is not None:
+            code = self.facts.get("exit_code")
+            self.saw(opened >= self._most, f"it had {opened} of {self._most} files open")
+            if code is not None:
+                self.saw(True, f"it ended by itself with code {code}")
+            self._limited = None
+
+    def mend(self, world: World, node_id: int) -> None:
+        process = world.nodes[node_id].process
+        if self._limited is not None and process is not None and process.poll() is None:
+            pid, before = self._limited
+            if process.pid == pid:
                 with contextlib.suppress(ProcessLookupError):  # it ends just now
                     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
-            self._revive(world, node_id)
-            if before[1]:
-                self._saw(self._sight(opened))
-            self._hit.pop()
+        self.revive(world, node_id)
 
     def _opened(self) -> int:
-        for node_id in self._hit:
-            with contextlib.suppress(OSError, KeyError):  # it has ended, or was not limited
-                return limits.open_files(self._before[node_id][0])
+        with contextlib.suppress(OSError):  # it has ended
+            return 0 if self._limited is None else limits.open_files(self._limited[0])
         return 0
-
-    def _sight(self, opened: int) -> Sight:
-        code = self._facts.get("exit_code")
-        if code is not None:
-            return True, f"it ended by itself with code {code}"
-        return opened >= self._most, f"it had {opened} of {self._most} files open"
 
 
 @fault
 class UnreadAnswers(_ResourceFault):
-    """A client asks for what is long, and takes nothing of it."""
-
     kind = "unread_answers"
     title = "one node is asked for 350 long answers by a client that never reads"
     spares_members = True
 
-    def __init__(self) -> None:
-        """Everybody reads."""
-        super().__init__()
-        self._client: Child | None = None
-        self._pid = 0
+    _client: Child | None = None
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Ask. Facts after heal: `refused`, `rise_bytes`."""
         node_id = one_of(world, world.running(), rng)
-        self._hit = [node_id]
+        self.hit = [node_id]
         self._pid = world.nodes[node_id].pid
         self._since["refused"] = _untaken(world, node_id)
         _forget_peak(self._pid)
@@ -268,41 +223,36 @@ class UnreadAnswers(_ResourceFault):
             wrap=world.client_command,
         )
         told = self._client.ready()
-        return self._injected(f"{told['calls']} calls on one connection")
+        return self.injected(f"{told['calls']} calls on one connection")
 
     def heal(self, world: World) -> None:
-        """End the client. Raises FaultError where the node's memory rose by what nobody took."""
-        for node_id in self._hit:
-            self._watch(self._look, world, node_id)
+        """Raises FaultError where the node's memory rose by what nobody took."""
+        hit = list(self.hit)
+        if hit:
+            self.watch(world)
+        self.hit.clear()
         if self._client is not None:
             self._client.close()
             self._client = None
-        hit, self._hit = self._hit, []
-        rise_bytes = self._facts.get("rise_bytes", 0)
+        rise_bytes = self.facts.get("rise_bytes", 0)
         if hit and isinstance(rise_bytes, int) and rise_bytes > DEAF_RISE_MAX_BYTES:
             raise FaultError(f"{node_place(hit[0])} took {rise_bytes} bytes for what nobody reads")
 
-    def _look(self, world: World, node_id: int) -> Sight:
-        refused = self._risen("refused", _untaken(world, node_id))
-        if world.nodes[node_id].pid == self._pid:
-            self._risen("rise_bytes", _peak(self._pid))
+    def look(self, world: World) -> Sight:
+        refused = self.risen("refused", _untaken(world, self.hit[0]))
+        if world.nodes[self.hit[0]].pid == self._pid:
+            self.risen("rise_bytes", _peak(self._pid))
         return refused > 0, f"the node refused or ended {refused} of its calls"
 
 
 @fault
 class StateFull(_ResourceFault):
-    """A group grows until it holds as much state as it may."""
-
     kind = "state_full"
     title = "a client fills a group to its limit of state: it is refused, what is there goes on"
     needs = frozenset({"state_limit"})
     spares_members = True
 
-    def __init__(self) -> None:
-        """Every group is small."""
-        super().__init__()
-        self._client: Child | None = None
-        self._group = ""
+    _client: Child | None = None
 
     def inject(self, world: World, rng: Random) -> Injected:
         """Fill. Facts: `taken` (offsets), `went_on`, and after heal `refused`.
@@ -311,36 +261,35 @@ class StateFull(_ResourceFault):
         """
         self._group = f"filled-{rng.getrandbits(32):08x}"
         world.create_topic(FILLED_TOPIC, FILLED_PARTITIONS)
-        self._hit = world.running()
-        self._since["refused"] = _refused_growth(world, self._hit)
+        self.hit = world.running()
+        self._since["refused"] = _refused_growth(world, self.hit)
         self._client = Child(
             "musterd.chaos.faults.filler",
             {
-                "endpoints": [world.nodes[one].endpoint for one in self._hit],
+                "endpoints": [world.nodes[one].endpoint for one in self.hit],
                 "group": self._group,
                 "topic": FILLED_TOPIC,
                 "partitions": FILLED_PARTITIONS,
             },
             wrap=world.client_command,
         )
-        self._facts |= self._client.ready(timeout_s=FILLED_S_MAX)
-        if not self._facts["went_on"]:
+        self.facts |= self._client.ready(timeout_s=FILLED_S_MAX)
+        if not self.facts["went_on"]:
             raise FaultError("a commit over an offset that is there was refused at the limit")
-        return self._injected(f"{self._facts['taken']} offsets were taken")
+        return self.injected(f"{self.facts['taken']} offsets were taken")
 
     def heal(self, world: World) -> None:
-        """End the client and delete its group."""
-        if self._hit:
-            self._watch(self._look, world)
-        self._hit = []
+        if self.hit:
+            self.watch(world)
+        self.hit = []
         if self._client is not None:
             self._client.close()
             self._client = None
             request = admin_pb2.DeleteGroupsRequest(group_ids=[self._group])
             world.wait(lambda: _deleted(world, request), FILLED_S_MAX, f"{self._group} deleted")
 
-    def _look(self, world: World) -> Sight:
-        refused = self._risen("refused", _refused_growth(world, self._hit))
+    def look(self, world: World) -> Sight:
+        refused = self.risen("refused", _refused_growth(world, self.hit))
         return refused > 0, f"growth was refused {refused} times"
 
 

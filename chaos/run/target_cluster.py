@@ -202,7 +202,7 @@ class OwnWorld(TargetCluster):
         if self._fault is None:
             return Healed()
         self._fault.heal(self.world)
-        healed = Healed(self._fault.effect(), self._fault.unreal())
+        healed = Healed(self._fault.effect, self._fault.unreal)
         self._fault = None
         return healed
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from muster.v1 import admin_pb2
-from musterd.chaos.faults.choosing import one_of, some_of
+from musterd.chaos.faults.contract import one_of, some_of
 from musterd.chaos.run.conductor import Conductor
 from musterd.chaos.run.installation import Installation
 from musterd.chaos.run.schedule import Schedule

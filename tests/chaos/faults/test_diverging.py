@@ -31,7 +31,7 @@ def test_a_fault_is_real_and_heals(kind, nodes) -> None:
             finally:
                 made.heal(world)
                 made.heal(world)
-            assert made.unreal() == ""
+            assert made.unreal == ""
             states = states_of(kind, injected.facts, injected.facts["at_ns"] + 1)
             assert [f"node-{one.node}" for one in states] == list(injected.targets)
             assert disks.check_corrupt(History(node_states=states)).violations == ()

@@ -380,7 +380,7 @@ def test_a_fault_is_real_and_heals(world, load, kind) -> None:
     finally:
         made.heal(world)
         made.heal(world)
-    assert made.unreal() == ""
+    assert made.unreal == ""
     world.wait_settled()
     load.wait_progress()
     assert world.running() == list(world.nodes)

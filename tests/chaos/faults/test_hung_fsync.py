@@ -40,7 +40,7 @@ def still_led(*builds):
                     time.sleep(0.1)
             finally:
                 fault.heal(world)
-            assert fault.unreal() == ""
+            assert fault.unreal == ""
             world.wait_settled()
             load.wait_progress()
             load.stop()

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from muster.v1 import admin_pb2, errors_pb2, group_pb2
-from musterd.chaos.faults import clock, damage, disk, load, resources, watched
+from musterd.chaos.faults import clock, contract, damage, disk, load, resources
 from musterd.chaos.faults.catalog import kinds
-from musterd.chaos.faults.contract import FaultError, Group, create
-from musterd.chaos.faults.watched import Watched
+from musterd.chaos.faults.contract import FaultError, Group, Watched, create
 from musterd.chaos.run.target_cluster import Healed, OwnWorld
 from musterd.coordinator.node.loopback import ClusterError
 from tests.chaos.faults.portless import Portless
@@ -57,7 +56,7 @@ def test_a_fault_that_does_nothing_when_it_is_injected_is_unreal():
     looking = {name for name, kind in kinds().items() if issubclass(kind, Watched)}
     assert looking == ours - DAMAGES - POWER - RESETS
     for name in looking:
-        assert create(name).unreal() == "nobody looked"
+        assert create(name).unreal == "nobody looked"
 
 
 def test_the_document_says_of_every_kind_how_it_is_seen():
@@ -349,7 +348,7 @@ def test_a_disk_whose_syncs_were_not_counted_before_is_not_judged_by_their_mean(
 
 def test_a_look_that_fails_is_tried_again(monkeypatch):
     """What cannot be seen for a moment is no fault without an effect."""
-    monkeypatch.setattr(watched, "POLL_S", 0.0)
+    monkeypatch.setattr(contract, "POLL_S", 0.0)
     looks = iter([OSError("gone"), ClusterError("late"), None])
 
     def full(_):
@@ -456,10 +455,12 @@ def test_a_look_that_fails_keeps_nothing_from_being_healed(monkeypatch):
     """It saw nothing, and says why."""
     world, lifted = Machine(), []
 
+    told = iter([0])
+
     def throttled(_):
-        if lifted:
-            raise ClusterError("the group is gone")
-        return 0
+        for count in told:
+            return count
+        raise ClusterError("the group is gone")
 
     world.throttled, world.lift = throttled, lifted.append
     assert "the group is gone" in injected("cpu_starvation", world).unreal
@@ -495,7 +496,7 @@ def test_a_torn_write_that_tore_nothing_was_not_injected(monkeypatch):
     monkeypatch.setattr(disk.damage, "written", lambda _: 5)
     monkeypatch.setattr(disk.damage, "log_size", lambda _: ("", 0))
     monkeypatch.setattr(disk.damage, "half_written", lambda *_: None)
-    monkeypatch.setattr(disk.TornWrite, "_power_off", lambda *_: None)
+    monkeypatch.setattr(disk.TornWrite, "power_off", lambda *_: None)
     with pytest.raises(FaultError, match="nothing was unsynced"):
         create("torn_write").inject(world, Random(1))
 

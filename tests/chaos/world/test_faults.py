@@ -68,7 +68,7 @@ def test_a_fault_is_real_and_heals(world, client, kind) -> None:
     finally:
         made.heal(world)
         made.heal(world)
-    assert made.unreal() == ""
+    assert made.unreal == ""
     world.wait_settled()
     world.wait(lambda: _acknowledged(world, client), 30.0, "a commit of each group acknowledged")
     hit = {f"node-{one}" for one, node in world.nodes.items() if node.pid != pids[one]}
