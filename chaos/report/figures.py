@@ -1,28 +1,24 @@
 """What a report says: every figure of every input, added up. What nobody measured stays None."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from musterd.chaos.mutants import cold
 from musterd.chaos.mutants.cold import Cold
 from musterd.chaos.report.bugs import Bug
 from musterd.chaos.report.inputs import Inputs, Mutant, Simulated, Soaked
-from musterd.chaos.report.invariants import INVARIANTS
+from musterd.chaos.report.invariants import INVARIANTS, Invariant
 from musterd.chaos.report.parts import Part, headline, parts_of
 from musterd.chaos.run.result import FaultRun, Judgement, RunResult, Spread
 
 SCHEMA = "muster.chaos.report/v1"
 MESSAGES_MAX = 100
 """Violations per invariant that a report quotes; the count is that of all."""
-NS_PER_S = 1e9
-HELD, VIOLATED, EMPTY, WAITS, ABSENT = (
-    "held",
-    "violated",
-    "looked at nothing",
-    "does not apply",
-    "not checked in this run",
-)
+NS_PER_H = 3_600e9
+HELD, VIOLATED, EMPTY = "held", "violated", "looked at nothing"
+WAITS, ABSENT = "does not apply", "not checked in this run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +114,8 @@ class Report:
 def build(inputs: Inputs, bugs: list[Bug], made_at: str) -> Report:
     """Add up. `made_at`: ISO 8601, UTC."""
     runs, parts = inputs.runs, parts_of(inputs)
-    invariants = [_held(one.id, [r.verdicts for _, r in runs]) for one in INVARIANTS]
+    verdicts = [verdict for _, run in runs for verdict in run.verdicts]
+    invariants = [_held(one, verdicts) for one in INVARIANTS]
     reasons = list(_reasons(inputs, invariants))
     faults = [(name, fault) for name, run in runs for fault in run.faults]
     simulated: Counter[str] = Counter()
@@ -169,25 +166,21 @@ def _reasons(inputs: Inputs, invariants: list[Held]) -> Iterable[str]:
         yield from (f"{soak.name}: {problem}" for problem in soak.problems)
 
 
-def _held(invariant: str, verdicts: list[list[Judgement]]) -> Held:
-    promise = next(one for one in INVARIANTS if one.id == invariant)
-    mine = [verdict for run in verdicts for verdict in run if verdict.invariant == invariant]
+def _held(promise: Invariant, verdicts: list[Judgement]) -> Held:
+    mine = [verdict for verdict in verdicts if verdict.invariant == promise.id]
     applying = [verdict for verdict in mine if verdict.applies]
     count = sum(verdict.violations_count for verdict in mine)
     looked_at = sum(verdict.looked_at for verdict in applying)
+    state = WAITS if mine or promise.waits_for else ABSENT
+    if applying:
+        state = HELD if looked_at else EMPTY
     if count:
         state = VIOLATED
-    elif applying:
-        state = HELD if looked_at else EMPTY
-    elif mine or promise.waits_for:
-        state = WAITS
-    else:
-        state = ABSENT
     waits = f"waits for {promise.waits_for}" if promise.waits_for else ""
     notes = list(dict.fromkeys(verdict.note for verdict in applying or mine if verdict.note))
     messages = [broken.what for verdict in mine for broken in verdict.violations]
     return Held(
-        id=invariant,
+        id=promise.id,
         title=promise.title,
         meaning=promise.meaning,
         state=state,
@@ -206,172 +199,140 @@ def _rows(faults: Iterable[FaultRun]) -> list[FaultRow]:
 
 
 def _row(kind: str, faults: list[FaultRun]) -> FaultRow:
-    def spread(of: Callable[[FaultRun], float | None]) -> Spread:
-        return Spread.of([value for fault in faults if (value := of(fault)) is not None])
-
     return FaultRow(
         kind=kind,
         injected=len(faults),
-        hit_ms=spread(_hit),
-        other_ms=spread(_other),
-        first_commit_ms=spread(_first_commit),
-        owned_ms=spread(_owned),
+        hit_ms=Spread.of(_known(faults, "hit_ms")),
+        other_ms=Spread.of(_known(faults, "other_ms")),
+        first_commit_ms=Spread.of(_known(faults, "first_commit_ms")),
+        owned_ms=Spread.of(_known(faults, "owned_ms")),
         unowned=sum(fault.unowned > 0 for fault in faults),
-        unowned_ms=spread(lambda fault: fault.unowned_ms).max,
-        p99_before_ms=spread(lambda fault: fault.latency_before.p99).max,
-        p99_during_ms=spread(lambda fault: fault.latency_during.p99).max,
+        unowned_ms=_most(faults, "unowned_ms"),
+        p99_before_ms=_most(faults, "latency_before.p99"),
+        p99_during_ms=_most(faults, "latency_during.p99"),
         quorum=all(fault.quorum for fault in faults),
         verified=all(fault.verified for fault in faults),
         unseen=sum(bool(fault.unreal) for fault in faults),
     )
 
 
-def _figures(inputs: Inputs) -> Iterable[Figure]:
-    runs = [run for _, run in inputs.runs]
-    faults = [fault for run in runs for fault in run.faults if fault.injected]
-    kills = [fault for fault in faults if fault.kind.startswith("kill_leader")]
-    yield Figure("runs", "runs on real processes", len(runs) if runs else None)
-    hours = sum((run.ended_ns - run.began_ns) / NS_PER_S for run in runs) / 3600
-    yield Figure("real_hours", "hours on real processes", hours if runs else None, "h")
-    yield from _simulated(inputs.simulations)
-    for word in ("ok", "fail", "unknown"):
-        total = sum(getattr(run.counts, word) for run in runs) if runs else None
-        yield Figure(f"operations_{word}", f"operations {_SPOKEN[word]}", total)
-    lost = [run.commits_lost for run in runs]
-    known = [count for count in lost if count is not None]
-    whole = bool(known) and len(known) == len(lost)
-    yield Figure("commits_lost", "acknowledged commits lost", sum(known) if whole else None)
-    unread = [run.keys_unread for run in runs if run.keys_unread is not None]
-    whole = bool(unread) and len(unread) == len(runs)
-    yield Figure("keys_unread", "keys not read again", sum(unread) if whole else None)
-    violations = sum(v.violations_count for run in runs for v in run.verdicts)
-    yield Figure("violations", "violations", violations if runs else None)
-    yield Figure("faults_injected", "faults injected", len(faults) if runs else None)
-    tried = {fault.kind for fault in faults if not fault.unreal}
-    broken = {
-        fault.kind
-        for run in runs
-        for fault in run.faults
-        if fault.injected and any(verdict.violations_count for verdict in run.verdicts)
-    }
-    survived = len(tried - broken) if runs else None
-    yield Figure("fault_kinds_survived", "kinds of faults survived", survived)
-    yield Figure("fault_kinds_tried", "kinds of faults tried", len(tried) if runs else None)
-    for key, label, among, of in (
-        ("gap_hit", "no commit, groups of a hit node", faults, _hit),
-        ("gap_other", "no commit, other groups", faults, _other),
-        ("kill_first_commit", "to the first commit", kills, _first_commit),
-        ("kill_owned", "to all partitions owned", kills, _owned),
-    ):
-        yield from _spread(key, label, [v for f in among if (v := of(f)) is not None])
-    looked = [fault for fault in kills if fault.owned_ms is not None or fault.unowned]
-    unowned = sum(fault.unowned > 0 for fault in looked)
-    label = "kills after which some had no owner until the next fault"
-    yield Figure("kill_unowned", label, unowned if looked else None)
-    yield Figure("gap_calm_ms_max", "no commit while nothing is broken, longest", _calm(runs), "ms")
-    yield from _rebalancing(runs)
-    yield from _load(runs)
-    yield from _soaked(inputs.soaks)
-    planted = inputs.mutants
-    caught = sum(mutant.caught for mutant in planted)
-    builds = len({mutant.name for mutant in planted})
-    yield Figure("mutants_planted", "mutants planted", builds if planted else None)
-    hunts = len(planted) if planted else None
-    yield Figure("mutants_hunted", "hunts for them, one a layer", hunts)
-    yield Figure("mutants_caught", "hunts that caught one", caught if planted else None)
+def _known(of: Iterable[object], path: str) -> list[float]:
+    return [value for value in map(attrgetter(path), of) if value is not None]
 
 
-_SPOKEN = {"ok": "acknowledged", "fail": "refused", "unknown": "with unknown outcome"}
+def _most(of: Iterable[object], path: str) -> float | None:
+    """The highest; of times the worst: percentiles of several runs cannot be added."""
+    return max(_known(of, path), default=None)
 
 
-def _calm(runs: list[RunResult]) -> float | None:
-    return _most(runs, lambda run: run.calm_ms)
-
-
-def _hit(fault: FaultRun) -> float | None:
-    return fault.hit_ms
-
-
-def _other(fault: FaultRun) -> float | None:
-    return fault.other_ms
-
-
-def _first_commit(fault: FaultRun) -> float | None:
-    return fault.first_commit_ms
-
-
-def _owned(fault: FaultRun) -> float | None:
-    return fault.owned_ms
-
-
-def _simulated(simulations: list[Simulated]) -> Iterable[Figure]:
-    seeds = sum(one.seeds for one in simulations)
-    seconds = [one.simulated_s for one in simulations if one.simulated_s is not None]
-    whole = bool(seconds) and len(seconds) == len(simulations)
-    broken = sum(one.violations for one in simulations)
-    told = bool(simulations)
-    yield Figure("seeds", "simulated runs (seeds)", seeds if told else None)
-    yield Figure("simulated_hours", "simulated hours", sum(seconds) / 3600 if whole else None, "h")
-    yield Figure(
-        "simulated_violations", "simulated runs with a violation", broken if told else None
-    )
-    faults = sum(sum(one.faults.values()) for one in simulations)
-    yield Figure("simulated_faults", "simulated faults", faults if told else None)
-
-
-def _spread(key: str, label: str, values: list[float]) -> Iterable[Figure]:
-    spread = Spread.of(values)
-    for name, figure in (("p50", spread.p50), ("p95", spread.p95), ("max", spread.max)):
-        yield Figure(f"{key}_ms_{name}", f"{label}, {_RANK[name]}", figure, "ms")
+def _total(values: Iterable[float | None]) -> float | None:
+    """The sum; None where one is not known, and where there is none."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if known and len(known) == len(found) else None
 
 
 _RANK = {"p50": "median", "p95": "p95", "p99": "p99", "max": "longest"}
 
 
-def _most(runs: list[RunResult], of: Callable[[RunResult], float | None]) -> float | None:
-    """The highest of the runs; of times the worst: percentiles of several runs cannot be added."""
-    values = [value for run in runs if (value := of(run)) is not None]
-    return max(values, default=None)
+def _figures(inputs: Inputs) -> Iterable[Figure]:
+    runs, mutants = [run for _, run in inputs.runs], inputs.mutants
+    yield Figure("runs", "runs on real processes", len(runs) or None)
+    hours = _total((run.ended_ns - run.began_ns) / NS_PER_H for run in runs)
+    yield Figure("real_hours", "hours on real processes", hours, "h")
+    yield from _simulated(inputs.simulations)
+    for key, label, total in (
+        ("operations_ok", "operations acknowledged", lambda run: run.counts.ok),
+        ("operations_fail", "operations refused", lambda run: run.counts.fail),
+        ("operations_unknown", "operations with unknown outcome", lambda run: run.counts.unknown),
+        ("commits_lost", "acknowledged commits lost", lambda run: run.commits_lost),
+        ("keys_unread", "keys not read again", lambda run: run.keys_unread),
+        ("violations", "violations", lambda run: sum(v.violations_count for v in run.verdicts)),
+        ("faults_injected", "faults injected", lambda run: sum(f.injected for f in run.faults)),
+    ):
+        yield Figure(key, label, _total(map(total, runs)))
+    yield from _survived(runs)
+    yield Figure("gap_calm_ms_max", _CALM, _most(runs, "calm_ms"), "ms")
+    yield from _rebalancing(runs)
+    yield from _load(runs)
+    yield from _soaked(inputs.soaks)
+    builds = len({mutant.name for mutant in mutants})
+    yield Figure("mutants_planted", "mutants planted", builds or None)
+    yield Figure("mutants_hunted", "hunts for them, one a layer", len(mutants) or None)
+    caught = _total(mutant.caught for mutant in mutants)
+    yield Figure("mutants_caught", "hunts that caught one", caught)
+
+
+_CALM = "no commit while nothing is broken, longest"
+
+
+def _survived(runs: list[RunResult]) -> Iterable[Figure]:
+    faults = [fault for run in runs for fault in run.faults if fault.injected]
+    kills = [fault for fault in faults if fault.kind.startswith("kill_leader")]
+    tried = {fault.kind for fault in faults if not fault.unreal}
+    bad = [run for run in runs if any(verdict.violations_count for verdict in run.verdicts)]
+    broken = {fault.kind for run in bad for fault in run.faults if fault.injected}
+    survived = len(tried - broken) if runs else None
+    yield Figure("fault_kinds_survived", "kinds of faults survived", survived)
+    yield Figure("fault_kinds_tried", "kinds of faults tried", len(tried) if runs else None)
+    for key, label, among, of in (
+        ("gap_hit", "no commit, groups of a hit node", faults, "hit_ms"),
+        ("gap_other", "no commit, other groups", faults, "other_ms"),
+        ("kill_first_commit", "to the first commit", kills, "first_commit_ms"),
+        ("kill_owned", "to all partitions owned", kills, "owned_ms"),
+    ):
+        spread = Spread.of(_known(among, of))
+        for rank in ("p50", "p95", "max"):
+            yield Figure(f"{key}_ms_{rank}", f"{label}, {_RANK[rank]}", getattr(spread, rank), "ms")
+    looked = [fault for fault in kills if fault.owned_ms is not None or fault.unowned]
+    unowned = _total(fault.unowned > 0 for fault in looked)
+    label = "kills after which some had no owner until the next fault"
+    yield Figure("kill_unowned", label, unowned)
+
+
+def _simulated(simulations: list[Simulated]) -> Iterable[Figure]:
+    seconds = _total(one.simulated_s for one in simulations)
+    broken = _total(one.violations for one in simulations)
+    faults = _total(sum(one.faults.values()) for one in simulations)
+    hours = None if seconds is None else seconds / 3600
+    yield Figure("seeds", "simulated runs (seeds)", _total(one.seeds for one in simulations))
+    yield Figure("simulated_hours", "simulated hours", hours, "h")
+    yield Figure("simulated_violations", "simulated runs with a violation", broken)
+    yield Figure("simulated_faults", "simulated faults", faults)
 
 
 def _rebalancing(runs: list[RunResult]) -> Iterable[Figure]:
-    for key, label, of in (
-        ("join_to_assigned", "join to assigned", lambda r: r.rebalancing.join_to_assigned_ms),
-        (
-            "leave_to_reassigned",
-            "leave to reassigned",
-            lambda r: r.rebalancing.leave_to_reassigned_ms,
-        ),
+    for key, label in (
+        ("join_to_assigned_ms", "join to assigned"),
+        ("leave_to_reassigned_ms", "leave to reassigned"),
     ):
         for rank in ("p50", "p99"):
-            worst = _most(runs, lambda run, of=of, rank=rank: getattr(of(run), rank))  # type: ignore[misc]
-            yield Figure(f"{key}_ms_{rank}", f"{label}, {_RANK[rank]}", worst, "ms")
-    looked = [run for run in runs if run.rebalancing.rebalances]
-    rounds = sum(run.rebalancing.rebalances for run in looked)
-    moved = sum(run.rebalancing.moved for run in looked)
-    least = sum(run.rebalancing.moved_minimum for run in looked)
-    yield Figure("rebalances", "rebalances", rounds if looked else None)
-    yield Figure("moved", "partitions moved", moved if looked else None)
-    yield Figure("moved_minimum", "partitions that had to move", least if looked else None)
+            worst = _most(runs, f"rebalancing.{key}.{rank}")
+            yield Figure(f"{key}_{rank}", f"{label}, {_RANK[rank]}", worst, "ms")
+    looked = [run.rebalancing for run in runs if run.rebalancing.rebalances]
+    rounds, moved = _total(one.rebalances for one in looked), _total(one.moved for one in looked)
+    yield Figure("rebalances", "rebalances", rounds)
+    yield Figure("moved", "partitions moved", moved)
+    least = _total(one.moved_minimum for one in looked)
+    yield Figure("moved_minimum", "partitions that had to move", least)
 
 
 def _load(runs: list[RunResult]) -> Iterable[Figure]:
     rate = min((run.commits_per_s for run in runs), default=None)
     yield Figure("commits_per_s", "commits acknowledged, through all faults", rate, "1/s")
     for rank in ("p50", "p99"):
-        value = _most(runs, lambda run, rank=rank: getattr(run.commit_ms, rank))  # type: ignore[misc]
-        yield Figure(f"commit_ms_{rank}", f"latency of a commit, {_RANK[rank]}", value, "ms")
+        label = f"latency of a commit, {_RANK[rank]}"
+        yield Figure(f"commit_ms_{rank}", label, _most(runs, f"commit_ms.{rank}"), "ms")
     for what in ("members", "groups", "partitions"):
-        most = _most(runs, lambda run, what=what: run.largest.get(what))  # type: ignore[misc]
+        most = max((run.largest[what] for run in runs if what in run.largest), default=None)
         yield Figure(f"largest_{what}", f"most {what} at a time", most)
 
 
 def _soaked(soaks: list[Soaked]) -> Iterable[Figure]:
-    longest = max((soak.minutes for soak in soaks), default=None)
-    yield Figure("soak_minutes", "soak", longest, "min")
+    yield Figure("soak_minutes", "soak", _most(soaks, "minutes"), "min")
     for kind, label in (("node", "nodes"), ("worker", "SDK processes")):
         mine = [line for soak in soaks for line in soak.lines if line.kind == kind]
         last = max((line.points[-1][1] for line in mine if line.points), default=None)
-        slope = max((line.slope for line in mine if line.slope is not None), default=None)
+        slope = _most(mine, "slope")
         yield Figure(f"rss_{kind}_mib", f"memory after the soak, {label}, most", last, "MiB")
         yield Figure(f"rss_{kind}_slope", f"rise of it, {label}, steepest", slope, "MiB/h")

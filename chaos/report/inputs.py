@@ -16,11 +16,7 @@ from musterd.chaos.soak import judge, records
 from musterd.chaos.soak.judge import Row
 from musterd.chaos.verdict import Verdict
 
-FILE_BYTES_MAX = 256 * 1024 * 1024
-"""A larger file is refused unread."""
 KIB_PER_MIB = 1024
-RUNS_MAX = 1_000
-"""Inputs of one report."""
 BESIDE = ("sim.json", "mutants.json", "soak.jsonl", "muster-soak.jsonl")
 """What may lie in a run's folder beside its result."""
 
@@ -119,9 +115,7 @@ def read(paths: Iterable[Path]) -> Inputs:
         InputError: one of them cannot be read or is nothing that belongs here, or there are none.
     """
     inputs = Inputs()
-    for count, path in enumerate(paths):
-        if count >= RUNS_MAX:
-            raise InputError(f"more than {RUNS_MAX} inputs")
+    for path in paths:
         if path.is_dir():
             _read_folder(path, inputs)
         else:
@@ -154,9 +148,9 @@ def _read_file(path: Path, inputs: Inputs) -> None:
     document = _document(path)
     if "seeds" in document and "violations" in document:
         inputs.simulations.append(_simulated(path, document))
-        _add(inputs, _mutants(path, document.get("mutants", {}), _built(document)))
+        _add(inputs, _mutants(path, document.get("mutants", {}), build.read(document.get("build"))))
     elif "mutants" in document:
-        _add(inputs, _mutants(path, document["mutants"], _built(document)))
+        _add(inputs, _mutants(path, document["mutants"], build.read(document.get("build"))))
         inputs.unsought += _unsought(path, document.get("skipped", []))
     elif "warm_up_s" in document:
         raise InputError(f"{path} is a soak's summary: give its samples, the file with .jsonl")
@@ -168,20 +162,14 @@ def _add(inputs: Inputs, mutants: list[Mutant]) -> None:
     """Each once: one that survived anywhere has survived, and who says more is believed."""
     known = {(one.layer, one.name): one for one in inputs.mutants}
     for one in mutants:
-        before = known.get((one.layer, one.name))
-        if before is None or (not one.caught, bool(one.rule)) > (
-            not before.caught,
-            bool(before.rule),
-        ):
-            known[one.layer, one.name] = one
+        before = known.setdefault((one.layer, one.name), one)
+        known[one.layer, one.name] = max(before, one, key=lambda m: (not m.caught, bool(m.rule)))
     inputs.mutants = list(known.values())
 
 
 def _document(path: Path) -> dict[str, Any]:
     """The JSON object in the file, or in its last line (what `make sim` prints)."""
     try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise InputError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
@@ -196,12 +184,10 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _simulated(path: Path, document: Mapping[str, Any]) -> Simulated:
-    faults = document.get("faults")
-    numbers = (document["seeds"], document["violations"])
-    if not isinstance(faults, dict) or not all(isinstance(n, int) for n in numbers):
+    faults, known = document.get("faults"), {"seeds", "violations"}
+    if not isinstance(faults, dict) or not all(isinstance(document[one], int) for one in known):
         raise InputError(f"{path}: seeds and violations are numbers, faults is an object")
     counts = document.get("counts", document)
-    known = {"seeds", "violations"}
     return Simulated(
         name=path.stem,
         seeds=document["seeds"],
@@ -211,21 +197,18 @@ def _simulated(path: Path, document: Mapping[str, Any]) -> Simulated:
         seconds=document.get("seconds"),
         simulated_s=document.get("simulated_s"),
         problems=[str(one) for one in document.get("problems", [])],
-        build=_built(document),
+        build=build.read(document.get("build")),
     )
-
-
-def _built(document: Mapping[str, Any]) -> Build | None:
-    return build.read(document.get("build"))
 
 
 def _mutants(path: Path, told: object, of: Build | None) -> list[Mutant]:
     """`{name: seed or "survived"}`, or a list of objects that say more."""
+    how = {"survived": "no seed"}
     if isinstance(told, dict):
-        how = {
-            name: "no seed" if seed == "survived" else f"seed {seed}" for name, seed in told.items()
-        }
-        return [Mutant(name, told[name] != "survived", how[name], build=of) for name in told]
+        return [
+            Mutant(name, seed != "survived", how.get(seed, f"seed {seed}"), build=of)
+            for name, seed in told.items()
+        ]
     if not isinstance(told, list):
         raise InputError(f"{path}: mutants is neither an object nor a list")
     return [replace(_mutant(path, one), build=of) for one in told]
@@ -261,13 +244,13 @@ def _soaked(path: Path) -> Soaked:
         read_back = records.read(path)
     except (OSError, records.RecordsError) as error:
         raise InputError(f"{path} holds no samples of a soak: {error}") from error
-    table = {row.name: row for row in judge.rows(read_back)}
-    points: dict[str, list[tuple[float, float]]] = {}
-    kinds: dict[str, str] = {}
+    table = judge.rows(read_back)
+    slopes = {row.name: row.growth_mib_per_h for row in table}
+    points: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for one in read_back.samples:
         if one.kind != "churned":
-            kinds[one.name] = one.kind
-            points.setdefault(one.name, []).append((one.at_s / 60, one.rss_kib / KIB_PER_MIB))
+            at = one.at_s / 60, one.rss_kib / KIB_PER_MIB
+            points.setdefault((one.name, one.kind), []).append(at)
     verdicts = judge.judge(read_back)
     broken = [one for one in verdicts if one.applies and not one.passed]
     return Soaked(
@@ -275,18 +258,14 @@ def _soaked(path: Path) -> Soaked:
         minutes=max((one.at_s / 60 for one in read_back.samples), default=0.0),
         warmup_minutes=read_back.timetable.warm_up_s / 60,
         lines=[
-            SoakLine(name, kinds[name], tuple(points[name]), _slope(table.get(name)))
-            for name in sorted(points)
+            SoakLine(name, kind, tuple(line), slopes.get(name))
+            for (name, kind), line in sorted(points.items())
         ],
-        rows=list(table.values()),
+        rows=table,
         verdicts=verdicts,
         problems=[f"{one.invariant} {one.title}: {_said(one)}" for one in broken],
         build=read_back.build,
     )
-
-
-def _slope(row: Row | None) -> float | None:
-    return None if row is None else row.growth_mib_per_h
 
 
 def _said(verdict: Verdict) -> str:

@@ -40,8 +40,8 @@ def html(report: Report) -> str:
         figures={one.key: one for one in report.figures},
         groups=_groups(report),
         panels=[
-            (panel.kind, panel.words, _drawn(panel.svg))
-            for panel in pictures.panels(run for _, run in report.runs)
+            (kind, words, _drawn(picture))
+            for kind, words, picture in pictures.panels([run for _, run in report.runs])
         ],
         timelines=[
             (name, run, _drawn(pictures.timeline(run))) for name, run in report.runs if run.faults

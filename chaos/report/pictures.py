@@ -1,21 +1,10 @@
 """What is drawn: latency through each fault, the whole run, the memory of a soak."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from musterd.chaos.report import svg
 from musterd.chaos.report.inputs import Soaked
-from musterd.chaos.report.svg import (
-    BAD,
-    FAINT,
-    GRID,
-    HIT,
-    OTHER,
-    SERIES,
-    SPAN,
-    Picture,
-    Scale,
-    short_ms,
-)
+from musterd.chaos.report.svg import Picture, Scale, short_ms
 from musterd.chaos.run.probes import hit_nodes
 from musterd.chaos.run.result import FaultRun, ProbeTrack, RunResult
 
@@ -39,34 +28,18 @@ WAIT_MS = 250.0
 """A longer time without an acknowledged commit is worth a colour in the timeline."""
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """The picture of one fault, and what stands above it."""
-
-    kind: str
-    words: str
-    svg: str
-
-
-def panels(runs: Iterable[RunResult]) -> list[Panel]:
-    """One of each kind of fault: that with the longest time without a commit."""
-    worst: dict[str, tuple[float, int, RunResult, FaultRun]] = {}
-    counts: dict[str, int] = {}
-    runs = list(runs)
-    top_ms = ceiling(runs)
+def panels(runs: Sequence[RunResult]) -> list[tuple[str, str, str]]:
+    """Of each kind of fault, with words: the one with the longest time without a commit."""
+    by_kind: dict[str, list[tuple[FaultRun, RunResult]]] = {}
     for run in runs:
         for fault in run.faults:
-            if not fault.injected or not run.probes:
-                continue
-            counts[fault.kind] = counts.get(fault.kind, 0) + 1
-            gap = max(fault.hit_ms or 0.0, fault.other_ms or 0.0)
-            mine = (gap, -counts[fault.kind], run, fault)
-            if fault.kind not in worst or mine[:2] > worst[fault.kind][:2]:
-                worst[fault.kind] = mine
-    return [
-        _panel(run, fault, counts[kind], top_ms)
-        for kind, (_, _, run, fault) in sorted(worst.items())
-    ]
+            if fault.injected and run.probes:
+                by_kind.setdefault(fault.kind, []).append((fault, run))
+    top_ms, found = ceiling(runs), []
+    for kind, some in sorted(by_kind.items()):
+        fault, run = max(some, key=lambda one: max(one[0].hit_ms or 0.0, one[0].other_ms or 0.0))
+        found.append((kind, _caption(fault, len(some)), _panel(run, fault, top_ms)))
+    return found
 
 
 def ceiling(runs: Iterable[RunResult]) -> float:
@@ -82,7 +55,7 @@ def led_by(probe: ProbeTrack, at_ms: float) -> int | None:
     return told[-1] if told else None
 
 
-def _panel(run: RunResult, fault: FaultRun, count: int, top_ms: float) -> Panel:
+def _panel(run: RunResult, fault: FaultRun, top_ms: float) -> str:
     zero = (fault.began_ns - run.began_ns) / NS_PER_MS
     healed_ns = fault.healed_ns or run.ended_ns
     healed_s = (healed_ns - fault.began_ns) / 1e9
@@ -92,11 +65,14 @@ def _panel(run: RunResult, fault: FaultRun, count: int, top_ms: float) -> Panel:
     x = Scale(-BEFORE_S, end_s, 46, wide - 8)
     y = Scale(FLOOR_MS, top_ms, high - 24, 20, decades=True)
     picture = Picture(wide, high, f"latency of commits through {fault.kind}")
-    picture.rect(x(0), y.end, x(min(healed_s, end_s)) - x(0), y.start - y.end, SPAN)
-    _axes(picture, x, y)
+    picture.rect(x(0), y.end, x(min(healed_s, end_s)) - x(0), y.start - y.end, svg.SPAN)
+    _rules(picture, x, y, _decade)
+    for tick in x.ticks():
+        picture.rule((x(tick), y.start), (x(tick), y.start + 4), svg.FAINT)
+        picture.text((x(tick), y.start + 16), f"{tick:g} s", svg.FAINT, "middle")
     hit = hit_nodes(fault.targets)
     for probe in sorted(run.probes, key=lambda probe: led_by(probe, zero) in hit):
-        colour = HIT if led_by(probe, zero) in hit else OTHER
+        colour = svg.HIT if led_by(probe, zero) in hit else svg.OTHER
         answered, silent = [], []
         for sent, took in zip(probe.sent_ms, probe.latency_ms, strict=True):
             at_s = (sent - zero) / 1000
@@ -109,8 +85,8 @@ def _panel(run: RunResult, fault: FaultRun, count: int, top_ms: float) -> Panel:
                     end = (x(min(at_s + took / 1000, end_s)), y(took))
                     picture.curve([answered[-1], end], colour)
         picture.dots(answered, colour)
-        picture.crosses(silent, BAD)
-    return Panel(fault.kind, _caption(fault, count), picture.svg())
+        picture.crosses(silent, svg.BAD)
+    return picture.svg()
 
 
 def _caption(fault: FaultRun, count: int) -> str:
@@ -125,13 +101,11 @@ def _caption(fault: FaultRun, count: int) -> str:
     return "; ".join(words)
 
 
-def _axes(picture: Picture, x: Scale, y: Scale, unit: str = " s") -> None:
+def _rules(picture: Picture, x: Scale, y: Scale, name: Callable[[float], str]) -> None:
+    """Lines across the picture at the ticks of y, with what they stand for."""
     for tick in y.ticks():
-        picture.rule((x.start, y(tick)), (x.end, y(tick)), GRID)
-        picture.text((x.start - 5, y(tick) + 4), _decade(tick), FAINT, "end")
-    for tick in x.ticks():
-        picture.rule((x(tick), y.start), (x(tick), y.start + 4), FAINT)
-        picture.text((x(tick), y.start + 16), f"{tick:g}{unit}", FAINT, "middle")
+        picture.rule((x.start, y(tick)), (x.end, y(tick)), svg.GRID)
+        picture.text((x.start - 5, y(tick) + 4), name(tick), svg.FAINT, "end")
 
 
 def _decade(value_ms: float) -> str:
@@ -148,26 +122,20 @@ def timeline(run: RunResult) -> str:
     x = Scale(0, length_min, LEFT, WIDE - 12)
     y = Scale(FLOOR_MS, ceiling([run]), below + LANE, below, decades=True)
     for tick in x.ticks(10):
-        picture.rule((x(tick), top), (x(tick), y.start + 4), GRID)
-        picture.text((x(tick), y.start + 17), f"{tick:g} min", FAINT, "middle")
+        picture.rule((x(tick), top), (x(tick), y.start + 4), svg.GRID)
+        picture.text((x(tick), y.start + 17), f"{tick:g} min", svg.FAINT, "middle")
     for number, kind in enumerate(kinds):
-        at = top + ROW * number
-        picture.text((LEFT - 8, at + 11), kind, anchor="end")
-        for fault in run.faults:
-            if fault.kind == kind and fault.injected:
-                _bar(picture, x, at, run, fault)
-    for tick in y.ticks():
-        picture.rule((x.start, y(tick)), (x.end, y(tick)), GRID)
-        picture.text((x.start - 8, y(tick) + 4), _decade(tick), FAINT, "end")
+        picture.text((LEFT - 8, top + ROW * number + 11), kind, anchor="end")
+    for fault in run.faults:
+        if fault.injected:
+            at = top + ROW * kinds.index(fault.kind) + 2
+            began = (fault.began_ns - run.began_ns) / 60e9
+            healed = ((fault.healed_ns or run.ended_ns) - run.began_ns) / 60e9
+            colour = svg.SERIES[0] if fault.quorum else svg.SERIES[4]
+            picture.rect(x(began), at, max(x(healed) - x(began), 3), ROW - 5, colour)
+    _rules(picture, x, y, _decade)
     _waits(picture, x, y, run)
     return picture.svg()
-
-
-def _bar(picture: Picture, x: Scale, at: float, run: RunResult, fault: FaultRun) -> None:
-    began = (fault.began_ns - run.began_ns) / 60e9
-    healed = ((fault.healed_ns or run.ended_ns) - run.began_ns) / 60e9
-    colour = SERIES[0] if fault.quorum else SERIES[4]
-    picture.rect(x(began), at + 2, max(x(healed) - x(began), 3), ROW - 5, colour)
 
 
 def _waits(picture: Picture, x: Scale, y: Scale, run: RunResult) -> None:
@@ -183,7 +151,7 @@ def _waits(picture: Picture, x: Scale, y: Scale, run: RunResult) -> None:
     wide = (x.end - x.start) / BUCKETS
     for bucket, wait in enumerate(worst):
         if wait > FLOOR_MS:
-            colour = HIT if wait > WAIT_MS else OTHER
+            colour = svg.HIT if wait > WAIT_MS else svg.OTHER
             picture.rect(x.start + bucket * wide, y(wait), wide + 0.4, y.start - y(wait), colour)
 
 
@@ -214,22 +182,16 @@ def memory(soak: Soaked, kind: str) -> str:
     picture = Picture(WIDE // 2 - 10, 240, f"memory of each {kind}")
     x = Scale(0, max(soak.minutes, 0.1), 52, picture.width - 70)
     y = Scale(0, most * 1.1, 214, 10)
-    picture.rect(x(0), y.end, x(soak.warmup_minutes) - x(0), y.start - y.end, SPAN)
-    for tick in y.ticks(5):
-        picture.rule((x.start, y(tick)), (x.end, y(tick)), GRID)
-        picture.text((x.start - 5, y(tick) + 4), f"{tick:g} MiB", FAINT, "end")
+    picture.rect(x(0), y.end, x(soak.warmup_minutes) - x(0), y.start - y.end, svg.SPAN)
+    _rules(picture, x, y, "{:g} MiB".format)
     for tick in x.ticks():
-        picture.text((x(tick), y.start + 16), f"{tick:g} min", FAINT, "middle")
+        picture.text((x(tick), y.start + 16), f"{tick:g} min", svg.FAINT, "middle")
     free = y.end
     for number, line in enumerate(sorted(lines, key=lambda line: -line.points[-1][1])):
-        colour = SERIES[number % len(SERIES)]
-        picture.curve([(x(at), y(value)) for at, value in _thin(line.points)], colour)
+        colour = svg.SERIES[number % len(svg.SERIES)]
+        thinned = [*line.points[:: max(1, len(line.points) // BUCKETS)], line.points[-1]]
+        picture.curve([(x(at), y(value)) for at, value in thinned], colour)
         free = max(free + 12, y(line.points[-1][1]) + 4)
         if free < y.start:
             picture.text((x.end + 5, free), line.name, colour)
     return picture.svg()
-
-
-def _thin(points: tuple[tuple[float, float], ...]) -> list[tuple[float, float]]:
-    step = max(1, len(points) // BUCKETS)
-    return [*points[::step], points[-1]]

@@ -1,9 +1,7 @@
 """`muster chaos soak`: options, what a terminal sees, the exit code."""
 
-import contextlib
 import json
-import sys
-from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,14 +15,12 @@ from musterd.chaos.interrupts import Interrupts
 from musterd.chaos.soak.plan import MINUTES_MAX, Timetable
 
 if TYPE_CHECKING:
-    from musterd.chaos.soak.conductor import Say
     from musterd.chaos.soak.judge import Row
     from musterd.chaos.soak.records import Records
     from musterd.chaos.verdict import Verdict
 
 SAMPLES = Path("muster-soak.jsonl")
 SUMMARY = Path("muster-soak.json")
-STEP_PERCENT = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -58,12 +54,21 @@ def soak(
     """
     interrupted = False
     if check is None:
+        from musterd.chaos.run.view import make_view  # noqa: PLC0415
         from musterd.chaos.soak.conductor import Interrupted  # noqa: PLC0415  # grpc is slow to import
         from musterd.chaos.soak.conductor import soak as run  # noqa: PLC0415
 
         timetable = Timetable(60 * minutes)
+        view = make_view()
+
+        def say(at_s: float, line: str) -> None:
+            if line:
+                view.say(line)
+            else:
+                view.update(at_s / timetable.total_s, "soak")
+
         try:
-            with _progress(timetable.total_s) as say, Interrupts(note):
+            with Interrupts(note), closing(view):
                 run(timetable, samples, seed, say)
         except OSError as error:
             raise CommandError(
@@ -180,39 +185,3 @@ def to_result(records: "Records", verdicts: "list[Verdict]", table: "list[Row]")
 
 def _pair(found: tuple[int, int]) -> str:
     return f"{found[0]} > {found[1]}"
-
-
-@contextlib.contextmanager
-def _progress(total_s: float) -> "Iterator[Say]":
-    """A bar on a terminal, else a line for each twentieth; what happens is said above it."""
-    if not sys.stderr.isatty():
-        yield _plain(total_s)
-        return
-    from rich.console import Console  # noqa: PLC0415  # only where there is a terminal
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    columns = (TextColumn("soak"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
-        bar = progress.add_task("soak", total=total_s)
-
-        def say(at_s: float, line: str) -> None:
-            progress.update(bar, completed=at_s)
-            if line:
-                progress.console.print(f"{at_s:8.1f} s  {line}", highlight=False, markup=False)
-
-        yield say
-
-
-def _plain(total_s: float) -> "Say":
-    said = -STEP_PERCENT
-
-    def say(at_s: float, line: str) -> None:
-        nonlocal said
-        percent = int(100 * at_s / total_s)
-        if line:
-            typer.echo(f"{at_s:8.1f} s  {line}", err=True)
-        elif percent >= said + STEP_PERCENT:
-            said = percent - percent % STEP_PERCENT
-            typer.echo(f"{at_s:8.1f} s  {said} %", err=True)
-
-    return say

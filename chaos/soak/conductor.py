@@ -11,16 +11,15 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
-from muster.v1 import admin_pb2, admin_pb2_grpc, errors_pb2
+from muster.v1 import admin_pb2, errors_pb2
 from musterd.chaos.child import Child, ChildError, Message, close_all
 from musterd.chaos.hash_seeds import hash_seed
 from musterd.chaos.soak import plan, sampling
-from musterd.chaos.soak.plan import Timetable, Window
+from musterd.chaos.soak.plan import Membership, Timetable, Window
 from musterd.chaos.soak.records import Load, Writer
 from musterd.chaos.soak.sampling import Sample, SampleError
 from musterd.chaos.world.world import World
@@ -44,19 +43,11 @@ TURN_S = 0.1
 PHASE = 0.4
 """An action first happens after this part of its interval."""
 
-
-class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """A soak was ended by a signal, in good order: all that it started is gone."""
-
-
 Say = Callable[[float, str], None]
 
 
-@dataclass(slots=True)
-class _Action:
-    every_s: float
-    act: Callable[[], None]
-    due_s: float
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """A soak was ended by a signal, in good order: all that it started is gone."""
 
 
 class Soak:
@@ -71,8 +62,8 @@ class Soak:
         self._steady: dict[str, Child] = {}
         self._churned: dict[str, Child] = {}
         self._told: dict[str, Message] = {}
-        self._past: Counter[str] = Counter()
-        """Commits of churned processes that were killed."""
+        self._past_commits = 0
+        """Of churned processes that were killed."""
         self._refused: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
         self._next_bounce_s = 0.0
@@ -95,7 +86,7 @@ class Soak:
             self._event("interrupted")
             raise Interrupted from error
         finally:
-            close_all([*self._steady.values(), *self._churned.values()])
+            close_all(self._all().values())
             del os.environ[name]
             left = sampling.wait_gone(marker, GONE_S)
             for message in self._told.values():
@@ -110,9 +101,15 @@ class Soak:
     def _inside(self) -> None:
         with World(nodes=plan.NODES) as cluster:
             self._cluster = cluster
-            self._bootstrap = ",".join(cluster.endpoints)
             cluster.create_topic(plan.TOPIC, plan.PARTITIONS)
-            self._start_processes()
+            for number in range(plan.STEADY):
+                self._steady[f"worker-{number}"] = self._worker(number)
+            for number in range(plan.STEADY, plan.STEADY + plan.CHURNED):
+                self._churned[f"worker-{number}"] = self._worker(number)
+            visits = [Membership("", plan.VISITS, "")]
+            self._steady[plan.VISITOR] = self._process(plan.VISITOR, visits)
+            for child in self._all().values():
+                child.ready(ANSWER_S)
             cluster.wait_balanced()
             self._wait_settled()
             self._began = time.monotonic()
@@ -120,45 +117,32 @@ class Soak:
             try:
                 self._go()
             finally:
-                close_all([*self._steady.values(), *self._churned.values()])
-
-    def _start_processes(self) -> None:
-        for number in range(plan.STEADY):
-            self._steady[f"worker-{number}"] = self._worker(number)
-        for number in range(plan.STEADY, plan.STEADY + plan.CHURNED):
-            self._churned[f"worker-{number}"] = self._worker(number)
-        self._steady[plan.VISITOR] = Child(
-            "musterd.chaos.soak.visitor",
-            {
-                "bootstrap": self._bootstrap,
-                "name": plan.VISITOR,
-                "looked_at": [name for name, _ in plan.groups()],
-            },
-            environment={**os.environ, **hash_seed(None, plan.VISITOR)},
-        )
-        for child in self._all().values():
-            child.ready(ANSWER_S)
+                close_all(self._all().values())
 
     def _worker(self, number: int) -> Child:
-        seats = [[one.group, one.kind, one.instance] for one in plan.seats(number)]
-        config = {"bootstrap": self._bootstrap, "name": f"worker-{number}", "seats": seats}
-        environment = {**os.environ, **hash_seed(None, f"worker-{number}")}
+        return self._process(f"worker-{number}", plan.memberships(number))
+
+    def _process(self, name: str, memberships: list[Membership]) -> Child:
+        config = {
+            "bootstrap": ",".join(self._cluster.endpoints),
+            "name": name,
+            "memberships": [[one.group, one.kind, one.instance] for one in memberships],
+        }
+        environment = {**os.environ, **hash_seed(None, name)}
         return Child("musterd.chaos.soak.worker", config, environment=environment)
 
     def _all(self) -> dict[str, Child]:
         return {**self._steady, **self._churned}
 
     def _go(self) -> None:
-        actions = [
-            _Action(every_s, act, PHASE * every_s)
-            for every_s, act in (
-                (VISIT_EVERY_S, self._visit),
-                (LOOK_EVERY_S, self._look_at_groups),
-                (min(TRANSFER_EVERY_S, self._times.total_s / 6), self._transfer),
-                (min(KILL_EVERY_S, self._times.total_s / 6), self._kill),
-                (min(PAUSE_EVERY_S, self._times.total_s / 3), self._pause),
-            )
-        ]
+        every_s = {
+            self._visit: VISIT_EVERY_S,
+            self._look_at_groups: LOOK_EVERY_S,
+            self._transfer: min(TRANSFER_EVERY_S, self._times.total_s / 6),
+            self._kill: min(KILL_EVERY_S, self._times.total_s / 6),
+            self._pause: min(PAUSE_EVERY_S, self._times.total_s / 3),
+        }
+        due_s = {act: PHASE * seconds for act, seconds in every_s.items()}
         windows = list(self._times.windows())
         next_sample_s = 0.0
         while windows:
@@ -170,10 +154,10 @@ class Soak:
                 next_sample_s = max(next_sample_s + self._times.sample_s, at_s)
                 self._sample(None)
             if not self._times.is_calm(at_s):
-                for action in actions:
-                    if self._at_s() >= action.due_s:
-                        action.due_s = self._at_s() + action.every_s
-                        action.act()
+                for act, seconds in every_s.items():
+                    if self._at_s() >= due_s[act]:
+                        due_s[act] = self._at_s() + seconds
+                        act()
                 self._bounce_if_due()
             time.sleep(TURN_S)
 
@@ -203,27 +187,28 @@ class Soak:
         is_warm = at_s >= self._times.warm_up_s
         self._next_bounce_s = at_s + (BOUNCE_EVERY_S if is_warm else BOUNCE_WARM_S)
         name = self._random.choice([one for one in self._steady if one != plan.VISITOR])
-        self._steady[name].ask("bounce", ANSWER_S, seat=self._random.randrange(plan.SEATS))
+        member = self._random.randrange(plan.MEMBERSHIPS)
+        self._steady[name].ask("bounce", ANSWER_S, member=member)
         self._done["bounces"] += 1
 
     def _visit(self) -> None:
-        self._steady["visitor"].ask("visit", ANSWER_S)
+        """The next visit, where the last one is over."""
+        visitor = self._steady[plan.VISITOR]
+        if visitor.ask("sample", ANSWER_S)["settled"]:
+            visitor.ask("bounce", ANSWER_S, member=0)
 
     def _look_at_groups(self) -> None:
         """List the groups of one node, describe some, and ask why one of them rebalanced."""
         stub = self._cluster.admin(self._random.randrange(plan.NODES))
         try:
-            self._ask_about_groups(stub)
+            listed = stub.ListGroups(admin_pb2.ListGroupsRequest(), timeout=ADMIN_S)
+            if names := [one.group_id for one in listed.groups][:5]:
+                described = admin_pb2.DescribeGroupsRequest(group_ids=names)
+                stub.DescribeGroups(described, timeout=ADMIN_S)
+                explained = admin_pb2.DescribeRebalancesRequest(group_id=names[0])
+                stub.DescribeRebalances(explained, timeout=ADMIN_S)
         except grpc.RpcError as error:  # the node is too busy, stands still, or led until now
             self._refused[error.code().name] += 1
-
-    def _ask_about_groups(self, stub: admin_pb2_grpc.AdminStub) -> None:
-        listed = stub.ListGroups(admin_pb2.ListGroupsRequest(), timeout=ADMIN_S)
-        names = [one.group_id for one in listed.groups][:5]
-        if names:
-            stub.DescribeGroups(admin_pb2.DescribeGroupsRequest(group_ids=names), timeout=ADMIN_S)
-            request = admin_pb2.DescribeRebalancesRequest(group_id=names[0])
-            stub.DescribeRebalances(request, timeout=ADMIN_S)
 
     def _kill(self) -> None:
         name = self._random.choice(list(self._churned))
@@ -232,7 +217,7 @@ class Soak:
         child.close()
         told = self._told.pop(name, None)
         if told is not None:
-            self._past["commits"] += told["commits"]
+            self._past_commits += told["commits"]
             self._refused.update(told["refused"])
         self._churned[name] = self._worker(int(name.rpartition("-")[2]))
         self._churned[name].ready(ANSWER_S)
@@ -251,8 +236,7 @@ class Soak:
         except grpc.RpcError as error:
             self._refused[error.code().name] += 1
             return
-        if answer.status.code == errors_pb2.NONE:
-            self._done["transfers"] += 1
+        self._done["transfers"] += answer.status.code == errors_pb2.NONE
 
     def _pause(self) -> None:
         """Leadership goes to the other nodes, and comes back by transfer."""
@@ -289,17 +273,10 @@ class Soak:
         for kind, children in (("worker", self._steady), ("churned", self._churned)):
             found += [self._child(at_s, kind, name, one, window) for name, one in children.items()]
         self._writer.samples(found)
-        self._writer.load(
-            Load(
-                at_s=round(at_s, 2),
-                commits=self._past["commits"] + sum(one["commits"] for one in self._told.values()),
-                bounces=self._done["bounces"],
-                kills=self._done["kills"],
-                pauses=self._done["pauses"],
-                transfers=self._done["transfers"],
-                visits=self._told[plan.VISITOR]["counters"]["visits"],
-            )
-        )
+        commits = self._past_commits + sum(one["commits"] for one in self._told.values())
+        done = {what: self._done[what] for what in ("bounces", "kills", "pauses", "transfers")}
+        visits = self._told[plan.VISITOR]["visits"]
+        self._writer.load(Load(at_s=round(at_s, 2), commits=commits, visits=visits, **done))
         self._say(at_s, "")
 
     def _child(self, at_s: float, kind: str, name: str, child: Child, window: int | None) -> Sample:

@@ -10,9 +10,9 @@ one. Two things are counted apart, because others decide on them, within a bound
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import linear_regression
-from typing import Final
+from typing import Any, Final
 
 from musterd.chaos.soak.plan import JUDGED
 from musterd.chaos.soak.records import Records
@@ -77,16 +77,10 @@ def growth_mib_per_h(samples: Iterable[Sample]) -> float | None:
     return linear_regression(*zip(*points, strict=True)).slope
 
 
-def at_rest(values: Iterable[float]) -> float:
-    """The lower quartile: one of the values. Raises ValueError where there is none."""
+def at_rest(values: Iterable[int]) -> int:
+    """The lower quartile: one of the values, of which there is one at least."""
     ordered = sorted(values)
-    if not ordered:
-        raise ValueError("nothing was seen")
     return ordered[len(ordered) // 4]
-
-
-def _handles(one: Sample) -> int:
-    return sum(count for kind, count in one.handles.items() if kind != "database")
 
 
 def rows(records: Records) -> list[Row]:
@@ -103,26 +97,23 @@ def rows(records: Records) -> list[Row]:
             continue
 
         def pair(
-            read: Callable[[Sample], float], begin: list[Sample] = begin, end: list[Sample] = end
-        ) -> tuple[float, float]:
+            read: Callable[[Sample], int], begin: list[Sample] = begin, end: list[Sample] = end
+        ) -> tuple[int, int]:
             return at_rest(map(read, begin)), at_rest(map(read, end))
 
-        def whole(pair: tuple[float, float]) -> tuple[int, int]:
-            return int(pair[0]), int(pair[1])
-
         span_s = samples[-1].at_s - samples[0].at_s
-        rss = pair(lambda one: one.rss_kib / _KIB_PER_MIB)
+        rss_kib = pair(lambda one: one.rss_kib)
         found.append(
             Row(
                 name=name,
                 kind=samples[0].kind,
-                rss_mib=rss,
+                rss_mib=(rss_kib[0] / _KIB_PER_MIB, rss_kib[1] / _KIB_PER_MIB),
                 growth_mib_per_h=growth_mib_per_h(samples),
-                handles=whole(pair(_handles)),
+                handles=pair(lambda one: sum(one.handles.values()) - one.handles["database"]),
                 database=max(one.handles["database"] for one in samples),
-                threads=whole(pair(lambda one: one.threads - one.pool_threads)),
+                threads=pair(lambda one: one.threads - one.pool_threads),
                 pool_threads=max(one.pool_threads for one in end),
-                tasks=whole(pair(lambda one: one.tasks)),
+                tasks=pair(lambda one: one.tasks),
                 cores=(samples[-1].cpu_s - samples[0].cpu_s) / span_s if span_s else 0.0,
             )
         )
@@ -147,66 +138,66 @@ def judge(records: Records, expected: Collection[str] = JUDGED) -> list[Verdict]
         expected: names of the processes that must have been seen all the time.
     """
     table = rows(records)
+    seen = len(table)
     return [
         _memory(table),
-        _counts("S2", "no handle is left open", table, lambda row: row.handles),
+        _verdict(
+            "S2", "no handle is left open", seen, _more_at_last(table, lambda row: row.handles)
+        ),
         _store_files(table),
-        _threads(table),
-        _counts("S5", "no task is left", table, lambda row: row.tasks),
+        _verdict(
+            "S4",
+            "no thread is left",
+            seen,
+            [
+                *_more_at_last(table, lambda row: row.threads),
+                *(
+                    f"{row.name}: {row.pool_threads} threads in gRPC's pool"
+                    for row in table
+                    if row.pool_threads > POOL_THREADS_MAX
+                ),
+            ],
+        ),
+        _verdict("S5", "no task is left", seen, _more_at_last(table, lambda row: row.tasks)),
         _same_processes(records, expected),
         _went_on(records),
         _nothing_left(records),
     ]
 
 
+def _verdict(
+    number: str, title: str, looked_at: int, broken: Iterable[str], **more: Any
+) -> Verdict:
+    violations = tuple(Violation(number, what) for what in broken)
+    return Verdict(number, title, looked_at, violations, **more)
+
+
 def _memory(table: list[Row]) -> Verdict:
-    grown = [row for row in table if row.growth_mib_per_h is not None]
-    return Verdict(
+    grown = {row.name: mib for row in table if (mib := row.growth_mib_per_h) is not None}
+    return _verdict(
         "S1",
         f"memory grows by less than {GROWTH_MIB_PER_H:g} MiB/h",
         len(grown),
-        tuple(
-            Violation("S1", f"{row.name}: {row.growth_mib_per_h:+.2f} MiB/h")
-            for row in grown
-            if row.growth_mib_per_h is not None and row.growth_mib_per_h >= GROWTH_MIB_PER_H
-        ),
+        (f"{name}: {mib:+.2f} MiB/h" for name, mib in grown.items() if mib >= GROWTH_MIB_PER_H),
         applies=bool(grown) or not table,
         note="" if grown else f"fewer than {FIT_S_MIN / 60:.0f} minutes after the warm-up",
     )
 
 
-def _counts(
-    number: str, title: str, table: list[Row], read: Callable[[Row], tuple[int, int]]
-) -> Verdict:
-    violations = []
-    for row in table:
-        first, last = read(row)
-        if last > first:
-            violations.append(Violation(number, f"{row.name}: {first} at first, {last} at last"))
-    return Verdict(number, title, len(table), tuple(violations))
-
-
-def _threads(table: list[Row]) -> Verdict:
-    own = _counts("S4", "no thread is left", table, lambda row: row.threads)
-    pools = tuple(
-        Violation("S4", f"{row.name}: {row.pool_threads} threads in gRPC's pool")
-        for row in table
-        if row.pool_threads > POOL_THREADS_MAX
-    )
-    return replace(own, violations=own.violations + pools)
+def _more_at_last(table: list[Row], read: Callable[[Row], tuple[int, int]]) -> list[str]:
+    pairs = [(row.name, *read(row)) for row in table]
+    return [
+        f"{name}: {first} at first, {last} at last" for name, first, last in pairs if last > first
+    ]
 
 
 def _store_files(table: list[Row]) -> Verdict:
     nodes = [row for row in table if row.kind == "node"]
-    return Verdict(
+    return _verdict(
         "S3",
         f"a node has at most {DATABASE_HANDLES_MAX} files of its store open",
         len(nodes),
-        tuple(
-            Violation("S3", f"{row.name}: {row.database}")
-            for row in nodes
-            if row.database > DATABASE_HANDLES_MAX
-        ),
+        (f"{row.name}: {row.database}" for row in nodes if row.database > DATABASE_HANDLES_MAX),
     )
 
 
@@ -215,51 +206,44 @@ def _same_processes(records: Records, expected: Collection[str]) -> Verdict:
     planned = [one.number for one in records.timetable.windows()]
     first, last = (ends(records) or planned)[0], planned[-1]
     found = judged(records)
-    violations = [
-        Violation("S6", f"{name} was never seen after the warm-up")
-        for name in expected
-        if name not in found
-    ]
+    broken = [f"{one} was never seen after the warm-up" for one in expected if one not in found]
     for name, samples in sorted(found.items()):
         if len({one.pid for one in samples}) > 1:
-            violations.append(Violation("S6", f"{name} was started again"))
+            broken.append(f"{name} was started again")
         for number in (first, last):
             seen = sum(one.window == number for one in samples)
             if seen < SAMPLES_MIN:
-                violations.append(
-                    Violation("S6", f"{name} was seen {seen} times in quiet window {number}")
-                )
-    return Verdict("S6", "every process lived as long as the run", len(found), tuple(violations))
+                broken.append(f"{name} was seen {seen} times in quiet window {number}")
+    return _verdict("S6", "every process lived as long as the run", len(found), broken)
 
 
 def _went_on(records: Records) -> Verdict:
     """Members commit all the time, and come and go: a run without load shows no leak."""
     loads = [one for one in records.loads if one.at_s >= records.timetable.warm_up_s]
-    violations = [Violation("S7", what) for what in records.failures]
+    broken = list(records.failures)
     if len(loads) > 1:
         span_s, done = loads[-1].at_s - loads[0].at_s, loads[-1].commits - loads[0].commits
         if done < COMMITS_PER_S_MIN * span_s:
-            violations.append(Violation("S7", f"{done / span_s:.1f} commits/s"))
+            broken.append(f"{done / span_s:.1f} commits/s")
         if loads[-1].visits - loads[0].visits < span_s / VISIT_S_MAX:
-            violations.append(Violation("S7", f"{loads[-1].visits} visits"))
-        never = [one for one in CHURN if not getattr(loads[-1], one)]
-        violations += [Violation("S7", f"not one of the {one}") for one in never]
+            broken.append(f"{loads[-1].visits} visits")
+        broken += [f"not one of the {one}" for one in CHURN if not getattr(loads[-1], one)]
     since = loads[0] if loads else None
     for one in loads:
         if since is not None and one.at_s - since.at_s > SILENT_S_MAX:
-            violations.append(Violation("S7", f"no commit seen from {since.at_s:.0f} s on"))
+            broken.append(f"no commit seen from {since.at_s:.0f} s on")
             break
         if since is None or one.commits > since.commits:
             since = one
-    return Verdict("S7", "the load went on", len(loads), tuple(violations))
+    return _verdict("S7", "the load went on", len(loads), broken)
 
 
 def _nothing_left(records: Records) -> Verdict:
     left = records.left
-    return Verdict(
+    return _verdict(
         "S8",
         "no process outlived the run",
         0 if left is None else 1,
-        tuple(Violation("S8", f"{pid}: {what}") for pid, what in (left or {}).items()),
+        (f"{pid}: {what}" for pid, what in (left or {}).items()),
         note="the run was cut, nobody looked" if left is None else "",
     )

@@ -22,13 +22,15 @@ KINDS: Final = {
 }
 """Groups of each kind: eager, cooperative, static members, a task per partition, reading committed
 offsets now and then, confluent-kafka's names, an election, named tasks."""
+VISITS: Final = "visits"
+"""A membership that makes a new group, and deletes it, whenever it is taken."""
 
 NODES: Final = 3
 STEADY: Final = 9
 """Processes that live as long as the run; these are judged."""
 CHURNED: Final = 3
 """Processes that are killed, one after the other, and started again."""
-SEATS: Final = 4
+MEMBERSHIPS: Final = 4
 """Memberships of each process."""
 VISITOR: Final = "visitor"
 JUDGED: Final = (
@@ -45,8 +47,8 @@ WARM_UP_TOTAL_S: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """One membership of one process."""
+class Membership:
+    """One of a process; the group of one that visits is a new one each time."""
 
     group: str
     kind: str
@@ -59,13 +61,13 @@ def groups() -> list[tuple[str, str]]:
     return [(f"soak-{kind}-{n}", kind) for kind, count in KINDS.items() for n in range(count)]
 
 
-def seats(process: int) -> list[Seat]:
-    """The memberships of a process, each in another group; every group has two or three."""
+def memberships(process: int) -> list[Membership]:
+    """Those of a process, each in another group; every group has two or three."""
     everyone = groups()
     found = []
-    for number in range(process * SEATS, (process + 1) * SEATS):
+    for number in range(process * MEMBERSHIPS, (process + 1) * MEMBERSHIPS):
         group, kind = everyone[number % len(everyone)]
-        found.append(Seat(group, kind, f"seat-{number}" if kind == "static" else ""))
+        found.append(Membership(group, kind, f"member-{number}" if kind == "static" else ""))
     return found
 
 

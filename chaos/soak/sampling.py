@@ -1,9 +1,11 @@
 """What the kernel and a node's own page say of a process: memory, handles, threads, tasks, CPU."""
 
+import contextlib
 import os
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,31 +46,30 @@ class Sample:
     """Of the threads, those of gRPC's pool, which grows and shrinks with the machine's load."""
 
 
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SampleError(f"{what}: {error}") from error
+
+
 def memory_kib(pid: int) -> tuple[int, int, int]:
     """Resident, proportional and private memory. Raises SampleError."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")
-    except OSError as error:
-        raise SampleError(f"process {pid}: {error}") from error
-    found = {
-        line.split(":")[0]: int(line.split()[1]) for line in text.splitlines()[1:] if ":" in line
-    }
+    with _reading(f"process {pid}"):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()[1:]
+    found = {line.split(":")[0]: int(line.split()[1]) for line in lines if ":" in line}
     return found["Rss"], found["Pss"], found["Private_Clean"] + found["Private_Dirty"]
 
 
 def handles(pid: int) -> dict[str, int]:
     """Open file descriptors by kind; see `Sample.handles`. Raises SampleError."""
     found: Counter[str] = Counter(socket=0, database=0, deleted=0, other=0)
-    try:
+    with _reading(f"process {pid}"):
         names = list(Path(f"/proc/{pid}/fd").iterdir())
-    except OSError as error:
-        raise SampleError(f"process {pid}: {error}") from error
-    for name in names:
-        try:
-            target = str(name.readlink())
-        except FileNotFoundError:
-            continue  # closed meanwhile
-        found[_kind(target)] += 1
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                found[_kind(str(name.readlink()))] += 1
     return dict(found)
 
 
@@ -82,10 +83,8 @@ def _kind(target: str) -> str:
 
 def threads_and_cpu(pid: int) -> tuple[int, float]:
     """Threads, and seconds of CPU so far. Raises SampleError."""
-    try:
+    with _reading(f"process {pid}"):
         text = Path(f"/proc/{pid}/stat").read_text("utf-8")
-    except OSError as error:
-        raise SampleError(f"process {pid}: {error}") from error
     fields = text.rpartition(")")[2].split()
     return int(fields[17]), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -93,14 +92,10 @@ def threads_and_cpu(pid: int) -> tuple[int, float]:
 def pool_threads(pid: int) -> int:
     """Threads of gRPC's pool. Raises SampleError."""
     found = 0
-    try:
+    with _reading(f"process {pid}"):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            try:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
                 found += (thread / "comm").read_text("utf-8").strip() == POOL
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended meanwhile
-    except OSError as error:
-        raise SampleError(f"process {pid}: {error}") from error
     return found
 
 
@@ -129,11 +124,11 @@ def look(
 
 def node_tasks(endpoint: str) -> int:
     """What a node's page says of its tasks. Raises SampleError."""
-    try:
-        with urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=PAGE_S) as answer:
-            text = answer.read().decode()
-    except OSError as error:
-        raise SampleError(f"the metrics page of {endpoint}: {error}") from error
+    with (
+        _reading(f"the metrics page of {endpoint}"),
+        urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=PAGE_S) as answer,
+    ):
+        text = answer.read().decode()
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name == "muster_asyncio_tasks":

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -9,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import muster
 from muster import compat
-from musterd.chaos.soak.plan import COMMIT_EVERY_S, SESSION_MS, TOPIC, Seat
+from musterd.chaos.soak.plan import COMMIT_EVERY_S, SESSION_MS, TOPIC, VISITS, Membership, groups
 
 LOOK_EVERY = 20
 """A member that polls reads its committed offsets after so many commits."""
+VISIT_S = 60.0
 TASKS = {f"task-{n}": {"n": n} for n in range(6)}
 
 
@@ -22,6 +24,8 @@ class Tally:
     def __init__(self) -> None:
         self.synchronous = 0
         """Acknowledged commits of `compat.Consumer`, which has a client of its own."""
+        self.visits = 0
+        """Those that went well."""
         self.refused: Counter[str] = Counter()
         """Names of errors that churn explains: the member goes on after them."""
 
@@ -34,26 +38,32 @@ class Tally:
 
 
 class Member:
-    """One seat: taken by `start`, given up and taken again by `bounce`."""
+    """One membership: taken by `start`, given up and taken again by `bounce`."""
 
-    def __init__(self, client: muster.Client, bootstrap: str, seat: Seat, tally: Tally) -> None:
-        self.seat = seat
+    def __init__(
+        self, client: muster.Client, bootstrap: str, membership: Membership, tally: Tally
+    ) -> None:
+        """`client`: shared by the memberships of a process, as `tally`."""
+        self._group, self._kind = membership.group, membership.kind
+        self._instance = membership.instance
         self._client = client
         self._bootstrap = bootstrap
         self._tally = tally
         self._life: asyncio.Task[None] | None = None
         self._settled: Callable[[], bool] = lambda: False
         self._offset = 0
+        self._looked_at = itertools.cycle([name for name, _ in groups()])
 
     def start(self) -> None:
-        """Take the seat."""
+        """Take it."""
         lives = {
             "partitions": self._work_on_partitions,
             "sync": self._synchronously,
             "election": self._elect,
             "tasks": self._share_tasks,
+            VISITS: self._visit,
         }
-        self._life = asyncio.create_task(lives.get(self.seat.kind, self._commit)())
+        self._life = asyncio.create_task(lives.get(self._kind, self._commit)())
 
     async def stop(self) -> None:
         """Give it up. Raises what ended it before."""
@@ -71,7 +81,7 @@ class Member:
         """Whether it stands in its group now. Raises what ended it."""
         if self._life is not None and self._life.done():
             self._life.result()
-            raise RuntimeError(f"the membership of {self.seat.group} ended")
+            raise RuntimeError(f"the membership of {self._group} ended")
         return self._settled()
 
     def _next(self) -> int:
@@ -82,15 +92,15 @@ class Member:
 
     async def _commit(self) -> None:
         """Eager, cooperative, static: take one assignment after the other, commit in between."""
-        assignor = "cooperative-sticky" if self.seat.kind == "cooperative" else "range"
+        assignor = "cooperative-sticky" if self._kind == "cooperative" else "range"
         async with (
             self._client.group(
-                self.seat.group,
+                self._group,
                 [TOPIC],
                 assignor=assignor,
                 session_timeout_ms=SESSION_MS,
                 rebalance_timeout_ms=3 * SESSION_MS,
-                group_instance_id=self.seat.instance,
+                group_instance_id=self._instance,
             ) as group,
             asyncio.TaskGroup() as both,
         ):
@@ -102,7 +112,7 @@ class Member:
                 if held is not None and held.partitions:
                     one = held.partitions[offset % len(held.partitions)]
                     await self._tally.commit(group.commit({one: offset}))
-                if self.seat.kind == "polling" and offset % LOOK_EVERY == 0:
+                if self._kind == "polling" and offset % LOOK_EVERY == 0:
                     await self._look(group)
 
     async def _look(self, group: muster.Group) -> None:
@@ -114,7 +124,7 @@ class Member:
     async def _work_on_partitions(self) -> None:
         """A task per partition; what it commits is buffered."""
         group = self._client.group(
-            self.seat.group, [TOPIC], assignor="cooperative-sticky", session_timeout_ms=SESSION_MS
+            self._group, [TOPIC], assignor="cooperative-sticky", session_timeout_ms=SESSION_MS
         )
 
         @group.on_partition(grace_ms=1_000)
@@ -131,7 +141,7 @@ class Member:
             await group.run(handle_sigterm=False)
 
     async def _synchronously(self) -> None:
-        """confluent-kafka's names, in a thread that ends with the seat.
+        """confluent-kafka's names, in a thread that ends with the membership.
 
         Threads of the loop's own pool stay, and it starts another where the last one is not quite
         back when it is asked again: the process would have grown by a thread, by chance.
@@ -149,7 +159,7 @@ class Member:
     def _poll(self, stopped: threading.Event) -> None:
         config = {
             "bootstrap.servers": self._bootstrap,
-            "group.id": self.seat.group,
+            "group.id": self._group,
             "session.timeout.ms": SESSION_MS,
             "max.poll.interval.ms": 3 * SESSION_MS,
         }
@@ -176,7 +186,7 @@ class Member:
         """Lead when elected, and resign after a while; watch who leads."""
         async with (
             self._client.election(
-                self.seat.group, self.seat.instance, session_timeout_ms=SESSION_MS
+                self._group, self._instance, session_timeout_ms=SESSION_MS
             ) as election,
             asyncio.TaskGroup() as both,
         ):
@@ -192,7 +202,7 @@ class Member:
 
     async def _share_tasks(self) -> None:
         """Named tasks, which the first that comes defines."""
-        async with self._client.tasks(self.seat.group, session_timeout_ms=SESSION_MS) as tasks:
+        async with self._client.tasks(self._group, session_timeout_ms=SESSION_MS) as tasks:
             self._settled = lambda: tasks.state == "Stable"
 
             @tasks.on_task
@@ -216,6 +226,39 @@ class Member:
                 await asyncio.sleep(COMMIT_EVERY_S)
             else:
                 return
+
+    async def _visit(self) -> None:
+        """Make one visit, then stay until the next one is asked for.
+
+        What is refused is counted, and its group deleted by nobody.
+        """
+        self._settled = lambda: False
+        try:
+            async with asyncio.timeout(VISIT_S):
+                await self._visit_group(f"visit-{self._next()}")
+        except muster.MusterError as error:
+            self._tally.refused[type(error).__name__] += 1
+        else:
+            self._tally.visits += 1
+        self._settled = lambda: True
+        await asyncio.Event().wait()
+
+    async def _visit_group(self, group_id: str) -> None:
+        """A client of its own joins a new group, which is deleted; others are read about."""
+        async with (
+            muster.Client(self._bootstrap, client_id="visit") as client,
+            client.group(group_id, [TOPIC], session_timeout_ms=SESSION_MS) as group,
+        ):
+            assignment = await group.next_assignment()
+            await group.commit(dict.fromkeys(assignment.partitions, 1))
+        for error in (await self._client.delete_groups([group_id])).values():
+            if error is not None:
+                raise error
+        other = next(self._looked_at)
+        await self._client.rebalances(other)
+        await self._client.committed(other)
+        await self._client.group_settings(other)
+        await self._client.topics()
 
 
 async def _follow(group: muster.Group) -> None:

@@ -1,9 +1,9 @@
 """A client process of the public SDK with a few memberships.
 
-Config: {"bootstrap", "name", "seats": [[group, kind, instance], ...]}. Verbs: `sample` (tasks of
-all loops, commits, refused commits by error, whether every seat stands in its group), `bounce`
-(`seat`: give it up and take it again; answered at once). The answer to anything is an error where a
-membership has ended by itself.
+Config: {"bootstrap", "name", "memberships": [[group, kind, instance], ...]}. Verbs: `sample` (tasks
+of all loops, commits, visits, refused commits by error, whether every member stands in its group),
+`bounce` (`member`: leave and come back; answered at once). The answer to anything is an error where
+a membership has ended by itself.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import gc
 
 import muster
 from musterd.chaos import child
-from musterd.chaos.soak.plan import Seat
+from musterd.chaos.soak.plan import Membership
 from musterd.chaos.soak.soak_members import Member, Tally
 
 
@@ -33,7 +33,8 @@ async def _main() -> None:
     bounces: dict[int, asyncio.Task[None]] = {}
     async with muster.Client(config["bootstrap"], client_id=config["name"]) as client:
         members = [
-            Member(client, config["bootstrap"], Seat(*seat), tally) for seat in config["seats"]
+            Member(client, config["bootstrap"], Membership(*one), tally)
+            for one in config["memberships"]
         ]
         for member in members:
             member.start()
@@ -49,19 +50,15 @@ async def _main() -> None:
                 child.answer(error=f"a membership ended: {told(error)}")
                 break
             if command["verb"] == "bounce":
-                number = command["seat"]
+                number = command["member"]
                 if number not in bounces:
                     bounces[number] = asyncio.create_task(members[number].bounce())
             child.answer(
                 tasks=live_tasks(),
                 commits=client.counters.commits_acknowledged + tally.synchronous,
+                visits=tally.visits,
                 refused=tally.refused,
                 settled=all(settled) and not bounces,
-                counters={
-                    "rejoins": client.counters.rejoins,
-                    "coordinator_changes": client.counters.coordinator_changes,
-                    "connections_lost": client.counters.connections_lost,
-                },
             )
         await asyncio.gather(*bounces.values(), return_exceptions=True)
         await asyncio.gather(*(member.stop() for member in members), return_exceptions=True)

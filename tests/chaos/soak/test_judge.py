@@ -239,8 +239,8 @@ def test_windows_lie_in_the_judged_part_and_there_is_churn_between_them(minutes)
 
 def _write(path, records, *, whole=True):
     writer = Writer(path, records.total_s)
+    writer.samples(records.samples)
     for load in records.loads:
-        writer.samples([one for one in records.samples if one.at_s == load.at_s])
         writer.load(load)
     for failure in records.failures:
         writer.failure(0.0, failure)

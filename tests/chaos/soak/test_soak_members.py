@@ -1,15 +1,15 @@
-"""Seats that are given up and taken again."""
+"""Memberships that are given up and taken again."""
 
 import asyncio
 import threading
 
-from musterd.chaos.soak.plan import Seat
+from musterd.chaos.soak.plan import Membership
 from musterd.chaos.soak.soak_members import Member, Tally
 
 PATIENCE_S = 10.0
 
 
-def test_a_seat_in_a_thread_that_is_given_up_leaves_no_thread(monkeypatch):
+def test_a_membership_in_a_thread_that_is_given_up_leaves_no_thread(monkeypatch):
     """Or a soak says now and then that the SDK leaks: all threads of the process are counted."""
     asyncio.run(_bounce(monkeypatch))
 
@@ -24,7 +24,7 @@ async def _bounce(monkeypatch):
 
     monkeypatch.setattr(Member, "_poll", poll)
     before = set(threading.enumerate())
-    member = Member(None, "", Seat("soak-sync-0", "sync", ""), Tally())
+    member = Member(None, "", Membership("soak-sync-0", "sync", ""), Tally())
     member.start()
     for _ in range(5):
         await began.wait()
