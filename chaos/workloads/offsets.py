@@ -1,4 +1,4 @@
-"""Workers that commit and read as anybody, without a membership: the probe, and W1 in part, W2."""
+"""Workers that commit and read without a membership: the probe, chaos-W1 in part, chaos-W2."""
 
 import asyncio
 import itertools
